@@ -1,0 +1,108 @@
+# Two commands for a fresh machine: `make lab` opens the quickstart, `make test` runs everything that can fail.
+# Everything is installed into .venv (and .venv-colab for the tests of an old kernel); nothing outside is changed,
+# except that `make test` may install Debian's chromium and python3-venv when it runs as root.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help lab test pure shots lint ready browser old-kernel clean
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+LAB_ARGS ?=
+PYTEST_ARGS ?=
+
+# What belongs to another Python or another Jupyter stays out.
+unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX JUPYTER_PATH
+export PYTHONNOUSERSITE := 1
+export JUPYTER_PREFER_ENV_PATH := 1
+
+help:
+	@echo "make lab    install, then open notebooks/01_quickstart.ipynb in JupyterLab (LAB_ARGS=... is passed on)"
+	@echo "make test   install what is missing, then lint, types, all tests, a real browser, every notebook"
+	@echo "make pure   only the fast tests (no browser, nothing slow); PYTEST_ARGS=... is passed on"
+	@echo "make shots  only the browser tests; their screenshots lie in tests/artifacts/"
+	@echo "make clean  remove the environments and all caches"
+
+lab: $(VENV)/.lab-ready
+	$(PY) -m jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/01_quickstart.ipynb $(LAB_ARGS)
+
+test: ready lint
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+pure: $(VENV)/.dev-ready
+	$(PY) -m pytest -m "not browser and not slow" $(PYTEST_ARGS)
+
+shots: $(VENV)/.dev-ready browser
+	$(PY) -m pytest -m browser $(PYTEST_ARGS)
+	@ls -1 tests/artifacts/*.png
+
+lint: $(VENV)/.dev-ready
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+
+ready: $(VENV)/.dev-ready browser old-kernel
+
+# The environment. A Python without ensurepip (Debian without python3-venv) leaves half an environment behind.
+$(VENV)/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "The tested set (constraints.txt) needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	@if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv >/dev/null; \
+	  else \
+	    echo "This Python cannot make environments with pip: install its venv package (Debian and Ubuntu: sudo apt install python3-venv), then run make again." >&2; \
+	    exit 1; \
+	  fi; \
+	fi
+	$(PYTHON) -m venv $(VENV)
+
+# Debian's pip is too old to settle the pins, so the pinned pip comes first.
+$(VENV)/.pip-ready: constraints.txt | $(VENV)/bin/pip
+	$(PIP) install -c constraints.txt --upgrade pip
+	@touch $@
+
+# PyPI's torch for Linux brings gigabytes of CUDA. Without an NVIDIA driver take the CPU build of the same release:
+# from the places pip already knows, else from PyTorch's own index.
+$(VENV)/.torch-ready: constraints.txt $(VENV)/.pip-ready
+	@if [ "$$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then \
+	  echo "Installing torch $(TORCH), CPU build"; \
+	  $(PIP) install -c constraints.txt "torch==$(TORCH)+cpu" 2>/dev/null || \
+	  $(PIP) install -c constraints.txt "torch==$(TORCH)+cpu" --extra-index-url $(CPU_INDEX); \
+	else \
+	  echo "Installing torch $(TORCH)"; \
+	  $(PIP) install -c constraints.txt torch; \
+	fi
+	@touch $@
+
+$(VENV)/.lab-ready: pyproject.toml constraints.txt $(VENV)/.torch-ready
+	$(PIP) install -c constraints.txt -e '.[lab]'
+	@touch $@
+
+$(VENV)/.dev-ready: pyproject.toml constraints.txt $(VENV)/.torch-ready
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.lab-ready
+
+# The browser of the tests: the machine's Chromium, else Debian's, else playwright's own.
+browser: $(VENV)/.dev-ready
+	@if [ -n "$${CHROMIUM:-}" ] || command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null; then \
+	  :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; then \
+	  :; \
+	else \
+	  $(PY) -m playwright install $(if $(filter 0,$(shell id -u)),--with-deps) chromium; \
+	fi
+
+old-kernel: $(VENV)/.dev-ready
+	$(PY) -m tests.old_kernel.environment
+
+clean:
+	rm -rf $(VENV) .venv-colab .mypy_cache .ruff_cache tests/artifacts build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,68 @@
+"""gpu_doctor: why your GPU idles, live in the notebook, and the cure proved by rerunning.
+
+`%load_ext gpu_doctor`, then `%%gpudoctor` on a training cell. Without IPython: `case`, `watch`, `diagnose`.
+Importing this package imports neither torch nor bokeh: every public name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpu_doctor.casefile import Case as Case
+    from gpu_doctor.casefile import case as case
+    from gpu_doctor.casefile import last_case as last_case
+    from gpu_doctor.checkup import check as check
+    from gpu_doctor.diagnosis import diagnose as diagnose
+    from gpu_doctor.diagnosis import explain as explain
+    from gpu_doctor.effect import compare as compare
+    from gpu_doctor.recording import Recording as Recording
+    from gpu_doctor.recording_file import RecordingError as RecordingError
+    from gpu_doctor.recording_file import load as load
+    from gpu_doctor.vitals import measure as measure
+    from gpu_doctor.watching import watch as watch
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Case": "casefile",
+    "Recording": "recording",
+    "RecordingError": "recording_file",
+    "case": "casefile",
+    "check": "checkup",
+    "compare": "effect",
+    "diagnose": "diagnosis",
+    "explain": "diagnosis",
+    "last_case": "casefile",
+    "load": "recording_file",
+    "measure": "vitals",
+    "watch": "watching",
+}
+__all__ = ["__version__", "load_ipython_extension", "unload_ipython_extension", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'gpu_doctor' has no attribute {name!r}")
+    value = getattr(import_module(f"gpu_doctor.{_PUBLIC[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Registers `%%gpudoctor` and `%gpudoctor` (called by `%load_ext gpu_doctor`)."""
+    from gpu_doctor.notebook.magic import register
+
+    register(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Takes the magics away again (called by `%unload_ext gpu_doctor`)."""
+    from gpu_doctor.notebook.magic import unregister
+
+    unregister(shell)

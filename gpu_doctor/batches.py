@@ -1,0 +1,51 @@
+"""How many samples a batch holds and how many bytes, whatever container it comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+_DEEPEST: Final = 4
+_NAN: Final = float("nan")
+_COUNTS: Final = ("num_graphs", "batch_size")
+"""Attributes by which batch objects of graph and text libraries tell their size."""
+
+
+def tensors_in(batch: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+    """Every tensor in a nest of mappings, sequences, dataclasses and plain objects, in their order."""
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif depth >= _DEEPEST or isinstance(batch, (str, bytes, int, float, complex, type(None))):
+        return
+    elif isinstance(batch, Mapping):
+        for value in batch.values():
+            yield from tensors_in(value, depth + 1)
+    elif isinstance(batch, (list, tuple)):
+        for value in batch:
+            yield from tensors_in(value, depth + 1)
+    elif hasattr(batch, "__dict__"):
+        for value in vars(batch).values():
+            yield from tensors_in(value, depth + 1)
+
+
+def sample_count(batch: Any) -> float:
+    """The batch dimension: length of the first tensor that has one, NaN if there is none."""
+    if isinstance(batch, torch.Tensor):
+        return float(batch.shape[0]) if batch.dim() else 1.0
+    if not isinstance(batch, (Mapping, list, tuple)):
+        for name in _COUNTS:
+            count = getattr(batch, name, None)
+            if isinstance(count, int):
+                return float(count)
+    for tensor in tensors_in(batch):
+        if tensor.dim():
+            return float(tensor.shape[0])
+    return _NAN
+
+
+def byte_count(batch: Any) -> float:
+    """Bytes of all tensors in the batch, NaN if there is none."""
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors_in(batch)]
+    return float(sum(sizes)) if sizes else _NAN

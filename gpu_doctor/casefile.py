@@ -1,0 +1,318 @@
+"""One piece of code under treatment: its runs, diagnosis, verified effects, and the plan that cures it.
+
+A run is the user's: whole, in their namespace, exceptions untouched. A trial borrows the namespace: everything it can
+reach is put back bit for bit afterwards, and baseline and candidate alternate (A B A B) from the same state. The trial
+uses the namespace itself and not a copy of it, because functions of earlier cells read their globals there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import linecache
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from gpu_doctor import knobs, trial
+from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.effect import Effect, compare, needs_more
+from gpu_doctor.forecast import forecast
+from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.recording import Recording, Settings, Setup
+from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
+from gpu_doctor.vitals import measure
+
+if TYPE_CHECKING:
+    from gpu_doctor.treatment import Plan
+
+TRIAL_STEPS: Final = 50
+TRIAL_SECONDS: Final = 60.0
+MOST_ROUNDS: Final = 3
+"""Pairs of baseline and candidate in one trial, at most; fewer where the interval is clear."""
+_BLOCK_SHARE: Final = 0.3
+"""Part of the trial's seconds that one side of the first round may take."""
+
+_numbers = itertools.count(1)
+_last: list[Case] = []
+
+
+class Case:
+    """The history of one cell (or function): run it, try settings on it, let it be treated."""
+
+    def __init__(
+        self,
+        code: str | Callable[[], Any],
+        namespace: dict[str, Any] | None = None,
+        *,
+        name: str = "",
+        execute: Callable[[dict[str, Any]], Any] | None = None,
+        quietly: Callable[[], AbstractContextManager[Any]] | None = None,
+    ) -> None:
+        """See `case`; `execute` and `quietly` let a notebook run the code and swallow a trial's output its own way."""
+        self.name = name or f"run {next(_numbers)}"
+        self.source = code if isinstance(code, str) else ""
+        if namespace is None:
+            namespace = {"__name__": "__main__"} if isinstance(code, str) else code.__globals__  # type: ignore[attr-defined]
+        self.namespace = namespace
+        self.recordings: list[Recording] = []
+        """The runs, oldest first (trials are in `trials`)."""
+        self.trials: list[tuple[Recording, Recording]] = []
+        """Baseline and candidate of the last round of every trial, oldest first."""
+        self.effects: list[Effect] = []
+        self.diagnosis: Diagnosis | None = None
+        self.progress: str = ""
+        """What a running trial is at, for people."""
+        self.on_begin: Callable[[Recorder, str], None] | None = None
+        """Told of every recorder that opens, with its role: `run`, `baseline` or `candidate`."""
+        self._code = code
+        self._execute = execute or self._plain_execute()
+        self._quietly = quietly or _silence
+        self._current: Recorder | None = None
+        self._stopped = False
+        _last[:] = [self]
+
+    # ---- runs ---------------------------------------------------------------------------------------------------
+
+    def run(
+        self, settings: Settings | None = None, *, steps: int | None = None, seconds: float | None = None
+    ) -> Recording:
+        """Runs the code whole, in the namespace, and records it.
+
+        Args:
+            settings: knob values to run it under; None or empty = as written.
+            steps, seconds: leave the loop after so many steps or seconds (what follows the loop is then not run).
+
+        Returns:
+            The recording, also the newest of `recordings`.
+
+        Raises:
+            Whatever the code raises, untouched, after the recording was kept.
+            Refused: if a setting cannot be honoured.
+            trial.Busy: if a run is already being recorded in this process.
+        """
+        result = self._once(settings or {}, "run", max_steps=steps, max_s=seconds)
+        if result.recording.outcome == "refused":
+            raise Refused(result.recording.reason)
+        self.recordings.append(result.recording)
+        self.diagnosis = diagnose(result.recording)
+        if result.error is not None:
+            raise result.error
+        return result.recording
+
+    def _once(self, settings: Settings, role: str, *, max_steps: int | None, max_s: float | None) -> trial.Result:
+        recorder = Recorder(settings=settings, name=self.name, source=self.source, max_steps=max_steps, max_s=max_s)
+        self._current = recorder
+        if self.on_begin is not None:
+            self.on_begin(recorder, role)
+        try:
+            return trial.run(
+                lambda: self._execute(self.namespace), recorder, self.namespace, settings=settings, found=self.found
+            )
+        finally:
+            self._current = None
+
+    @property
+    def found(self) -> Setup | None:
+        """The setup that the newest run or trial baseline as written found, None before any."""
+        plain = [one for one in self.recordings if not one.settings] or [base for base, _ in self.trials]
+        return plain[-1].setup if plain else None
+
+    @property
+    def baseline(self) -> Recording | None:
+        """The newest run as written, or the newest trial's baseline."""
+        plain = [one for one in self.recordings if not one.settings] or [base for base, _ in self.trials]
+        return plain[-1] if plain else None
+
+    def stop(self) -> None:
+        """Ends the run or trial that is going on; may be called on any thread."""
+        self._stopped = True
+        recorder = self._current
+        if recorder is not None:
+            trial.stop(recorder)
+
+    # ---- trials -------------------------------------------------------------------------------------------------
+
+    def trial(
+        self,
+        settings: Settings,
+        *,
+        steps: int = TRIAL_STEPS,
+        seconds: float = TRIAL_SECONDS,
+        against: Settings | None = None,
+    ) -> Effect:
+        """Tries settings against the code as written, from the same state, and puts everything back.
+
+        Args:
+            settings: knob values to try. steps: steps of one side of one round. seconds: of the whole trial.
+            against: knob values of the baseline side; None = as written.
+
+        Returns:
+            The effect, also the newest of `effects`. A refusal, a failure and an out-of-memory are outcomes of it.
+
+        Raises:
+            KeyboardInterrupt: if the trial is interrupted, after everything was put back.
+            ValueError: if steps or seconds are not positive.
+            trial.Busy: if a run is already being recorded in this process.
+        """
+        if steps < 1 or seconds <= 0:
+            raise ValueError("A trial needs at least 1 step and more than 0 seconds, such as steps=50, seconds=60.")
+        if trial.running() is not None:
+            raise trial.Busy("A run is being recorded in this process: wait for its end, then start the trial.")
+        begin = time.perf_counter()
+        settings, against = dict(settings), dict(against or {})
+        self._stopped = False
+        refusal = knobs.refusal(settings, self.found) if self.found is not None else knobs.unknown(settings)
+        try:
+            snapshot = None if refusal else Snapshot.take(self.namespace, extra=(self._code,))
+        except SnapshotTooLarge as too_large:
+            refusal = str(too_large)
+        if refusal:
+            return self._keep(Effect(settings, against, outcome="refused", reason=refusal))
+        assert snapshot is not None
+        bases: list[Recording] = []
+        candidates: list[Recording] = []
+        try:
+            self._alternate(snapshot, settings, against, steps, seconds, bases, candidates)
+        finally:
+            self.progress = ""
+            notes = snapshot.restore()
+        if not bases or not candidates:
+            one = (bases or candidates)[-1]
+            return self._keep(Effect(settings, against, outcome=one.outcome, reason=one.reason))
+        self.trials.append((replace(bases[-1], notes=(*bases[-1].notes, *notes)), candidates[-1]))
+        if self.diagnosis is None:
+            self.diagnosis = diagnose(bases[-1])
+        effect = compare(bases, candidates, predicted=self._predicted(bases, settings))
+        return self._keep(replace(effect, seconds=time.perf_counter() - begin))
+
+    def _alternate(
+        self,
+        snapshot: Snapshot,
+        settings: Settings,
+        against: Settings,
+        steps: int,
+        seconds: float,
+        bases: list[Recording],
+        candidates: list[Recording],
+    ) -> None:
+        """A B A B until the interval is clear, the budget is spent, a side fails, or Stop."""
+        deadline = time.monotonic() + seconds
+        with self._quietly():
+            for number in range(1, MOST_ROUNDS + 1):
+                for role, side, into in (("baseline", against, bases), ("candidate", settings, candidates)):
+                    left_s = min(_BLOCK_SHARE * seconds, max(deadline - time.monotonic(), 1.0))
+                    self.progress = f"round {number} of at most {MOST_ROUNDS}: {role}"
+                    result = self._once(side, role, max_steps=steps, max_s=left_s)
+                    into.append(result.recording)
+                    error, outcome = result.error, result.recording.outcome
+                    del result  # its traceback holds the loop's frames, and those a loader's workers
+                    snapshot.restore()
+                    if isinstance(error, KeyboardInterrupt):
+                        raise KeyboardInterrupt
+                    if outcome not in ("completed", "budget-reached") or self._stopped:
+                        return
+                if time.monotonic() >= deadline or not needs_more(bases, candidates):
+                    return
+
+    def _predicted(self, bases: list[Recording], settings: Settings) -> float | None:
+        """What the forecast says of settings, read off the run as written that was seen before the trial."""
+        before = [one for one in self.recordings if not one.settings and len(one.steps)] or bases
+        others = tuple(measure(one) for one in self.recordings if one.settings)
+        seen = forecast(measure(before[-1]), settings, others)
+        return None if seen is None else seen.speedup
+
+    def _keep(self, effect: Effect) -> Effect:
+        self.effects.append(effect)
+        return effect
+
+    def measured(self, *, steps: int = TRIAL_STEPS, seconds: float = TRIAL_SECONDS) -> Recording:
+        """A recording of the code as written, made like a trial's side: everything is put back afterwards.
+
+        Raises:
+            KeyboardInterrupt: if it is interrupted.
+            SnapshotTooLarge: if what must be put back does not fit into memory.
+        """
+        snapshot = Snapshot.take(self.namespace, extra=(self._code,))
+        try:
+            with self._quietly():
+                result = self._once({}, "baseline", max_steps=steps, max_s=seconds)
+        finally:
+            snapshot.restore()
+        if isinstance(result.error, KeyboardInterrupt):
+            raise KeyboardInterrupt
+        self.trials.append((result.recording, result.recording))
+        self.diagnosis = self.diagnosis or diagnose(result.recording)
+        return result.recording
+
+    # ---- treatment ----------------------------------------------------------------------------------------------
+
+    def treat(
+        self,
+        max_trials: int = 8,
+        *,
+        steps: int = TRIAL_STEPS,
+        seconds: float = TRIAL_SECONDS,
+        changes_training: bool = False,
+    ) -> Plan:
+        """Climbs to better settings: see `treatment.treat`."""
+        from gpu_doctor.treatment import treat  # stands on Case, so it is met here
+
+        return treat(self, max_trials, steps=steps, seconds=seconds, changes_training=changes_training)
+
+    def code(self, settings: Settings) -> str:
+        """The lines to paste for some settings, one block a knob."""
+        found = self.found or Setup()
+        lines = (knobs.KNOBS[name].code(value, found) for name, value in settings.items() if name in knobs.KNOBS)
+        return "\n".join(line for line in lines if line)
+
+    # ---- plain Python -------------------------------------------------------------------------------------------
+
+    def _plain_execute(self) -> Callable[[dict[str, Any]], Any]:
+        code = self._code
+        if callable(code):
+            return lambda namespace: code()
+        file = f"<gpu_doctor {self.name}>"
+        linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
+        compiled = compile(code, file, "exec")
+
+        def execute(namespace: dict[str, Any]) -> None:
+            exec(compiled, namespace)
+
+        return execute
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Swallows what a trial's code writes: the run has shown it already."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+def case(code: str | Callable[[], Any], namespace: dict[str, Any] | None = None, *, name: str = "") -> Case:
+    """A case for some code.
+
+    Args:
+        code: the text of a cell, or a callable without arguments.
+        namespace: where the text runs, such as `globals()`; None = a new one (for a callable: its own globals).
+        name: for people.
+
+    Raises:
+        SyntaxError: if the text does not compile.
+        TypeError: if `code` is neither text nor callable.
+        ValueError: if the text is empty.
+    """
+    if isinstance(code, str) and not code.strip():
+        raise ValueError("The code is empty: give the text of a training cell, or a function that trains.")
+    if not isinstance(code, str) and not callable(code):
+        raise TypeError(f"case() takes the text of a cell or a function without arguments, not {type(code).__name__}.")
+    return Case(code, namespace, name=name)
+
+
+def last_case() -> Case | None:
+    """The newest case of this process, such as that of the last `%%gpudoctor` cell; None before any."""
+    return _last[-1] if _last else None

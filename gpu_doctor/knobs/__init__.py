@@ -1,0 +1,108 @@
+"""The shelf of knobs: the explicit list of what can be turned for one run, and the one place where they are turned.
+
+`KNOBS` is made when it is first asked for, so that importing `gpu_doctor.knobs.knob` brings in no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from gpu_doctor.knobs.knob import Knob, KnobTable, Refused, TrialScope
+from gpu_doctor.recording import Settings, SettingValue, Setup
+
+if TYPE_CHECKING:
+    KNOBS: KnobTable
+
+__all__ = ["KNOBS", "parse_assignments", "turned"]
+
+_ORDER: Final = (
+    "num_workers",
+    "batch_size",
+    "amp",
+    "pin_memory",
+    "persistent_workers",
+    "prefetch_factor",
+    "threads",
+    "channels_last",
+    "fused_optimizer",
+)
+"""Every knob's file, in the order in which they are shown and turned: workers before what acts on workers only."""
+
+
+def __getattr__(name: str) -> Any:
+    if name != "KNOBS":
+        raise AttributeError(f"module 'gpu_doctor.knobs' has no attribute {name!r}")
+    table = {one: import_module(f"gpu_doctor.knobs.{one}").KNOB for one in _ORDER}
+    globals()["KNOBS"] = table
+    return table
+
+
+def known(name: str) -> Knob:
+    """The knob of this name.
+
+    Raises:
+        Refused: if there is none; the message names the nearest one and all that there are.
+    """
+    table: KnobTable = globals().get("KNOBS") or __getattr__("KNOBS")
+    if name in table:
+        return table[name]
+    near = difflib.get_close_matches(name.replace("-", "_"), table, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise Refused(f"There is no knob named {name!r}.{hint} The knobs are: {', '.join(table)}.")
+
+
+@contextmanager
+def turned(settings: Settings, scope: TrialScope) -> Iterator[None]:
+    """Turns every knob of `settings` for the duration of the context, then puts all back, last first.
+
+    Raises:
+        Refused: before anything was changed, if a name is unknown or a value cannot be honoured for the loop of
+            `scope.setup`; out of the user's loop, if a loader, model or optimizer shows up that cannot.
+    """
+    knobs = {name: known(name) for name in settings}
+    setup = _with_workers(scope.setup, settings)
+    for name, knob in knobs.items():
+        said = knob.refusal(settings[name], setup)
+        if said:
+            raise Refused(said)
+    with ExitStack() as stack:
+        for name in sorted(knobs, key=_ORDER.index):
+            stack.enter_context(knobs[name].turned(settings[name], scope))
+        yield
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, SettingValue]:
+    """Settings from texts such as `num_workers=4`.
+
+    Raises:
+        ValueError: one sentence that names the right form.
+    """
+    settings: dict[str, SettingValue] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        name, text = name.strip(), text.strip()
+        if not equals or not name or not text:
+            raise ValueError(f"{assignment!r} is no setting: write KNOB=VALUE, such as num_workers=4.")
+        if name in settings:
+            raise ValueError(f"{name} is set twice: give each knob one value.")
+        try:
+            settings[name] = known(name).parsed(text)
+        except Refused as unknown:
+            raise ValueError(str(unknown)) from None
+    return settings
+
+
+def _with_workers(setup: Setup, settings: Settings) -> Setup:
+    """The setup as it will be once num_workers is turned: what acts on workers is asked about those."""
+    if "num_workers" not in settings:
+        return setup
+    workers = int(settings["num_workers"])
+    loaders = tuple(
+        dataclasses.replace(one, num_workers=workers) if one.role == "training" else one for one in setup.loaders
+    )
+    return dataclasses.replace(setup, loaders=loaders)

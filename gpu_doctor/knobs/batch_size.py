@@ -1,0 +1,66 @@
+"""Knob `batch_size`: how many samples make one step of the training loader."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from gpu_doctor.knobs.knob import Choice, TrialScope
+from gpu_doctor.knobs.loader_knob import loader_refusal, loaders_turned, trained_from, whole_number
+from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.rules.rule import Safety
+
+FACTORS = (0.25, 0.5, 1, 2, 4, 8)
+"""Offered times the size as written."""
+
+
+class BatchSize:
+    """See `Knob`."""
+
+    name = "batch_size"
+    label = "batch size"
+    safety = Safety.CHANGES_TRAINING
+    changes = (
+        "Another batch size means another number of steps per epoch and other gradient noise: scale the learning rate "
+        "with it (linear scaling rule, Goyal et al. 2017: batch times k, learning rate times k, after a warm-up) and "
+        "compare the loss per sample seen."
+    )
+    front = True
+
+    def found(self, setup: Setup) -> int | None:
+        loader = trained_from(setup)
+        return None if loader is None else loader.batch_size
+
+    def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        loader, written = trained_from(setup), self.found(setup)
+        if loader is None or written is None:
+            said = self.refusal(0, setup)
+            return (Choice(written or 0, "as written", said),)
+        most = loader.dataset_len or written * max(FACTORS)
+        sizes = {int(written * factor) for factor in FACTORS if 1 <= int(written * factor) <= most} | {written}
+        return tuple(Choice(size, str(size), self.refusal(size, setup)) for size in sorted(sizes))
+
+    def parsed(self, text: str) -> int:
+        return whole_number(text, self.name, 1)
+
+    def refusal(self, value: SettingValue, setup: Setup) -> str:
+        loader = trained_from(setup)
+        if loader is not None and value == loader.batch_size:
+            return ""
+        said = loader_refusal(self.name, setup)
+        if said or loader is None:
+            return said
+        if loader.batch_size is None:
+            return "The dataset itself yields whole batches, so their size is set there."
+        length = loader.dataset_len
+        if loader.drop_last and loader.dataset_kind == "map" and length is not None and int(value) > length:
+            return f"The dataset has {length} samples and the loader drop_last=True: a batch of {value} leaves none."
+        return ""
+
+    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
+        return loaders_turned(self.name, int(value), scope)
+
+    def code(self, value: SettingValue, setup: Setup) -> str:
+        return f"DataLoader(..., batch_size={int(value)})"
+
+
+KNOB = BatchSize()

@@ -1,0 +1,96 @@
+"""The form of a knob: a setting of the training loop that can be turned for one run, and is back afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.rules.rule import Safety
+
+
+class Refused(Exception):
+    """A knob cannot honour a value; the message is the reason, in one sentence that says what to do instead."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value a person may pick; `refusal` says why not, in one sentence, where it cannot be honoured."""
+
+    value: SettingValue
+    label: str
+    refusal: str = ""
+
+
+@dataclass
+class TrialScope:
+    """What a knob may reach while it is turned: the namespace the code runs in, and what the baseline run found."""
+
+    namespace: dict[str, Any]
+    setup: Setup = field(default_factory=Setup)
+    source: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+class Knob(Protocol):
+    """One file of the shelf `knobs/`: an object `KNOB` with these members, listed in `knobs.KNOBS`."""
+
+    @property
+    def name(self) -> str:
+        """Key in Settings, such as `num_workers`."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """What the panel writes beside it."""
+        ...
+
+    @property
+    def safety(self) -> Safety: ...
+
+    @property
+    def changes(self) -> str:
+        """What turning it changes in the training, one sentence; empty for SAFE."""
+        ...
+
+    @property
+    def front(self) -> bool:
+        """Shown at once (num_workers, batch size, AMP) rather than under 'more'."""
+        ...
+
+    def found(self, setup: Setup) -> SettingValue | None:
+        """The value as written, None if there is nothing to turn (no loader, say)."""
+        ...
+
+    def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        """Values to offer, the one as written among them, each with its refusal; never empty."""
+        ...
+
+    def parsed(self, text: str) -> SettingValue:
+        """A value typed by a person (`--set num_workers=4`).
+
+        Raises:
+            ValueError: one sentence that names the right form.
+        """
+        ...
+
+    def refusal(self, value: SettingValue, setup: Setup) -> str:
+        """Why this value cannot be honoured for the loop of `setup`; empty if it can."""
+        ...
+
+    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
+        """Turns the knob for the duration of the context, for objects made before and inside; then puts all back.
+
+        Raises:
+            Refused: before anything was changed, or out of the user's loop when a loader shows up that cannot.
+        """
+        ...
+
+    def code(self, value: SettingValue, setup: Setup) -> str:
+        """The line(s) to paste into the user's program for this value."""
+        ...
+
+
+KnobTable = Mapping[str, Knob]

@@ -1,0 +1,48 @@
+"""Knob `persistent_workers`: keep the worker processes from one epoch to the next instead of starting them anew."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from gpu_doctor.knobs.knob import Choice, TrialScope
+from gpu_doctor.knobs.loader_knob import loader_refusal, loaders_turned, on_or_off, trained_from
+from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.rules.rule import Safety
+
+
+class PersistentWorkers:
+    """See `Knob`."""
+
+    name = "persistent_workers"
+    label = "persistent_workers"
+    safety = Safety.SAFE
+    changes = ""
+    front = False
+
+    def found(self, setup: Setup) -> bool | None:
+        loader = trained_from(setup)
+        return None if loader is None else loader.persistent_workers
+
+    def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        return tuple(Choice(value, "on" if value else "off", self.refusal(value, setup)) for value in (False, True))
+
+    def parsed(self, text: str) -> bool:
+        return on_or_off(text, self.name)
+
+    def refusal(self, value: SettingValue, setup: Setup) -> str:
+        loader = trained_from(setup)
+        if loader is not None and value == loader.persistent_workers:
+            return ""
+        said = loader_refusal(self.name, setup)
+        if said or loader is None:
+            return said
+        return "" if loader.num_workers else "There are no workers to keep: set num_workers above 0 first."
+
+    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
+        return loaders_turned(self.name, bool(value), scope)
+
+    def code(self, value: SettingValue, setup: Setup) -> str:
+        return f"DataLoader(..., persistent_workers={bool(value)})"
+
+
+KNOB = PersistentWorkers()

@@ -1,0 +1,51 @@
+"""Knob `pin_memory`: batches arrive in page-locked memory, from which a copy to the GPU is faster and can overlap."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from gpu_doctor.knobs.knob import Choice, TrialScope
+from gpu_doctor.knobs.loader_knob import loader_refusal, loaders_turned, on_or_off, trained_from
+from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.rules.rule import Safety
+
+
+class PinMemory:
+    """See `Knob`."""
+
+    name = "pin_memory"
+    label = "pin_memory"
+    safety = Safety.SAFE
+    changes = ""
+    front = False
+
+    def found(self, setup: Setup) -> bool | None:
+        loader = trained_from(setup)
+        return None if loader is None else loader.pin_memory
+
+    def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        return tuple(Choice(value, "on" if value else "off", self.refusal(value, setup)) for value in (False, True))
+
+    def parsed(self, text: str) -> bool:
+        return on_or_off(text, self.name)
+
+    def refusal(self, value: SettingValue, setup: Setup) -> str:
+        if value == self.found(setup):
+            return ""
+        said = loader_refusal(self.name, setup)
+        if said:
+            return said
+        if setup.on_gpu:
+            return ""
+        if setup.devices:
+            return "The loop trains on the CPU: pinned memory speeds up copies to a GPU only."
+        return "No GPU: pinned memory has nothing to speed up."
+
+    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
+        return loaders_turned(self.name, bool(value), scope)
+
+    def code(self, value: SettingValue, setup: Setup) -> str:
+        return f"DataLoader(..., pin_memory={bool(value)})"
+
+
+KNOB = PinMemory()

@@ -1,0 +1,106 @@
+"""Runs a cell the way IPython itself would: compiled once under its own file name, in the user's namespace.
+
+Tracebacks and line costs point to the cell as the user sees it (the magic's line is line 1). IPython's syntax, the
+display of the last expression and top-level `await` work as in any cell. A trial runs the same compiled code again.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import linecache
+from collections.abc import Coroutine
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+
+class Cell:
+    """One cell, ready to run any number of times."""
+
+    def __init__(self, shell: InteractiveShell, line: str, body: str) -> None:
+        """Compiles `body`, the text under the magic's line.
+
+        Raises:
+            SyntaxError: as IPython would for the cell, with the cell's own line number.
+        """
+        self._shell = shell
+        self.source = f"%%gpudoctor {line}".rstrip() + "\n" + body
+        """The cell as the user sees it, the magic's line first."""
+        # The magic's line stays as an empty one, so that line 2 of the cell is line 2 of every traceback.
+        code = "\n" + shell.transform_cell(body)
+        self.file = _cached(shell, code, self.source)
+        tree = shell.transform_ast(shell.compile.ast_parse(code, self.file))
+        self._codes = self._compiled(tree)
+
+    def _compiled(self, tree: ast.Module) -> list[Any]:
+        """Code objects in order; those in `single` mode display their value, as `ast_node_interactivity` says."""
+        shell = self._shell
+        mode = shell.ast_node_interactivity
+        nodes = list(tree.body)
+        if mode == "last_expr_or_assign":
+            nodes = _with_assigned_name(nodes)
+            mode = "last_expr"
+        if mode == "last_expr":
+            mode = "last" if nodes and isinstance(nodes[-1], ast.Expr) else "none"
+        shown = {"all": len(nodes), "last": 1, "none": 0}.get(mode, 0)
+        quiet, loud = (nodes[:-shown], nodes[-shown:]) if shown else (nodes, [])
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if getattr(shell, "autoawait", False) else 0
+        with shell.compile.extra_flags(flags):
+            codes = [shell.compile(ast.Module([node], []), self.file, "exec") for node in quiet]
+            codes += [shell.compile(ast.Interactive([node]), self.file, "single") for node in loud]
+        return codes
+
+    def run(self, namespace: dict[str, Any]) -> None:
+        """Runs the cell in `namespace`; what it raises passes untouched."""
+        # IPython hides the frames above this one from the traceback, as it does for its own.
+        __tracebackhide__ = "__ipython_bottom__"
+        for code in self._codes:
+            if inspect.CO_COROUTINE & code.co_flags:
+                _awaited(eval(code, self._shell.user_global_ns, namespace))
+            else:
+                exec(code, self._shell.user_global_ns, namespace)
+
+    @staticmethod
+    def quietly() -> Any:
+        """A context that swallows what the cell writes and displays: a trial shows its row instead."""
+        return capture_output(stdout=True, stderr=True, display=True)
+
+
+def _cached(shell: InteractiveShell, code: str, raw: str) -> str:
+    """The cell's file name, under which IPython and linecache know its text."""
+    try:
+        name = shell.compile.cache(code, shell.execution_count, raw_code=raw)
+    except TypeError:  # IPython before 7.22
+        name = shell.compile.cache(code, shell.execution_count)
+    linecache.cache.setdefault(name, (len(raw), None, raw.splitlines(keepends=True), name))
+    return str(name)
+
+
+def _with_assigned_name(nodes: list[ast.stmt]) -> list[ast.stmt]:
+    """As IPython's `last_expr_or_assign`: a last assignment is followed by its target's name."""
+    last = nodes[-1] if nodes else None
+    target = None
+    if isinstance(last, ast.Assign):
+        target = last.targets[-1]
+    elif isinstance(last, (ast.AugAssign, ast.AnnAssign)):
+        target = last.target
+    if isinstance(target, ast.Name):
+        shown = ast.Expr(ast.Name(target.id, ast.Load()))
+        nodes = [*nodes, ast.fix_missing_locations(ast.copy_location(shown, nodes[-1]))]
+    return nodes
+
+
+def _awaited(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Runs a cell's coroutine to its end, on a loop of its own: the kernel's is the one that waits for this cell."""
+    __tracebackhide__ = True
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(coroutine)
+    finally:
+        loop.close()
+        asyncio._set_running_loop(running)

@@ -1,0 +1,75 @@
+"""The two magics: `%%gpudoctor` runs a training cell under diagnosis, `%gpudoctor` asks what is known already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+_MAGIC = "gpudoctor"
+
+
+@magics_class
+class GpuDoctorMagics(Magics):
+    """Thin on purpose: what a run needs (torch, bokeh) is imported when the first cell runs."""
+
+    @cell_magic(_MAGIC)
+    def run_cell(self, line: str, cell: str) -> None:
+        """Runs this cell's training loop and tells why the GPU idles: live, with a price and a cure.
+
+        %%gpudoctor [--steps N] [--seconds S] [--set KNOB=VALUE ...] [--name NAME] [--save PATH] [--no-view]
+
+        --steps N           leave the loop after N steps (what follows the loop is then not run)
+        --seconds S         leave the loop after S seconds
+        --set KNOB=VALUE    turn a knob for this run, such as --set num_workers=4 (%gpudoctor knobs lists them)
+        --name NAME         what the run is called in tables
+        --save PATH         save the recording to PATH (.npz), to be read with gpu_doctor.load
+        --no-view           no live panel, only the result (nbconvert, papermill, scripts)
+
+        The cell runs as it would without the magic. `# gpudoctor: ignore RULE` in it silences a rule.
+        """
+        __tracebackhide__ = True
+        from gpu_doctor.notebook.options import parsed_cell_line
+
+        options = parsed_cell_line(line)
+        if not cell.strip():
+            raise UsageError("The cell is empty: put the training loop below %%gpudoctor.")
+        from gpu_doctor.notebook.visit import Visit
+
+        Visit(_shell(self), line, cell, options).run()
+
+    @line_magic(_MAGIC)
+    def ask(self, line: str) -> Any:
+        """Asks what gpu_doctor knows.
+
+        %gpudoctor check            judge the machine before any run
+        %gpudoctor explain RULE     the page of a rule
+        %gpudoctor knobs            what can be turned, and what the last cell's loop allows
+        %gpudoctor report [PATH]    the last cell's result again, or that of a saved recording
+        %gpudoctor history          all runs and trials of the last cell
+        %gpudoctor compare A B      two saved recordings side by side
+        """
+        from gpu_doctor.notebook.answers import answer
+
+        return answer(line)
+
+
+def _shell(magics: Magics) -> InteractiveShell:
+    shell = magics.shell
+    assert shell is not None
+    return shell
+
+
+def register(shell: Any) -> None:
+    """Adds the magics to a shell."""
+    shell.register_magics(GpuDoctorMagics)
+
+
+def unregister(shell: Any) -> None:
+    """Takes them away."""
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop(_MAGIC, None)

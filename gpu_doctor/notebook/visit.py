@@ -1,0 +1,220 @@
+"""One visit of a cell to the doctor: the run of `%%gpudoctor`, its live panel, its static result, and what follows.
+
+The order matters: the panel is displayed before the first step; the static result is an output of its own that stays in
+the saved notebook; what the cell raised is raised last, so that nobody misses the diagnosis of a run that failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+from gpu_doctor import knobs, report, trial
+from gpu_doctor.casefile import Case
+from gpu_doctor.diagnosis import Diagnosis, Steady, diagnose
+from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.notebook.answers import Shown
+from gpu_doctor.notebook.cell import Cell
+from gpu_doctor.notebook.panel import PanelInput, Progress
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.recording import Recording, Setup
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from gpu_doctor.notebook.dashboard import Dashboard
+
+JUDGING_SHARE: Final = 0.005
+"""Part of one core that live verdicts may take: after one that took t, the next comes t / 0.005 later."""
+FIRST_VERDICTS: Final = 10
+"""So many verdicts come as fast as the panel is drawn, so that the first is there within seconds."""
+
+
+class Visit:
+    """A cell, its case, and what is on the screen of it."""
+
+    def __init__(self, shell: InteractiveShell, line: str, body: str, options: argparse.Namespace) -> None:
+        """Compiles the cell; nothing runs yet.
+
+        Raises:
+            SyntaxError: as IPython would for the cell.
+        """
+        self._shell, self._options = shell, options
+        self._cell = Cell(shell, line, body)
+        self.case = Case(
+            self._cell.source, shell.user_ns, name=options.name, execute=self._cell.run, quietly=Cell.quietly
+        )
+        self.case.on_begin = self._began
+        self.message = ""
+        self.status = "starting"
+        self._recorder: Recorder | None = None
+        self._steady = Steady()
+        self._live: Diagnosis | None = None
+        self._judged = 0
+        self._judge_next = 0.0
+        self._dashboard: Dashboard | None = None
+        self._result: Any = None
+
+    # ---- the run of the cell ------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Runs the cell; shows, saves, and raises what the cell raised."""
+        __tracebackhide__ = True
+        if trial.running() is not None:
+            # A cell inside a recorded cell: it runs as it is, and the recording that is going on covers it.
+            self._cell.run(self._shell.user_ns)
+            return
+        self._open_panel()
+        error = self.attempt(dict(self._options.settings), self._options.steps, self._options.seconds)
+        self._save()
+        if error is not None:
+            raise error
+
+    def attempt(
+        self, settings: dict[str, Any], steps: int | None = None, seconds: float | None = None
+    ) -> BaseException | None:
+        """A whole run under settings, shown live and as a result; returns what the cell raised, None if nothing.
+
+        Raises:
+            UsageError: if a setting cannot be honoured.
+        """
+        self.status, self.message = "recording", ""
+        error: BaseException | None = None
+        if self._dashboard is not None:
+            self._dashboard.start()
+        try:
+            self.case.run(settings, steps=steps, seconds=seconds)
+        except Refused as refusal:
+            raise UsageError(str(refusal)) from None
+        except BaseException as raised:
+            error = raised
+        finally:
+            self.settle()
+        return error
+
+    def settle(self) -> None:
+        """The run or trial is over: final state to the panel, result to its output."""
+        self.status = "idle"
+        self._recorder = None
+        if self._dashboard is not None:
+            self._dashboard.stop()
+            self._dashboard.last()
+        self.show_result()
+
+    def _save(self) -> None:
+        if not self._options.save or not self.case.recordings:
+            return
+        try:
+            self.case.recordings[-1].save(self._options.save)
+        except OSError as error:
+            raise UsageError(
+                f"The recording could not be saved: {error}. Give --save a path that can be written."
+            ) from None
+
+    def busy(self, status: str) -> None:
+        """A trial or a treatment begins: the panel shows its progress."""
+        self.status = status
+        if self._dashboard is not None:
+            self._dashboard.start()
+
+    def redraw(self) -> None:
+        """Draws the panel once, now."""
+        if self._dashboard is not None:
+            self._dashboard.push()
+
+    # ---- what is seen -------------------------------------------------------------------------------------------
+
+    def _open_panel(self) -> None:
+        if self._options.no_view or not hasattr(self._shell, "kernel"):
+            return
+        try:
+            from gpu_doctor.notebook.dashboard import Dashboard
+            from gpu_doctor.notebook.errands import Errands
+
+            self._dashboard = Dashboard(self.look, Errands(self).take, knobs.KNOBS)
+            self._dashboard.show()
+        except Exception as error:
+            self._dashboard = None
+            self.message = f"The live panel could not be shown ({error}); the run goes on without it."
+
+    def _began(self, recorder: Recorder, role: str) -> None:
+        """A run, or a side of a trial, begins: the panel follows it."""
+        self._recorder = recorder
+        if role == "run":
+            self._steady, self._live, self._judged, self._judge_next = Steady(), None, 0, 0.0
+        dashboard = self._dashboard
+        if dashboard is not None:
+            recorder.own_cpu_s.append(_since(lambda: dashboard.cpu_s))
+            dashboard.follow(recorder, role)
+            if "google.colab" in sys.modules:  # there only messages of the main thread reach the page at once
+                recorder.beat = dashboard.push
+
+    def look(self) -> PanelInput:
+        """All that the panel shows, as it stands; called on the refresher's thread."""
+        recorder, case = self._recorder, self.case
+        live = self._judge(recorder) if recorder is not None and self.status == "recording" else None
+        news = None if recorder is None else recorder.ledger
+        newest = case.recordings[-1] if case.recordings else None
+        setup = recorder.setup() if recorder is not None else newest.setup if newest is not None else Setup()
+        vitals = (live or case.diagnosis).vitals if (live or case.diagnosis) is not None else None
+        return PanelInput(
+            status=self.status,
+            setup=case.found or setup if self.status != "recording" else setup,
+            diagnosis=live if self.status == "recording" else case.diagnosis,
+            recordings=tuple(case.recordings),
+            effects=tuple(case.effects),
+            settings=dict(recorder.settings) if recorder is not None else {},
+            progress=self._progress(recorder),
+            elapsed_s=recorder.elapsed_s()
+            if recorder is not None
+            else newest.duration_s
+            if newest is not None
+            else 0.0,
+            step_count=news.step_count if news is not None else (vitals.steps if vitals is not None else 0),
+            samples_per_s=vitals.samples_per_s if vitals is not None else None,
+            source=case.source,
+            notes=tuple(recorder.notes) if recorder is not None else newest.notes if newest is not None else (),
+            message=self.message,
+        )
+
+    def _progress(self, recorder: Recorder | None) -> Progress | None:
+        if recorder is None or not self.case.progress:
+            return None
+        left_s = None if recorder.deadline_ns is None else max(recorder.deadline_ns - recorder.clock(), 0) * 1e-9
+        return Progress(recorder.ledger.step_count, recorder.max_steps or 0, left_s, self.case.progress)
+
+    def _judge(self, recorder: Recorder) -> Diagnosis | None:
+        """The verdict on the run so far; after the first few it is renewed ever more rarely than it is drawn."""
+        now = time.perf_counter()
+        if now >= self._judge_next:
+            self._live = self._steady.shown(diagnose(recorder.so_far()), now)
+            self._judged += 1
+            took = time.perf_counter() - now
+            self._judge_next = now + (0.0 if self._judged < FIRST_VERDICTS else took / JUDGING_SHARE)
+        return self._live
+
+    def show_result(self) -> None:
+        """The static result, in an output of its own that is replaced when a trial adds a row."""
+        case = self.case
+        newest: Recording | None = case.recordings[-1] if case.recordings else case.baseline
+        if newest is None or case.diagnosis is None:
+            return
+        effects = tuple(case.effects)
+        notes = tuple(note for note in (self.message,) if note)
+        html = report.html(case.diagnosis, tuple(case.recordings), effects, title=case.name, notes=notes)
+        shown = Shown(report.text(case.diagnosis, newest, effects), html)
+        if self._result is None:
+            self._result = display(shown, display_id=True)
+        else:
+            self._result.update(shown)
+
+
+def _since(read: Any) -> Any:
+    """A counter from now on."""
+    begin = read()
+    return lambda: read() - begin

@@ -1,0 +1,15 @@
+"""The codes of the phases that the training thread can be in, as the ledger counts them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DATA_WAIT, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SYNC, EVALUATION, LOSS, OTHER = range(9)
+"""The first seven stand in the order of `steps.PHASES`. LOSS is the part of `other` between forward and backward."""
+
+PHASE_COUNT: Final = 9
+PHASE_NAMES: Final = (
+    *("data_wait", "transfer", "forward", "backward", "optimizer", "sync", "evaluation"),
+    *("other", "other"),
+)
+"""Code -> the phase's public name."""

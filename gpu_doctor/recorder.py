@@ -1,0 +1,287 @@
+"""The pen: the only mutable thing while a run goes on; it closes into a frozen recording.
+
+Each list in it has one writer: the training thread writes the ledger and the losses, the poller the readings and the
+line costs. Readers on other threads slice by cursor. There is no lock: a reader that is one row late is fine, a
+training loop that waits for a reader is not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from gpu_doctor.feed import Cursor, News, readings_since, series_key
+from gpu_doctor.ledger import Ledger
+from gpu_doctor.recording import Fetch, LineCost, LoaderSetup, Losses, Metric, Recording, Series, Settings, Setup
+from gpu_doctor.steps import Steps
+from gpu_doctor.steptable import StepTable
+
+MOST_READINGS: Final = 16384
+"""Readings kept per metric (over two hours at 2 Hz); then neighbours are averaged by twos."""
+DENSE_LOSSES: Final = 4096
+"""The loss of so many steps is kept one by one, later of every 64th."""
+_CALIBRATION_ROUNDS: Final = 200
+
+
+class RunEnded(BaseException):
+    """Leaves the user's loop at the end of a budget or at Stop, through `except Exception` too."""
+
+
+class Readings:
+    """The readings of one metric, bounded."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        self.times_s: list[float] = []
+        self.values: list[float] = []
+
+    def add(self, at_s: float, value: float) -> None:
+        """One reading; neighbours are averaged by twos when there are too many."""
+        if len(self.values) >= MOST_READINGS:
+            for name in ("times_s", "values"):
+                pairs = np.asarray(getattr(self, name)).reshape(-1, 2)
+                setattr(self, name, pairs.mean(axis=1).tolist())
+        self.times_s.append(at_s)
+        self.values.append(value)
+
+    def series(self) -> Series:
+        """What was read so far."""
+        n = min(len(self.times_s), len(self.values))
+        return Series(self.metric, np.asarray(self.times_s[:n]), np.asarray(self.values[:n]))
+
+
+class Recorder:
+    """The open book of one run; also a Feed that views follow."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings | None = None,
+        name: str = "",
+        source: str = "",
+        max_steps: int | None = None,
+        max_s: float | None = None,
+        sync_measured: bool = False,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        """Opens the book.
+
+        Args:
+            settings: what the knobs are turned to. name, source: of the run, for people.
+            max_steps, max_s: budget; when it is spent, `ending` is set and the taps leave the loop at its next step.
+            sync_measured: whether waits for a device are tapped.
+            clock: host clock in nanoseconds.
+        """
+        self.settings, self.name, self.source = dict(settings or {}), name, source
+        self.clock = clock
+        self.table = StepTable()
+        self.ledger = Ledger(self.table, clock, sync_measured=sync_measured)
+        self.ledger.on_step = self._step_ended
+        self.thread = threading.get_ident()
+        self.max_steps = max_steps
+        self.deadline_ns = None if max_s is None else clock() + round(max_s * 1e9)
+        self.ending = ""
+        """Outcome with which the loop shall be left at its next step: `stopped` or `budget-reached`; empty = go on."""
+        self.beat: Callable[[], None] | None = None
+        """Called on the training thread about twice a second, where a view cannot be reached from another thread."""
+        self.facts: dict[str, Any] = {}
+        """Fields of Setup, as the taps find them."""
+        self.loaders: dict[str, LoaderSetup] = {}
+        self.fetched: Callable[[], tuple[Fetch, ...]] = tuple
+        self.lined: Callable[[], tuple[LineCost, ...]] = tuple
+        self.read_losses: Callable[[list[Any]], list[float]] = list
+        self.peak_bytes: Callable[[], float] = lambda: float("nan")
+        self.own_cpu_s: list[Callable[[], float]] = []
+        """CPU seconds that our own threads have used, one function a thread."""
+        self.notes: list[str] = []
+        self.over = threading.Event()
+        """Set when the run has ended."""
+        self.started_at = time.time()
+        self._began = self.ledger.began
+        self._readings: dict[str, Readings] = {}
+        self._losses: list[tuple[int, Any]] = []
+        self._next_beat = 0
+        self._closed_s: float | None = None
+        self._event_ns = event_cost_ns(clock)
+
+    # ---- written by taps and probes -----------------------------------------------------------------------------
+
+    def mine(self) -> bool:
+        """True on the training thread; what other threads do is not accounted."""
+        return threading.get_ident() == self.thread
+
+    def adopt(self) -> bool:
+        """Makes the calling thread the training thread if none has trained yet; returns whether it is."""
+        if threading.get_ident() != self.thread and not self.ledger.any_optimizer and not self.ledger.step_count:
+            self.thread = threading.get_ident()
+            self.ledger.begin()
+        return threading.get_ident() == self.thread
+
+    def add(self, metric: Metric, at_clock: float, value: float) -> None:
+        """One reading; `at_clock` in seconds of the host clock (`time.perf_counter`)."""
+        key = series_key(metric)
+        readings = self._readings.get(key)
+        if readings is None:
+            readings = self._readings[key] = Readings(metric)
+        readings.add(at_clock - self._began * 1e-9, value)
+
+    def loss(self, tensor: Any) -> None:
+        """The detached loss of the open step; it is read when the book closes, so that no step waits for it."""
+        step = self.ledger.step_count
+        if self._losses and self._losses[-1][0] == step:
+            return
+        if step < DENSE_LOSSES or step % 64 == 0:
+            self._losses.append((step, tensor))
+
+    def note(self, text: str) -> None:
+        """One sentence for the footer, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def stop(self) -> None:
+        """Asks the loop to end at its next step; may be called on any thread."""
+        self.ending = self.ending or "stopped"
+
+    def check_end(self) -> None:
+        """Leaves the loop if its end was asked for; called by taps where leaving is clean.
+
+        Raises:
+            RunEnded: if the budget is spent or Stop was asked for.
+        """
+        if self.ending:
+            raise RunEnded(self.ending)
+
+    def _step_ended(self, now: int) -> None:
+        if not self.ending and (
+            (self.max_steps is not None and self.ledger.step_count >= self.max_steps)
+            or (self.deadline_ns is not None and now >= self.deadline_ns)
+        ):
+            self.ending = "budget-reached"
+        if self.beat is not None and now >= self._next_beat:
+            self._next_beat = now + 500_000_000
+            self.beat()
+
+    # ---- read by views and by the judgement ---------------------------------------------------------------------
+
+    def news(self, cursor: Cursor) -> News:
+        """See `Feed.news`."""
+        generation = self.table.generation
+        reset = cursor.generation != generation
+        start = 0 if reset else cursor.rows
+        steps = self.table.steps(start)
+        series, read = readings_since(self.series_now(), cursor.readings)
+        return News(
+            cursor=Cursor(generation, start + len(steps), read),
+            steps=steps,
+            series=series,
+            reset=reset,
+            elapsed_s=self.elapsed_s(),
+            step_count=self.ledger.step_count,
+            done=self._closed_s is not None,
+        )
+
+    def elapsed_s(self) -> float:
+        """Seconds since the run began, of the whole run once it has ended."""
+        return self._closed_s if self._closed_s is not None else (self.clock() - self._began) * 1e-9
+
+    def setup(self) -> Setup:
+        """What was found so far."""
+        known = {field.name for field in dataclasses.fields(Setup)}
+        facts = {name: value for name, value in self.facts.items() if name in known}
+        return Setup(**{**facts, "loaders": tuple(self.loaders.values())})
+
+    def so_far(self) -> Recording:
+        """The run as it stands, for a verdict while it goes on; losses are left out (reading one may wait)."""
+        return self._recording("completed", "", self.elapsed_s(), Losses())
+
+    def close(self, outcome: str = "completed", reason: str = "") -> Recording:
+        """Ends the last step and freezes everything.
+
+        Args:
+            outcome: one of `recording.OUTCOMES`. reason: one sentence where it is not `completed`.
+        """
+        self.ledger.finish()
+        self._closed_s = self.elapsed_s()
+        return self._recording(outcome, reason, self._closed_s, self._losses_read())
+
+    def _recording(self, outcome: str, reason: str, duration_s: float, losses: Losses) -> Recording:
+        own_s = self.ledger.events * self._event_ns * 1e-9 + sum(one() for one in self.own_cpu_s)
+        return Recording(
+            steps=self.table.steps(),
+            settings=self.settings,
+            setup=self.setup(),
+            outcome=outcome,
+            reason=reason,
+            series=self.series_now(),
+            fetches=self.fetched(),
+            lines=self.lined(),
+            losses=losses,
+            notes=tuple(self.notes),
+            name=self.name,
+            source=self.source,
+            started_at=self.started_at,
+            duration_s=duration_s,
+            overhead_s=own_s,
+            peak_bytes=self.peak_bytes(),
+        )
+
+    def series_now(self) -> tuple[Series, ...]:
+        """What every metric read so far."""
+        return tuple(readings.series() for readings in list(self._readings.values()))
+
+    def _losses_read(self) -> Losses:
+        kept, self._losses = self._losses, []
+        if not kept:
+            return Losses()
+        try:
+            values = np.asarray(self.read_losses([tensor for _, tensor in kept]), dtype=np.float64)
+        except Exception as error:
+            self.note(f"The losses could not be read: {error}")
+            return Losses()
+        at = np.asarray([step for step, _ in kept], dtype=np.float64)
+        return Losses(step=at, samples=_samples_before(self.table.steps(), at), value=values)
+
+
+def _samples_before(steps: Steps, at: Any) -> Any:
+    """Samples trained before each of the steps `at` (interpolated inside rows that stand for several steps)."""
+    if not len(steps):
+        return np.full(len(at), np.nan)
+    return np.interp(
+        at,
+        np.concatenate([[0.0], np.cumsum(steps.count)]),
+        np.concatenate([[0.0], np.cumsum(steps.samples)]),
+    )
+
+
+def event_cost_ns(clock: Callable[[], int] = time.perf_counter_ns) -> float:
+    """What one tap event costs on this machine now: a wrapped call around a switch there and back, halved, in ns."""
+    ledger = Ledger(StepTable(capacity=2), clock)
+    switch = ledger.switch
+
+    def bare(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    def tapped(*args: Any, **kwargs: Any) -> None:
+        if threading.get_ident() == 0:
+            return None
+        before = switch(0)
+        try:
+            return bare(*args, **kwargs)
+        finally:
+            switch(before)
+
+    costs: Mapping[Callable[..., None], float] = {}
+    costs = {call: _mean_ns(call) for call in (bare, tapped)}
+    return max(costs[tapped] - costs[bare], 0.0) / 2
+
+
+def _mean_ns(call: Callable[..., None]) -> float:
+    begin = time.perf_counter_ns()
+    for _ in range(_CALIBRATION_ROUNDS):
+        call()
+    return (time.perf_counter_ns() - begin) / _CALIBRATION_ROUNDS

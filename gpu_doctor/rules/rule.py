@@ -1,0 +1,98 @@
+"""The forms of the diagnosis: what a rule is, what it finds, what it prescribes."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+
+from gpu_doctor.recording import SettingValue
+from gpu_doctor.vitals import Vitals
+
+NAMING_BAR = 0.05
+"""A finding is named from this cost_share on (torch-tb-profiler's bar for its data-loading advice)."""
+
+
+class Safety(enum.Enum):
+    """What a prescription does to the training."""
+
+    SAFE = "safe"
+    """The same numbers, sooner."""
+    CHANGES_TRAINING = "changes-training"
+    """Batch size, precision: the card says what changes."""
+    BY_HAND = "by-hand"
+    """Text and a code line; no knob can do it."""
+
+
+@dataclass(frozen=True)
+class Prescription:
+    """One thing to try."""
+
+    text: str
+    """What to do, one imperative sentence."""
+    safety: Safety
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    """Knob values that try it; empty where it is done by hand."""
+    code: str = ""
+    """The line(s) to paste."""
+    predicted_speedup: float | None = None
+    """Samples/s with over without, from the forecast; None = cannot be known from this recording: measure it."""
+    predicted_low: float | None = None
+    predicted_high: float | None = None
+    changes: str = ""
+    """What changes in the training, one sentence (empty for SAFE)."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found in one recording."""
+
+    rule: str
+    headline: str
+    """One sentence with the figure, such as 'Waiting for data: 71 % of the time the GPU has nothing to do.'"""
+    cost_share: float
+    """The one coin: the part of the run's wall-clock after warm-up that it accounts for, 0..1. Costs overlap."""
+    evidence: tuple[str, ...] = ()
+    """Figures with units that led here, and lines of the user's code where line costs know them."""
+    prescriptions: tuple[Prescription, ...] = ()
+    """Best first."""
+    early: bool = False
+    """Judged on fewer than 20 measured steps."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One file of the shelf `rules/`: its name, family, page, the vitals it needs, its check."""
+
+    name: str
+    family: str
+    needs: tuple[str, ...]
+    """Names of `Vitals` fields; if one is None the rule is silent and the report says which."""
+    check: Callable[[Vitals], Finding | None]
+    page: str
+    """Markdown: What it means / Why it costs you / What to try / When to leave it."""
+    excludes: tuple[str, ...] = ()
+    """Rules that explain the same symptom: when this one finds something, those are dropped from the list."""
+
+    @property
+    def summary(self) -> str:
+        """First line of the page."""
+        return self.page.strip().splitlines()[0]
+
+
+def rule_of(module: ModuleType) -> Rule:
+    """The rule that a rule file defines: its docstring is the page, `NEEDS` and `check` the rest.
+
+    The file's name gives the rule's name (`slow_getitem.py` -> `slow-getitem`), its folder the family.
+    """
+    parts = module.__name__.split(".")
+    return Rule(
+        name=parts[-1].replace("_", "-"),
+        family=parts[-2],
+        needs=tuple(module.NEEDS),
+        check=module.check,
+        page=inspect.cleandoc(module.__doc__ or ""),
+        excludes=tuple(getattr(module, "EXCLUDES", ())),
+    )

@@ -1,0 +1,155 @@
+"""Keep the state of a training before a trial, and put it back afterwards, bit for bit, in the very same objects.
+
+A snapshot never copies an object: it keeps a shallow copy of what every container holds and the bytes of every tensor
+and array, and restoring writes them back in place, so that whoever holds a list, a parameter or an optimizer still
+holds the right one. It can be restored any number of times (baseline, candidate, baseline, ...).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import psutil
+import torch
+from torch.utils.data import DataLoader
+
+from gpu_doctor.loaders import shut_down
+from gpu_doctor.snapshot_undo import (
+    Undo,
+    buffer_undo,
+    cell_undo,
+    class_undo,
+    deque_undo,
+    dict_undo,
+    instance_undo,
+    list_undo,
+    namespace_undo,
+    process_undos,
+    rng_undo,
+    set_undo,
+)
+from gpu_doctor.snapshot_walk import Walk
+from gpu_doctor.tensor_store import ArrayStore, SnapshotTooLarge, TensorStore
+
+__all__ = ["Snapshot", "SnapshotTooLarge"]
+
+FREE_SHARE: Final = 0.5
+"""A snapshot may take at most this part of the memory that is free: the trial needs the rest."""
+
+
+class Snapshot:
+    """The state of everything reachable from a namespace, and of the process' random number generators."""
+
+    def __init__(self) -> None:
+        self._undos: list[tuple[str, Undo]] = []
+        self._stores: list[TensorStore | ArrayStore] = []
+        self._loaders: list[tuple[Any, Any]] = []
+        self._kept_alive: list[Any] = []
+        self._grad = torch.is_grad_enabled()
+        self.bytes = 0
+        """What the snapshot holds: tensor and array bytes, and the size of the containers' copies."""
+        self.unrestorable: tuple[str, ...] = ()
+        """What would not be put back, by variable name, such as `it (generator)`; to be said before a trial."""
+
+    @classmethod
+    def take(cls, namespace: dict[str, Any], extra: Iterable[object] = (), limit_bytes: int | None = None) -> Snapshot:
+        """Keeps the state of `namespace`, of everything reachable from it, and of `extra`.
+
+        Args:
+            namespace: the names that the cell runs with; IPython's own names are left alone.
+            extra: further roots, such as optimizers that were seen but that no name leads to.
+            limit_bytes: what the copies may take; None = half of the free memory.
+
+        Raises:
+            SnapshotTooLarge: before anything was copied; the message has the figures.
+        """
+        collecting = gc.isenabled()
+        gc.disable()  # the collector would look through hundreds of thousands of new copies again and again
+        try:
+            return cls._taken(namespace, extra, limit_bytes)
+        finally:
+            if collecting:
+                gc.enable()
+
+    @classmethod
+    def _taken(cls, namespace: dict[str, Any], extra: Iterable[object], limit_bytes: int | None) -> Snapshot:
+        walk = Walk()
+        walk.over(namespace, extra)
+        limit = int(psutil.virtual_memory().available * FREE_SHARE) if limit_bytes is None else limit_bytes
+        self = cls()
+        tensors = TensorStore(walk.kept["tensor"], walk.data - walk.buffers)
+        arrays = ArrayStore(walk.kept["array"], walk.data)
+        needed = tensors.bytes + arrays.bytes
+        if needed > limit:
+            raise SnapshotTooLarge(
+                f"Keeping the state for a trial needs {needed / 2**30:.2f} GiB, and only {limit / 2**30:.2f} GiB may "
+                "be taken for it: free memory, or delete large variables that the cell does not need."
+            )
+        tensors.copy()
+        arrays.copy()
+        self._stores = [tensors, arrays]
+        self.bytes = needed
+        self.unrestorable = (*walk.lost, *tensors.lost)
+        self._keep_containers(walk)
+        self._keep_instances(walk)
+        for cell in walk.cells:
+            self._undos.append(("a closure", cell_undo(cell)))
+        for rng in walk.kept["rng"]:
+            self._undos.append((type(rng).__name__, rng_undo(rng)))
+        self._undos.append(("the namespace", namespace_undo(namespace)))
+        self._undos.extend(process_undos())
+        self._kept_alive = list(walk.seen.values())
+        return self
+
+    def restore(self) -> tuple[str, ...]:
+        """Puts everything back; may be called again and again.
+
+        Call it with every knob and tap off: what they hang on objects would be taken for a change of the cell.
+
+        Returns:
+            One sentence for each thing that could not be put back; empty if all is bit for bit as it was.
+        """
+        notes: list[str] = []
+        with torch.no_grad():
+            for loader, iterator in self._loaders:
+                now = vars(loader).get("_iterator")
+                if now is not None and now is not iterator:
+                    _try(notes, "a loader's workers", lambda now=now: shut_down(now))  # type: ignore[misc]
+            for label, undo in self._undos:
+                _try(notes, label, undo)
+            for store in self._stores:
+                notes += store.restore()
+        torch.set_grad_enabled(self._grad)
+        return tuple(dict.fromkeys(notes))
+
+    def _keep_containers(self, walk: Walk) -> None:
+        makers: dict[str, Callable[[Any], tuple[Undo, int]]] = {
+            "list": list_undo,
+            "dict": dict_undo,
+            "set": set_undo,
+            "deque": deque_undo,
+            "buffer": buffer_undo,
+        }
+        for kind, make in makers.items():
+            for one in walk.kept[kind]:
+                undo, size = make(one)
+                self.bytes += size
+                self._undos.append((f"a {type(one).__name__}", undo))
+
+    def _keep_instances(self, walk: Walk) -> None:
+        for one in walk.kept["class"]:
+            self._undos.append((one.__name__, class_undo(one)))
+        for one in walk.kept["instance"]:
+            if issubclass(type(one), DataLoader):
+                self._loaders.append((one, vars(one).get("_iterator")))
+            self._undos.append((f"a {type(one).__name__}", instance_undo(one)))
+
+
+def _try(notes: list[str], label: str, undo: Undo) -> None:
+    """One thing that cannot be put back never keeps the others from it."""
+    try:
+        undo()
+    except Exception as error:
+        notes.append(f"The state of {label} could not be put back: {error}")

@@ -1,0 +1,185 @@
+"""How each kind of container, instance and random number generator is put back: a function that writes what was."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import functools
+import random
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from gpu_doctor.snapshot_kinds import class_state, contents_of, dict_of, internal, slot_members, slots_of
+
+Undo: TypeAlias = "Callable[[], object]"
+
+
+def _same(now: Iterable[Any], saved: Iterable[Any]) -> bool:
+    return all(a is b for a, b in zip(now, saved, strict=True))
+
+
+def list_undo(value: list[Any]) -> tuple[Undo, int]:
+    saved = list(list.__iter__(value))
+
+    def undo() -> None:
+        if list.__len__(value) != len(saved) or not _same(list.__iter__(value), saved):
+            list.__setitem__(value, slice(None), saved)
+
+    return undo, sys.getsizeof(saved)
+
+
+def _write_dict(value: dict[Any, Any], saved: dict[Any, Any]) -> None:
+    """Contents and order of a dict, past overrides of its class; untouched where nothing changed."""
+    if (
+        dict.__len__(value) == len(saved)
+        and _same(dict.keys(value), saved)
+        and _same(dict.values(value), saved.values())
+    ):
+        return
+    kind = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+    kind.clear(value)
+    for key, item in saved.items():
+        kind.__setitem__(value, key, item)
+
+
+def dict_undo(value: dict[Any, Any]) -> tuple[Undo, int]:
+    # OrderedDict keeps an order of its own (move_to_end), which dict.items() does not show.
+    order: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else None
+    saved = dict((order or dict).items(value))
+
+    def undo() -> None:
+        _write_dict(value, saved)
+        if order and not _same(order.__iter__(value), saved):
+            for key in saved:
+                order.move_to_end(value, key)
+
+    return undo, sys.getsizeof(saved)
+
+
+def set_undo(value: set[Any]) -> tuple[Undo, int]:
+    saved = set(set.__iter__(value))
+
+    def undo() -> None:
+        set.clear(value)
+        set.update(value, saved)
+
+    return undo, sys.getsizeof(saved)
+
+
+def deque_undo(value: collections.deque[Any]) -> tuple[Undo, int]:
+    saved = list(collections.deque.__iter__(value))
+
+    def undo() -> None:
+        collections.deque.clear(value)
+        collections.deque.extend(value, saved)
+
+    return undo, sys.getsizeof(saved)
+
+
+def buffer_undo(value: Any) -> tuple[Undo, int]:
+    saved = value[:]
+
+    def undo() -> None:
+        value[:] = saved
+
+    return undo, sys.getsizeof(saved)
+
+
+def instance_undo(value: Any) -> Undo:
+    kind, attributes, slots = type(value), dict(dict_of(value)), slots_of(value)
+
+    def undo() -> None:
+        if type(value) is not kind:
+            object.__setattr__(value, "__class__", kind)  # a lazy module turned into its real kind
+        if attributes or dict_of(value):
+            _write_dict(dict_of(value), attributes)
+        for member in slot_members(kind):
+            if member in slots:
+                member.__set__(value, slots[member])
+            elif member in slots_of(value):
+                member.__delete__(value)
+
+    return undo
+
+
+def class_undo(cls: type) -> Undo:
+    saved = class_state(cls)
+
+    def undo() -> None:
+        now = class_state(cls)
+        for name in now.keys() - saved.keys():
+            delattr(cls, name)
+        for name, value in saved.items():
+            if now.get(name, undo) is not value:
+                setattr(cls, name, value)
+
+    return undo
+
+
+def cell_undo(cell: Any) -> Undo:
+    saved = contents_of(cell)
+
+    def undo() -> None:
+        if saved:
+            cell.cell_contents = saved[0]
+        elif contents_of(cell):
+            del cell.cell_contents
+
+    return undo
+
+
+def namespace_undo(namespace: dict[str, Any]) -> Undo:
+    saved = {name: value for name, value in namespace.items() if not internal(name, namespace)}
+
+    def undo() -> None:
+        for name in [name for name in namespace if name not in saved and not internal(name, namespace)]:
+            del namespace[name]
+        for name, value in saved.items():
+            if name not in namespace or namespace[name] is not value:
+                namespace[name] = value
+
+    return undo
+
+
+def rng_undo(rng: Any) -> Undo:
+    """What puts a generator of torch, numpy or Python back to its state of now."""
+    if isinstance(rng, torch.Generator):
+        state = rng.get_state()
+        return lambda: rng.set_state(state)
+    if isinstance(rng, random.Random):
+        kept = rng.getstate()
+        return lambda: rng.setstate(kept)
+    if isinstance(rng, np.random.RandomState):
+        legacy = rng.get_state()
+        return lambda: rng.set_state(legacy)
+    bits = rng.bit_generator if isinstance(rng, np.random.Generator) else rng
+    words = copy.deepcopy(bits.state)
+
+    def undo() -> None:
+        bits.state = words
+
+    return undo
+
+
+def process_undos() -> list[tuple[str, Undo]]:
+    """The random number generators and switches that belong to the process and not to any name."""
+    numpy_rng, python_rng, cpu = np.random.get_state(), random.getstate(), torch.get_rng_state()
+    dtype, precision = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    undos: list[tuple[str, Undo]] = [
+        ("numpy's random numbers", lambda: np.random.set_state(numpy_rng)),
+        ("Python's random numbers", lambda: random.setstate(python_rng)),
+        ("torch's random numbers", lambda: torch.set_rng_state(cpu)),
+        ("torch's default dtype", lambda: torch.set_default_dtype(dtype)),
+        ("torch's matmul precision", lambda: torch.set_float32_matmul_precision(precision)),
+    ]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        cuda = torch.cuda.get_rng_state_all()
+        undos.append(("the GPU's random numbers", lambda: torch.cuda.set_rng_state_all(cuda)))
+    cudnn: Any = torch.backends.cudnn
+    for name in ("benchmark", "deterministic", "allow_tf32"):
+        undos.append((f"cuDNN's {name}", functools.partial(setattr, cudnn, name, getattr(cudnn, name))))
+    return undos

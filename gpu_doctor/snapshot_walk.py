@@ -1,0 +1,172 @@
+"""Everything that a cell could change through its names: the walk that a snapshot makes before it copies anything.
+
+The walk follows containers, instances of user code and of training libraries, closures, modules and loaders with their
+samplers. It leaves alone what has no state of the training (types of libraries, threads, locks, figures, IPython's own
+names) and names what has state that nobody can copy (generators, open files, sockets).
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import gc
+import sys
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from gpu_doctor.snapshot_kinds import ATOMS, class_state, contents_of, dict_of, internal, is_users, kind_of, slots_of
+
+_KEPT: Final = ("list", "dict", "set", "deque", "buffer", "tensor", "array", "rng", "class", "instance")
+
+
+class Walk:
+    """What was reached, by kind, each object once; `names` of what cannot be copied."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, Any] = {}
+        self.kept: dict[str, list[Any]] = {kind: [] for kind in _KEPT}
+        self._kinds: dict[type, str] = {}
+        self.cells: list[types.CellType] = []
+        self.data: set[int] = set()
+        """ids of tensors and arrays that a Dataset holds."""
+        self.buffers: set[int] = set()
+        """ids of modules' buffers."""
+        self.lost: dict[str, None] = {}
+        self._stack: list[tuple[Any, str]] = []
+        self._datasets: list[tuple[Any, str]] = []
+        self._in_data = False
+
+    def over(self, namespace: Mapping[str, Any], extra: Iterable[Any]) -> None:
+        """Walks everything reachable from the names of `namespace` and from `extra`; datasets come last."""
+        self.seen[id(namespace)] = namespace
+        self._stack = [(value, name) for name, value in namespace.items() if not internal(name, namespace)]
+        self._stack += [(one, type(one).__name__) for one in extra]
+        self._drain()
+        self._in_data = True
+        self._stack = self._datasets
+        self._drain()
+
+    def _drain(self) -> None:
+        stack, seen = self._stack, self.seen
+        while stack:
+            value, name = stack.pop()
+            cls = type(value)
+            if cls in ATOMS:
+                continue
+            if id(value) in seen:
+                if self._in_data and issubclass(cls, (torch.Tensor, np.ndarray)):
+                    self.data.add(id(value))
+                continue
+            kind = self._kinds.get(cls) or self._kinds.setdefault(cls, kind_of(cls))
+            if kind == "skip":
+                continue
+            if kind == "instance" and not self._in_data and issubclass(cls, Dataset):
+                self._datasets.append((value, name))
+                continue
+            seen[id(value)] = value
+            getattr(self, f"_{kind}")(value, name)
+
+    def _push(self, values: Iterable[Any], name: str) -> None:
+        self._stack.extend([(value, name) for value in values if type(value) not in ATOMS])
+
+    def _list(self, value: Any, name: str) -> None:
+        self.kept["list"].append(value)
+        self._push(list.__iter__(value), name)
+        self._own(value, name)
+
+    def _dict(self, value: Any, name: str) -> None:
+        self.kept["dict"].append(value)
+        self._push(dict.keys(value), name)
+        self._push(dict.values(value), name)
+        self._own(value, name)
+
+    def _set(self, value: Any, name: str) -> None:
+        self.kept["set"].append(value)
+        self._push(set.__iter__(value), name)
+        self._own(value, name)
+
+    def _deque(self, value: Any, name: str) -> None:
+        self.kept["deque"].append(value)
+        self._push(collections.deque.__iter__(value), name)
+        self._own(value, name)
+
+    def _buffer(self, value: Any, name: str) -> None:
+        self.kept["buffer"].append(value)
+
+    def _tuple(self, value: Any, name: str) -> None:
+        if gc.is_tracked(value):  # an untracked tuple holds atoms only
+            self._push(value, name)
+        self._own(value, name)
+
+    def _tensor(self, value: torch.Tensor, name: str) -> None:
+        self.kept["tensor"].append(value)
+        if self._in_data:
+            self.data.add(id(value))
+        with torch._C.DisableTorchFunctionSubclass():
+            if value.is_leaf and value.grad is not None:
+                self._stack.append((value.grad, name))
+            if value.is_leaf and value._backward_hooks is not None:
+                self._stack.append((value._backward_hooks, name))
+            own = value.__dict__
+        if own:
+            self._stack.append((own, name))
+
+    def _array(self, value: Any, name: str) -> None:
+        self.kept["array"].append(value)
+        if self._in_data:
+            self.data.add(id(value))
+        if value.dtype == object:
+            self._push(value.ravel().tolist(), name)
+
+    def _rng(self, value: Any, name: str) -> None:
+        self.kept["rng"].append(value)
+
+    def _class(self, value: type, name: str) -> None:
+        if is_users(value.__module__ or ""):
+            self.kept["class"].append(value)
+            self._push(class_state(value).values(), name)
+
+    def _function(self, value: types.FunctionType, name: str) -> None:
+        if not is_users(value.__module__ or "__main__"):
+            return
+        self._push((value.__dict__, value.__defaults__, value.__kwdefaults__), name)
+        for cell in value.__closure__ or ():
+            if id(cell) not in self.seen:
+                self.seen[id(cell)] = cell
+                self.cells.append(cell)
+                self._push(contents_of(cell), name)
+
+    def _method(self, value: types.MethodType, name: str) -> None:
+        self._push((value.__self__, value.__func__), name)
+
+    def _partial(self, value: functools.partial[Any], name: str) -> None:
+        self._push((value.func, value.args, value.keywords), name)
+
+    def _lost(self, value: Any, name: str) -> None:
+        if value not in (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__):
+            self.lost[f"{name} ({type(value).__name__})"] = None
+
+    def _instance(self, value: Any, name: str) -> None:
+        if issubclass(type(value), torch.jit.ScriptModule):
+            self._push([*value.parameters(), *value.buffers()], name)
+            return
+        self._own(value, name)
+        if issubclass(type(value), torch.nn.Module):
+            self.buffers.update(id(buffer) for buffer in vars(value).get("_buffers", {}).values())
+
+    def _own(self, value: Any, name: str) -> None:
+        """The attributes of an instance, in its dict and in slots."""
+        cls = type(value)
+        if cls.__module__ in ("builtins", "collections"):
+            return
+        self.kept["instance"].append(value)
+        attributes = dict_of(value)
+        loader = issubclass(cls, DataLoader)
+        self._push([part for key, part in attributes.items() if not (loader and key == "_iterator")], name)
+        self._push(slots_of(value).values(), name)
+        self._stack.append((cls, name))

@@ -1,0 +1,126 @@
+"""The rows of a run: one per step, a numpy column per quantity, NaN = not measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Column: TypeAlias = npt.NDArray[np.float64]
+
+PHASES: Final = ("data_wait", "transfer", "forward", "backward", "optimizer", "sync", "evaluation")
+"""The measured phases of a step, in the order in which every plot, bar and table shows them. `other` is derived."""
+
+TRAINING: Final = 0.0
+INFERENCE: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Steps:
+    """One row per step (or, in very long runs, per `count` steps: sums are exact), NaN = not measured.
+
+    Every array has the same length. All `_s` columns are seconds on the host clock, summed over the row's steps,
+    except `gpu_s` and `gpu_gap_s`, which are seconds on the device clock (CUDA events).
+    """
+
+    start_s: Column
+    """Host time at which the row begins, seconds after the run began."""
+    wall_s: Column
+    """Host seconds from the row's begin to its end; rows of one loop touch, so these sum to the loop's wall-clock."""
+    count: Column
+    """How many steps the row stands for (1 until a long run is thinned)."""
+    kind: Column
+    """0 = a training step (an optimizer stepped), 1 = a batch of a loop without optimizer."""
+    samples: Column
+    """Training samples in the row; NaN where no batch dimension could be read."""
+    batches: Column
+    """Batches pulled from training loaders (several with gradient accumulation, 0 without a loader)."""
+    data_wait_s: Column
+    transfer_s: Column
+    forward_s: Column
+    backward_s: Column
+    optimizer_s: Column
+    sync_s: Column
+    """Seconds in which the host waited for the device; NaN where no device can be waited for."""
+    evaluation_s: Column
+    loss_s: Column
+    """Part of `other`: between the end of the last forward and the begin of backward (functional losses, metrics)."""
+    edge_s: Column
+    """Part of `data_wait_s`: iterator creation (worker start) and first batch, at an epoch's edge."""
+    cpu_s: Column
+    """CPU seconds of the training process (all its threads, no workers), NaN if not measured."""
+    transfers: Column
+    """Copies between devices."""
+    transfer_bytes: Column
+    pageable: Column
+    """Of `transfers`, the host-to-device copies that were seen to start from pageable (not pinned) memory."""
+    gpu_s: Column
+    """Device seconds from the first to the last event of the step; NaN without a device clock."""
+    gpu_gap_s: Column
+    """Device seconds between the last event of the step before and the first event of this one."""
+    queue_empty: Column
+    """1 if the device had already finished when the step's launches ended, else 0; summed over the row's steps."""
+    device_steps: Column
+    """For how many of the row's steps the three device columns were read (the steps they sum over)."""
+    epoch: Column
+    """Index of the training epoch (times a training loader was restarted)."""
+
+    def __len__(self) -> int:
+        return len(self.wall_s)
+
+    @property
+    def other_s(self) -> Column:
+        """Host seconds in none of the measured phases; the only derived part, so that 100 % is accounted for."""
+        measured = np.zeros(len(self))
+        for phase in PHASES:
+            measured = measured + np.nan_to_num(getattr(self, f"{phase}_s"))
+        return np.maximum(self.wall_s - measured, 0.0)
+
+    def rows(self, start: int = 0, stop: int | None = None) -> Steps:
+        """The rows `start:stop` as a view (no copy)."""
+        return Steps(*(getattr(self, name)[start:stop] for name in STEP_COLUMNS))
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> Steps:
+        """The rows for which `mask` (shape (len,)) is true."""
+        return Steps(*(getattr(self, name)[mask] for name in STEP_COLUMNS))
+
+    @classmethod
+    def of_table(cls, table: npt.NDArray[np.float64]) -> Steps:
+        """Steps over a table of shape (rows, len(STEP_COLUMNS)), columns in the order of STEP_COLUMNS."""
+        return cls(*(np.ascontiguousarray(table[:, i]) for i in range(len(STEP_COLUMNS))))
+
+    @classmethod
+    def of(cls, **columns: npt.ArrayLike) -> Steps:
+        """Steps from some columns; the missing ones are filled honestly (count 1, kind training, the rest NaN).
+
+        Raises:
+            ValueError: if no column is given or the columns differ in length.
+        """
+        given = {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
+        lengths = {len(values) for values in given.values()}
+        if len(lengths) != 1:
+            raise ValueError("Steps.of needs at least one column, all of one length.")
+        n = lengths.pop()
+        filled: dict[str, Column] = {name: np.full(n, np.nan) for name in STEP_COLUMNS}
+        filled["count"] = np.ones(n)
+        filled["kind"] = np.zeros(n)
+        filled["epoch"] = np.zeros(n)
+        filled["device_steps"] = np.zeros(n)
+        if "wall_s" in given:
+            filled["start_s"] = np.concatenate([[0.0], np.cumsum(given["wall_s"])[:-1]]) if n else np.empty(0)
+        filled.update(given)
+        return cls(**filled)
+
+
+STEP_COLUMNS: Final = tuple(f.name for f in dataclasses.fields(Steps))
+
+
+def iter_phases(steps: Steps) -> Iterator[tuple[str, Column]]:
+    """Every phase with its seconds per row, `other` last."""
+    for phase in PHASES:
+        yield phase, getattr(steps, f"{phase}_s")
+    yield "other", steps.other_s

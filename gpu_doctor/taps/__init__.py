@@ -1,0 +1,54 @@
+"""The shelf of taps: listeners on the training loop. One file each, listed in TAPS in the order in which they open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from gpu_doctor.patching import Patches
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.taps.compute import tap as compute
+from gpu_doctor.taps.dataloader import tap as dataloader
+from gpu_doctor.taps.optimizer import tap as optimizer
+from gpu_doctor.taps.scenery import accelerated as torch_accelerated
+from gpu_doctor.taps.scenery import tap as scenery
+from gpu_doctor.taps.stopwatch import tap as stopwatch
+from gpu_doctor.taps.sync import tap as sync
+from gpu_doctor.taps.tap import Tap, TapScope
+from gpu_doctor.taps.transfer import tap as transfer
+
+TAPS: tuple[tuple[str, Tap], ...] = (
+    ("scenery", scenery),
+    ("stopwatch", stopwatch),
+    ("dataloader", dataloader),
+    ("transfer", transfer),
+    ("compute", compute),
+    ("optimizer", optimizer),
+    ("sync", sync),
+)
+"""Name -> context manager over a TapScope."""
+
+
+@contextmanager
+def listening(
+    recorder: Recorder, namespace: MutableMapping[str, Any] | None = None, accelerated: bool | None = None
+) -> Iterator[TapScope]:
+    """All taps on, for the duration of the context; a tap that fails stays off and leaves a note.
+
+    Args:
+        recorder: what they write to. namespace: where the code runs.
+        accelerated: whether there is a device to copy to; None = ask torch.
+    """
+    if accelerated is None:
+        accelerated = torch_accelerated()
+    with Patches() as patches, ExitStack() as stack:
+        scope = TapScope(recorder, patches, namespace, accelerated)
+        for name, tap in TAPS:
+            try:
+                stack.enter_context(tap(scope))
+            except Exception as error:
+                recorder.note(f"The {name} tap could not be set and stayed off: {error}")
+        yield scope
+    for note in patches.notes:
+        recorder.note(note)

@@ -1,0 +1,192 @@
+"""Hears the forward of the outermost modules and every backward pass.
+
+Only the outermost modules carry a listener: a wrapper on every module call costs about 9 us each and breaks compiled
+graphs. They are looked for where the code runs when a loader is first iterated, and completed by the parameters that
+an optimizer owns before its first step. The listener on a module is made so that a copy or a pickle of the model,
+taken by the user's code while the run goes on, carries a call of the standard library that does nothing instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpu_doctor import models
+from gpu_doctor.batches import sample_count
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.taps.tap import TapScope
+
+_NAN = float("nan")
+_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", None) or (lambda: False)
+
+
+class Listener:
+    """Both ends of one outermost module's forward; put on the module as its two forward hooks."""
+
+    def __init__(self, recorder: Recorder, module: nn.Module) -> None:
+        self._recorder = recorder
+        self._befores: list[int] = []
+        self.parameters = frozenset(id(p) for p in module.parameters())
+        self.trained = False
+        self.copied = False
+
+    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Forward pre-hook."""
+        if _compiling():
+            return
+        recorder = self._recorder
+        if get_ident() != recorder.thread:
+            return
+        ledger = recorder.ledger
+        if recorder.ending and not ledger.asked and not self._befores:
+            recorder.check_end()
+        grad = torch.is_grad_enabled()
+        samples = _NAN
+        if not ledger.now.batches and ledger.now.forward_samples != ledger.now.forward_samples:
+            samples = sample_count(args or tuple(kwargs.values()))
+        if self.trained and "autocast" not in recorder.facts:
+            recorder.facts["autocast"] = _autocast(recorder.facts.get("device", "cpu"))
+        self._befores.append(ledger.forward(module.training, grad, self.trained, samples))
+
+    def end(self, module: nn.Module, args: Any, output: Any) -> None:
+        """Forward hook, also called when the forward raised."""
+        if _compiling():
+            return
+        if self._befores and get_ident() == self._recorder.thread:
+            self._recorder.ledger.forward_done(self._befores.pop())
+
+
+class Hook:
+    """One end of a Listener as a hook that leaves nothing of ours behind in copies and pickles of the module."""
+
+    def __init__(self, listener: Listener, call: Callable[[nn.Module, Any, Any], None]) -> None:
+        self._listener, self._call = listener, call
+
+    def __call__(self, module: nn.Module, args: Any, rest: Any) -> None:
+        self._call(module, args, rest)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        self._listener.copied = True
+        return contextlib.nullcontext().__exit__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # nullcontext().__exit__ takes any arguments and returns None: a hook that does nothing and needs no gpu_doctor.
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+def _autocast(device: str) -> str:
+    kind = device.partition(":")[0]
+    try:
+        if torch.is_autocast_enabled(kind):
+            return str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
+    except (TypeError, AttributeError, RuntimeError):  # before torch 2.4 neither takes a device
+        if torch.is_autocast_enabled():
+            return str(torch.get_autocast_gpu_dtype()).removeprefix("torch.")
+    return ""
+
+
+@contextmanager
+def tap(scope: TapScope) -> Iterator[None]:
+    """Listeners on the outermost modules and around `torch.autograd.backward` and `grad`."""
+    recorder = scope.recorder
+    listeners: dict[int, Listener] = {}
+    kept: list[nn.Module] = []
+
+    def listen(found: list[nn.Module]) -> None:
+        for module in found:
+            if id(module) in listeners or isinstance(module, torch.jit.ScriptModule):
+                continue
+            listener = Listener(recorder, module)
+            if vars(module).get("_compiled_call_impl") is not None:
+                # After `module.compile()` hooks would be traced away; the compiled call itself is what runs.
+                scope.patches.wrap(module, "_compiled_call_impl", functools.partial(_compiled_call, listener, module))
+                listeners[id(module)] = listener
+                kept.append(module)
+                continue
+            try:
+                begin = module.register_forward_pre_hook(Hook(listener, listener.begin), with_kwargs=True)
+                end = module.register_forward_hook(Hook(listener, listener.end), always_call=True)
+            except Exception as error:
+                recorder.note(f"The forward of {type(module).__name__} could not be listened to: {error}")
+                continue
+            listeners[id(module)] = listener
+            kept.append(module)
+            scope.patches.hook(f"forward hooks of {type(module).__name__}", _both(begin.remove, end.remove))
+
+    def first_pull() -> None:
+        listen(models.outermost(scope.namespace, ()))
+
+    def first_step(optimizer: torch.optim.Optimizer) -> None:
+        owned = [p for group in optimizer.param_groups for p in group["params"]]
+        listen(models.outermost(scope.namespace, owned))
+        ids = {id(p) for p in owned}
+        for listener in listeners.values():
+            listener.trained = listener.trained or not listener.parameters.isdisjoint(ids)
+
+    first_pull()
+    scope.pulled.append(first_pull)
+    scope.optimized.append(first_step)
+    recorder.read_losses = _read_losses
+    scope.patches.wrap(torch.autograd, "backward", functools.partial(_backward, recorder))
+    scope.patches.wrap(torch.autograd, "grad", functools.partial(_backward, recorder))
+    try:
+        yield
+    finally:
+        if any(listener.copied for listener in listeners.values()):
+            models.drop_inert_hooks()
+
+
+def _compiled_call(listener: Listener, module: nn.Module, original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        listener.begin(module, args, kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            listener.end(module, args, None)
+
+    return call
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def remove() -> None:
+        first()
+        second()
+
+    return remove
+
+
+def _backward(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper that bills the call to `backward` and keeps the loss for the end of the run."""
+    ledger = recorder.ledger
+
+    @functools.wraps(original)
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if get_ident() != recorder.thread or not ledger.started:
+            return original(tensors, *args, **kwargs)
+        loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
+        if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+            recorder.loss(loss.detach())
+        before = ledger.backward()
+        try:
+            return original(tensors, *args, **kwargs)
+        finally:
+            ledger.switch(before)
+
+    return backward
+
+
+def _read_losses(losses: list[Any]) -> list[float]:
+    """Reads all kept losses in one copy a device."""
+    flat = [one.reshape(()).float() for one in losses]
+    if len({one.device for one in flat}) == 1:
+        return [float(value) for value in torch.stack(flat).cpu().tolist()]
+    return [float(one) for one in flat]

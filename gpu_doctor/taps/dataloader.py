@@ -1,0 +1,187 @@
+"""Hears every DataLoader: how long the loop waits in `next`, what each batch holds, how the loader is set up.
+
+`_BaseDataLoaderIter.__next__` is the one seam that every iteration style goes through (for, enumerate, next, zip,
+wrappers); the iterator keeps its native type. The fetch itself is metered where it runs, see `fetching`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from gpu_doctor import loaders
+from gpu_doctor.batches import sample_count
+from gpu_doctor.ledger import Pull
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.taps.fetching import FetchBook
+from gpu_doctor.taps.tap import TapScope
+
+
+class Source:
+    """One iterator over a loader: the ledger's Pull, and what is known of its batches beforehand."""
+
+    __slots__ = ("batch_size", "key", "pull", "ref", "total")
+
+    def __init__(self, iterator: Any, key: str, loader: Any) -> None:
+        self.ref = weakref.ref(iterator)
+        self.pull = Pull()
+        self.key = key
+        self.batch_size = self.total = 0
+        if loader is not None and _counted(loader):
+            self.batch_size, self.total = int(loader.batch_size), len(loader.sampler)
+
+    def samples(self, batch: Any) -> float:
+        """Samples in the batch just delivered: by the sampler's count where that is sure, else by its tensors."""
+        if self.batch_size:
+            left = self.total - self.pull.delivered * self.batch_size
+            if left > 0:
+                return float(min(self.batch_size, left))
+        return sample_count(batch)
+
+
+def _counted(loader: Any) -> bool:
+    """Whether batch sizes follow from batch_size and the sampler's length alone."""
+    try:
+        plain = type(loader.batch_sampler) is torch.utils.data.BatchSampler
+        return plain and isinstance(loader.batch_size, int) and len(loader.sampler) > 0
+    except Exception:
+        return False
+
+
+class Listening:
+    """The state of the tap: which iterator is which, which loaders were seen."""
+
+    def __init__(self, scope: TapScope, book: FetchBook) -> None:
+        self.scope, self.recorder, self.book = scope, scope.recorder, book
+        self.sources: dict[int, Source] = {}
+        self.keys: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self.alike: dict[str, list[weakref.ref[Any]]] = {}
+
+    def key_of(self, loader: Any) -> str:
+        """The loader's name in this run; it is described when it is first seen."""
+        key = self.keys.get(loader)
+        if key is None:
+            # A loader that is built anew each epoch is one loader: it takes the place of its dead predecessor.
+            alike = self.alike.setdefault(loaders.key_stem_of(loader), [])
+            ordinal = next((i for i, ref in enumerate(alike) if ref() is None), len(alike))
+            alike[ordinal : ordinal + 1] = [weakref.ref(loader)]
+            setup = loaders.describe(loader, role="unknown", ordinal=ordinal)
+            key = setup.key
+            self.keys[loader] = key
+            self.recorder.loaders.setdefault(key, setup)
+        return key
+
+    def source_of(self, iterator: Any) -> Source:
+        """The Source of an iterator, made now if the iterator did not come through `DataLoader.__iter__`."""
+        source = self.sources.get(id(iterator))
+        if source is None or source.ref() is not iterator:
+            source = self.sources[id(iterator)] = Source(iterator, "", None)
+        return source
+
+    def give_role(self, source: Source) -> None:
+        """Writes down what the ledger learned about the loader: trained from, or evaluated."""
+        setup = self.recorder.loaders.get(source.key)
+        if setup is None or setup.role == "training":
+            return
+        role = "training" if source.pull.learned else "evaluation" if source.pull.evaluation else setup.role
+        if role != setup.role:
+            self.recorder.loaders[source.key] = dataclasses.replace(setup, role=role)
+
+
+@contextmanager
+def tap(scope: TapScope) -> Iterator[None]:
+    """Wrappers on `DataLoader.__iter__` and on the iterators' `__next__`."""
+    with FetchBook(scope.recorder) as book:
+        state = Listening(scope, book)
+        scope.recorder.fetched = lambda: book.fetches({k: s.num_workers for k, s in scope.recorder.loaders.items()})
+        scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
+        scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
+        try:
+            yield
+        finally:
+            for source in state.sources.values():
+                state.give_role(source)
+            frozen = scope.recorder.fetched()
+            scope.recorder.fetched = lambda: frozen
+
+
+def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    recorder, ledger = state.recorder, state.recorder.ledger
+
+    @functools.wraps(original)
+    def __iter__(self: Any) -> Any:
+        __tracebackhide__ = True
+        if get_ident() != recorder.thread and not recorder.adopt():
+            return original(self)
+        _hear_first_pull(state.scope, recorder)
+        key = state.key_of(self)
+        role = recorder.loaders[key].role
+        evaluation = not torch.is_grad_enabled() or role == "evaluation"
+        before = ledger.opening(evaluation)
+        try:
+            with state.book.metering(self, key):
+                iterator = original(self)
+        finally:
+            ledger.opened(before)
+        try:
+            old = state.sources.get(id(iterator))
+            if old is not None:
+                state.give_role(old)
+            source = state.sources[id(iterator)] = Source(iterator, key, self)
+            source.pull.evaluation = role == "evaluation" and ledger.any_optimizer
+        except TypeError:  # an iterator that takes no weak reference is still heard, by its batches alone
+            pass
+        return iterator
+
+    return __iter__
+
+
+def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    recorder, ledger, book = state.recorder, state.recorder.ledger, state.book
+    grad_enabled = torch.is_grad_enabled
+
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:
+        __tracebackhide__ = True
+        if get_ident() != recorder.thread and not recorder.adopt():
+            return original(self)
+        source = state.source_of(self)
+        pull = source.pull
+        before = ledger.ask(pull, grad_enabled())
+        if recorder.ending:
+            ledger.ended(before)
+            recorder.check_end()
+        book.current = source.key
+        try:
+            batch = original(self)
+        except BaseException:
+            ledger.ended(before)
+            state.give_role(source)
+            raise
+        finally:
+            book.current = ""
+        ledger.delivered(pull, source.samples(batch), before)
+        if pull.delivered <= 2:
+            state.give_role(source)
+            book.weigh(source.key, batch)
+        return batch
+
+    return __next__
+
+
+def _hear_first_pull(scope: TapScope, recorder: Recorder) -> None:
+    while scope.pulled:
+        hear = scope.pulled.pop(0)
+        try:
+            hear()
+        except Exception as error:
+            recorder.note(f"The models could not be looked for: {error}")

@@ -1,0 +1,63 @@
+"""Hears the waits of the host for the device: `.item()`, `.cpu()`, `.tolist()`, `float()`, `bool()`, synchronize.
+
+Only where there is a GPU: on a CPU nothing is asynchronous and nothing is put anywhere. No wait is added; what a call
+takes on a device tensor is the wait (plus a copy of a few bytes). GPU: not yet run on one; tested with the `meta`
+device and a stand-in.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any
+
+import torch
+
+from gpu_doctor.phases import SYNC
+from gpu_doctor.taps.seam import Seam
+from gpu_doctor.taps.tap import TapScope
+
+METHODS = ("item", "cpu", "tolist", "numpy", "nonzero", "__bool__", "__float__", "__int__", "__index__")
+
+
+@contextmanager
+def tap(scope: TapScope) -> Iterator[None]:
+    """Stand-ins for the methods that wait, and for `torch.cuda.synchronize`."""
+    if not scope.accelerated:
+        yield
+        return
+    recorder, ledger = scope.recorder, scope.recorder.ledger
+    ledger.sync_measured = True
+    inside = False
+
+    def wait(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        nonlocal inside
+        if inside or self.device.type == "cpu" or get_ident() != recorder.thread or not ledger.started:
+            return original(self, *args, **kwargs)
+        inside = True
+        begin = recorder.clock()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            inside = False
+            ledger.carve(SYNC, recorder.clock() - begin)
+
+    def synchronizing(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def synchronize(*args: Any, **kwargs: Any) -> Any:
+            if get_ident() != recorder.thread or not ledger.started:
+                return original(*args, **kwargs)
+            begin = recorder.clock()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                ledger.carve(SYNC, recorder.clock() - begin)
+
+        return synchronize
+
+    for name in METHODS:
+        scope.patches.wrap(torch.Tensor, name, lambda original: Seam(original, wait))
+    scope.patches.wrap(torch.cuda, "synchronize", synchronizing)
+    yield

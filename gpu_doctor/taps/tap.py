@@ -1,0 +1,33 @@
+"""The form of a tap: a listener on one seam of the training loop, on for one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from gpu_doctor.patching import Patches
+from gpu_doctor.recorder import Recorder
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class TapScope:
+    """What the taps of one run share."""
+
+    recorder: Recorder
+    patches: Patches
+    namespace: MutableMapping[str, Any] | None = None
+    """Where the code runs, None for a `watch()` block."""
+    accelerated: bool = False
+    """A device other than the CPU is there to copy to and to wait for."""
+    pulled: list[Callable[[], None]] = field(default_factory=list)
+    """Called when a loader is first iterated."""
+    optimized: list[Callable[[torch.optim.Optimizer], None]] = field(default_factory=list)
+    """Called before the first step of every optimizer."""
+
+
+Tap: TypeAlias = Callable[[TapScope], AbstractContextManager[None]]

@@ -1,0 +1,230 @@
+"""The bytes of tensors and arrays, kept once per storage and written back in place.
+
+Storages rather than tensors are copied, so that views of one storage (flattened weights, gradient buckets) are kept
+once and come back together, and so that writing back does not look like an in-place change to autograd.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+BIG_DATA_BYTES: Final = 64 * 2**20
+"""A dataset's tensor or array above this is not copied: training reads it. Whether it was changed is checked."""
+_SPARSE_USE: Final = 4
+"""A storage of which less than one in so many bytes is used by the tensors at hand is kept tensor by tensor."""
+_PROBE_BYTES: Final = 2**20
+
+
+class SnapshotTooLarge(MemoryError):
+    """The state does not fit into the memory that may be taken for it; the message has the figures."""
+
+
+@dataclass
+class _Tensor:
+    """A tensor, and all of it that is not bytes."""
+
+    tensor: torch.Tensor
+    alias: torch.Tensor
+    """Shares the storage and the geometry that the tensor had, whatever is assigned to its `.data` later."""
+    kind: type
+    leaf: bool
+    requires_grad: bool
+    grad: torch.Tensor | None
+    hooks: Any
+
+
+class TensorStore:
+    """Keeps tensors; `copy` after construction, so that `bytes` can be looked at before."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor], data: set[int]) -> None:
+        """Plans what to copy.
+
+        Args:
+            tensors: each once.
+            data: ids of tensors that datasets hold and that are not state of a module.
+        """
+        self.bytes = 0
+        self.lost: list[str] = []
+        self._entries: list[_Tensor] = []
+        self._storages: dict[tuple[str, int], tuple[Any, int]] = {}
+        self._single: list[torch.Tensor] = []
+        self._watched: list[tuple[torch.Tensor, int]] = []
+        self._saved: list[tuple[Any, Any]] = []
+        self._singles: list[tuple[torch.Tensor, torch.Tensor]] = []
+        users: dict[tuple[str, int], list[torch.Tensor]] = {}
+        for tensor in tensors:
+            with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+                try:
+                    self._plan(tensor, id(tensor) in data, users)
+                except Exception as error:
+                    self.lost.append(f"a {type(tensor).__name__} ({error})")
+        for key, (storage, _) in self._storages.items():
+            used = sum(alias.numel() * alias.element_size() for alias in users[key])
+            if used * _SPARSE_USE < storage.nbytes():
+                self._single += users[key]
+                self.bytes += used
+            else:
+                self._saved.append((storage, None))
+                self.bytes += storage.nbytes()
+
+    def _plan(self, tensor: torch.Tensor, is_data: bool, users: dict[tuple[str, int], list[torch.Tensor]]) -> None:
+        leaf = tensor.is_leaf
+        alias = tensor.detach()
+        self._entries.append(
+            _Tensor(
+                tensor,
+                alias,
+                type(tensor),
+                leaf,
+                tensor.requires_grad,
+                tensor.grad if leaf else None,
+                tensor._backward_hooks if leaf else None,
+            )
+        )
+        if alias.is_meta or alias.numel() == 0:
+            return
+        if alias.layout is not torch.strided or alias.is_quantized:
+            self._single.append(alias)
+            self.bytes += alias.numel() * alias.element_size()
+            return
+        size = alias.numel() * alias.element_size()
+        parameter = issubclass(type(tensor), torch.nn.Parameter) or tensor.requires_grad
+        if is_data and size > BIG_DATA_BYTES and not parameter and not alias.is_inference():
+            self._watched.append((tensor, tensor._version))
+            return
+        storage = alias.untyped_storage()
+        key = (str(alias.device), storage.data_ptr())
+        self._storages.setdefault(key, (storage, storage.nbytes()))
+        users.setdefault(key, []).append(alias)
+
+    def copy(self) -> None:
+        """Copies what was planned; on a GPU that is short of memory, to the CPU."""
+        self._saved = [(storage, _copied(storage)) for storage, _ in self._saved]
+        with torch.no_grad():
+            self._singles = [(alias, alias.clone()) for alias in self._single]
+
+    def restore(self) -> list[str]:
+        """Writes the bytes back, then geometry, gradients and flags; returns a sentence for each thing that failed."""
+        notes: list[str] = []
+        with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+            for storage, saved in self._saved:
+                if storage.nbytes() != saved.nbytes():
+                    storage.resize_(saved.nbytes())
+                storage.copy_(saved)
+            for alias, clone in self._singles:
+                alias.copy_(clone)
+            # Places first, of all: a gradient can be assigned only to a tensor that has its dtype and shape again.
+            for step, entry in [(_place, entry) for entry in self._entries] + [(_flag, e) for e in self._entries]:
+                try:
+                    step(entry)
+                except Exception as error:
+                    notes.append(f"A tensor of shape {tuple(entry.alias.shape)} could not be put back: {error}")
+        for tensor, version in self._watched:
+            if tensor._version != version:
+                notes.append(
+                    f"A dataset's tensor of {tensor.numel() * tensor.element_size() / 2**20:.0f} MiB was changed in "
+                    "place and was too large to be kept: load it anew."
+                )
+        return notes
+
+
+def _copied(storage: Any) -> Any:
+    if storage.device.type == "cuda" and torch.cuda.mem_get_info(storage.device)[0] < 4 * storage.nbytes():
+        return storage.cpu()
+    return storage.clone()
+
+
+def _place(entry: _Tensor) -> None:
+    """Storage, shape and dtype of a tensor."""
+    tensor, alias = entry.tensor, entry.alias
+    if hasattr(entry.kind, "materialize"):  # a lazy parameter, which tells neither shape nor place
+        if type(tensor) is not entry.kind:
+            tensor.grad = None
+            tensor.data = alias
+            tensor.__class__ = entry.kind
+        return
+    if tensor.grad_fn is not None and entry.leaf:
+        tensor.detach_()  # such as `total += loss` on a plain tensor
+    if not _same_place(tensor, alias):
+        if entry.leaf:
+            tensor.grad = None
+        tensor.data = alias
+
+
+def _flag(entry: _Tensor) -> None:
+    """Gradient, its being wanted, and hooks of a leaf tensor."""
+    tensor = entry.tensor
+    if not entry.leaf or hasattr(entry.kind, "materialize"):
+        return
+    if tensor.requires_grad != entry.requires_grad:
+        tensor.requires_grad_(entry.requires_grad)
+    if tensor.grad is not entry.grad:
+        tensor.grad = entry.grad
+    if tensor._backward_hooks is not entry.hooks:
+        tensor._backward_hooks = entry.hooks
+
+
+def _same_place(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """True if both show the same bytes in the same way."""
+    if a.dtype != b.dtype or a.device != b.device or a.shape != b.shape or a.layout != b.layout:
+        return False
+    if a.layout is not torch.strided or a.is_meta:
+        return True
+    return a.data_ptr() == b.data_ptr() and a.stride() == b.stride()
+
+
+class ArrayStore:
+    """Keeps numpy arrays; views of the same bytes are kept once."""
+
+    def __init__(self, arrays: Iterable[Any], data: set[int]) -> None:
+        """Plans what to copy; `data` are ids of arrays that datasets hold."""
+        self.bytes = 0
+        self._arrays: dict[tuple[Any, ...], Any] = {}
+        self._watched: list[tuple[Any, int]] = []
+        for array in arrays:
+            if not array.flags.writeable or array.size == 0:
+                continue
+            if id(array) in data and array.nbytes > BIG_DATA_BYTES and array.dtype != object:
+                self._watched.append((array, _probe(array)))
+                continue
+            place = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str)
+            if place not in self._arrays:
+                self._arrays[place] = array
+                self.bytes += array.nbytes
+        self._saved: list[tuple[Any, Any]] = []
+
+    def copy(self) -> None:
+        """Copies what was planned."""
+        self._saved = [(array, np.array(array, copy=True, subok=False)) for array in self._arrays.values()]
+
+    def restore(self) -> list[str]:
+        """Writes the bytes back; returns a sentence for each array that could not be written."""
+        notes: list[str] = []
+        for array, saved in self._saved:
+            try:
+                if array.shape != saved.shape or array.dtype != saved.dtype:
+                    raise ValueError(f"its shape is now {array.shape}, it was {saved.shape}")
+                array.flags.writeable = True
+                np.copyto(array.view(np.ndarray), saved, casting="no")
+            except Exception as error:
+                notes.append(f"An array of shape {saved.shape} could not be put back: {error}")
+        for array, probe in self._watched:
+            if _probe(array) != probe:
+                notes.append(
+                    f"A dataset's array of {array.nbytes / 2**20:.0f} MiB was changed in place and was too large to "
+                    "be kept: load it anew."
+                )
+        return notes
+
+
+def _probe(array: Any) -> int:
+    """A checksum over about a million bytes spread evenly over the array."""
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
+    step = max(1, array.size // (_PROBE_BYTES // max(1, array.itemsize)))
+    return zlib.crc32(np.ascontiguousarray(flat[::step]).tobytes())

@@ -1,0 +1,88 @@
+"""The plan that cures a case: climb by verified trials, dearest finding first, until nothing is worth keeping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.effect import Effect
+from gpu_doctor.recording import Settings
+from gpu_doctor.rules.rule import Prescription, Safety
+
+if TYPE_CHECKING:
+    from gpu_doctor.casefile import Case
+
+WORTH: Final = 1.03
+"""A plan keeps a setting from this verified speed-up on."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `Case.treat` arrived at."""
+
+    settings: Mapping[str, Any]
+    """The knob values that were verified and kept."""
+    speedup: float
+    """Samples/s with them over samples/s as written; the product of the verified effects."""
+    effects: tuple[Effect, ...]
+    """Every trial, in order, kept or not."""
+    code: str
+    """The lines to paste."""
+    by_hand: tuple[str, ...] = ()
+    """What is left that no knob can do, dearest first."""
+
+    def __str__(self) -> str:
+        tried = "\n".join(f"  {effect}" for effect in self.effects) or "  nothing to try"
+        kept = self.code or "nothing was worth keeping"
+        return f"Treatment plan: {self.speedup:.2f}x\n{tried}\nKeep:\n{kept}"
+
+
+def treat(case: Case, max_trials: int, *, steps: int, seconds: float, changes_training: bool) -> Plan:
+    """Tries the dearest finding's knob, keeps it if the trial verifies it, diagnoses what is left, and so on.
+
+    Args:
+        case: a case; if it was never run, its code is first measured as written, in a trial that leaves no trace.
+        max_trials: trials at most. steps, seconds: of each trial.
+        changes_training: also try what changes the training (batch size, AMP).
+
+    Returns:
+        The plan; nothing is changed in the code or the namespace.
+    """
+    allowed = {Safety.SAFE, Safety.CHANGES_TRAINING} if changes_training else {Safety.SAFE}
+    kept: dict[str, Any] = {}
+    speedup = 1.0
+    effects: list[Effect] = []
+    tried: list[dict[str, Any]] = []
+    diagnosis = case.diagnosis or diagnose(case.measured(steps=steps, seconds=seconds))
+    for _ in range(max_trials):
+        step = _next_step(diagnosis, allowed, kept, tried)
+        if step is None:
+            break
+        candidate = {**kept, **step.settings}
+        tried.append(candidate)
+        effect = case.trial(candidate, steps=steps, seconds=seconds, against=kept)
+        effects.append(effect)
+        if effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH:
+            kept, speedup = candidate, speedup * (effect.speedup or 1.0)
+            diagnosis = diagnose(case.trials[-1][1])
+        if effect.outcome in ("stopped", "interrupted"):
+            break
+    return Plan(kept, speedup, tuple(effects), case.code(kept), _by_hand(diagnosis))
+
+
+def _next_step(
+    diagnosis: Diagnosis | None, allowed: set[Safety], kept: Settings, tried: list[dict[str, Any]]
+) -> Prescription | None:
+    for finding in diagnosis.findings if diagnosis is not None else ():
+        for prescription in finding.prescriptions:
+            candidate = {**kept, **prescription.settings}
+            if prescription.settings and prescription.safety in allowed and candidate not in (kept, *tried):
+                return prescription
+    return None
+
+
+def _by_hand(diagnosis: Diagnosis | None) -> tuple[str, ...]:
+    found = diagnosis.findings if diagnosis is not None else ()
+    return tuple(p.text for finding in found for p in finding.prescriptions if p.safety is Safety.BY_HAND)

@@ -1,0 +1,159 @@
+"""Run the code once under settings and a budget: knobs, then taps, then probes -> a recording.
+
+The first run of a cell goes through here as well as every trial, so that both are measured by the same means. Whatever
+the code raises is handed back beside the recording, untouched: who called decides whether it passes on.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpu_doctor import knobs
+from gpu_doctor.knobs.knob import Refused, TrialScope
+from gpu_doctor.probes import PROBES
+from gpu_doctor.probes.host import os_cores, usable_cores
+from gpu_doctor.probes.poller import Poller
+from gpu_doctor.recorder import Recorder, RunEnded
+from gpu_doctor.recording import Recording, Settings, Setup
+from gpu_doctor.taps import listening
+from gpu_doctor.taps.lines import LineSampler
+
+STOP_PATIENCE_S: Final = 1.0
+"""So long after Stop a loop that reaches no tap (one long step) is interrupted as the kernel's interrupt would."""
+
+
+@dataclass
+class Result:
+    """What one execution gave: its recording, and the exception that ended it, if any."""
+
+    recording: Recording
+    error: BaseException | None = None
+
+
+class Busy(RuntimeError):
+    """A run is being recorded in this process already; the message says what that means."""
+
+
+_running: list[Recorder] = []
+
+
+def running() -> Recorder | None:
+    """The recorder of the run that is going on in this process, None if there is none."""
+    return _running[-1] if _running else None
+
+
+@contextmanager
+def recorded(recorder: Recorder, namespace: dict[str, Any] | None) -> Iterator[None]:
+    """Taps and probes on for the duration of the context; everything is off again afterwards, whatever happened.
+
+    Raises:
+        Busy: if a run is already being recorded in this process.
+    """
+    if _running:
+        raise Busy("gpu_doctor is already recording a run in this process, and that recording covers this code too.")
+    _running.append(recorder)
+    recorder.facts.update(usable_cores=usable_cores(), os_cores=os_cores())
+    sampler = LineSampler(recorder)
+    recorder.lined = sampler.costs
+    poller = Poller(PROBES, recorder.add, note=recorder.note, sampler=sampler.look)
+    recorder.own_cpu_s.append(lambda: poller.cpu_s)
+    recorder.peak_bytes = lambda: _peak_bytes(recorder)
+    try:
+        with listening(recorder, namespace):
+            poller.start()
+            try:
+                yield
+            finally:
+                recorder.over.set()
+                poller.stop()
+    finally:
+        _running.remove(recorder)
+
+
+def _peak_bytes(recorder: Recorder) -> float:
+    """The largest reading of memory where the loop trains: the allocator's on a GPU, the process' RSS on a CPU."""
+    name = "torch_allocated_bytes" if recorder.setup().on_gpu else "process_rss_bytes"
+    values = [v for one in recorder.series_now() if one.metric.name == name for v in one.values.tolist()]
+    return max(values, default=float("nan"))
+
+
+def run(
+    execute: Callable[[], Any],
+    recorder: Recorder,
+    namespace: dict[str, Any],
+    *,
+    settings: Settings | None = None,
+    found: Setup | None = None,
+) -> Result:
+    """Executes the code once under settings and records it.
+
+    Args:
+        execute: runs the code. recorder: a fresh one, with its budget.
+        namespace: where the code runs. settings: knob values; empty = as written.
+        found: the setup that an earlier run found, for knobs that must know what to turn.
+
+    Returns:
+        The recording, and the exception that ended the code. An end that we caused (budget, Stop) is no exception.
+
+    Raises:
+        Busy: if a run is already being recorded in this process.
+    """
+    outcome, reason, error = "completed", "", None
+    scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(knobs.turned(dict(settings or {}), scope))
+        except Refused as refusal:
+            return Result(recorder.close("refused", str(refusal)))
+        stack.enter_context(recorded(recorder, namespace))
+        try:
+            execute()
+        except RunEnded as ended:
+            outcome = str(ended)
+        except Refused as refusal:
+            outcome, reason = "refused", str(refusal)
+        except KeyboardInterrupt as interrupt:
+            outcome = "stopped" if recorder.ending == "stopped" else "interrupted"
+            error = None if outcome == "stopped" else interrupt
+        except BaseException as raised:
+            error, reason = raised, _last_line(raised)
+            outcome = "out-of-memory" if is_out_of_memory(raised) else "failed"
+    for note in scope.notes:
+        recorder.note(note)
+    return Result(recorder.close(outcome, reason), error)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for torch's out-of-memory errors of any device, and Python's own."""
+    named = type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError)
+    return named or (isinstance(error, RuntimeError) and "out of memory" in str(error).lower())
+
+
+def _last_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def stop(recorder: Recorder, patience_s: float = STOP_PATIENCE_S) -> None:
+    """Ends a run from any thread: at its next step, or by an interrupt if it reaches none within `patience_s`."""
+    recorder.stop()
+
+    def insist() -> None:
+        if not recorder.over.wait(patience_s) and recorder.thread == threading.main_thread().ident:
+            interrupt_main()
+
+    threading.Thread(target=insist, name="gpu_doctor-stop", daemon=True).start()
+
+
+def interrupt_main() -> None:
+    """What the kernel's interrupt does: SIGINT to the main thread, also where it waits in a system call."""
+    ident = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and ident is not None:
+        signal.pthread_kill(ident, signal.SIGINT)
+    else:  # Windows
+        signal.raise_signal(signal.SIGINT)

@@ -1,0 +1,48 @@
+"""Any block of code under observation, with taps and probes but without knobs or trials."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+from gpu_doctor import trial
+from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.recording import Recording
+
+_numbers = itertools.count(1)
+
+
+class Watch:
+    """A block under observation; `recording` and `diagnosis` are there after it."""
+
+    def __init__(self, name: str = "") -> None:
+        self.recording: Recording | None = None
+        self._recorder = Recorder(name=name or f"watch {next(_numbers)}")
+        self._open: AbstractContextManager[None] = trial.recorded(self._recorder, None)
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """What is wrong with the loop in the block; None inside it."""
+        return diagnose(self.recording) if self.recording is not None else None
+
+    def __enter__(self) -> Watch:
+        self._open.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._open.__exit__(None, None, None)
+        outcome = "completed" if error is None else "interrupted" if kind is KeyboardInterrupt else "failed"
+        if error is not None and trial.is_out_of_memory(error):
+            outcome = "out-of-memory"
+        self.recording = self._recorder.close(outcome, "" if error is None else f"{type(error).__name__}: {error}")
+
+
+def watch(name: str = "") -> Watch:
+    """Observes any block: `with gpu_doctor.watch() as run: ...`, then `run.recording`, `run.diagnosis`.
+
+    Raises (on entering):
+        trial.Busy: if a run is already being recorded in this process.
+    """
+    return Watch(name)

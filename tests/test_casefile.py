@@ -1,0 +1,269 @@
+"""Cases: runs are the user's, trials leave no trace, plans keep what was verified."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+import gpu_doctor
+from gpu_doctor.knobs.knob import Refused
+
+
+class Slow(Dataset[Any]):
+    """Sleeps for each item, as a disk or a network would."""
+
+    def __init__(self, n: int = 1600, sleep_s: float = 5e-4) -> None:
+        self.x, self.y, self.sleep_s = torch.randn(n, 64), torch.randint(0, 4, (n,)), sleep_s
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(self.sleep_s)
+        return self.x[index], self.y[index]
+
+
+CELL = """
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+    seen["n"] += len(x)
+    np.random.rand(); random.random(); torch.rand(1)
+last = "reached"
+"""
+
+
+def namespace() -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = nn.Linear(64, 4)
+    return {
+        "__name__": "__main__",
+        "nn": nn,
+        "np": np,
+        "random": random,
+        "torch": torch,
+        "model": model,
+        "optimizer": torch.optim.Adam(model.parameters()),
+        "loader": DataLoader(Slow(), batch_size=32, shuffle=True, generator=torch.Generator().manual_seed(1)),
+        "losses": [],
+        "seen": {"n": 0},
+    }
+
+
+def state(ns: dict[str, Any]) -> list[Any]:
+    """Everything that a trial must put back, as comparable values."""
+    moments = [v.clone() for s in ns["optimizer"].state.values() for v in s.values()]
+    return [
+        *(p.clone() for p in ns["model"].parameters()),
+        *moments,
+        ns["loader"].generator.get_state(),
+        torch.get_rng_state(),
+        torch.as_tensor(np.random.get_state()[1].astype(np.int64)),
+        torch.as_tensor(random.getstate()[1]),
+        torch.as_tensor(ns["losses"]),
+        torch.as_tensor(ns["seen"]["n"]),
+        torch.as_tensor(len(ns)),
+    ]
+
+
+def same(before: list[Any], after: list[Any]) -> bool:
+    return len(before) == len(after) and all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_a_run_is_whole_and_in_the_namespace() -> None:
+    ns = namespace()
+    case = gpu_doctor.case(CELL, ns)
+    recording = case.run()
+    assert recording.outcome == "completed"
+    assert (len(recording.steps), ns["seen"]["n"], ns["last"]) == (50, 1600, "reached")
+    assert case.recordings == [recording]
+    assert case.diagnosis is not None and case.diagnosis.bottleneck == "input"
+    assert gpu_doctor.last_case() is case
+
+
+def test_a_trial_measures_the_cure_and_leaves_no_trace() -> None:
+    ns = namespace()
+    case = gpu_doctor.case(CELL, ns)
+    case.run()
+    before, names = state(ns), set(ns)
+    effect = case.trial({"num_workers": 2}, steps=25)
+    assert effect.outcome in ("completed", "budget-reached")
+    assert effect.verdict == "faster"
+    assert effect.speedup is not None and effect.low is not None and 1.2 < effect.low <= effect.speedup
+    assert effect.predicted_speedup is not None
+    assert effect.predicted_speedup == pytest.approx(effect.speedup, rel=0.5)
+    assert set(ns) == names
+    assert same(before, state(ns))
+    assert case.effects == [effect]
+    assert effect.loss_drift == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_trial_of_a_cell_that_was_never_run_works_too() -> None:
+    ns = namespace()
+    before = state(ns)
+    effect = gpu_doctor.case(CELL, ns).trial({"batch_size": 64}, steps=8)
+    assert effect.speedup is not None
+    assert same(before, state(ns))
+    assert ns["loader"].batch_size == 32
+
+
+def test_amp_is_tried_with_the_losses_of_both_sides() -> None:
+    ns = namespace()
+    case = gpu_doctor.case(CELL, ns)
+    case.run(steps=8)
+    before = state(ns)
+    effect = case.trial({"amp": "bf16"}, steps=8)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    assert effect.baseline_loss is not None and effect.candidate_loss is not None
+    assert effect.loss_drift is not None and effect.loss_drift < 0.1
+    assert same(before, state(ns))
+
+
+def test_a_failing_trial_is_an_outcome_and_puts_everything_back() -> None:
+    ns = namespace()
+    before = state(ns)
+    effect = gpu_doctor.case(CELL + "\nraise ValueError('bad')", ns).trial({"num_workers": 0}, steps=500)
+    assert effect.outcome == "failed"
+    assert "bad" in effect.reason
+    assert same(before, state(ns))
+
+
+def test_out_of_memory_is_an_outcome() -> None:
+    ns = namespace()
+    ns["oom"] = torch.OutOfMemoryError if hasattr(torch, "OutOfMemoryError") else MemoryError
+    cell = CELL.replace("    losses", "    if len(x) > 32: raise oom('CUDA out of memory')\n    losses")
+    effect = gpu_doctor.case(cell, ns).trial({"batch_size": 64}, steps=5)
+    assert effect.outcome == "out-of-memory"
+    assert ns["loader"].batch_size == 32
+
+
+def test_a_knob_that_cannot_act_is_refused_with_a_reason() -> None:
+    ns = namespace()
+    case = gpu_doctor.case(CELL, ns)
+    case.run(steps=5)
+    effect = case.trial({"pin_memory": True}, steps=5)
+    assert effect.outcome == "refused"
+    assert "GPU" in effect.reason
+    with pytest.raises(Refused, match="num_workers"):
+        case.run({"num_wokers": 2})
+
+
+def test_stop_from_another_thread_ends_a_run_soon() -> None:
+    ns = namespace()
+    ns["loader"] = DataLoader(Slow(100_000), batch_size=32)
+    case = gpu_doctor.case(CELL, ns)
+    timer = threading.Timer(0.5, case.stop)
+    timer.start()
+    begin = time.monotonic()
+    recording = case.run()
+    timer.join()
+    assert recording.outcome == "stopped"
+    assert time.monotonic() - begin < 4
+    assert "last" not in ns
+
+
+def test_a_loop_that_reaches_no_tap_is_stopped_too() -> None:
+    case = gpu_doctor.case("import time\nfor _ in range(600): time.sleep(0.1)", {"__name__": "__main__"})
+    timer = threading.Timer(0.3, case.stop)
+    timer.start()
+    begin = time.monotonic()
+    recording = case.run()
+    timer.join()
+    assert recording.outcome == "stopped"
+    assert time.monotonic() - begin < 5
+
+
+def test_an_interrupt_during_a_trial_puts_everything_back() -> None:
+    ns = namespace()
+    before = state(ns)
+    cell = CELL.replace("    losses", "    if seen['n'] > 90: raise KeyboardInterrupt\n    losses")
+    with pytest.raises(KeyboardInterrupt):
+        gpu_doctor.case(cell, ns).trial({"num_workers": 0}, steps=20)
+    assert same(before, state(ns))
+
+
+def test_a_callable_is_a_case() -> None:
+    ns = namespace()
+
+    def train() -> None:
+        for x, y in ns["loader"]:
+            ns["optimizer"].zero_grad()
+            nn.functional.cross_entropy(ns["model"](x), y).backward()
+            ns["optimizer"].step()
+
+    recording = gpu_doctor.case(train).run(steps=6)
+    assert (len(recording.steps), recording.outcome) == (6, "budget-reached")
+
+
+def test_functions_of_earlier_cells_see_what_a_trial_rebinds() -> None:
+    """Their globals are the namespace itself: a trial in a copy of it would train the wrong model."""
+    ns = namespace()
+    exec(
+        "def epoch():\n    for x, y in loader:\n        optimizer.zero_grad()\n        model(x).sum().backward()\n"
+        "        optimizer.step()\n        used.add(id(model))",
+        ns,
+    )
+    ns["used"] = set()
+    outer = ns["model"]
+    cell = "model = nn.Linear(64, 4)\noptimizer = torch.optim.SGD(model.parameters(), 0.1)\nepoch()"
+    effect = gpu_doctor.case(cell, ns).trial({"num_workers": 0}, steps=5)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    assert ns["model"] is outer
+    assert ns["used"] == set()
+
+
+def test_treat_climbs_to_workers_and_says_what_to_paste() -> None:
+    ns = namespace()
+    case = gpu_doctor.case(CELL, ns)
+    before = state(ns)
+    plan = case.treat(max_trials=2, steps=25)
+    assert plan.settings.get("num_workers", 0) >= 2
+    assert plan.speedup > 1.2
+    assert "num_workers" in plan.code
+    assert same(before, state(ns))
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [("", ValueError), ("  \n", ValueError), (3, TypeError), ("for in", SyntaxError)]
+)
+def test_bad_code_is_answered(code: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        gpu_doctor.case(code)
+
+
+def test_watch_observes_any_block() -> None:
+    ns = namespace()
+    with gpu_doctor.watch() as run:
+        assert run.recording is None
+        for x, y in ns["loader"]:
+            ns["optimizer"].zero_grad()
+            nn.functional.cross_entropy(ns["model"](x), y).backward()
+            ns["optimizer"].step()
+    assert run.recording is not None and len(run.recording.steps) == 50
+    assert run.diagnosis is not None and run.diagnosis.bottleneck == "input"
+
+
+def test_a_watch_inside_a_watch_refuses_in_one_sentence() -> None:
+    with gpu_doctor.watch():
+        with pytest.raises(RuntimeError, match="already recording"):
+            with gpu_doctor.watch():
+                pass
+
+
+def test_a_watch_keeps_its_recording_when_the_block_raises() -> None:
+    watch = gpu_doctor.watch()
+    with pytest.raises(ZeroDivisionError):
+        with watch:
+            1 / 0  # noqa: B018
+    assert watch.recording is not None and watch.recording.outcome == "failed"

@@ -1,0 +1,89 @@
+"""Outermost modules are found in the namespace or by a scan, and described in plain values."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpu_doctor import models
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.body(x)
+
+
+def test_the_namespace_gives_outermost_modules_that_hold_parameters() -> None:
+    net = Net()
+    space = {"body": net.body, "net": net, "loss": nn.MSELoss(), "head": net.body[2], "x": 3}
+    assert models.outermost(space, None) == [net]
+    assert models.outermost(space, net.parameters()) == [net]
+
+
+def test_one_level_of_attributes_is_looked_at() -> None:
+    net = Net()
+    assert models.outermost({"trainer": SimpleNamespace(model=net)}, net.parameters()) == [net]
+    assert models.outermost({"nets": [net]}, ()) == [net]
+
+
+def test_a_model_outside_the_namespace_is_found_by_the_scan() -> None:
+    net = Net()
+    wrapper = nn.ModuleDict({"inner": net})
+    assert models.outermost({"other": nn.Linear(2, 2)}, net.parameters()) == [wrapper]
+    assert models.outermost(None, net.parameters()) == [wrapper]
+
+
+def test_a_copy_that_is_not_trained_is_not_taken() -> None:
+    net = Net()
+    ema = copy.deepcopy(net)
+    assert models.outermost({"ema": ema, "net": net}, net.parameters()) == [net]
+
+
+def test_ipython_history_is_not_searched() -> None:
+    assert models.outermost({"_5": Net(), "__": Net()}, None) == []
+
+
+def test_a_lazy_proxy_is_left_asleep() -> None:
+    class Proxy:
+        @property
+        def __class__(self) -> Any:  # type: ignore[override]
+            raise AssertionError("woken")
+
+    keep = Proxy()
+    net = Net()
+    assert models.outermost({"proxy": keep}, net.parameters()) == [net]
+
+
+def test_described() -> None:
+    net = Net()
+    net.half_head = nn.Linear(2, 1).to(torch.bfloat16)  # type: ignore[assignment]
+    net.body.append(net.body[1])
+    facts = models.described([net])
+    assert facts["dtype"] == "float32"
+    assert facts["device"] == "cpu"
+    assert facts["parameters"] == 4 * 8 + 8 + 8 * 2 + 2 + 3
+    assert facts["parameter_bytes"] == 4 * (4 * 8 + 8 + 8 * 2 + 2) + 2 * 3
+    assert facts["layers"] == {"Linear": 3, "ReLU": 1}
+    assert facts["models"] == ("Net",)
+    assert models.described([net], net.body.parameters())["parameters"] == 58
+    assert models.described([])["dtype"] == ""
+
+
+def test_inert_hooks_are_dropped_and_others_stay() -> None:
+    net = Net()
+    mine = net.register_forward_hook(lambda *_: None, always_call=True)
+    net.register_forward_hook(contextlib.nullcontext().__exit__, always_call=True)
+    net.register_forward_pre_hook(contextlib.nullcontext().__exit__, with_kwargs=True)
+    models.drop_inert_hooks()
+    assert list(net._forward_hooks) == [mine.id] == list(net._forward_hooks_always_called)
+    assert not net._forward_pre_hooks
+    assert not net._forward_pre_hooks_with_kwargs

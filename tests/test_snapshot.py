@@ -1,0 +1,402 @@
+"""After a trial everything is bit for bit what it was before, in the very same objects."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import hashlib
+import itertools
+import random
+import time
+import types
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+
+from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
+
+
+class Meter:
+    """A metric object of the user's."""
+
+    instances = 0
+    log: list[float] = []  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.total, self.count = 0.0, 0
+
+    def update(self, value: float) -> None:
+        Meter.instances += 1
+        Meter.log.append(value)
+        self.total += value
+        self.count += 1
+        self.last = value
+
+
+class Slotted:
+    __slots__ = ("a", "b")
+
+    def __init__(self) -> None:
+        self.a = [1]
+
+
+@dataclass(frozen=True)
+class Frozen:
+    values: list[int] = field(default_factory=list)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 2))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.body(x)
+
+
+class Fingerprint:
+    """Contents and identity of everything below some names, read by other means than the snapshot's own walk."""
+
+    def __init__(self, space: dict[str, Any]) -> None:
+        self.out, self.seen = hashlib.sha256(), set()
+        for name in sorted(space):
+            if not name.startswith("__"):
+                self.feed(name)
+                self.visit(space[name])
+        self.feed(random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tobytes())  # type: ignore
+
+    def feed(self, *parts: Any) -> None:
+        self.out.update(repr(parts).encode())
+
+    def visit(self, value: Any) -> None:
+        if isinstance(value, (int, float, str, bytes, bool, type(None), complex)):
+            return self.feed(value)
+        self.feed(type(value).__name__, id(value))
+        if id(value) in self.seen:
+            return None
+        self.seen.add(id(value))
+        return self.inside(value)
+
+    def inside(self, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            self.feed(value.dtype, tuple(value.shape), value.stride(), value.requires_grad, value.data_ptr())
+            self.feed(value.detach().numpy().tobytes(), value.is_leaf)
+            return self.visit(value.grad if value.is_leaf else None)
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            return [self.visit(part) for part in value] and None
+        if isinstance(value, np.ndarray):
+            return self.feed(value.shape, value.dtype, value.tobytes())
+        if isinstance(value, torch.Generator):
+            return self.feed(value.get_state().tolist())
+        if isinstance(value, np.random.Generator):
+            return self.feed(value.bit_generator.state)
+        if isinstance(value, np.random.RandomState):
+            return self.feed(value.get_state()[1].tobytes(), value.get_state()[2:])  # type: ignore[index]
+        if isinstance(value, random.Random):
+            return self.feed(value.getstate())
+        if isinstance(value, dict):
+            return [self.visit(part) for pair in value.items() for part in pair] and None
+        if isinstance(value, (list, tuple, collections.deque)):
+            return [self.visit(part) for part in value] and None
+        if isinstance(value, (set, frozenset)):
+            return self.feed(sorted(map(repr, value)))
+        if isinstance(value, bytearray):
+            return self.feed(bytes(value))
+        if isinstance(value, (types.ModuleType, types.BuiltinFunctionType, types.MethodType)):
+            return None
+        if isinstance(value, type):
+            return self.feed([(k, repr(v)) for k, v in vars(value).items() if isinstance(v, (int, list))])
+        if isinstance(value, types.FunctionType):
+            if value.__module__ == __name__:
+                self.fields(value.__dict__)
+                for cell in value.__closure__ or ():
+                    self.visit(cell.cell_contents)
+            return None
+        if hasattr(value, "__dict__"):
+            self.fields(vars(value))
+        for name in getattr(type(value), "__slots__", ()):
+            self.visit(getattr(value, name, "<empty>"))
+        return None
+
+    def fields(self, attributes: dict[str, Any]) -> None:
+        for name, part in attributes.items():
+            self.feed(name)
+            self.visit(part)
+
+
+def state_of(space: dict[str, Any]) -> str:
+    return Fingerprint(space).out.hexdigest()
+
+
+def run(code: str, space: dict[str, Any]) -> None:
+    exec(compile(code, "<cell>", "exec"), space)
+
+
+def check(space: dict[str, Any], *cells: str) -> Snapshot:
+    """Runs the cells, each changing something, and restores after each: A B A B."""
+    before = state_of(space)
+    snapshot = Snapshot.take(space)
+    assert state_of(space) == before, "taking a snapshot changes nothing"
+    for cell in cells * 2:
+        run(cell, space)
+        assert state_of(space) != before, f"the cell changes nothing: {cell}"
+        assert snapshot.restore() == ()
+        assert state_of(space) == before, f"not restored: {cell}"
+    return snapshot
+
+
+TRAIN = """
+for x, y in loader:
+    opt.zero_grad()
+    loss = torch.nn.functional.cross_entropy(net(x), y)
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+    sched.step()
+    meter.update(loss.item())
+    for a, b in zip(ema.parameters(), net.parameters()):
+        a.data.mul_(0.9).add_(b.data, alpha=0.1)
+    losses.append(loss)
+"""
+
+
+def training(momentum_made_before: bool) -> dict[str, Any]:
+    torch.manual_seed(0)
+    net = Net()
+    opt = torch.optim.AdamW(net.parameters(), lr=0.01)
+    gen = torch.Generator().manual_seed(5)
+    data = TensorDataset(torch.randn(32, 8), torch.randint(0, 2, (32,)))
+    own = torch.Generator().manual_seed(6)
+    space: dict[str, Any] = {
+        "torch": torch, "random": random, "np": np, "net": net, "opt": opt, "losses": [], "meter": Meter(),
+        "Meter": Meter,
+        "loader": DataLoader(data, batch_size=8, sampler=RandomSampler(data, generator=gen), generator=own),
+        "sched": torch.optim.lr_scheduler.OneCycleLR(opt, 0.1, total_steps=400),
+        "scaler": torch.amp.GradScaler("cpu"), "ema": copy.deepcopy(net),
+    }  # fmt: skip
+    if momentum_made_before:
+        run(TRAIN, space)
+    return space
+
+
+@pytest.mark.parametrize("momentum_made_before", [True, False])
+def test_a_whole_training(momentum_made_before: bool) -> None:
+    check(training(momentum_made_before), TRAIN)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "net.eval()",
+        "net.body[0].weight.requires_grad_(False)",
+        "for p in net.parameters(): p.requires_grad_(False); p.grad = None",
+        "opt.add_param_group({'params': [torch.zeros(3, requires_grad=True)], 'lr': 1.0})",
+        "opt.param_groups[0]['lr'] = 9.0",
+        "opt.state.clear()",
+        "net.half()",
+        "net.body[0].weight.data = torch.zeros(2, 2)",
+        "net.body[0] = torch.nn.Linear(8, 16)",
+        "net.register_forward_hook(lambda *a: None)",
+        "net.body[0].weight.register_hook(lambda g: g); net.body[0].weight.grad = None",
+        "net.load_state_dict({k: torch.zeros_like(v) for k, v in net.state_dict().items()})",
+        "net.extra = torch.nn.Linear(1, 1); net.note = 'x'",
+        "del net.body",
+        "opt.zero_grad(); net(torch.ones(4, 8)).sum().backward()",
+        "torch.manual_seed(99); random.seed(1); np.random.seed(2)",
+        "torch.rand(3); random.random(); np.random.rand()",
+        "next(iter(loader))",
+        "meter.update(3.0)",
+        "type(meter).instances += 1",
+        "torch.set_default_dtype(torch.float64); losses.append(torch.get_default_dtype())",
+        "torch.set_grad_enabled(False); losses.append(1)",
+    ],
+)
+def test_models_optimizers_and_process_state(cell: str) -> None:
+    check(training(True), cell)
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.is_grad_enabled()
+
+
+def closure() -> Any:
+    count, seen = 0, []
+
+    def bump() -> int:
+        nonlocal count
+        count += 1
+        seen.append(count)
+        bump.calls = count  # type: ignore[attr-defined]
+        return count
+
+    return bump
+
+
+def plain() -> dict[str, Any]:
+    big = torch.zeros(1000)
+    return {
+        "numbers": list(range(5)), "nested": {"a": [1, {"b": [2]}]}, "s": {1, 2}, "q": collections.deque([1, 2], 5),
+        "od": collections.OrderedDict(a=1, b=2), "dd": collections.defaultdict(list, x=[1]), "bytes_": bytearray(b"ab"),
+        "counts": collections.Counter("aab"), "array": np.arange(6.0), "objects": np.array([[1], {}], object),
+        "rng": np.random.default_rng(3), "legacy": np.random.RandomState(4), "dice": random.Random(5),
+        "bump": closure(),
+        "slotted": Slotted(), "frozen": Frozen(), "pair": ([1], [2]), "tail": big[990:], "total": torch.zeros(()),
+        "w": torch.ones(2, requires_grad=True), "step": 0, "f": None, "torch": torch, "np": np,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "numbers.append(5); numbers[0] = 9",
+        "numbers = [1]",
+        "del numbers; new_name = 3",
+        "step += 1",
+        "def f():\n    global step\n    step = 7\nf()",
+        "nested['a'][1]['b'].append(3); nested['a'][1]['c'] = 4",
+        "nested.clear()",
+        "s.add(3); s.discard(1)",
+        "q.extend([7, 8, 9, 10])",
+        "od.move_to_end('a')",
+        "od['c'] = 3; del od['a']",
+        "dd['y'].append(1); dd['x'].append(2)",
+        "counts.update('zz')",
+        "bytes_.extend(b'zz')",
+        "array *= 2",
+        "array[1:3].fill(7)",
+        "objects[0].append(2)",
+        "objects[0] = None",
+        "rng.random(3)",
+        "legacy.rand(3)",
+        "dice.random()",
+        "bump()",
+        "slotted.a.append(2); slotted.b = 3",
+        "frozen.values.append(1)",
+        "pair[0].append(3)",
+        "tail.fill_(3)",
+        "total += w.sum()",
+        "(w * 2).sum().backward()",
+        "w.data = torch.zeros(5)",
+    ],
+)
+def test_plain_python(cell: str) -> None:
+    check(plain(), cell)
+
+
+def test_views_of_one_storage_are_kept_once_and_come_back_together() -> None:
+    flat = torch.randn(1000)
+    space = {"flat": flat, "parts": [flat[:500], flat[500:]], "torch": torch}
+    snapshot = check(space, "parts[0].zero_(); flat[700] = 3")
+    assert 4000 <= snapshot.bytes < 6000
+
+
+def test_a_small_view_does_not_drag_its_storage_along() -> None:
+    big = torch.zeros(10**6)
+    assert Snapshot.take({"head": big[:10]}).bytes < 2000
+
+
+def test_restoring_is_no_in_place_change_for_autograd() -> None:
+    w = torch.ones(3, requires_grad=True)
+    loss = (w * w).sum()
+    snapshot = Snapshot.take({"w": w})
+    snapshot.restore()
+    loss.backward()
+    assert w.grad is not None
+
+
+def test_a_lazy_layer_is_lazy_again() -> None:
+    lazy = nn.LazyLinear(3)
+    snapshot = Snapshot.take({"lazy": lazy})
+    lazy(torch.zeros(2, 5))
+    assert type(lazy) is nn.Linear
+    assert snapshot.restore() == ()
+    assert type(lazy) is nn.LazyLinear
+    assert lazy.has_uninitialized_params()
+    assert lazy(torch.zeros(2, 7)).shape == (2, 3)
+
+
+def test_ipython_names_are_left_alone() -> None:
+    space: dict[str, Any] = {"_ih": [""], "In": [""], "Out": {}, "x": [1], "_": 1, "_3": [4]}
+    snapshot = Snapshot.take(space)
+    space["In"].append("cell")
+    space["_"], space["_4"], space["x"] = 2, 5, None
+    assert snapshot.restore() == ()
+    assert space["In"] == ["", "cell"]
+    assert (space["_"], space["_4"], space["x"]) == (2, 5, [1])
+
+
+def test_what_cannot_be_restored_is_named(tmp_path: Path) -> None:
+    with (tmp_path / "log.txt").open("w") as log:
+        space: dict[str, Any] = {
+            "it": iter([1, 2]), "gen": (x for x in [1]), "log": log, "ok": [1], "count": itertools.count(),
+            "holder": {"inner": iter(DataLoader(TensorDataset(torch.zeros(2))))},
+        }  # fmt: skip
+        named = Snapshot.take(space).unrestorable
+    assert {name.partition(" ")[0] for name in named} == {"it", "gen", "log", "count", "holder"}
+    assert any("generator" in name for name in named)
+    assert Snapshot.take({"ok": [1], "loader": DataLoader(TensorDataset(torch.zeros(2)))}).unrestorable == ()
+
+
+def test_extra_roots_are_kept() -> None:
+    hidden = torch.zeros(3)
+    snapshot = Snapshot.take({}, extra=[{"hidden": hidden}])
+    hidden.fill_(1)
+    snapshot.restore()
+    assert hidden.tolist() == [0, 0, 0]
+
+
+def test_workers_started_in_the_trial_are_stopped() -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(4)), num_workers=1, persistent_workers=True)
+    snapshot = Snapshot.take({"loader": loader})
+    list(loader)
+    workers = loader._iterator._workers  # type: ignore[union-attr]
+    snapshot.restore()
+    assert loader._iterator is None
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_too_large_is_refused_with_the_figures() -> None:
+    with pytest.raises(SnapshotTooLarge, match=r"needs 0\.00 GiB, and only 0\.00 GiB"):
+        Snapshot.take({"x": torch.zeros(1000)}, limit_bytes=100)
+    assert Snapshot.take({"x": torch.zeros(1000)}, limit_bytes=4000).bytes >= 4000
+
+
+def test_big_data_of_a_dataset_is_watched_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_doctor.tensor_store.BIG_DATA_BYTES", 1000)
+    data = TensorDataset(torch.zeros(10_000))
+    space = {"data": data, "x": data.tensors[0]}
+    snapshot = Snapshot.take(space)
+    assert snapshot.bytes < 4000
+    assert snapshot.restore() == ()
+    data.tensors[0][3] = 1
+    assert "changed in place" in snapshot.restore()[0]
+
+
+def test_a_model_inside_a_dataset_is_kept_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_doctor.tensor_store.BIG_DATA_BYTES", 1000)
+    data = TensorDataset(torch.zeros(2))
+    data.net = nn.BatchNorm1d(1000)  # type: ignore[attr-defined]
+    snapshot = Snapshot.take({"data": data})
+    with torch.no_grad():
+        data.net.weight.zero_()  # type: ignore[attr-defined]
+        data.net.running_mean.fill_(3)  # type: ignore[attr-defined]
+    assert snapshot.restore() == ()
+    assert data.net.weight.sum() == 1000  # type: ignore[attr-defined]
+    assert data.net.running_mean.sum() == 0  # type: ignore[attr-defined]
+
+
+def test_fast_enough() -> None:
+    space: dict[str, Any] = {
+        "net": nn.Sequential(*[nn.Linear(1000, 1000) for _ in range(25)]),
+        "numbers": [float(i) for i in range(100_000)],
+        "pairs": [(f"{i}.png", i) for i in range(100_000)],
+    }
+    begin = time.perf_counter()
+    snapshot = Snapshot.take(space)
+    snapshot.restore()
+    assert snapshot.bytes > 100_000_000
+    assert time.perf_counter() - begin < 3.0  # 0.2 s on an idle core
