@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor import knobs, trial
 from gpu_doctor.diagnosis import Diagnosis, diagnose
-from gpu_doctor.effect import Effect, compare, needs_more
+from gpu_doctor.effect import Effect, compare
 from gpu_doctor.forecast import forecast
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording, Settings, Setup
+from gpu_doctor.rounds import Rounds
 from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
 from gpu_doctor.vitals import measure
 
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
 
 TRIAL_STEPS: Final = 50
 TRIAL_SECONDS: Final = 60.0
-MOST_ROUNDS: Final = 3
-"""Pairs of baseline and candidate in one trial, at most; fewer where the interval is clear."""
-_BLOCK_SHARE: Final = 0.3
-"""Part of the trial's seconds that one side of the first round may take."""
-
 _numbers = itertools.count(1)
 _last: list[Case] = []
 
@@ -57,7 +53,7 @@ class Case:
         self.name = name or f"run {next(_numbers)}"
         self.source = code if isinstance(code, str) else ""
         if namespace is None:
-            namespace = {"__name__": "__main__"} if isinstance(code, str) else code.__globals__  # type: ignore[attr-defined]
+            namespace = {"__name__": "__main__"} if isinstance(code, str) else code.__globals__
         self.namespace = namespace
         self.recordings: list[Recording] = []
         """The runs, oldest first (trials are in `trials`)."""
@@ -95,7 +91,7 @@ class Case:
             Refused: if a setting cannot be honoured.
             trial.Busy: if a run is already being recorded in this process.
         """
-        result = self._once(settings or {}, "run", max_steps=steps, max_s=seconds)
+        result = self._once(settings or {}, "run", steps, seconds)
         if result.recording.outcome == "refused":
             raise Refused(result.recording.reason)
         self.recordings.append(result.recording)
@@ -104,7 +100,7 @@ class Case:
             raise result.error
         return result.recording
 
-    def _once(self, settings: Settings, role: str, *, max_steps: int | None, max_s: float | None) -> trial.Result:
+    def _once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> trial.Result:
         recorder = Recorder(settings=settings, name=self.name, source=self.source, max_steps=max_steps, max_s=max_s)
         self._current = recorder
         if self.on_begin is not None:
@@ -166,58 +162,39 @@ class Case:
         begin = time.perf_counter()
         settings, against = dict(settings), dict(against or {})
         self._stopped = False
-        refusal = knobs.refusal(settings, self.found) if self.found is not None else knobs.unknown(settings)
+        refusal = self._refusal(settings)
         try:
             snapshot = None if refusal else Snapshot.take(self.namespace, extra=(self._code,))
         except SnapshotTooLarge as too_large:
-            refusal = str(too_large)
-        if refusal:
+            snapshot, refusal = None, str(too_large)
+        if snapshot is None:
             return self._keep(Effect(settings, against, outcome="refused", reason=refusal))
-        assert snapshot is not None
-        bases: list[Recording] = []
-        candidates: list[Recording] = []
+        rounds = Rounds(self._once, snapshot, self._say, lambda: self._stopped)
         try:
-            self._alternate(snapshot, settings, against, steps, seconds, bases, candidates)
+            rounds.run(against, settings, steps, seconds, self._quietly)
         finally:
-            self.progress = ""
+            self._say("")
             notes = snapshot.restore()
+        bases, candidates = rounds.bases, rounds.candidates
         if not bases or not candidates:
             one = (bases or candidates)[-1]
             return self._keep(Effect(settings, against, outcome=one.outcome, reason=one.reason))
-        self.trials.append((replace(bases[-1], notes=(*bases[-1].notes, *notes)), candidates[-1]))
+        self.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
         if self.diagnosis is None:
             self.diagnosis = diagnose(bases[-1])
         effect = compare(bases, candidates, predicted=self._predicted(bases, settings))
         return self._keep(replace(effect, seconds=time.perf_counter() - begin))
 
-    def _alternate(
-        self,
-        snapshot: Snapshot,
-        settings: Settings,
-        against: Settings,
-        steps: int,
-        seconds: float,
-        bases: list[Recording],
-        candidates: list[Recording],
-    ) -> None:
-        """A B A B until the interval is clear, the budget is spent, a side fails, or Stop."""
-        deadline = time.monotonic() + seconds
-        with self._quietly():
-            for number in range(1, MOST_ROUNDS + 1):
-                for role, side, into in (("baseline", against, bases), ("candidate", settings, candidates)):
-                    left_s = min(_BLOCK_SHARE * seconds, max(deadline - time.monotonic(), 1.0))
-                    self.progress = f"round {number} of at most {MOST_ROUNDS}: {role}"
-                    result = self._once(side, role, max_steps=steps, max_s=left_s)
-                    into.append(result.recording)
-                    error, outcome = result.error, result.recording.outcome
-                    del result  # its traceback holds the loop's frames, and those a loader's workers
-                    snapshot.restore()
-                    if isinstance(error, KeyboardInterrupt):
-                        raise KeyboardInterrupt
-                    if outcome not in ("completed", "budget-reached") or self._stopped:
-                        return
-                if time.monotonic() >= deadline or not needs_more(bases, candidates):
-                    return
+    def _refusal(self, settings: Settings) -> str:
+        """Why the trial is not even begun; empty if nothing speaks against it so far."""
+        try:
+            knobs.allow(settings, self.found or Setup())
+        except Refused as refused:
+            return str(refused)
+        return ""
+
+    def _say(self, progress: str) -> None:
+        self.progress = progress
 
     def _predicted(self, bases: list[Recording], settings: Settings) -> float | None:
         """What the forecast says of settings, read off the run as written that was seen before the trial."""
@@ -240,7 +217,7 @@ class Case:
         snapshot = Snapshot.take(self.namespace, extra=(self._code,))
         try:
             with self._quietly():
-                result = self._once({}, "baseline", max_steps=steps, max_s=seconds)
+                result = self._once({}, "baseline", steps, seconds)
         finally:
             snapshot.restore()
         if isinstance(result.error, KeyboardInterrupt):

@@ -7,7 +7,9 @@ holds the right one. It can be restored any number of times (baseline, candidate
 
 from __future__ import annotations
 
+import functools
 import gc
+import types
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -16,6 +18,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpu_doctor.loaders import shut_down
+from gpu_doctor.snapshot_kinds import is_users
 from gpu_doctor.snapshot_undo import (
     Undo,
     buffer_undo,
@@ -59,7 +62,8 @@ class Snapshot:
 
         Args:
             namespace: the names that the cell runs with; IPython's own names are left alone.
-            extra: further roots, such as optimizers that were seen but that no name leads to.
+            extra: further roots, such as optimizers that were seen but that no name leads to; of a function of the
+                user's, the globals of its module count as a namespace too.
             limit_bytes: what the copies may take; None = half of the free memory.
 
         Raises:
@@ -75,8 +79,10 @@ class Snapshot:
 
     @classmethod
     def _taken(cls, namespace: dict[str, Any], extra: Iterable[object], limit_bytes: int | None) -> Snapshot:
+        roots = list(extra)
+        spaces = {id(space): space for space in [namespace, *_globals_of(roots)]}
         walk = Walk()
-        walk.over(namespace, extra)
+        walk.over(list(spaces.values()), roots)
         limit = int(psutil.virtual_memory().available * FREE_SHARE) if limit_bytes is None else limit_bytes
         self = cls()
         tensors = TensorStore(walk.kept["tensor"], walk.data - walk.buffers)
@@ -98,7 +104,7 @@ class Snapshot:
             self._undos.append(("a closure", cell_undo(cell)))
         for rng in walk.kept["rng"]:
             self._undos.append((type(rng).__name__, rng_undo(rng)))
-        self._undos.append(("the namespace", namespace_undo(namespace)))
+        self._undos.extend(("the namespace", namespace_undo(space)) for space in spaces.values())
         self._undos.extend(process_undos())
         self._kept_alive = list(walk.seen.values())
         return self
@@ -145,6 +151,16 @@ class Snapshot:
             if issubclass(type(one), DataLoader):
                 self._loaders.append((one, vars(one).get("_iterator")))
             self._undos.append((f"a {type(one).__name__}", instance_undo(one)))
+
+
+def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:
+    found = []
+    for root in roots:
+        function: Any = root.func if isinstance(root, functools.partial) else root
+        function = getattr(function, "__func__", function)
+        if isinstance(function, types.FunctionType) and is_users(function.__module__ or "__main__"):
+            found.append(function.__globals__)
+    return found
 
 
 def _try(notes: list[str], label: str, undo: Undo) -> None:

@@ -41,10 +41,12 @@ class Walk:
         self._datasets: list[tuple[Any, str]] = []
         self._in_data = False
 
-    def over(self, namespace: Mapping[str, Any], extra: Iterable[Any]) -> None:
-        """Walks everything reachable from the names of `namespace` and from `extra`; datasets come last."""
-        self.seen[id(namespace)] = namespace
-        self._stack = [(value, name) for name, value in namespace.items() if not internal(name, namespace)]
+    def over(self, namespaces: Iterable[Mapping[str, Any]], extra: Iterable[Any]) -> None:
+        """Walks everything reachable from the names of `namespaces` and from `extra`; datasets come last."""
+        self._stack = []
+        for namespace in namespaces:
+            self.seen[id(namespace)] = namespace
+            self._stack += [(value, name) for name, value in namespace.items() if not internal(name, namespace)]
         self._stack += [(one, type(one).__name__) for one in extra]
         self._drain()
         self._in_data = True
@@ -148,7 +150,7 @@ class Walk:
         self._push((value.func, value.args, value.keywords), name)
 
     def _lost(self, value: Any, name: str) -> None:
-        if value not in (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__):
+        if not any(value is one for one in (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__)):
             self.lost[f"{name} ({type(value).__name__})"] = None
 
     def _instance(self, value: Any, name: str) -> None:

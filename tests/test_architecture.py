@@ -23,7 +23,7 @@ LINES_AT_MOST = 300
 FLOORS = {
     7: ["__init__"],
     6: ["notebook"],
-    5: ["casefile treatment"],
+    5: ["casefile treatment", "watching"],
     4: ["trial", "report"],
     3: ["taps", "probes", "diagnosis", "checkup"],
     2: ["recorder", "rules", "effect", "knobs", "forecast"],
@@ -42,6 +42,8 @@ FLOORS = {
 ALSO_ALLOWED = {
     ("knobs", "rules"): "a knob says how safe it is in the words of a prescription (rules.rule.Safety)",
     ("rules", "forecast"): "a rule prices its prescription with the what-if model",
+    ("snapshot", "loaders"): "putting a loader back ends the workers that a trial started for it",
+    ("notebook", "__init__"): "the line magic answers with the public face itself, so both say the same",
     ("diagnosis", "report"): "str() and the HTML of a diagnosis are written by report, imported when asked for",
 }
 # Guests and their rooms: nobody else imports them, so the diagnosis half runs on a machine that has none of them.
@@ -59,6 +61,9 @@ LOOKED_AT = {("snapshot_kinds", "socket"): "knows a socket when it meets one, to
 BARRED_NAMES = {"utils", "helpers", "common", "core", "base", "manager"}
 # What reads a recording: none of it needs a guest.
 DIAGNOSIS_HALF = "recording recording_file steps feed vitals forecast rules diagnosis effect report"
+
+FLOOR_OF = {name: floor for floor, things in FLOORS.items() for thing in things for name in thing.split()}
+THING_OF = {name: thing for things in FLOORS.values() for thing in things for name in thing.split()}
 
 
 @dataclass(frozen=True)
@@ -103,11 +108,9 @@ def own_target(target: str) -> str | None:
     if first != "gpu_doctor":
         return None
     name = shelf(rest)
-    return name if (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file() else "__init__"
+    return name if name in FLOOR_OF else "__init__"
 
 
-FLOOR_OF = {name: floor for floor, things in FLOORS.items() for thing in things for name in thing.split()}
-THING_OF = {name: thing for things in FLOORS.values() for thing in things for name in thing.split()}
 FILES = sorted(PACKAGE.rglob("*.py"))
 IMPORTS = [one for path in FILES for one in imports_of(path.read_text(), module_name(path))]
 

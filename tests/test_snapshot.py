@@ -400,3 +400,37 @@ def test_fast_enough() -> None:
     snapshot.restore()
     assert snapshot.bytes > 100_000_000
     assert time.perf_counter() - begin < 3.0  # 0.2 s on an idle core
+
+
+def test_an_interactive_shell_is_walked_quickly_and_names_nothing() -> None:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    shell.run_cell("import torch\nclass Box: items = []\nbox = Box(); n = 1\ndef f(x, seen=[]):\n    seen.append(x)")
+    space = shell.user_ns
+    snapshot = Snapshot.take(space)
+    assert snapshot.unrestorable == ()
+    history = len(space["In"])
+    shell.run_cell("box.items.append(1); Box.extra = 2; f(3); n += 1; fresh = 1")
+    assert snapshot.restore() == ()
+    assert (space["box"].items, space["n"], space["f"].__defaults__) == ([], 1, ([],))
+    assert "fresh" not in space
+    assert not hasattr(space["Box"], "extra")
+    assert len(space["In"]) >= history
+
+
+COUNTS = [0]
+TOTAL = 0
+
+
+def _count() -> None:
+    global TOTAL
+    COUNTS.append(1)
+    TOTAL += 1
+
+
+def test_a_function_brings_the_globals_of_its_module() -> None:
+    snapshot = Snapshot.take({}, extra=[_count])
+    _count()
+    assert snapshot.restore() == ()
+    assert (COUNTS, TOTAL) == ([0], 0)

@@ -18,7 +18,7 @@ from gpu_doctor.recording import Settings, SettingValue, Setup
 if TYPE_CHECKING:
     KNOBS: KnobTable
 
-__all__ = ["KNOBS", "parse_assignments", "turned"]
+__all__ = ["KNOBS", "allow", "parse_assignments", "turned"]
 
 _ORDER: Final = (
     "num_workers",
@@ -28,8 +28,6 @@ _ORDER: Final = (
     "persistent_workers",
     "prefetch_factor",
     "threads",
-    "channels_last",
-    "fused_optimizer",
 )
 """Every knob's file, in the order in which they are shown and turned: workers before what acts on workers only."""
 
@@ -56,20 +54,33 @@ def known(name: str) -> Knob:
     raise Refused(f"There is no knob named {name!r}.{hint} The knobs are: {', '.join(table)}.")
 
 
+def allow(settings: Settings, setup: Setup) -> None:
+    """Lets settings pass that can be honoured for the loop of `setup` (an empty setup: nothing was found out yet).
+
+    Raises:
+        Refused: if a name is unknown or a value cannot be honoured.
+    """
+    knobs = {name: known(name) for name in settings}
+    if setup == Setup():
+        return
+    then = _with_workers(setup, settings)
+    for name, knob in knobs.items():
+        # num_workers itself is judged by the loader as it is, what acts on workers by the loader as it will be.
+        said = knob.refusal(settings[name], setup if name == "num_workers" else then)
+        if said:
+            raise Refused(said)
+
+
 @contextmanager
 def turned(settings: Settings, scope: TrialScope) -> Iterator[None]:
     """Turns every knob of `settings` for the duration of the context, then puts all back, last first.
 
     Raises:
-        Refused: before anything was changed, if a name is unknown or a value cannot be honoured for the loop of
-            `scope.setup`; out of the user's loop, if a loader, model or optimizer shows up that cannot.
+        Refused: before anything was changed, as `allow`; out of the user's loop, if a loader, model or optimizer shows
+            up that cannot.
     """
+    allow(settings, scope.setup)
     knobs = {name: known(name) for name in settings}
-    setup = _with_workers(scope.setup, settings)
-    for name, knob in knobs.items():
-        said = knob.refusal(settings[name], setup)
-        if said:
-            raise Refused(said)
     with ExitStack() as stack:
         for name in sorted(knobs, key=_ORDER.index):
             stack.enter_context(knobs[name].turned(settings[name], scope))

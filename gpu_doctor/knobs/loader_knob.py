@@ -31,8 +31,8 @@ def loader_refusal(knob: str, setup: Setup) -> str:
 def loaders_turned(knob: str, value: SettingValue, scope: TrialScope) -> Iterator[None]:
     """Gives every training loader `value`, made before or inside the context; then puts all back.
 
-    Loaders that evaluate keep their settings: with a baseline's setup, only loaders that it saw training are meant. With
-    no setup yet, all are meant, and one that cannot is noted rather than ending the run: nobody knows if it is used.
+    Loaders that evaluate keep their settings: with a baseline's setup, only loaders that it saw training are meant.
+    With no setup yet, all are meant, and one that cannot is noted rather than ending the run: it may be unused.
 
     Raises:
         Refused: if a loader that is known to train cannot honour it.

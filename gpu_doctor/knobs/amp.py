@@ -1,0 +1,144 @@
+"""Knob `amp`: run the trained modules' forwards in half precision (bf16, or fp16 with gradient scaling)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, Final
+
+import torch
+
+from gpu_doctor.knobs.autocasting import autocasting
+from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
+from gpu_doctor.knobs.loss_scaling import LBFGS, LossScaling, loss_scaling
+from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.rules.rule import Safety
+
+OFF: Final = "off"
+DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_SHORT: Final = {"bfloat16": "bf16", "float16": "fp16"}
+BF16_CAPABILITY: Final = 8
+"""From compute capability 8.0 (Ampere) on, tensor cores compute bf16; before, it is emulated (CUDA C guide)."""
+_OWN_AMP: Final = re.compile(r"\bautocast\b|\bGradScaler\b|\bscaler\s*\.\s*(scale|step|unscale_)\b")
+CPU_FP16: Final = "fp16 on a CPU is emulated and gains nothing: bf16 is the one to try."
+
+
+class Amp:
+    """See `Knob`."""
+
+    name = "amp"
+    label = "AMP"
+    safety = Safety.CHANGES_TRAINING
+    changes = (
+        "Matrix products and convolutions are computed in half precision, weights and optimizer stay fp32: the loss "
+        "curve differs slightly from step to step; compare it over the same samples before you keep it."
+    )
+    front = True
+
+    def found(self, setup: Setup) -> str | None:
+        return _SHORT.get(setup.autocast, OFF)
+
+    def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        yours = self.found(setup) if setup.autocast else None
+        return tuple(
+            Choice(value, f"{value} (yours)" if value == yours else value, self.refusal(value, setup))
+            for value in (OFF, *DTYPES)
+        )
+
+    def parsed(self, text: str) -> str:
+        word = text.strip().lower()
+        word = {"false": OFF, "none": OFF, "bfloat16": "bf16", "float16": "fp16"}.get(word, word)
+        if word not in (OFF, *DTYPES):
+            raise ValueError("amp takes off, bf16 or fp16, such as amp=bf16.")
+        return word
+
+    def refusal(self, value: SettingValue, setup: Setup) -> str:
+        if value == self.found(setup):
+            return ""
+        if value not in (OFF, *DTYPES):
+            return "amp takes off, bf16 or fp16."
+        if setup.autocast:
+            return f"Your code enters autocast ({setup.autocast}) itself: change its dtype or enabled= there."
+        if not setup.optimizers:
+            return "No optimizer stepped, so no trained module is known that could run in half precision."
+        if setup.dtype not in ("float32", ""):
+            return f"The parameters are {setup.dtype}: mixed precision is for models in float32."
+        kind = setup.device.partition(":")[0]
+        if kind not in ("cpu", "cuda"):
+            return f"Mixed precision is not offered on {kind}: only on CUDA devices and the CPU."
+        return _bf16_refusal(setup) if value == "bf16" else _fp16_refusal(kind, setup)
+
+    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
+        return _turned(str(value), scope, value == self.found(scope.setup))
+
+    def code(self, value: SettingValue, setup: Setup) -> str:
+        if value == OFF:
+            return "# without torch.autocast and GradScaler"
+        kind = setup.device.partition(":")[0]
+        lines = [
+            f'with torch.autocast("{kind}", dtype=torch.{"bfloat16" if value == "bf16" else "float16"}):',
+            "    output = model(input)",
+            "loss = criterion(output.float(), target)",
+        ]
+        if value == "fp16":
+            lines = [f'scaler = torch.amp.GradScaler("{kind}")  # once, before the loop', *lines]
+            lines += ["scaler.scale(loss).backward()", "scaler.unscale_(optimizer)  # before clipping gradients"]
+            lines += ["scaler.step(optimizer)", "scaler.update()"]
+        return "\n".join(lines)
+
+
+KNOB = Amp()
+
+
+@contextmanager
+def mixed_precision(dtype: torch.dtype, scope: TrialScope, allow: Any = None) -> Iterator[LossScaling | None]:
+    """Runs trained modules in `dtype`; with fp16, scales the loss too. Yields the scaling, None for bf16."""
+    with ExitStack() as stack:
+        scaling = stack.enter_context(loss_scaling(LossScaling())) if dtype == torch.float16 else None
+        stack.enter_context(autocasting(dtype, scope, allow, scaling.meet if scaling else None))
+        yield scaling
+        if scaling is not None and scaling.skipped:
+            scope.notes.append(f"fp16: {scaling.skipped} steps were skipped while the loss scale was being found.")
+
+
+@contextmanager
+def _turned(value: str, scope: TrialScope, as_written: bool) -> Iterator[None]:
+    if as_written or value == OFF:
+        yield
+        return
+    if value == "fp16" and (_OWN_AMP.search(scope.source) or _own_scaler(scope.namespace)):
+        raise Refused("The cell uses autocast or a GradScaler of its own: fp16 has to be set there.")
+
+    def allow(device: str) -> None:
+        if value == "fp16" and device == "cpu":
+            raise Refused(CPU_FP16)
+        if device not in ("cpu", "cuda"):
+            raise Refused(f"Mixed precision is not offered on {device}: only on CUDA devices and the CPU.")
+
+    with mixed_precision(DTYPES[value], scope, allow):
+        yield
+
+
+def _own_scaler(namespace: dict[str, Any]) -> bool:
+    scalers = [one for one in namespace.values() if any(base.__name__ == "GradScaler" for base in type(one).__mro__)]
+    return any(getattr(one, "_enabled", True) for one in scalers)
+
+
+def _bf16_refusal(setup: Setup) -> str:
+    index = int(setup.device.partition(":")[2] or 0)
+    for device in setup.devices:
+        if setup.on_gpu and device.index == index and device.capability and device.capability[0] < BF16_CAPABILITY:
+            major, minor = device.capability
+            return f"{device.name} (compute capability {major}.{minor}) emulates bf16: take fp16."
+    return ""
+
+
+def _fp16_refusal(kind: str, setup: Setup) -> str:
+    if kind == "cpu":
+        return CPU_FP16
+    if len(setup.optimizers) > 1:
+        return "The loop steps more than one optimizer, and one loss scale cannot serve both: try bf16."
+    if "LBFGS" in setup.optimizers:
+        return LBFGS
+    return ""

@@ -1,0 +1,83 @@
+"""A B A B: baseline and candidate alternate from the same state, until the interval is clear or the budget is spent."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpu_doctor.effect import needs_more
+from gpu_doctor.recording import Recording, Settings
+from gpu_doctor.snapshot import Snapshot
+from gpu_doctor.trial import Result
+
+MOST_ROUNDS: Final = 3
+"""Pairs of baseline and candidate in one trial, at most; fewer where the interval is clear."""
+BLOCK_SHARE: Final = 0.3
+"""Part of the trial's seconds that one side of one round may take, so that both sides get their turn."""
+
+
+@dataclass
+class Rounds:
+    """The sides of a trial so far: `bases[i]` and `candidates[i]` ran next to each other."""
+
+    once: Callable[[Settings, str, int, float], Result]
+    """Runs the code once: settings, role, steps at most, seconds at most."""
+    restore: Snapshot
+    say: Callable[[str], None]
+    stopped: Callable[[], bool]
+    bases: list[Recording] = field(default_factory=list)
+    candidates: list[Recording] = field(default_factory=list)
+
+    def run(
+        self,
+        against: Settings,
+        settings: Settings,
+        steps: int,
+        seconds: float,
+        quietly: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
+        """Alternates; the state is restored after every side, also when a side raised.
+
+        Raises:
+            KeyboardInterrupt: if a side was interrupted, after the state was restored.
+        """
+        deadline = time.monotonic() + seconds
+        with quietly():
+            for number in range(1, MOST_ROUNDS + 1):
+                for role, side, into in (
+                    ("baseline", against, self.bases),
+                    ("candidate", settings, self.candidates),
+                ):
+                    self.say(f"round {number} of at most {MOST_ROUNDS}: {role}")
+                    left_s = min(BLOCK_SHARE * seconds, max(deadline - time.monotonic(), 1.0))
+                    if not self._side(side, role, steps, left_s, into):
+                        return
+                if time.monotonic() >= deadline or not needs_more(self.bases, self.candidates):
+                    return
+
+    def _side(self, side: Settings, role: str, steps: int, left_s: float, into: list[Recording]) -> bool:
+        """One side of one round; false if the trial ends with it."""
+        result = self.once(side, role, steps, left_s)
+        into.append(result.recording)
+        interrupted = isinstance(result.error, KeyboardInterrupt)
+        del result  # its traceback holds the loop's frames, and those a loader's workers and the memory that ran out
+        self.restore.restore()
+        outcome = into[-1].outcome
+        if outcome == "out-of-memory":
+            _free()
+        if interrupted:
+            raise KeyboardInterrupt
+        return outcome in ("completed", "budget-reached") and not self.stopped()
+
+
+def _free() -> None:
+    """Gives the memory of a side that did not fit back to the device."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,156 @@
+"""The knob num_workers: choices, refusals, turned on real loaders and put back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from gpu_doctor import knobs, loaders, patching
+from gpu_doctor.knobs.knob import Refused, TrialScope
+from gpu_doctor.knobs.num_workers import KNOB
+from gpu_doctor.recording import LoaderSetup, Setup
+
+SETUP = Setup(loaders=(LoaderSetup(key="a #0", num_workers=3),), usable_cores=2.0)
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return iter(range(10))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Any:
+    yield
+    assert patching.active() == ()
+
+
+def make(**options: Any) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.arange(10)), batch_size=2, **options)
+
+
+def items(loader: DataLoader[Any]) -> list[int]:
+    return [int(x) for (batch,) in loader for x in batch]
+
+
+def test_found_and_choices() -> None:
+    assert KNOB.found(SETUP) == 3
+    assert [choice.value for choice in KNOB.choices(SETUP)] == [0, 1, 2, 3, 4, 8]
+    assert KNOB.found(Setup()) is None
+    assert all("no DataLoader" in choice.refusal for choice in KNOB.choices(Setup()))
+
+
+def test_a_loaders_refusal_is_the_knobs() -> None:
+    setup = Setup(loaders=(loaders.describe(DataLoader(Stream()), role="training"),))
+    assert "get_worker_info" in KNOB.refusal(2, setup)
+    assert KNOB.refusal(0, setup) == ""
+    only_evaluation = Setup(loaders=(loaders.describe(make(), role="evaluation"),))
+    assert "no DataLoader" in KNOB.refusal(2, only_evaluation)
+
+
+def test_turned_delivers_the_same_items_from_two_workers_and_is_put_back() -> None:
+    before, kept = make(shuffle=True, generator=torch.Generator().manual_seed(1)), make()
+    setup = Setup(loaders=(loaders.describe(before, role="training"), loaders.describe(kept, role="evaluation")))
+    was = dict(vars(before))
+    expected = items(make(shuffle=True, generator=torch.Generator().manual_seed(1)))
+    with knobs.turned({"num_workers": 2}, TrialScope({}, setup)):
+        assert items(before) == expected
+        assert (before.num_workers, kept.num_workers) == (2, 0)
+        inside = make(shuffle=True)
+        iterator: Any = iter(inside)
+        assert len(iterator._workers) == 2
+        loaders.shut_down(iterator)
+    assert vars(before) == was
+    assert inside.num_workers == 0
+
+
+def test_a_loader_that_trains_and_cannot_is_refused_before_anything_is_changed() -> None:
+    stream, good = DataLoader(Stream()), make()
+    found = loaders.describe(stream, role="training")
+    setup = Setup(loaders=(loaders.describe(good, role="training"), found))
+    with pytest.raises(Refused, match="get_worker_info"), knobs.turned({"num_workers": 2}, TrialScope({}, setup)):
+        pytest.fail("not reached")
+    assert good.num_workers == 0
+
+
+def test_a_refusing_loader_made_inside_ends_the_loop() -> None:
+    setup = Setup(loaders=(LoaderSetup(key=loaders.key_stem_of(DataLoader(Stream())) + " #0"),))
+    with pytest.raises(Refused, match="get_worker_info"), knobs.turned({"num_workers": 2}, TrialScope({}, setup)):
+        DataLoader(Stream())
+
+
+def test_without_a_setup_what_cannot_is_noted() -> None:
+    stream, good = DataLoader(Stream()), make()
+    scope = TrialScope({})
+    with knobs.turned({"num_workers": 2}, scope):
+        assert (good.num_workers, stream.num_workers) == (2, 0)
+    assert any("get_worker_info" in note for note in scope.notes)
+
+
+def test_with_batch_size_and_prefetch_at_once() -> None:
+    loader = make()
+    setup = Setup(loaders=(loaders.describe(loader, role="training"),))
+    was = dict(vars(loader))
+    settings = {"prefetch_factor": 4, "batch_size": 5, "num_workers": 1, "persistent_workers": True}
+    with knobs.turned(settings, TrialScope({}, setup)):
+        assert (loader.num_workers, loader.prefetch_factor, len(loader)) == (1, 4, 2)
+        assert items(loader) == items(loader) == list(range(10))
+        workers = loader._iterator._workers  # type: ignore[union-attr]
+    assert vars(loader) == was
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_put_back_when_the_loop_raises() -> None:
+    loader = make()
+    with pytest.raises(KeyError), knobs.turned({"num_workers": 2}, TrialScope({})):
+        raise KeyError
+    assert loader.num_workers == 0
+
+
+def test_unknown_knob_names_the_nearest() -> None:
+    with (
+        pytest.raises(Refused, match=r"Did you mean num_workers\?.*batch_size"),
+        knobs.turned({"num_worker": 2}, TrialScope({})),
+    ):
+        pytest.fail("not reached")
+
+
+def test_parse_assignments() -> None:
+    assert knobs.parse_assignments(["num_workers=4", "amp = bf16"]) == {"num_workers": 4, "amp": "bf16"}
+    assert knobs.parse_assignments(["pin_memory=on"]) == {"pin_memory": True}
+    for bad, said in (
+        (["num_workers"], "KNOB=VALUE"),
+        (["num_workers=two"], "whole number"),
+        (["num_workers=-1"], "from 0 up"),
+        (["batch_size=0"], "from 1 up"),
+        (["workers=2"], "knobs are"),
+        (["amp=off", "amp=bf16"], "twice"),
+        (["pin_memory=maybe"], "True or False"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            knobs.parse_assignments(bad)
+
+
+def test_code() -> None:
+    assert KNOB.code(4, SETUP) == "DataLoader(..., num_workers=4)"
+    assert "without prefetch_factor" in KNOB.code(0, SETUP)
+
+
+def test_the_form_of_a_knob_brings_in_no_torch() -> None:
+    code = (
+        "import sys, gpu_doctor.knobs.knob; assert 'torch' not in sys.modules; assert len(gpu_doctor.knobs.KNOBS) >= 4"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_allow_asks_before_anything_is_run() -> None:
+    setup = Setup(loaders=(loaders.describe(DataLoader(Stream()), role="training"),))
+    with pytest.raises(Refused, match="get_worker_info"):
+        knobs.allow({"num_workers": 2}, setup)
+    with pytest.raises(Refused, match="no knob named"):
+        knobs.allow({"nothing": 2}, Setup())
+    knobs.allow({"num_workers": 2}, Setup())

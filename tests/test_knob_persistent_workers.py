@@ -1,0 +1,36 @@
+"""The knob persistent_workers: needs workers, keeps them between epochs, and stops them afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from gpu_doctor import knobs, loaders, patching
+from gpu_doctor.knobs.knob import TrialScope
+from gpu_doctor.knobs.persistent_workers import KNOB
+from gpu_doctor.recording import Setup
+
+
+def test_needs_workers() -> None:
+    setup = Setup(loaders=(loaders.describe(DataLoader(TensorDataset(torch.zeros(4))), role="training"),))
+    assert "num_workers above 0" in KNOB.refusal(True, setup)
+    with_workers = dataclasses.replace(setup.loaders[0], num_workers=2)
+    assert KNOB.refusal(True, Setup(loaders=(with_workers,))) == ""
+    assert KNOB.found(setup) is False
+
+
+def test_the_same_workers_serve_two_epochs_and_are_stopped_afterwards() -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(4)), num_workers=1)
+    setup = Setup(loaders=(loaders.describe(loader, role="training"),))
+    was = dict(vars(loader))
+    with knobs.turned({"persistent_workers": True}, TrialScope({}, setup)):
+        list(loader)
+        first: Any = loader._iterator
+        list(loader)
+        assert loader._iterator is first
+    assert vars(loader) == was
+    assert not any(worker.is_alive() for worker in first._workers)
+    assert patching.active() == ()

@@ -1,0 +1,38 @@
+"""The knob pin_memory: refused without a GPU, turned on loaders and put back."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from gpu_doctor import knobs, loaders, patching
+from gpu_doctor.knobs.knob import TrialScope
+from gpu_doctor.knobs.pin_memory import KNOB
+from gpu_doctor.recording import DeviceSetup, Setup
+
+
+def test_refused_without_a_gpu() -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(4)))
+    setup = Setup(loaders=(loaders.describe(loader, role="training"),))
+    assert KNOB.found(setup) is False
+    assert KNOB.refusal(True, setup) == "No GPU: pinned memory has nothing to speed up."
+    assert KNOB.refusal(False, setup) == ""
+    assert "trains on the CPU" in KNOB.refusal(True, dataclasses.replace(setup, devices=(DeviceSetup(0, "T4"),)))
+    assert "no DataLoader" in KNOB.refusal(True, Setup())
+
+
+def test_turned_on_a_gpu_loop_and_put_back() -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(4)))
+    setup = Setup(loaders=(loaders.describe(loader, role="training"),), device="cuda:0")
+    assert [choice.refusal for choice in KNOB.choices(setup)] == ["", ""]
+    with knobs.turned({"pin_memory": True}, TrialScope({}, setup)):
+        assert loader.pin_memory is True
+        assert DataLoader(TensorDataset(torch.zeros(4))).pin_memory is True
+    assert loader.pin_memory is False
+    assert patching.active() == ()
+
+
+def test_code() -> None:
+    assert KNOB.code(True, Setup()) == "DataLoader(..., pin_memory=True)"
