@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+import re
 from dataclasses import dataclass
+from html import escape
+from typing import Any, Final
 
-from gpu_doctor.rules.rule import Finding
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.recording import Recording
+from gpu_doctor.rules import RULES
+from gpu_doctor.rules.rule import NAMING_BAR, Finding, Rule
+from gpu_doctor.vitals import FEWEST_STEPS, Vitals, measure
+
+SURE_STEPS: Final = 20
+"""Below so many measured steps a verdict is called early."""
+HEALTHY_COMPUTE: Final = 0.90
+NOTHING_ELSE: Final = 0.10
+"""Compute >= 90 % and nothing else >= 10 % of the wall-clock is compute-bound and healthy (TraceML 0.5)."""
+_IGNORE: Final = re.compile(r"#\s*gpudoctor:\s*ignore\s+([\w\-, ]+)")
 
 
 @dataclass(frozen=True)
@@ -30,3 +44,206 @@ class Diagnosis:
     vitals: Vitals
     early: bool = False
     """Fewer than 20 measured steps."""
+
+    def __str__(self) -> str:
+        from gpu_doctor import report  # the words stand two floors up; only who prints a diagnosis needs them
+
+        return report.text(self)
+
+    def _repr_html_(self) -> str:
+        from gpu_doctor import report
+
+        return report.html(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The diagnosis as plain data (strings, numbers, lists, dicts, None), ready for JSON."""
+        plain: dict[str, Any] = _plain(dataclasses.asdict(self))
+        return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return getattr(value, "value", value) if not isinstance(value, (str, int, float, bool, type(None))) else value
+
+
+def diagnose(subject: Recording | Vitals) -> Diagnosis:
+    """Asks every rule what it finds in a recording.
+
+    Args:
+        subject: a recording, or vitals measured already.
+
+    Returns:
+        The diagnosis; a pure function of its argument.
+    """
+    vitals = measure(subject) if isinstance(subject, Recording) else subject
+    if vitals.measured_steps < FEWEST_STEPS or vitals.step_wall_s is None:
+        return Diagnosis("unknown", _too_little(vitals), (), (), vitals, early=True)
+    early = vitals.measured_steps < SURE_STEPS
+    hushed = {name.strip() for found in _IGNORE.findall(vitals.source) for name in found.split(",")}
+    findings: list[Finding] = []
+    silent: list[Silence] = []
+    for rule in RULES:
+        reason = "told to be quiet in the cell" if rule.name in hushed else _missing(rule, vitals)
+        if reason:
+            silent.append(Silence(rule.name, reason))
+            continue
+        finding = rule.check(vitals)
+        if finding is not None and finding.cost_share >= NAMING_BAR:
+            findings.append(dataclasses.replace(finding, early=early))
+    findings = _one_cause(findings)
+    bottleneck = classified(vitals)
+    return Diagnosis(bottleneck, _verdict(bottleneck, findings, vitals), tuple(findings), tuple(silent), vitals, early)
+
+
+def _one_cause(findings: list[Finding]) -> list[Finding]:
+    """Drops what a dearer or more telling finding explains already; dearest first."""
+    excludes = {rule.name: rule.excludes for rule in RULES}
+    absorbed = {name for finding in findings for name in excludes.get(finding.rule, ())}
+    return sorted((one for one in findings if one.rule not in absorbed), key=lambda one: -one.cost_share)
+
+
+def _missing(rule: Rule, vitals: Vitals) -> str:
+    lacking = [name for name in rule.needs if getattr(vitals, name) is None]
+    if not lacking:
+        return ""
+    if not vitals.on_gpu and any(name in _GPU_VITALS for name in lacking):
+        return "no GPU"
+    return "needs " + ", ".join(_WORDS.get(name, name.replace("_", " ")) for name in lacking)
+
+
+_GPU_VITALS: Final = {
+    *("gpu_gap_share", "gpu_busy_share", "queue_empty_share", "tensor_active_pct", "gpu_util_pct", "peak_share"),
+    *("pageable_share", "memory_total_bytes", "gpu"),
+}
+_WORDS: Final = {
+    "loader": "a DataLoader (the loop pulls from none)",
+    "fetch_wall_s": "the fetch of a batch, which was not metered",
+    "fetch_cpu_s": "the CPU time of a fetch, which was not metered",
+    "gpu_gap_share": "the GPU's own clock",
+    "exposed_wait_share": "the GPU's own clock",
+    "exposed_transfer_share": "the GPU's own clock",
+    "samples_per_s": "the number of samples in a batch",
+    "sync_share": "waits for a device, of which there is none",
+}
+
+
+def classified(vitals: Vitals) -> str:
+    """The bottleneck class: on a GPU the exposed shares decide, on a CPU device the host's.
+
+    Forward, backward, optimizer, the loss between them and evaluation are compute. On a GPU the rest of the gap, after
+    exposed wait and transfer, is the host's: it could not launch in time.
+    """
+    wait, transfer = vitals.exposed_wait_share, vitals.exposed_transfer_share
+    if vitals.on_gpu:
+        if wait is None or vitals.gpu_gap_share is None:
+            return "unknown"
+        transfer = transfer or 0.0
+        parts = {
+            "input": wait,
+            "transfer": transfer,
+            "host": max(vitals.gpu_gap_share - wait - transfer, 0.0),
+            "compute": vitals.gpu_busy_share or 0.0,
+        }
+        if (vitals.queue_empty_share or 0.0) >= 0.8 and (vitals.gpu_util_pct or 100.0) < 50:
+            parts["host"], parts["compute"] = parts["host"] + parts["compute"], 0.0
+    else:
+        parts = {
+            "input": vitals.data_wait_share or 0.0,
+            "transfer": vitals.transfer_share or 0.0,
+            "host": max((vitals.other_share or 0.0) - (vitals.loss_share or 0.0), 0.0),
+            "compute": _compute(vitals),
+        }
+    return max(parts, key=lambda name: parts[name])
+
+
+def _compute(vitals: Vitals) -> float:
+    names = ("forward_share", "backward_share", "optimizer_share", "evaluation_share", "loss_share")
+    return float(sum(getattr(vitals, name) or 0.0 for name in names))
+
+
+def _verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
+    if findings:
+        return findings[0].headline
+    device = "GPU" if vitals.on_gpu else "CPU"
+    share = _compute(vitals)
+    if bottleneck == "compute" and (share >= HEALTHY_COMPUTE or not vitals.on_gpu):
+        return (
+            f"Compute-bound: {share:.0%} of the time is forward, backward and optimizer. The {device} is kept busy; "
+            "the ceiling is the model itself."
+        ).replace("%", " %")
+    if bottleneck == "unknown":
+        return f"The {device}'s own clock was not read, so the bottleneck cannot be told apart."
+    what = {"input": "waiting for data", "transfer": "copying to the device", "host": "Python between the phases"}
+    named = what.get(bottleneck, "the model itself")
+    return f"Nothing costs 5 % or more that could be cured: most of the time goes to {named}."
+
+
+def _too_little(vitals: Vitals) -> str:
+    if vitals.steps == 0:
+        return (
+            "No training step was seen: put the loop that pulls batches from a DataLoader or calls optimizer.step() "
+            "into the cell."
+        )
+    return f"Only {vitals.measured_steps} steps were measured, too few for a verdict: let the loop run for 5 or more."
+
+
+class Steady:
+    """Keeps a live verdict from flickering: the top finding stays until another one leads clearly or for a while."""
+
+    LEADS: Final = 3
+    """Diagnoses in a row after which a new leader is shown."""
+    AHEAD: Final = 0.10
+    """Or at once, if it costs so much more than the one that is shown."""
+
+    def __init__(self) -> None:
+        self._rule: str | None = None
+        self._challenger: str | None = None
+        self._count = 0
+
+    def shown(self, diagnosis: Diagnosis, now_s: float = 0.0) -> Diagnosis:
+        """The diagnosis to show: this one, with its findings in the order that the reader has got used to."""
+        top = diagnosis.findings[0].rule if diagnosis.findings else None
+        held = next((one for one in diagnosis.findings if one.rule == self._rule), None)
+        if held is None or top == self._rule:
+            self._rule, self._challenger, self._count = top, None, 0
+            return diagnosis
+        self._count = self._count + 1 if top == self._challenger else 1
+        self._challenger = top
+        if self._count >= self.LEADS or diagnosis.findings[0].cost_share - held.cost_share >= self.AHEAD:
+            self._rule, self._challenger, self._count = top, None, 0
+            return diagnosis
+        rest = tuple(one for one in diagnosis.findings if one is not held)
+        return dataclasses.replace(diagnosis, findings=(held, *rest), verdict=held.headline)
+
+
+class Page:
+    """The page of one rule, as text and as HTML."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+
+    def __str__(self) -> str:
+        return f"{self.rule.name} ({self.rule.family})\n\n{self.rule.page}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f'<div style="max-width:48em;white-space:pre-wrap">{escape(str(self))}</div>'
+
+
+def explain(rule: str) -> Page:
+    """The page of a rule: What it means / Why it costs you / What to try / When to leave it.
+
+    Raises:
+        ValueError: if there is no such rule; the message names the nearest ones.
+    """
+    names = {one.name: one for one in RULES}
+    wanted = rule.strip().lower().replace("_", "-")
+    if wanted in names:
+        return Page(names[wanted])
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.4)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"The rules are: {', '.join(names)}."
+    raise ValueError(f"There is no rule named {rule!r}. {hint}")

@@ -1,0 +1,320 @@
+"""What a change of settings should give, from vitals alone: the what-if model, pure arithmetic on measured seconds.
+
+A step is bound by its slowest stage. With w workers: step = max(consumer, fetch wall / w, all CPU seconds / cores),
+with none: consumer + fetch wall. Measured to hold within 13 % on two cores with sleeping and spinning datasets, 0 to 8
+workers. Where a recording cannot tell (precision, compilation, the bandwidth of pinned memory) the answer is None:
+measure it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_doctor.recording import Settings
+from gpu_doctor.vitals import FEWEST_STEPS, Vitals
+
+BAND: Final = 0.13
+"""Relative error of the worker model where it was tried (2 cores, 1 ms a sample, batch 32, 0..8 workers)."""
+FEW_STEPS_BAND: Final = 0.5
+"""Over the square root of the measured steps: added to the band."""
+# Handing a batch from a worker to the loop (file descriptors, unpickling, mapping), measured in `next()` with batches
+# ready: 0.6 ms + 0.8 ms a MB on a virtual machine of 2 cores; a bare machine is said to be about 4 times faster, so
+# intervals run from a quarter of these to twice.
+HANDOVER_S: Final = 6e-4
+HANDOVER_S_PER_BYTE: Final = 0.8e-9
+WORKER_CPU_S: Final = 4e-4
+WORKER_CPU_S_PER_BYTE: Final = 0.85e-9
+HANDOVER_DOUBT: Final = (0.25, 2.0)
+# Starting workers at an epoch's begin and ending them at its end, same machine: fork 10 to 30 ms in all for the first
+# worker, about 15 ms for each further one. spawn and forkserver import torch again in each.
+START_S: Final = {"fork": 0.020, "forkserver": 0.5, "spawn": 2.0}
+START_S_PER_WORKER: Final = {"fork": 0.015, "forkserver": 1.0, "spawn": 1.5}
+CPU_BOUND: Final = 0.5
+"""A fetch is CPU-bound if CPU is at least this part of its wall: more workers than cores then only queue."""
+SATURATED: Final = 0.85
+"""From this use of all cores on, a fetch's wall holds waiting for a core as well."""
+GOOD_ENOUGH: Final = 1.05
+"""Of several numbers of workers the smallest is advised that is within 5 % of the best."""
+CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+WORKERS_PER_CORE: Final = 4
+NARROW: Final = 1.25
+"""From a single batch size, a forecast for another is given only if it lies between 1x and this."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What settings should give: samples/s with them over samples/s without, and how sure that is."""
+
+    speedup: float
+    low: float
+    high: float
+    step_s: float
+    """Seconds of a step under the settings."""
+    why: str
+    """The binding stage, in one sentence with figures."""
+    peak_bytes: float | None = None
+    """Peak memory expected under the settings, where two sizes were seen on a GPU."""
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """Seconds of a step's stages, as they would be with no worker waiting for a core."""
+
+    step: float
+    workers: int
+    consumer: float
+    """Host seconds of the loop's own work, what remains of `next()` included."""
+    device: float
+    """Seconds that a GPU is busy; 0 on a CPU device."""
+    consumer_cpu: float
+    fetch: float
+    """Wall of the step's fetches."""
+    fetch_cpu: float
+    batches: float
+    bytes: float
+    cores: float
+    edge: float
+    """Seconds a step that iterator starts cost in this run."""
+
+
+def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) -> Forecast | None:
+    """Predicts what a change of one setting gives.
+
+    Args:
+        vitals: of the loop as it is.
+        settings: knob values; those that the run had already are left aside.
+        others: vitals of other runs of the same loop, such as with another batch size.
+
+    Returns:
+        The forecast, or None where it cannot be known from these runs: measure it.
+    """
+    loader, steps = vitals.loader, vitals.measured_steps
+    if vitals.step_wall_s is None or steps < FEWEST_STEPS:
+        return None
+    written = {
+        "num_workers": vitals.workers,
+        "batch_size": loader.batch_size if loader else None,
+        "persistent_workers": loader.persistent_workers if loader else None,
+    }
+    now = {**written, **vitals.settings}
+    changed = {name: value for name, value in settings.items() if now.get(name) != value}
+    if len(changed) != 1:
+        return None
+    if "num_workers" in changed:
+        return _workers(vitals, int(changed["num_workers"]))
+    if "batch_size" in changed:
+        return _batch_size(vitals, int(changed["batch_size"]), others)
+    if changed.get("persistent_workers") is True:
+        return _persistent(vitals)
+    return None
+
+
+def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
+    """The smallest number of workers (at least 1) within 5 % of the best, with its forecast.
+
+    A fetch that waits (disk, network) may gain from more workers than cores; one that computes never does.
+
+    Returns:
+        None where the fetch was not metered.
+    """
+    stages = _stages(vitals)
+    if stages is None:
+        return None
+    cores = max(1, int(stages.cores))
+    if stages.fetch_cpu >= CPU_BOUND * stages.fetch:
+        most = cores
+    else:
+        demand = math.ceil(stages.fetch / max(stages.consumer, stages.device, 1e-9))
+        most = max(WORKERS_PER_CORE * cores, min(2 * demand, CANDIDATES[-1]))
+    counts = sorted({*(n for n in CANDIDATES if n <= most), most if most < CANDIDATES[-1] else CANDIDATES[-1]})
+    seen = {n: _workers(vitals, n) for n in counts}
+    known = {n: one for n, one in seen.items() if one is not None}
+    if not known:
+        return None
+    best = max(one.speedup for one in known.values())
+    return next((n, one) for n, one in known.items() if one.speedup * GOOD_ENOUGH >= best)
+
+
+def at_most(share: float) -> float:
+    """Amdahl's bound: the speed-up if a share (0..1) of the wall-clock went away entirely."""
+    return 1.0 / max(1.0 - share, 1e-3)
+
+
+def cpu_demand(vitals: Vitals) -> float | None:
+    """CPU seconds that loop and fetches use, over what the usable cores could give (0..1 and a little above)."""
+    stages = _stages(vitals)
+    if stages is None:
+        return None
+    return (stages.fetch_cpu + stages.consumer_cpu) / (stages.step * stages.cores)
+
+
+def _stages(v: Vitals) -> _Stages | None:
+    if v.step_wall_s is None or v.fetch_wall_s is None or v.fetch_cpu_s is None or v.workers is None:
+        return None
+    if v.data_wait_share is None or v.consumer_s is None or (v.on_gpu and v.gpu_busy_share is None):
+        return None
+    step, batches = v.step_wall_s, v.batches_per_step or 1.0
+    wait, device = v.data_wait_share * step, (v.gpu_busy_share or 0.0) * step if v.on_gpu else 0.0
+    fetch, fetch_cpu = v.fetch_wall_s * batches, min(v.fetch_cpu_s, v.fetch_wall_s) * batches
+    consumer = v.consumer_s
+    consumer_cpu = consumer if v.consumer_cpu_s is None else v.consumer_cpu_s
+    if v.on_gpu:  # a host that waits for the GPU spins: that is no work
+        consumer_cpu = max(consumer_cpu - (v.sync_share or 0.0) * step, 0.0)
+    edge = (v.edge_share or 0.0) * step
+    cores = max(v.usable_cores, 1.0)
+    if v.workers == 0:
+        # The metered mean holds warm-up fetches; the wait of the measured steps is the truth. What it holds beyond
+        # the fetch (sampler, iterator) stays in the loop.
+        inside = min(fetch, wait)
+        fetch_cpu *= inside / fetch if fetch > 0 else 0.0
+        consumer, fetch, edge = consumer + wait - inside, inside, 0.0
+    else:
+        fetch = _uncontended(fetch, fetch_cpu, consumer_cpu, step, cores)
+    size = (v.batch_bytes or 0.0) * batches
+    return _Stages(step, v.workers, consumer, device, consumer_cpu, fetch, fetch_cpu, batches, size, cores, edge)
+
+
+def _uncontended(fetch: float, fetch_cpu: float, consumer_cpu: float, step: float, cores: float) -> float:
+    """The wall of fetches if every process had its core: where all cores are used, the queueing is taken out."""
+    if (fetch_cpu + consumer_cpu) < SATURATED * step * cores:
+        return fetch
+    running = (fetch + consumer_cpu) / step
+    return max(fetch_cpu, fetch * min(1.0, cores / running))
+
+
+def _step_with(s: _Stages, workers: int, v: Vitals, doubt: float = 1.0) -> tuple[float, str]:
+    """Seconds of a step with so many workers, and the stage that binds; `doubt` scales the cost of handing over."""
+    if workers == 0:
+        fetched = s.consumer + s.fetch
+        return max(fetched, s.device), "the loop fetches every batch itself"
+    hand = doubt * (HANDOVER_S * s.batches + HANDOVER_S_PER_BYTE * s.bytes)
+    packing = doubt * (WORKER_CPU_S * s.batches + WORKER_CPU_S_PER_BYTE * s.bytes)
+    bounds = {
+        "the loop's own work": s.consumer + hand,
+        "the GPU": s.device,
+        f"fetching with {workers} worker{'s' if workers > 1 else ''}": (s.fetch + packing) / workers,
+        f"the CPU work of loading and training on {s.cores:.3g} usable cores": (
+            s.fetch_cpu + packing + s.consumer_cpu + hand
+        )
+        / s.cores,
+    }
+    stage = max(bounds, key=lambda name: bounds[name])
+    return bounds[stage] + _edge_with(s, workers, v, doubt), stage
+
+
+def _edge_with(s: _Stages, workers: int, v: Vitals, doubt: float) -> float:
+    """Seconds a step that starting workers will cost: scaled from what this run's starts cost, else by constants."""
+    loader = v.loader
+    if s.workers > 0:
+        return s.edge * (1.0 + workers / s.workers) / 2.0
+    if loader is None or not loader.batches:
+        return 0.0
+    method = loader.start_method if loader.start_method in START_S else "fork"
+    start = doubt * (START_S[method] + START_S_PER_WORKER[method] * workers)
+    first = s.fetch / s.batches
+    return (start + first / 2.0) * s.batches / loader.batches
+
+
+def _workers(v: Vitals, workers: int) -> Forecast | None:
+    s = _stages(v)
+    if s is None or workers < 0:
+        return None
+    step, stage = _step_with(s, workers, v)
+    sure, doubtful = (_step_with(s, workers, v, doubt)[0] for doubt in HANDOVER_DOUBT)
+    band = _band(v)
+    if (s.fetch_cpu + s.consumer_cpu) > SATURATED * step * s.cores:
+        band += BAND  # processes that compete for cores: the model is a bound, seldom reached
+    floor = max(s.consumer if workers else s.consumer + s.fetch, s.device, 1e-9)
+    return Forecast(
+        speedup=s.step / step,
+        low=s.step / max(doubtful, step) * (1.0 - band),
+        high=max(min(s.step / min(sure, step) * (1.0 + band), s.step / floor * (1.0 + _band(v) / 2)), s.step / step),
+        step_s=step,
+        why=f"A step would take {1e3 * step:.3g} ms instead of {1e3 * s.step:.3g} ms, then bound by {stage}.",
+    )
+
+
+def _band(v: Vitals) -> float:
+    return min(BAND + FEW_STEPS_BAND / math.sqrt(max(v.measured_steps, 1)), 0.6)
+
+
+def _batch_size(v: Vitals, size: int, others: Sequence[Vitals]) -> Forecast | None:
+    now = v.samples_per_step
+    written = v.loader.batch_size if v.loader else None
+    if now is None or v.step_wall_s is None or not written or size < 1:
+        return None
+    target = now * size / written
+    seen = next((one for one in others if _same_but_batch(v, one)), None)
+    if seen is not None:
+        return _between_two(v, seen, target)
+    return _one_size(v, target / now)
+
+
+def _same_but_batch(v: Vitals, other: Vitals) -> bool:
+    """Whether another run differs in its batch size alone and measured enough."""
+    mine = {name: value for name, value in v.settings.items() if name != "batch_size"}
+    theirs = {name: value for name, value in other.settings.items() if name != "batch_size"}
+    measured = other.measured_steps >= FEWEST_STEPS and other.step_wall_s is not None
+    return measured and mine == theirs and other.samples_per_step not in (None, v.samples_per_step)
+
+
+def _between_two(v: Vitals, other: Vitals, target: float) -> Forecast | None:
+    """step = fixed + slope * samples through the two sizes seen; so does peak memory."""
+    b0, b1, s0, s1 = v.samples_per_step, other.samples_per_step, v.step_wall_s, other.step_wall_s
+    if b0 is None or b1 is None or s0 is None or s1 is None:
+        return None
+    slope = max((s1 - s0) / (b1 - b0), 0.0)
+    step = max(s0 + slope * (target - b0), 1e-9)
+    speedup = target / step / (b0 / s0)
+    beyond = max(target / max(b0, b1), min(b0, b1) / target, 1.0)
+    band = min(_band(v) + BAND * math.log2(beyond), 0.6)
+    peak = None
+    if v.on_gpu and v.peak_bytes is not None and other.peak_bytes is not None:
+        peak = v.peak_bytes + (other.peak_bytes - v.peak_bytes) / (b1 - b0) * (target - b0)
+    total = v.memory_total_bytes
+    fits = "" if peak is None or not total or peak < 0.95 * total else " It would probably not fit into the memory."
+    return Forecast(
+        speedup,
+        speedup * (1 - band),
+        speedup * (1 + band),
+        step,
+        f"Two batch sizes were seen: a step takes {1e3 * max(s0 - slope * b0, 0):.3g} ms plus "
+        f"{1e6 * slope:.3g} us a sample.{fits}",
+        peak,
+    )
+
+
+def _one_size(v: Vitals, factor: float) -> Forecast | None:
+    """From one size: fetching grows with the batch, the rest of the step by at most as much."""
+    step, wait = v.step_wall_s, v.data_wait_share
+    if step is None or wait is None or v.fetch_wall_s is None or v.on_gpu:
+        return None
+    steady = wait * factor * step + (1.0 - wait) * step
+    bound = factor * step / steady
+    if not 1.0 / NARROW <= bound <= NARROW:
+        return None
+    speedup, band = math.sqrt(bound), _band(v)
+    return Forecast(
+        speedup,
+        min(1.0, bound) * (1 - band),
+        max(1.0, bound) * (1 + band),
+        step * factor / speedup,
+        f"Waiting for data is {100 * wait:.0f} % of the step, and fetching grows with the batch.",
+    )
+
+
+def _persistent(v: Vitals) -> Forecast | None:
+    """Workers that stay: the epoch edge then costs its first batch alone."""
+    if not v.workers or v.edge_share is None or v.step_wall_s is None or not v.epochs or v.fetch_wall_s is None:
+        return None
+    first = v.epochs * v.fetch_wall_s / max(v.measured_steps, 1)
+    step = v.step_wall_s - max(v.edge_share * v.step_wall_s - first, 0.0)
+    if step <= 0:
+        return None
+    speedup, band = v.step_wall_s / step, _band(v)
+    return Forecast(
+        speedup, max(1.0, speedup * (1 - band)), speedup * (1 + band), step, "Workers would not be started every epoch."
+    )

@@ -1,0 +1,64 @@
+"""Matrix products run in float32 although the GPU has tensor cores for half precision.
+
+What it means
+    The model's weights are float32 and no autocast is on; GPUs since Volta multiply half-precision matrices several times
+    as fast.
+
+Why it costs you
+    Forward and backward take longer than they need to, and activations take twice the memory.
+
+What to try
+    `torch.autocast` with bfloat16 (compute capability 8 and later), or float16 with a GradScaler (V100, T4). A trial shows
+    the speed-up and both losses.
+
+When to leave it
+    When the result needs float32 (some losses, scientific models), or when the step is bound by something else.
+"""
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("gpu_busy_share",)
+
+CAPABILITY = (7, 0)
+"""Tensor cores came with compute capability 7.0 (NVIDIA's tuning guides)."""
+BF16_CAPABILITY = (8, 0)
+TENSOR_ACTIVE_PCT = 1.0
+"""Tensor cores that are active less than this are not used (torch-tb-profiler: 0)."""
+ASSUMED_GAIN = 1.5
+"""Price only: half precision on float32 matrix products gains 1.5x to 3x (PyTorch's tuning guide says up to 3x)."""
+PRODUCTS = ("Linear", "Conv1d", "Conv2d", "Conv3d", "MultiheadAttention", "LSTM", "GRU", "Embedding")
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires on a GPU with tensor cores that is busy with float32 products."""
+    setup, busy = vitals.setup, vitals.gpu_busy_share
+    device = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
+    if busy is None or device is None or device.capability is None or device.capability < CAPABILITY:
+        return None
+    products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
+    used = vitals.tensor_active_pct is not None and vitals.tensor_active_pct >= TENSOR_ACTIVE_PCT
+    if setup.dtype != "float32" or setup.autocast or not products or used or (vitals.queue_empty_share or 0.0) >= 0.8:
+        return None
+    dtype = "bf16" if device.capability >= BF16_CAPABILITY else "fp16"
+    name = "bfloat16" if dtype == "bf16" else "float16"
+    cost = busy * (1.0 - 1.0 / ASSUMED_GAIN)
+    return Finding(
+        rule="full-precision",
+        headline=f"Full precision: about {percent(cost)} of the time goes into float32 products on a {device.name}.",
+        cost_share=cost,
+        evidence=(
+            f"{products} layers with matrix products in float32, no autocast; the GPU is busy {percent(busy)} of the time",
+            f"priced at a {ASSUMED_GAIN}x faster GPU step, the low end of what is reported: measure it",
+        ),
+        prescriptions=(
+            Prescription(
+                text=f"Train with {name} autocast",
+                safety=Safety.CHANGES_TRAINING,
+                settings={"amp": dtype},
+                code=f"with torch.autocast('cuda', dtype=torch.{name}):\n    outputs = model(inputs)",
+                changes=f"Forward products are rounded to {name}; compare the losses of the trial.",
+            ),
+        ),
+    )

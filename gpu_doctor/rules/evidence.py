@@ -1,0 +1,46 @@
+"""How rules put what they saw into words: shares, seconds, lines of the user's code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from gpu_doctor.recording import LineCost
+from gpu_doctor.vitals import Vitals
+
+MOST_LINES = 3
+SEEN_SHARE = 0.02
+"""A line is named from this share of the wall-clock on."""
+
+
+def percent(share: float) -> str:
+    """`71 %`; one decimal below 10 %."""
+    return f"{share * 100:.1f} %" if share < 0.0995 else f"{share * 100:.0f} %"
+
+
+def millis(seconds: float) -> str:
+    """`41.3 ms`."""
+    ms = seconds * 1e3
+    return f"{ms:.2f} ms" if ms < 1 else f"{ms:.1f} ms" if ms < 100 else f"{ms:.0f} ms"
+
+
+def idle(vitals: Vitals) -> str:
+    """What stands still while the loop waits, without inventing a GPU."""
+    return "the GPU has nothing to do" if vitals.on_gpu else "the training step stands still"
+
+
+def hot_lines(vitals: Vitals, phases: Iterable[str], in_torch: bool | None = None) -> tuple[str, ...]:
+    """The dearest lines of the user's code in some phases, as evidence."""
+    wanted = set(phases)
+    found = [
+        one
+        for one in vitals.lines
+        if one.phase in wanted and one.share >= SEEN_SHARE and in_torch in (None, one.in_torch)
+    ]
+    return tuple(_line(one) for one in found[:MOST_LINES])
+
+
+def _line(cost: LineCost) -> str:
+    where = PurePath(cost.file).name if not cost.file.startswith("<") else cost.file
+    cell = "cell" if "ipykernel" in cost.file or cost.file.startswith("<") else where
+    return f"{percent(cost.share)} at {cell} line {cost.line} in {cost.function}: {cost.text}"

@@ -1,0 +1,51 @@
+"""The loop waits for the GPU every step (`.item()`, `.cpu()`, `print(loss)`), and then the GPU waits for the loop.
+
+What it means
+    Reading a value from the GPU stops the host until all queued work is done. Only then can it launch the next step, so
+    the queue runs dry.
+
+Why it costs you
+    The GPU idles from the end of the wait until the next launches reach it.
+
+What to try
+    Read the value every n steps, add up on the device (`running += loss.detach()`), print rarely.
+
+When to leave it
+    When the step is long against the gap: then the wait only shows where the GPU works.
+"""
+
+from gpu_doctor.rules.evidence import hot_lines, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("sync_share", "gpu_gap_share", "exposed_wait_share", "queue_empty_share")
+
+GAP_SHARE = 0.05
+"""The bar of the catalogue for seconds in which the GPU idles after a wait."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where the host waits each step and the GPU's gap is not explained by fetch or copies."""
+    sync, gap, empty = vitals.sync_share, vitals.gpu_gap_share, vitals.queue_empty_share
+    if sync is None or gap is None or empty is None:
+        return None
+    taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
+    cost = max(gap - taken, 0.0)
+    if sync < GAP_SHARE or cost < GAP_SHARE or empty < 0.5:
+        return None
+    return Finding(
+        rule="host-sync",
+        headline=f"Waiting for values from the GPU each step leaves it idle {percent(cost)} of the time.",
+        cost_share=cost,
+        evidence=(
+            f"the host waits {percent(sync)} of the time; the queue is empty at the end of {percent(empty)} of steps",
+            *hot_lines(vitals, ("sync",)),
+        ),
+        prescriptions=(
+            Prescription(
+                text="Read the loss every n steps and keep sums on the device",
+                safety=Safety.BY_HAND,
+                code="running_loss += loss.detach()  # .item() every 100 steps",
+            ),
+        ),
+    )

@@ -1,0 +1,56 @@
+"""The GPU finishes each step's work before the host has launched the next: its queue never fills.
+
+What it means
+    The step consists of many small kernels. Launching one costs the host microseconds, running it costs the GPU less.
+
+Why it costs you
+    The GPU idles between kernels; its utilisation figure looks low although nothing waits for data.
+
+What to try
+    A larger batch gives each launch more to do; `torch.compile` or CUDA graphs launch fewer, larger pieces.
+
+When to leave it
+    When the model is meant to be this small: then a low utilisation is fine, and a CPU may be as fast.
+"""
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("queue_empty_share", "gpu_util_pct", "exposed_wait_share", "sync_share")
+EXCLUDES = ("full-precision", "small-batch")
+
+EMPTY_SHARE = 0.8
+"""The queue is empty at the end of at least 80 % of steps (catalogue)."""
+BUSY_PCT = 70.0
+"""And the GPU is busy below 70 % (catalogue)."""
+SYNC_SHARE = 0.05
+"""Above, the waits themselves empty the queue (host-sync)."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where the queue runs dry without a wait for data or for values."""
+    empty, util = vitals.queue_empty_share, vitals.gpu_util_pct
+    wait, sync = vitals.exposed_wait_share, vitals.sync_share
+    if empty is None or util is None or wait is None or sync is None:
+        return None
+    cost = max(1.0 - util / 100.0 - wait - (vitals.exposed_transfer_share or 0.0), 0.0)
+    if empty < EMPTY_SHARE or util >= BUSY_PCT or sync >= SYNC_SHARE:
+        return None
+    batch = vitals.loader.batch_size if vitals.loader is not None else None
+    bigger = {"batch_size": 4 * batch} if batch else {}
+    return Finding(
+        rule="launch-bound",
+        headline=f"The GPU outruns the host: about {percent(cost)} of the time it waits for launches.",
+        cost_share=cost,
+        evidence=(f"the queue is empty at the end of {percent(empty)} of steps; NVML utilisation {util:.0f} %",),
+        prescriptions=(
+            Prescription(
+                text="Give each launch more to do: a larger batch" if batch else "Compile the model",
+                safety=Safety.CHANGES_TRAINING if batch else Safety.BY_HAND,
+                settings=bigger,
+                code=f"DataLoader(..., batch_size={4 * batch})" if batch else "model = torch.compile(model)",
+                changes="Fewer, larger optimizer steps: scale the learning rate with the batch." if batch else "",
+            ),
+        ),
+    )

@@ -1,0 +1,61 @@
+"""The loop's own Python (logging, metrics, plotting, tokenising) takes time in which nothing trains.
+
+What it means
+    Between fetch, forward, backward and optimizer the loop runs code of its own. This rule adds up what is left of every
+    step after all measured phases and names the lines where it goes.
+
+Why it costs you
+    The device has nothing to do meanwhile, unless the GPU still has work queued.
+
+What to try
+    Do it every n steps, move it out of the loop, vectorise it, hand it to another thread or process.
+
+When to leave it
+    When the line is the training itself (a custom update written in Python), or the figure is what you want to see.
+"""
+
+from gpu_doctor.rules.evidence import hot_lines, millis, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("other_share", "forward_share", "backward_share", "step_wall_s")
+
+OTHER_SHARE = 0.10
+"""TraceML 0.5 warns of the residual from 10 % on."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where Python outside of every phase takes at least 10 %."""
+    other, step_s = vitals.other_share, vitals.step_wall_s
+    if other is None or step_s is None or (not vitals.forward_share and vitals.backward_share):
+        return None  # a loop that computes without modules: its forward cannot be told from its Python
+    share = max(other - (vitals.loss_share or 0.0), 0.0)
+    if vitals.lines:
+        python = sum(one.share for one in vitals.lines if one.phase == "other" and not one.in_torch)
+        share = min(share, python)
+    if vitals.on_gpu:
+        if vitals.gpu_gap_share is None:
+            return None
+        taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
+        share = min(share, max(vitals.gpu_gap_share - taken, 0.0))
+    if share < OTHER_SHARE:
+        return None
+    return Finding(
+        rule="slow-python",
+        headline=f"Python in the loop: {percent(share)} of the time is spent outside of fetch, forward, backward, optimizer.",
+        cost_share=share,
+        evidence=(
+            f"{millis(share * step_s)} of every {millis(step_s)} step",
+            *hot_lines(vitals, ("other",), in_torch=False),
+        ),
+        prescriptions=(
+            Prescription(
+                text="Do it every n steps, or move it out of the loop (gains at most this)",
+                safety=Safety.BY_HAND,
+                code="if step % 100 == 0:\n    ...",
+                predicted_speedup=1.0 / (1.0 - min(share, 0.99)),
+                predicted_low=1.0,
+                predicted_high=1.0 / (1.0 - min(share, 0.99)),
+            ),
+        ),
+    )

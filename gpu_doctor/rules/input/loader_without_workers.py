@@ -1,0 +1,65 @@
+"""The loop fetches its own batches: the loader has no worker processes.
+
+What it means
+    With `num_workers=0` the thread that trains also fetches every sample. While it fetches, nothing trains; while it
+    trains, nothing is fetched.
+
+Why it costs you
+    Fetch and training take turns, so a step lasts as long as both together. Worker processes fetch the next batches
+    while this one trains; then a step lasts only as long as the slower of the two.
+
+What to try
+    Give the loader as many workers as the forecast says, and verify it with a trial. A dataset that waits for a disk or
+    a network gains from more workers than there are cores; one that computes gains up to the number of cores.
+
+When to leave it
+    When the data lies in memory and the wait is small; when only one core may be used and the dataset computes; when the
+    dataset cannot be sent to worker processes (the panel then says why).
+"""
+
+from gpu_doctor.forecast import best_workers
+from gpu_doctor.rules.evidence import hot_lines, idle, millis, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("loader", "workers", "exposed_wait_share", "fetch_wall_s")
+EXCLUDES = ("slow-collate",)
+
+WAIT_SHARE = 0.05
+"""torch-tb-profiler advises workers from 5 % of data loading on."""
+GAIN = 1.05
+"""A forecast below 5 % is within what the forecast cannot tell."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where the wait is exposed and workers are forecast to help."""
+    wait, fetch_s, loader = vitals.exposed_wait_share, vitals.fetch_wall_s, vitals.loader
+    if vitals.workers != 0 or wait is None or wait < WAIT_SHARE or fetch_s is None or loader is None:
+        return None
+    best = best_workers(vitals)
+    refusal = loader.refusals.get("num_workers", "")
+    if best is None or best[1].speedup < GAIN:
+        return None
+    count, seen = best
+    what = Prescription(
+        text=f"Load with {count} worker{'s' if count > 1 else ''}"
+        + (f" (not by a trial: {refusal})" if refusal else ""),
+        safety=Safety.BY_HAND if refusal else Safety.SAFE,
+        settings={} if refusal else {"num_workers": count},
+        code=f"DataLoader(..., num_workers={count})",
+        predicted_speedup=seen.speedup,
+        predicted_low=seen.low,
+        predicted_high=seen.high,
+    )
+    return Finding(
+        rule="loader-without-workers",
+        headline=f"Waiting for data: {percent(wait)} of the time {idle(vitals)} (num_workers=0).",
+        cost_share=wait,
+        evidence=(
+            f"a batch takes {millis(fetch_s)} to fetch, {millis(vitals.fetch_cpu_s or 0.0)} of it on the CPU, "
+            f"and {millis(vitals.consumer_s or 0.0)} to train on",
+            f"with {count} workers the bound is {seen.why}: {millis(seen.step_s)} a step",
+            *hot_lines(vitals, ("data_wait",)),
+        ),
+        prescriptions=(what,),
+    )

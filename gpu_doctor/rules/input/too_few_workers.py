@@ -1,0 +1,66 @@
+"""The loader's workers are busy all the time and still the loop waits for them.
+
+What it means
+    The workers fetch without a break, yet batches arrive more slowly than the loop trains on them.
+
+Why it costs you
+    The wait of every step is time in which the device has nothing to do.
+
+What to try
+    More workers, as many as the forecast says: a dataset that waits for a disk or a network gains from more workers than
+    there are cores. Verify it with a trial.
+
+When to leave it
+    When the fetch computes and all cores are used already: then the fetch itself must become cheaper (slow-getitem).
+"""
+
+from gpu_doctor.forecast import best_workers
+from gpu_doctor.rules.evidence import hot_lines, idle, millis, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("loader", "workers", "exposed_wait_share", "fetch_wall_s", "step_wall_s", "batches_per_step")
+
+WAIT_SHARE = 0.05
+"""torch-tb-profiler's bar for data loading; TraceML 0.5 warns from 10 % on."""
+BUSY_SHARE = 0.70
+"""Workers are the bound only if they fetch most of the time; idle ones wait for something else (an epoch's edge)."""
+GAIN = 1.05
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where busy workers leave an exposed wait that more workers are forecast to shorten."""
+    wait, fetch_s, step_s = vitals.exposed_wait_share, vitals.fetch_wall_s, vitals.step_wall_s
+    workers, batches = vitals.workers, vitals.batches_per_step
+    if not workers or wait is None or fetch_s is None or not step_s or not batches:
+        return None
+    wait = max(wait - (vitals.edge_share or 0.0), 0.0)
+    busy = fetch_s * batches / (workers * step_s)
+    best = best_workers(vitals)
+    if wait < WAIT_SHARE or busy < BUSY_SHARE or best is None:
+        return None
+    count, seen = best
+    if count <= workers or seen.speedup < GAIN:
+        return None
+    return Finding(
+        rule="too-few-workers",
+        headline=f"Waiting for data: {percent(wait)} of the time {idle(vitals)} (num_workers={workers}).",
+        cost_share=wait,
+        evidence=(
+            f"a batch takes a worker {millis(fetch_s)}, {millis(vitals.fetch_cpu_s or 0.0)} of it on the CPU; "
+            f"the {workers} worker{'s are' if workers > 1 else ' is'} busy {percent(min(busy, 1.0))} of the time",
+            f"with {count} workers the bound is {seen.why}: {millis(seen.step_s)} a step",
+            *hot_lines(vitals, ("data_wait",)),
+        ),
+        prescriptions=(
+            Prescription(
+                text=f"Load with {count} workers",
+                safety=Safety.SAFE,
+                settings={"num_workers": count},
+                code=f"DataLoader(..., num_workers={count})",
+                predicted_speedup=seen.speedup,
+                predicted_low=seen.low,
+                predicted_high=seen.high,
+            ),
+        ),
+    )

@@ -1,0 +1,51 @@
+"""Batches are copied to the GPU from pageable memory, and the GPU waits for the copies.
+
+What it means
+    The source of the copy is ordinary memory. The driver first copies it into a pinned buffer, and the host stands still
+    until that is done; such a copy cannot overlap with anything.
+
+Why it costs you
+    Pinned memory is read by the GPU itself, about twice as fast, and with `non_blocking=True` while it computes.
+
+What to try
+    `pin_memory=True` in the loader, `non_blocking=True` in `.to(device)`.
+
+When to leave it
+    When host memory is scarce: pinned pages cannot be swapped.
+"""
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("pageable_share", "exposed_transfer_share", "loader")
+
+EXPOSED_SHARE = 0.05
+"""5 % of the wall-clock; TraceML 0.5 warns from 10 % on."""
+MOSTLY = 0.5
+"""At least half of the copies that were looked at start from pageable memory."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where exposed copies start from pageable memory."""
+    cost, pageable = vitals.exposed_transfer_share, vitals.pageable_share
+    if cost is None or pageable is None or cost < EXPOSED_SHARE or pageable < MOSTLY:
+        return None
+    megabytes = (vitals.transfer_bytes_per_step or 0.0) / 1e6
+    return Finding(
+        rule="pageable-transfer",
+        headline=f"Copying batches to the GPU: {percent(cost)} of the time it waits for copies from pageable memory.",
+        cost_share=cost,
+        evidence=(
+            f"{vitals.transfers_per_step or 0.0:.1f} copies and {megabytes:.2f} MB a step, "
+            f"{percent(pageable)} of the copies from pageable memory",
+        ),
+        prescriptions=(
+            Prescription(
+                text="Pin the loader's batches",
+                safety=Safety.SAFE,
+                settings={"pin_memory": True},
+                code="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
+            ),
+        ),
+    )
