@@ -1,15 +1,15 @@
 """Matrix products run in float32 although the GPU has tensor cores for half precision.
 
 What it means
-    The model's weights are float32 and no autocast is on; GPUs since Volta multiply half-precision matrices several times
-    as fast.
+    The model's weights are float32 and no autocast is on; GPUs since Volta multiply half-precision matrices several
+    times as fast.
 
 Why it costs you
     Forward and backward take longer than they need to, and activations take twice the memory.
 
 What to try
-    `torch.autocast` with bfloat16 (compute capability 8 and later), or float16 with a GradScaler (V100, T4). A trial shows
-    the speed-up and both losses.
+    `torch.autocast` with bfloat16 (compute capability 8 and later), or float16 with a GradScaler (V100, T4). A trial
+    shows the speed-up and both losses.
 
 When to leave it
     When the result needs float32 (some losses, scientific models), or when the step is bound by something else.
@@ -49,7 +49,7 @@ def check(vitals: Vitals) -> Finding | None:
         headline=f"Full precision: about {percent(cost)} of the time goes into float32 products on a {device.name}.",
         cost_share=cost,
         evidence=(
-            f"{products} layers with matrix products in float32, no autocast; the GPU is busy {percent(busy)} of the time",
+            f"{products} layers with float32 products, no autocast; the GPU is busy {percent(busy)} of the time",
             f"priced at a {ASSUMED_GAIN}x faster GPU step, the low end of what is reported: measure it",
         ),
         prescriptions=(

@@ -1,7 +1,8 @@
 """Evaluation passes take a large part of the run.
 
 What it means
-    Between training steps the loop runs the model over validation data; those passes are billed here, their batches too.
+    Between training steps the loop runs the model over validation data; those passes are billed here, their batches
+    too.
 
 Why it costs you
     Nothing is learned meanwhile.

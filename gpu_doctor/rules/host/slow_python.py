@@ -1,8 +1,8 @@
 """The loop's own Python (logging, metrics, plotting, tokenising) takes time in which nothing trains.
 
 What it means
-    Between fetch, forward, backward and optimizer the loop runs code of its own. This rule adds up what is left of every
-    step after all measured phases and names the lines where it goes.
+    Between fetch, forward, backward and optimizer the loop runs code of its own. This rule adds up what is left of
+    every step after all measured phases and names the lines where it goes.
 
 Why it costs you
     The device has nothing to do meanwhile, unless the GPU still has work queued.
@@ -42,7 +42,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     return Finding(
         rule="slow-python",
-        headline=f"Python in the loop: {percent(share)} of the time is spent outside of fetch, forward, backward, optimizer.",
+        headline=f"Python in the loop: {percent(share)} of the time is outside of fetch, forward, backward, optimizer.",
         cost_share=share,
         evidence=(
             f"{millis(share * step_s)} of every {millis(step_s)} step",

@@ -13,8 +13,8 @@ What to try
     a network gains from more workers than there are cores; one that computes gains up to the number of cores.
 
 When to leave it
-    When the data lies in memory and the wait is small; when only one core may be used and the dataset computes; when the
-    dataset cannot be sent to worker processes (the panel then says why).
+    When the data lies in memory and the wait is small; when only one core may be used and the dataset computes; when
+    the dataset cannot be sent to worker processes (the panel then says why).
 """
 
 from gpu_doctor.forecast import best_workers

@@ -8,8 +8,8 @@ Why it costs you
     The device waits for the CPU, step after step, and more workers only take the cores from each other.
 
 What to try
-    Do less per sample: decode and resize once and store the result, cache what fits into memory, vectorise over the batch
-    (`__getitems__`), move augmentation to the device. The hot lines say where to begin.
+    Do less per sample: decode and resize once and store the result, cache what fits into memory, vectorise over the
+    batch (`__getitems__`), move augmentation to the device. The hot lines say where to begin.
 
 When to leave it
     When the work per sample is what you want to measure, or when a machine with more cores is the cheaper cure.
@@ -59,7 +59,7 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text="Make a sample cheaper: preprocess offline, cache, vectorise over the batch, or transform on the device",
+                text="Make a sample cheaper: preprocess offline, cache, vectorise, or transform on the device",
                 safety=Safety.BY_HAND,
                 code="def __getitems__(self, indices): ...  # one vectorised call a batch",
                 predicted_speedup=None,

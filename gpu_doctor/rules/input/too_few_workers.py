@@ -7,8 +7,8 @@ Why it costs you
     The wait of every step is time in which the device has nothing to do.
 
 What to try
-    More workers, as many as the forecast says: a dataset that waits for a disk or a network gains from more workers than
-    there are cores. Verify it with a trial.
+    More workers, as many as the forecast says: a dataset that waits for a disk or a network gains from more workers
+    than there are cores. Verify it with a trial.
 
 When to leave it
     When the fetch computes and all cores are used already: then the fetch itself must become cheaper (slow-getitem).

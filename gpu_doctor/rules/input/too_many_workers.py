@@ -34,7 +34,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     need = (cpu * batches + (vitals.consumer_cpu_s or 0.0)) / cores
     taken = need / step_s
-    full = taken >= 0.7 or (vitals.cpu_util_pct or 0.0) >= CPU_UTIL_PCT and taken >= 0.5
+    full = taken >= 0.7 or ((vitals.cpu_util_pct or 0.0) >= CPU_UTIL_PCT and taken >= 0.5)
     if not full or wall < WAITING_FOR_A_CORE * cpu:
         return None
     lost = max(step_s - max(need, vitals.consumer_s or 0.0), 0.0) / step_s

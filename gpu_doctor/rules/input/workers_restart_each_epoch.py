@@ -1,10 +1,12 @@
 """Worker processes are started anew at every epoch, and the loop waits for them.
 
 What it means
-    Without `persistent_workers` each epoch starts its own processes; until their first batches are there, nothing trains.
+    Without `persistent_workers` each epoch starts its own processes; until their first batches are there, nothing
+    trains.
 
 Why it costs you
-    The start of a worker (fork or spawn, imports, opening files) is paid once an epoch and worker. Short epochs pay most.
+    The start of a worker (fork or spawn, imports, opening files) is paid once an epoch and worker. Short epochs pay
+    most.
 
 What to try
     `persistent_workers=True`: the processes stay and only begin the next epoch.

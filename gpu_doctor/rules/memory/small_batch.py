@@ -41,7 +41,7 @@ def check(vitals: Vitals) -> Finding | None:
     cost = max(1.0 - util / 100.0 - wait, 0.0)
     return Finding(
         rule="small-batch",
-        headline=f"The batch is small: the GPU idles {percent(cost)} of the time and uses {percent(peak)} of its memory.",
+        headline=f"The batch is small: the GPU idles {percent(cost)} of the time and uses {percent(peak)} of memory.",
         cost_share=cost,
         evidence=(f"batch size {loader.batch_size}; NVML utilisation {util:.0f} %",),
         prescriptions=(

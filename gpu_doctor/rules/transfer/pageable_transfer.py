@@ -1,8 +1,8 @@
 """Batches are copied to the GPU from pageable memory, and the GPU waits for the copies.
 
 What it means
-    The source of the copy is ordinary memory. The driver first copies it into a pinned buffer, and the host stands still
-    until that is done; such a copy cannot overlap with anything.
+    The source of the copy is ordinary memory. The driver first copies it into a pinned buffer, and the host stands
+    still until that is done; such a copy cannot overlap with anything.
 
 Why it costs you
     Pinned memory is read by the GPU itself, about twice as fast, and with `non_blocking=True` while it computes.
