@@ -182,7 +182,7 @@ class Case:
         self.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
         if self.diagnosis is None:
             self.diagnosis = diagnose(bases[-1])
-        effect = compare(bases, candidates, predicted=self._predicted(bases, settings))
+        effect = compare(bases, candidates, predicted=self._predicted(bases, settings, against))
         return self._keep(replace(effect, seconds=time.perf_counter() - begin))
 
     def _refusal(self, settings: Settings) -> str:
@@ -196,12 +196,13 @@ class Case:
     def _say(self, progress: str) -> None:
         self.progress = progress
 
-    def _predicted(self, bases: list[Recording], settings: Settings) -> float | None:
-        """What the forecast says of settings, read off the run as written that was seen before the trial."""
-        before = [one for one in self.recordings if not one.settings and len(one.steps)] or bases
-        others = tuple(measure(one) for one in self.recordings if one.settings)
-        seen = forecast(measure(before[-1]), settings, others)
-        return None if seen is None else seen.speedup
+    def _predicted(self, bases: list[Recording], settings: Settings, against: Settings) -> float | None:
+        """What the forecast says of settings against the baseline side, read off what was seen before the trial."""
+        seen = [one for one in self.recordings if one.settings == against and len(one.steps)] or bases
+        others = tuple(measure(one) for one in self.recordings if one.settings != against)
+        turned = {name: value for name, value in settings.items() if against.get(name) != value}
+        found = forecast(measure(seen[-1]), turned, others)
+        return None if found is None else found.speedup
 
     def _keep(self, effect: Effect) -> Effect:
         self.effects.append(effect)

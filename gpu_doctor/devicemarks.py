@@ -69,9 +69,12 @@ class StepMarks:
             self._pending.append((row, self._table.generation, before, first, end, empty))
             self._before = end
         else:
-            for mark in (first, end, before):
+            for mark in (first, end):
                 if mark is not None:
                     self._device.free(mark)
+            if before is not None:
+                # It may still be the unread end of the step before: it is freed when its turn comes.
+                self._pending.append((-1, 0, before, None, before, 0.0))
             self._before = None
         self.read()
 
@@ -79,6 +82,9 @@ class StepMarks:
         """Reads what the device has passed. A step's end mark is freed once the next step has read its gap."""
         while self._pending and self._device.done(self._pending[0][4]):
             row, generation, before, first, end, empty = self._pending.popleft()
+            if first is None:
+                self._device.free(before)
+                continue
             gpu_s = self._device.seconds(first, end)
             if before is not None:
                 gap_s = max(self._device.seconds(before, first), 0.0)

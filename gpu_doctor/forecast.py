@@ -21,15 +21,13 @@ BAND: Final = 0.13
 FEW_STEPS_BAND: Final = 0.5
 """Over the square root of the measured steps: added to the band."""
 # Handing a batch from a worker to the loop (file descriptors, unpickling, mapping), measured in `next()` with batches
-# ready: 0.6 ms + 0.8 ms a MB on a virtual machine of 2 cores; a bare machine is said to be about 4 times faster, so
-# intervals run from a quarter of these to twice.
+# ready: 0.6 ms + 0.8 ms a MB on a virtual machine of 2 cores; intervals run from a quarter of these to twice.
 HANDOVER_S: Final = 6e-4
 HANDOVER_S_PER_BYTE: Final = 0.8e-9
 WORKER_CPU_S: Final = 4e-4
 WORKER_CPU_S_PER_BYTE: Final = 0.85e-9
 HANDOVER_DOUBT: Final = (0.25, 2.0)
-# Starting workers at an epoch's begin and ending them at its end, same machine: fork 10 to 30 ms in all for the first
-# worker, about 15 ms for each further one. spawn and forkserver import torch again in each.
+# Worker starts at an epoch's begin, same machine, fork; spawn and forkserver are estimates: they import torch again.
 START_S: Final = {"fork": 0.020, "forkserver": 0.5, "spawn": 2.0}
 START_S_PER_WORKER: Final = {"fork": 0.015, "forkserver": 1.0, "spawn": 1.5}
 CPU_BOUND: Final = 0.5
@@ -54,7 +52,7 @@ class Forecast:
     step_s: float
     """Seconds of a step under the settings."""
     why: str
-    """The binding stage, in one sentence with figures."""
+    """What binds the step under the settings, as the end of a sentence: 'the bound is ...'."""
     peak_bytes: float | None = None
     """Peak memory expected under the settings, where two sizes were seen on a GPU."""
 
@@ -65,19 +63,15 @@ class _Stages:
 
     step: float
     workers: int
-    consumer: float
-    """Host seconds of the loop's own work, what remains of `next()` included."""
-    device: float
-    """Seconds that a GPU is busy; 0 on a CPU device."""
+    consumer: float  # the loop's own work, what remains of `next()` included
+    device: float  # a GPU's busy seconds, 0 on a CPU device
     consumer_cpu: float
-    fetch: float
-    """Wall of the step's fetches."""
+    fetch: float  # wall of the step's fetches
     fetch_cpu: float
     batches: float
     bytes: float
     cores: float
-    edge: float
-    """Seconds a step that iterator starts cost in this run."""
+    edge: float  # what iterator starts cost a step in this run
 
 
 def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) -> Forecast | None:
@@ -94,19 +88,15 @@ def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) 
     loader, steps = vitals.loader, vitals.measured_steps
     if vitals.step_wall_s is None or steps < FEWEST_STEPS:
         return None
-    written = {
-        "num_workers": vitals.workers,
-        "batch_size": loader.batch_size if loader else None,
-        "persistent_workers": loader.persistent_workers if loader else None,
-    }
-    now = {**written, **vitals.settings}
+    written = {name: getattr(loader, name, None) for name in ("batch_size", "persistent_workers")}
+    now = {**written, "num_workers": vitals.workers, **vitals.settings}
     changed = {name: value for name, value in settings.items() if now.get(name) != value}
     if len(changed) != 1:
         return None
     if "num_workers" in changed:
         return _workers(vitals, int(changed["num_workers"]))
     if "batch_size" in changed:
-        return _batch_size(vitals, int(changed["batch_size"]), others)
+        return batch_forecast(vitals, int(changed["batch_size"]), others)
     if changed.get("persistent_workers") is True:
         return _persistent(vitals)
     return None
@@ -138,19 +128,6 @@ def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     return next((n, one) for n, one in known.items() if one.speedup * GOOD_ENOUGH >= best)
 
 
-def at_most(share: float) -> float:
-    """Amdahl's bound: the speed-up if a share (0..1) of the wall-clock went away entirely."""
-    return 1.0 / max(1.0 - share, 1e-3)
-
-
-def cpu_demand(vitals: Vitals) -> float | None:
-    """CPU seconds that loop and fetches use, over what the usable cores could give (0..1 and a little above)."""
-    stages = _stages(vitals)
-    if stages is None:
-        return None
-    return (stages.fetch_cpu + stages.consumer_cpu) / (stages.step * stages.cores)
-
-
 def _stages(v: Vitals) -> _Stages | None:
     if v.step_wall_s is None or v.fetch_wall_s is None or v.fetch_cpu_s is None or v.workers is None:
         return None
@@ -163,8 +140,10 @@ def _stages(v: Vitals) -> _Stages | None:
     consumer_cpu = consumer if v.consumer_cpu_s is None else v.consumer_cpu_s
     if v.on_gpu:  # a host that waits for the GPU spins: that is no work
         consumer_cpu = max(consumer_cpu - (v.sync_share or 0.0) * step, 0.0)
-    edge = (v.edge_share or 0.0) * step
     cores = max(v.usable_cores, 1.0)
+    # Threads of a pool that spin while the loop fetches use CPU time without needing it (measured: 3x the real need).
+    consumer_cpu = min(consumer_cpu, consumer * cores)
+    edge = (v.edge_share or 0.0) * step
     if v.workers == 0:
         # The metered mean holds warm-up fetches; the wait of the measured steps is the truth. What it holds beyond
         # the fetch (sampler, iterator) stays in the loop.
@@ -192,14 +171,12 @@ def _step_with(s: _Stages, workers: int, v: Vitals, doubt: float = 1.0) -> tuple
         return max(fetched, s.device), "the loop fetches every batch itself"
     hand = doubt * (HANDOVER_S * s.batches + HANDOVER_S_PER_BYTE * s.bytes)
     packing = doubt * (WORKER_CPU_S * s.batches + WORKER_CPU_S_PER_BYTE * s.bytes)
+    on_cores = (s.fetch_cpu + packing + s.consumer_cpu + hand) / s.cores
     bounds = {
         "the loop's own work": s.consumer + hand,
         "the GPU": s.device,
         f"fetching with {workers} worker{'s' if workers > 1 else ''}": (s.fetch + packing) / workers,
-        f"the CPU work of loading and training on {s.cores:.3g} usable cores": (
-            s.fetch_cpu + packing + s.consumer_cpu + hand
-        )
-        / s.cores,
+        f"the CPU work of loading and training on {s.cores:.3g} usable cores": on_cores,
     }
     stage = max(bounds, key=lambda name: bounds[name])
     return bounds[stage] + _edge_with(s, workers, v, doubt), stage
@@ -207,9 +184,9 @@ def _step_with(s: _Stages, workers: int, v: Vitals, doubt: float = 1.0) -> tuple
 
 def _edge_with(s: _Stages, workers: int, v: Vitals, doubt: float) -> float:
     """Seconds a step that starting workers will cost: scaled from what this run's starts cost, else by constants."""
-    loader = v.loader
     if s.workers > 0:
         return s.edge * (1.0 + workers / s.workers) / 2.0
+    loader = v.loader
     if loader is None or not loader.batches:
         return 0.0
     method = loader.start_method if loader.start_method in START_S else "fork"
@@ -233,7 +210,7 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
         low=s.step / max(doubtful, step) * (1.0 - band),
         high=max(min(s.step / min(sure, step) * (1.0 + band), s.step / floor * (1.0 + _band(v) / 2)), s.step / step),
         step_s=step,
-        why=f"A step would take {1e3 * step:.3g} ms instead of {1e3 * s.step:.3g} ms, then bound by {stage}.",
+        why=stage,
     )
 
 
@@ -241,10 +218,15 @@ def _band(v: Vitals) -> float:
     return min(BAND + FEW_STEPS_BAND / math.sqrt(max(v.measured_steps, 1)), 0.6)
 
 
-def _batch_size(v: Vitals, size: int, others: Sequence[Vitals]) -> Forecast | None:
-    now = v.samples_per_step
-    written = v.loader.batch_size if v.loader else None
-    if now is None or v.step_wall_s is None or not written or size < 1:
+def batch_forecast(vitals: Vitals, size: int, others: Sequence[Vitals] = ()) -> Forecast | None:
+    """What another batch size gives in samples/s; `others` are vitals of runs that differ in their batch size.
+
+    Returns:
+        None where the sizes seen cannot tell: from one size alone, unless fetching is nearly the whole step.
+    """
+    v = vitals
+    now, written = v.samples_per_step, v.loader.batch_size if v.loader else None
+    if now is None or v.step_wall_s is None or not written or size < 1 or v.measured_steps < FEWEST_STEPS:
         return None
     target = now * size / written
     seen = next((one for one in others if _same_but_batch(v, one)), None)
@@ -275,14 +257,13 @@ def _between_two(v: Vitals, other: Vitals, target: float) -> Forecast | None:
     if v.on_gpu and v.peak_bytes is not None and other.peak_bytes is not None:
         peak = v.peak_bytes + (other.peak_bytes - v.peak_bytes) / (b1 - b0) * (target - b0)
     total = v.memory_total_bytes
-    fits = "" if peak is None or not total or peak < 0.95 * total else " It would probably not fit into the memory."
+    fits = "" if peak is None or not total or peak < 0.95 * total else ", which would probably not fit into the memory"
     return Forecast(
         speedup,
         speedup * (1 - band),
         speedup * (1 + band),
         step,
-        f"Two batch sizes were seen: a step takes {1e3 * max(s0 - slope * b0, 0):.3g} ms plus "
-        f"{1e6 * slope:.3g} us a sample.{fits}",
+        f"{1e3 * max(s0 - slope * b0, 0):.3g} ms plus {1e6 * slope:.3g} us a sample, from two batch sizes seen{fits}",
         peak,
     )
 
@@ -302,19 +283,20 @@ def _one_size(v: Vitals, factor: float) -> Forecast | None:
         min(1.0, bound) * (1 - band),
         max(1.0, bound) * (1 + band),
         step * factor / speedup,
-        f"Waiting for data is {100 * wait:.0f} % of the step, and fetching grows with the batch.",
+        f"fetching, {100 * wait:.0f} % of the step, which grows with the batch",
     )
 
 
 def _persistent(v: Vitals) -> Forecast | None:
     """Workers that stay: the epoch edge then costs its first batch alone."""
-    if not v.workers or v.edge_share is None or v.step_wall_s is None or not v.epochs or v.fetch_wall_s is None:
+    batches = v.loader.batches if v.loader else None
+    if not v.workers or not v.edge_share or v.step_wall_s is None or v.fetch_wall_s is None or not batches:
         return None
-    first = v.epochs * v.fetch_wall_s / max(v.measured_steps, 1)
+    first = v.fetch_wall_s * (v.batches_per_step or 1.0) / batches
     step = v.step_wall_s - max(v.edge_share * v.step_wall_s - first, 0.0)
     if step <= 0:
         return None
     speedup, band = v.step_wall_s / step, _band(v)
     return Forecast(
-        speedup, max(1.0, speedup * (1 - band)), speedup * (1 + band), step, "Workers would not be started every epoch."
+        speedup, max(1.0, speedup * (1 - band)), speedup * (1 + band), step, "the loop without worker starts"
     )

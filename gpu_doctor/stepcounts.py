@@ -1,12 +1,30 @@
-"""What is counted in a step besides time, and how a row of the step table is made of it."""
+"""What is counted in a step besides time, and how a row of the step table is made of a stretch of the loop."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor.phases import EVALUATION, LOSS, SYNC
 
 _NAN: Final = float("nan")
+MOST_HELD: Final = 64
+"""Batches kept back at the begin of a run: they are one accumulated step if an optimizer steps within so many."""
+HELD_NS: Final = 3_000_000_000
+
+
+class Pull:
+    """One iterator over a loader, as the ledger knows it."""
+
+    __slots__ = ("delivered", "evaluation", "learned", "loader")
+
+    def __init__(self, loader: list[int] | None = None, learned: bool = False) -> None:
+        """`loader`: one cell that all iterators over it share, the batches that it has delivered to training."""
+        self.delivered = 0
+        self.evaluation = False
+        self.loader = [0] if loader is None else loader
+        self.learned = learned
+        """A backward or an optimizer step followed one of the loader's batches: the loop trains from it."""
 
 
 class Counts:
@@ -33,26 +51,86 @@ class Counts:
         self.pageable += later.pageable
 
 
-def row_of(
-    begin_s: float, wall_s: float, acc: list[int], counts: Counts, *, kind: float, cpu_s: float, epoch: int, sync: bool
-) -> list[float]:
-    """One step in the order of `steps.STEP_COLUMNS`; `sync` says whether waits for a device were measured."""
-    return [
-        begin_s,
-        wall_s,
-        1.0,
-        kind,
-        counts.samples if counts.batches else counts.forward_samples,
-        float(counts.batches),
-        *(ns * 1e-9 for ns in acc[:SYNC]),
-        acc[SYNC] * 1e-9 if sync else _NAN,
-        acc[EVALUATION] * 1e-9,
-        acc[LOSS] * 1e-9,
-        counts.edge_ns * 1e-9,
-        cpu_s,
-        float(counts.transfers),
-        float(counts.transfer_bytes),
-        float(counts.pageable),
-        *(_NAN, _NAN, _NAN, 0.0),
-        float(max(epoch, 0)),
-    ]
+@dataclass
+class Stretch:
+    """A part of the loop that becomes a row: a step, or a batch of a loop without an optimizer. Times in ns."""
+
+    __slots__ = ("acc", "asked", "begin", "counts", "cpu_begin", "cpu_end", "end", "epoch", "kind")
+
+    begin: int
+    end: int
+    acc: list[int]
+    counts: Counts
+    kind: float
+    asked: bool
+    """A training loader was asked for a batch: no batch then means none, not "no loader"."""
+    cpu_begin: int
+    cpu_end: int
+    epoch: int
+
+    def row(self, began: int, sync: bool) -> list[float]:
+        """The values in the order of `steps.STEP_COLUMNS`.
+
+        Args:
+            began: when the run began. sync: whether waits for a device were measured (NaN if not).
+        """
+        acc, counts = self.acc, self.counts
+        return [
+            (self.begin - began) * 1e-9,
+            (self.end - self.begin) * 1e-9,
+            1.0,
+            self.kind,
+            counts.samples if counts.batches or self.asked else counts.forward_samples,
+            float(counts.batches),
+            *(ns * 1e-9 for ns in acc[:SYNC]),
+            acc[SYNC] * 1e-9 if sync else _NAN,
+            acc[EVALUATION] * 1e-9,
+            acc[LOSS] * 1e-9,
+            counts.edge_ns * 1e-9,
+            (self.cpu_end - self.cpu_begin) * 1e-9,
+            float(counts.transfers),
+            float(counts.transfer_bytes),
+            float(counts.pageable),
+            *(_NAN, _NAN, _NAN, 0.0),
+            float(max(self.epoch, 0)),
+        ]
+
+
+class Held:
+    """Batches kept back until it is known whether they are steps of their own or the begin of a first, long step.
+
+    A loop that accumulates gradients, sums losses or fetches ahead pulls several batches before its first optimizer
+    step; a loop without an optimizer looks the same until then.
+    """
+
+    def __init__(self) -> None:
+        self.stretches: list[Stretch] = []
+        self.evaluated: list[bool] = []
+        self._trains = False
+
+    def hold(self, stretch: Stretch, evaluated: bool, trains: bool) -> bool:
+        """Keeps one back; returns whether there are too many now.
+
+        Args:
+            evaluated: only forwards without learning were heard. trains: a forward that records gradients, or a
+                backward, was heard.
+        """
+        self.stretches.append(stretch)
+        self.evaluated.append(evaluated)
+        self._trains = self._trains or trains
+        return len(self.stretches) > MOST_HELD or stretch.end - self.stretches[0].begin > HELD_NS
+
+    def own_pass(self) -> bool:
+        """At a loader's end: nothing like training was heard, so this was a pass over the data of its own."""
+        return bool(self.stretches) and not self._trains
+
+    def merge(self, acc: list[int], counts: Counts) -> Stretch | None:
+        """Adds all that was held to the first step's account and counts; returns the first stretch."""
+        for stretch, evaluated in zip(self.stretches, self.evaluated, strict=True):
+            if evaluated:
+                acc[EVALUATION] += sum(stretch.acc)
+                continue
+            for phase, ns in enumerate(stretch.acc):
+                acc[phase] += ns
+            counts.add(stretch.counts)
+        return self.stretches[0] if self.stretches else None

@@ -17,6 +17,9 @@ CAPACITY: Final = 1 << 17
 FIRST_ROWS: Final = 4096
 _FIRST_OF_ROW: Final = [STEP_COLUMNS.index(name) for name in ("start_s", "kind", "epoch")]
 """Columns of which a merged row keeps its first step's value; all others are sums."""
+_SECONDS: Final = [
+    i for i, name in enumerate(STEP_COLUMNS) if name.endswith("_s") and name not in ("start_s", "gpu_s", "gpu_gap_s")
+]
 _GPU: Final = [STEP_COLUMNS.index(name) for name in ("gpu_s", "gpu_gap_s", "queue_empty", "device_steps")]
 
 
@@ -40,6 +43,8 @@ class StepTable:
         Returns:
             The number of its row, to hand device readings in later; -1 while rows stand for several steps.
         """
+        if self._rows == self._capacity:
+            self._thin()
         if self.stride > 1:
             self._gather(row)
             return -1
@@ -58,6 +63,11 @@ class StepTable:
         for column, value in zip(_GPU, (gpu_s, gap_s, queue_empty, 1.0), strict=True):
             now = self._table[row, column]
             self._table[row, column] = value if np.isnan(now) else now + value
+
+    def extend(self, row: list[float]) -> None:
+        """Adds the host seconds of `row` to the newest row: what came right after its last step and belongs to none."""
+        if self._rows:
+            self._table[self._rows - 1, _SECONDS] += np.asarray(row)[_SECONDS]
 
     def steps(self, start: int = 0) -> Steps:
         """The rows from `start` on, copied, so that a reader may keep them."""
@@ -88,19 +98,15 @@ class StepTable:
 
     def _put(self, row: npt.NDArray[np.float64]) -> None:
         if self._rows == len(self._table):
-            if self._rows < self._capacity:
-                grown = np.empty((min(2 * self._rows, self._capacity), self._table.shape[1]))
-                grown[: self._rows] = self._table
-                self._table = grown
-            else:
-                self._thin()
+            grown = np.empty((min(2 * self._rows, self._capacity), self._table.shape[1]))
+            grown[: self._rows] = self._table
+            self._table = grown
         self._table[self._rows] = row
         self._rows += 1
 
     def _thin(self) -> None:
         """Sums neighbouring rows; a new array is put in place so that a reader's slice stays whole."""
-        even = self._rows // 2 * 2
-        pairs = self._table[:even].reshape(-1, 2, self._table.shape[1])
+        pairs = self._table.reshape(-1, 2, self._table.shape[1])
         merged = pairs.sum(axis=1)
         for column in _GPU:
             # A row without device readings must not turn its neighbour's into "not measured".
@@ -109,7 +115,6 @@ class StepTable:
         merged[:, _FIRST_OF_ROW] = pairs[:, 0, _FIRST_OF_ROW]
         table = np.empty_like(self._table)
         table[: len(merged)] = merged
-        table[len(merged) : len(merged) + self._rows - even] = self._table[even : self._rows]
-        self._table, self._rows = table, len(merged) + self._rows - even
+        self._table, self._rows = table, len(merged)
         self.stride *= 2
         self.generation += 1

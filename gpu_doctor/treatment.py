@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 WORTH: Final = 1.03
 """A plan keeps a setting from this verified speed-up on."""
+TRIES_A_KNOB: Final = 2
+"""A knob is tried with at most two values: the first advice, and one correction once its effect was seen."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ def _next_step(
     for finding in diagnosis.findings if diagnosis is not None else ():
         for prescription in finding.prescriptions:
             candidate = {**kept, **prescription.settings}
-            if prescription.settings and prescription.safety in allowed and candidate not in (kept, *tried):
+            turns = sum(name in one for one in tried for name in prescription.settings)
+            new = candidate not in (kept, *tried) and turns < TRIES_A_KNOB
+            if prescription.settings and prescription.safety in allowed and new:
                 return prescription
     return None
 

@@ -73,7 +73,7 @@ def state(ns: dict[str, Any]) -> list[Any]:
         torch.as_tensor(random.getstate()[1]),
         torch.as_tensor(ns["losses"]),
         torch.as_tensor(ns["seen"]["n"]),
-        torch.as_tensor(len(ns)),
+        torch.as_tensor(len([name for name in ns if name != "__builtins__"])),  # exec itself adds that one
     ]
 
 

@@ -126,7 +126,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     def first_step(optimizer: torch.optim.Optimizer) -> None:
         owned = [p for group in optimizer.param_groups for p in group["params"]]
         listen(models.outermost(scope.namespace, owned))
-        ids = {id(p) for p in owned}
+        ids = {id(p) for p in owned if p.requires_grad}
         for listener in listeners.values():
             listener.trained = listener.trained or not listener.parameters.isdisjoint(ids)
 
@@ -135,7 +135,8 @@ def tap(scope: TapScope) -> Iterator[None]:
     scope.optimized.append(first_step)
     recorder.read_losses = _read_losses
     scope.patches.wrap(torch.autograd, "backward", functools.partial(_backward, recorder))
-    scope.patches.wrap(torch.autograd, "grad", functools.partial(_backward, recorder))
+    scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder))
+    scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, kept))
     try:
         yield
     finally:
@@ -182,6 +183,44 @@ def _backward(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
             ledger.switch(before)
 
     return backward
+
+
+def _gradient(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+    """As `_backward`, without a loss: what is differentiated may be an energy or a penalty."""
+    ledger = recorder.ledger
+
+    @functools.wraps(original)
+    def grad(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if get_ident() != recorder.thread or not ledger.started:
+            return original(*args, **kwargs)
+        before = ledger.gradient()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            ledger.switch(before)
+
+    return grad
+
+
+def _scripted(listened: list[nn.Module], original: Callable[..., Any]) -> Callable[..., Any]:
+    """TorchScript compiles the hooks that it finds on a module: it gets the modules without ours."""
+
+    @functools.wraps(original)
+    def create_script_module(*args: Any, **kwargs: Any) -> Any:
+        tables = [table for one in listened for table in (one._forward_pre_hooks, one._forward_hooks)]
+        kept = [table.copy() for table in tables]
+        for table in tables:
+            for key in [key for key, hook in table.items() if isinstance(hook, Hook)]:
+                del table[key]
+        try:
+            return original(*args, **kwargs)
+        finally:
+            for table, all_hooks in zip(tables, kept, strict=True):
+                table.clear()
+                table.update(all_hooks)
+
+    return create_script_module
 
 
 def _read_losses(losses: list[Any]) -> list[float]:

@@ -31,9 +31,9 @@ class Source:
 
     __slots__ = ("batch_size", "key", "pull", "ref", "total")
 
-    def __init__(self, iterator: Any, key: str, loader: Any) -> None:
+    def __init__(self, iterator: Any, key: str, loader: Any, pull: Pull) -> None:
         self.ref = weakref.ref(iterator)
-        self.pull = Pull()
+        self.pull = pull
         self.key = key
         self.batch_size = self.total = 0
         if loader is not None and _counted(loader):
@@ -64,27 +64,40 @@ class Listening:
         self.scope, self.recorder, self.book = scope, scope.recorder, book
         self.sources: dict[int, Source] = {}
         self.keys: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self.counted: dict[str, list[int]] = {}
         self.alike: dict[str, list[weakref.ref[Any]]] = {}
 
     def key_of(self, loader: Any) -> str:
-        """The loader's name in this run; it is described when it is first seen."""
+        """The loader's name in this run; it is described when it is first seen. Empty if that fails."""
         key = self.keys.get(loader)
         if key is None:
-            # A loader that is built anew each epoch is one loader: it takes the place of its dead predecessor.
-            alike = self.alike.setdefault(loaders.key_stem_of(loader), [])
-            ordinal = next((i for i, ref in enumerate(alike) if ref() is None), len(alike))
-            alike[ordinal : ordinal + 1] = [weakref.ref(loader)]
-            setup = loaders.describe(loader, role="unknown", ordinal=ordinal)
-            key = setup.key
+            try:
+                key = self._describe(loader)
+            except Exception as error:
+                key = ""
+                self.recorder.note(f"The setup of {type(loader).__name__} could not be read: {error}")
             self.keys[loader] = key
-            self.recorder.loaders.setdefault(key, setup)
         return key
+
+    def _describe(self, loader: Any) -> str:
+        # A loader that is built anew each epoch is one loader: it takes the place of its dead predecessor.
+        alike = self.alike.setdefault(loaders.key_stem_of(loader), [])
+        ordinal = next((i for i, ref in enumerate(alike) if ref() is None), len(alike))
+        alike[ordinal : ordinal + 1] = [weakref.ref(loader)]
+        setup = loaders.describe(loader, role="unknown", ordinal=ordinal)
+        self.recorder.loaders.setdefault(setup.key, setup)
+        return setup.key
+
+    def role_of(self, key: str) -> str:
+        """`training`, `evaluation`, or `unknown`."""
+        setup = self.recorder.loaders.get(key)
+        return setup.role if setup is not None else "unknown"
 
     def source_of(self, iterator: Any) -> Source:
         """The Source of an iterator, made now if the iterator did not come through `DataLoader.__iter__`."""
         source = self.sources.get(id(iterator))
         if source is None or source.ref() is not iterator:
-            source = self.sources[id(iterator)] = Source(iterator, "", None)
+            source = self.sources[id(iterator)] = Source(iterator, "", None, Pull())
         return source
 
     def give_role(self, source: Source) -> None:
@@ -122,22 +135,24 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         __tracebackhide__ = True
         if get_ident() != recorder.thread and not recorder.adopt():
             return original(self)
-        _hear_first_pull(state.scope, recorder)
-        key = state.key_of(self)
-        role = recorder.loaders[key].role
-        evaluation = not torch.is_grad_enabled() or role == "evaluation"
-        before = ledger.opening(evaluation)
+        role = state.role_of(state.keys.get(self, ""))
+        before = ledger.opening(not torch.is_grad_enabled() or role == "evaluation")
         try:
+            _hear_first_pull(state.scope, recorder)
+            key = state.key_of(self)
+            role = state.role_of(key)
             with state.book.metering(self, key):
                 iterator = original(self)
         finally:
-            ledger.opened(before)
+            if get_ident() == recorder.thread:
+                ledger.opened(before)
         try:
             old = state.sources.get(id(iterator))
             if old is not None:
                 state.give_role(old)
-            source = state.sources[id(iterator)] = Source(iterator, key, self)
-            source.pull.evaluation = role == "evaluation" and ledger.any_optimizer
+            pull = Pull(state.counted.setdefault(key, [0]), learned=role == "training")
+            pull.evaluation = role == "evaluation" and ledger.any_optimizer
+            state.sources[id(iterator)] = Source(iterator, key, self, pull)
         except TypeError:  # an iterator that takes no weak reference is still heard, by its batches alone
             pass
         return iterator
@@ -164,11 +179,14 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         try:
             batch = original(self)
         except BaseException:
-            ledger.ended(before)
+            if get_ident() == recorder.thread:
+                ledger.ended(before)
             state.give_role(source)
             raise
         finally:
             book.current = ""
+        if get_ident() != recorder.thread:  # another thread turned out to be the one that trains
+            return batch
         ledger.delivered(pull, source.samples(batch), before)
         if pull.delivered <= 2:
             state.give_role(source)

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Any
+from types import FrameType
+from typing import Any, Final
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gpu_doctor.phases import OPTIMIZER
+from gpu_doctor.phases import OTHER
 from gpu_doctor.taps.tap import TapScope
+
+_OPTIMIZER_FILE: Final = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
+
+
+def _within_a_step() -> bool:
+    """Whether the step that begins is called by another optimizer's step (a wrapper, or a closure)."""
+    frame: FrameType | None = sys._getframe(1)
+    steps = 0
+    while frame is not None:
+        steps += frame.f_code.co_filename == _OPTIMIZER_FILE and frame.f_code.co_name == "wrapper"
+        frame = frame.f_back
+    return steps > 1
 
 
 @contextmanager
@@ -23,22 +37,32 @@ def tap(scope: TapScope) -> Iterator[None]:
     known: set[int] = set()
     befores: list[int] = []
 
+    searched_s = 0.0
+    recorder.own_cpu_s.append(lambda: searched_s)
+
     def meet(optimizer: torch.optim.Optimizer) -> None:
+        nonlocal searched_s
+        begin = recorder.clock()
         known.add(id(optimizer))
         for hear in scope.optimized:
             try:
                 hear(optimizer)
             except Exception as error:
                 recorder.note(f"The optimizer's model could not be read: {error}")
+        searched_s += (recorder.clock() - begin) * 1e-9
 
     def stepping(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if get_ident() != recorder.thread and not recorder.adopt():
+        if get_ident() != recorder.thread and not recorder.adopt(trains=True):
             return
-        if id(optimizer) not in known:
-            meet(optimizer)
         if not ledger.asked:
             recorder.check_end()
+        if befores and not _within_a_step():
+            # A step before raised, and the loop went on: its phase ends here.
+            ledger.switch(befores[0])
+            befores.clear()
         befores.append(ledger.optimizer(id(optimizer)))
+        if id(optimizer) not in known:
+            meet(optimizer)
 
     def stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if befores and get_ident() == recorder.thread:
@@ -47,18 +71,17 @@ def tap(scope: TapScope) -> Iterator[None]:
     def zeroing(original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def zero_grad(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-            if get_ident() != recorder.thread and not recorder.adopt():
+            if get_ident() != recorder.thread and not recorder.adopt(trains=True):
                 return original(self, *args, **kwargs)
-            if id(self) not in known:
-                # Most loops zero the gradients before the first forward: met here, that forward is heard already.
-                meet(self)
-            if not ledger.started:
-                return original(self, *args, **kwargs)
-            before = ledger.switch(OPTIMIZER)
+            before = ledger.zeroing() if ledger.started else OTHER
             try:
+                if id(self) not in known:
+                    # Most loops zero the gradients before the first forward: met here, that forward is heard already.
+                    meet(self)
                 return original(self, *args, **kwargs)
             finally:
-                ledger.switch(before)
+                if ledger.started:
+                    ledger.switch(before)
 
         return zero_grad
 

@@ -1,0 +1,144 @@
+"""The running account that the ledger keeps: which phase the thread is in, what the open step has so far, its rows.
+
+The thread is always in exactly one phase. `switch` bills the time since the last change to the phase that ends, so the
+parts of a step sum to its wall-clock by construction and nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from gpu_doctor.devicemarks import StepMarks
+from gpu_doctor.phases import EVALUATION, OTHER, PHASE_COUNT
+from gpu_doctor.stepcounts import Counts, Held, Pull, Stretch
+from gpu_doctor.steps import INFERENCE, TRAINING
+from gpu_doctor.steptable import StepTable
+
+
+class Account:
+    """The account of one run. All times are integer nanoseconds of the injected host clock."""
+
+    def __init__(
+        self,
+        table: StepTable,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        cpu_clock: Callable[[], int] = time.process_time_ns,
+        sync_measured: bool = False,
+    ) -> None:
+        """`sync_measured`: whether waits for a device are tapped; if not, `sync_s` is NaN, not 0."""
+        self.table, self.clock, self.cpu_clock, self.sync_measured = table, clock, cpu_clock, sync_measured
+        self.marks: StepMarks | None = None
+        self.began = clock()
+        self.started = self.any_optimizer = False
+        self.events = self.step_count = 0
+        self.on_step: Callable[[int], None] | None = None
+        """Called with the clock's time at every step's end, on the training thread."""
+        self._clear(self.began)
+
+    def _clear(self, now: int) -> None:
+        self.mark = self.step_begin = now
+        self.cpu_mark = self.cpu_clock()
+        self.acc = [0] * PHASE_COUNT
+        self.phase = OTHER
+        self.evaluating = False
+        # this step so far
+        self.stepped: list[int] = []
+        self.asked = False
+        self.lead: Pull | None = None
+        """The pull whose samples count: where several are pulled from in a step, the one that delivers most."""
+        self.counts = Counts()
+        """Up to the last optimizer step in this step."""
+        self.now = Counts()
+        """Since then: it belongs to the next step if the same optimizer steps again and nothing is pulled."""
+        self.epoch = -1
+        # since the last batch
+        self.last: Pull | None = None
+        self.last_samples = 0.0
+        self.acc_at_ask, self.edge_at_ask = self.acc.copy(), 0
+        self.learned = self.forwarded = self.eval_forward = self.fetched = False
+        # the ends of the last optimizer step, where a step ends that nothing is pulled for, and of the last evaluation
+        self.end_ns, self.end_acc = now, self.acc.copy()
+        self.tail: tuple[int, list[int]] | None = None
+        self.held: Held | None = Held()
+        """Batches before the first optimizer step."""
+
+    def begin(self) -> None:
+        """The loop begins at its first event: whatever the cell did before is no part of a step."""
+        self.started = True
+        self._clear(self.clock())
+
+    # ---- phases -------------------------------------------------------------------------------------------------
+
+    def switch(self, phase: int) -> int:
+        """Ends the phase that the thread is in and begins another; returns the one that ended."""
+        now = self.clock()
+        before = self.phase
+        self.acc[EVALUATION if self.evaluating else before] += now - self.mark
+        self.mark = now
+        self.phase = phase
+        self.events += 1
+        return before
+
+    def carve(self, phase: int, ns: int) -> None:
+        """Moves `ns` that were just spent inside the running phase to `phase` (copies and waits: leaves of a stack)."""
+        if not self.evaluating:
+            self.acc[self.phase] -= ns
+            self.acc[phase] += ns
+        self.events += 1
+
+    # ---- rows ---------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """What was counted so far belongs to the open step, whatever comes."""
+        self.counts.add(self.now)
+        self.now = Counts()
+
+    def _stretch(self, end: int, acc: list[int], kind: float) -> Stretch:
+        """What lies between the last row and `end`; the next step begins there."""
+        cpu = self.cpu_clock()
+        done = Stretch(self.step_begin, end, acc, self.counts, kind, self.asked, self.cpu_mark, cpu, self.epoch)
+        self.cpu_mark, self.step_begin = cpu, end
+        self.counts, self.stepped, self.asked, self.lead, self.tail = Counts(), [], False, None, None
+        return done
+
+    def _close(self, end: int, acc: list[int], kind: float = TRAINING) -> None:
+        self._append(self._stretch(end, acc, kind))
+
+    def _append(self, done: Stretch) -> None:
+        number = self.table.append(done.row(self.began, self.sync_measured))
+        self.step_count += 1
+        if self.marks is not None:
+            self.marks.close(number)
+        if self.on_step is not None:
+            self.on_step(done.end)
+
+    def _close_batch(self, now: int) -> None:
+        """A batch of a loop in which no optimizer has stepped yet: inference, or the begin of an accumulation."""
+        self._settle()
+        done = self._stretch(now, self.acc, INFERENCE)
+        self.acc = [0] * PHASE_COUNT
+        evaluated = self.eval_forward and not self.learned and not self.forwarded
+        if self.held is None or (evaluated and not self.held.stretches):
+            self._append(done)
+        elif self.held.hold(done, evaluated, self.learned or self.forwarded):
+            self._release()
+
+    def _release(self) -> None:
+        """The batches held back are steps of their own: the loop has no optimizer."""
+        held, self.held = self.held, None
+        for done in held.stretches if held is not None else ():
+            self._append(done)
+
+    def _pass_ended(self) -> None:
+        """A loader has no further batch: what was held back is no accumulation if nothing like training was heard."""
+        if self.held is not None and self.held.own_pass():
+            self._release()
+            self.held = Held()
+
+    def _merge_held(self) -> None:
+        """The first optimizer step has come: the batches held back were its accumulation."""
+        held, self.held = self.held, None
+        first = held.merge(self.acc, self.now) if held is not None else None
+        if first is not None:
+            self.step_begin, self.cpu_mark, self.asked = first.begin, first.cpu_begin, True

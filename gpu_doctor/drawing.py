@@ -1,0 +1,258 @@
+"""Small pictures as SVG in `<img>` data URIs: the anatomy bar, line charts, swatches; pure strings, no plot library.
+
+Notebook sanitizers strip inline SVG and styles but keep such images. They are drawn for light and dark pages alike:
+no background, mid-grey text and axes, and a colour never stands alone (a pattern, a dash or a label says the same).
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+import numpy as np
+
+from gpu_doctor.steps import Column
+from gpu_doctor.wording import PHASE_LABELS, clean, number, share
+
+PHASE_COLOURS: Final[Mapping[str, str]] = {
+    "data_wait": "#D55E00",
+    "transfer": "#E69F00",
+    "forward": "#56B4E9",
+    "backward": "#0072B2",
+    "optimizer": "#CC79A7",
+    "sync": "#F0E442",
+    "evaluation": "#009E73",
+    "other": "#999999",
+}
+"""One colour per phase everywhere (Okabe and Ito 2008: told apart by colour-blind eyes)."""
+
+LINE_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Colours of lines that are no phase, in order."""
+GREY: Final = "#808080"
+"""Text and axes: legible on white (3.9 to 1) and on JupyterLab's dark (4.6 to 1)."""
+MOST_POINTS: Final = 400
+"""Points a line is thinned to; a chart is about as many pixels wide."""
+_DASHES: Final = ("", "6 2", "2 2", "8 2 2 2", "4 4", "1 3")
+_FONT: Final = "font-family='system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif'"
+_PATTERNS: Final[Mapping[str, str]] = {
+    "data_wait": "<path d='M-1 1L1-1M0 6L6 0M5 7L7 5' stroke-width='1.1'/>",
+    "transfer": "<circle cx='3' cy='3' r='.9' fill='#000' stroke='none'/>",
+    "backward": "<path d='M-1 5L1 7M0 0L6 6M5-1L7 1' stroke='#fff' stroke-width='1'/>",
+    "optimizer": "<path d='M0 3H6' stroke-width='1'/>",
+    "sync": "<path d='M3 0V6' stroke-width='1'/>",
+    "evaluation": "<path d='M0 3H6M3 0V6' stroke-width='.8'/>",
+    "other": "<path d='M0 0L6 6M0 6L6 0' stroke-width='.5'/>",
+}
+
+
+def as_image(svg: str, alt: str, width: int | None = None) -> str:
+    """An `<img>` that holds the picture; `alt` says in words what it shows, `width` is in CSS pixels."""
+    data = base64.b64encode(svg.encode("utf-8", "replace")).decode("ascii")
+    size = f' width="{width}"' if width else ""
+    style = "max-width:100%;height:auto;vertical-align:middle"
+    return f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(clean(alt))}"{size} style="{style}">'
+
+
+def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34) -> str:
+    """The bar of a step: one piece per phase, as wide as its share (0..1), labelled where the label fits."""
+    total = sum(max(one, 0.0) for one in shares.values()) or 1.0
+    pieces: list[str] = []
+    x = 0.0
+    for phase, colour in PHASE_COLOURS.items():
+        wide = max(shares.get(phase, 0.0), 0.0) / total * width
+        if wide <= 0:
+            continue
+        box = f"x='{x:.1f}' width='{wide:.1f}' height='{height}'"
+        pieces.append(f"<rect {box} fill='{colour}'/>")
+        if phase in _PATTERNS:
+            pieces.append(f"<rect {box} fill='url(#{phase})' opacity='.28'/>")
+        pieces.append(_piece_label(phase, shares[phase], x, wide, height))
+        x += wide
+    clip = f"<clipPath id='r'><rect width='{width}' height='{height}' rx='4'/></clipPath>"
+    return (
+        f"{_opened(width, height)}<defs>{_patterns(shares)}{clip}</defs>"
+        f"<g clip-path='url(#r)'>{''.join(pieces)}</g></svg>"
+    )
+
+
+def swatch(phase: str, size: int = 12) -> str:
+    """A square in the phase's colour and pattern, for legends."""
+    box = f"width='{size}' height='{size}' rx='2'"
+    over = f"<rect {box} fill='url(#{phase})' opacity='.4'/>" if phase in _PATTERNS else ""
+    fill = f"<rect {box} fill='{PHASE_COLOURS[phase]}'/>"
+    return _opened(size, size) + f"<defs>{_patterns({phase: 1.0})}</defs>{fill}{over}</svg>"
+
+
+def line_swatch(number_: int, colour: str = "") -> str:
+    """A short stroke as line `number_` of a chart is drawn, for legends."""
+    stroke = colour or LINE_COLOURS[number_ % len(LINE_COLOURS)]
+    dash = f" stroke-dasharray='{_DASHES[number_ % len(_DASHES)]}'" if number_ else ""
+    return _opened(22, 8) + f"<path d='M0 4H22' stroke='{stroke}' stroke-width='2.4'{dash}/></svg>"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart: `x` and `y` of the same length (NaN = a gap)."""
+
+    label: str
+    x: Column
+    y: Column
+    colour: str = ""
+    """Empty = the next of LINE_COLOURS."""
+
+
+def chart(
+    lines: Sequence[Line],
+    *,
+    marks: Sequence[float] = (),
+    width: int = 340,
+    height: int = 150,
+    top: float | None = None,
+    x_name: str = "s",
+) -> str:
+    """A line chart.
+
+    Args:
+        lines: what to draw; each is thinned to MOST_POINTS, lowest and highest value of every stretch kept.
+        marks: x positions of thin upright lines, such as epochs' begins.
+        width, height: in CSS pixels. top: upper end of the y axis (None = from the data, which begins at 0).
+        x_name: what stands at the end of the x axis.
+    """
+    thinned = [thin(line.x, line.y) for line in lines]
+    ends = [x for x, _ in thinned if len(x)]
+    first, last = (min(float(x[0]) for x in ends), max(float(x[-1]) for x in ends)) if ends else (0.0, 1.0)
+    last = last if last > first else first + 1.0
+    highest = max((float(y[np.isfinite(y)].max()) for _, y in thinned if np.isfinite(y).any()), default=1.0)
+    step = _tick(top if top is not None else highest)
+    ceiling = top if top is not None else step * max(1, math.ceil(highest / step - 1e-9))
+    left, right, upper, lower = 36, 8, 8, 18
+    wide, tall = width - left - right, height - upper - lower
+
+    def at_x(value: float) -> float:
+        return left + (value - first) / (last - first) * wide
+
+    def at_y(value: float) -> float:
+        return upper + (1 - min(max(value / ceiling, 0.0), 1.0)) * tall
+
+    parts = [_opened(width, height), f"<g fill='{GREY}' font-size='10' {_FONT}>"]
+    for i in range(round(ceiling / step) + 1):
+        level = at_y(i * step)
+        parts.append(
+            f"<path d='M{left} {level:.1f}H{width - right}' stroke='{GREY}' stroke-opacity='{0.7 if i == 0 else 0.22}'/>"
+        )
+        parts.append(f"<text x='{left - 4}' y='{level + 3.5:.1f}' text-anchor='end'>{_plain(i * step)}</text>")
+    dotted = f"stroke='{GREY}' stroke-opacity='.6' stroke-dasharray='1 2'"
+    parts += [
+        f"<path d='M{at_x(mark):.1f} {upper}V{height - lower}' {dotted}/>" for mark in _spread(marks, first, last)
+    ]
+    tick = _tick(last - first)
+    begin = math.ceil(first / tick)
+    for i in range(begin, int(last / tick + 1e-9) + 1):
+        name = f" {escape(clean(x_name))}" if i == int(last / tick + 1e-9) else ""
+        anchor = "end" if at_x(i * tick) > width - 24 else "middle"
+        parts.append(
+            f"<text x='{at_x(i * tick):.1f}' y='{height - 5}' text-anchor='{anchor}'>{_plain(i * tick)}{name}</text>"
+        )
+    parts.append("</g>")
+    for i, (x, y) in enumerate(thinned):
+        parts.append(_path(x, y, at_x, at_y, lines[i].colour or LINE_COLOURS[i % len(LINE_COLOURS)], _DASHES[i % 6]))
+    return "".join(parts) + "</svg>"
+
+
+def thin(x: Column, y: Column, most: int = MOST_POINTS) -> tuple[Column, Column]:
+    """At most about `most` points of a line that look the same: lowest and highest of every stretch, in their order.
+
+    Args:
+        x, y: same length; NaN in y is a gap and kept as one.
+
+    Returns:
+        x and y, shapes (k,), k <= most + 2; in a few milliseconds for a million points.
+    """
+    n = min(len(x), len(y))
+    if n <= most:
+        return x[:n], y[:n]
+    stretch = -(-n // (most // 2))
+    rows = n // stretch
+    blocks = y[: rows * stretch].reshape(rows, stretch)
+    lost = np.isnan(blocks)
+    low = np.where(lost, np.inf, blocks).argmin(axis=1)
+    high = np.where(lost, -np.inf, blocks).argmax(axis=1)
+    base = np.arange(rows) * stretch
+    at = np.sort(np.column_stack([base + low, base + high]), axis=1).ravel()
+    at = np.concatenate([at, [n - 1]])
+    return x[at], y[at]
+
+
+def _path(
+    x: Column, y: Column, at_x: Callable[[float], float], at_y: Callable[[float], float], colour: str, dash: str
+) -> str:
+    """A polyline in steps of a tenth of a pixel, relative, so that it takes few characters; NaN lifts the pen."""
+    words: list[str] = []
+    pen: tuple[int, int] | None = None
+    for px, py in zip(x.tolist(), y.tolist(), strict=True):
+        if not (math.isfinite(px) and math.isfinite(py)):
+            pen = None
+            continue
+        to = round(10 * at_x(px)), round(10 * at_y(py))
+        if pen is None:
+            words.append(f"M{to[0]} {to[1]}h0")
+        elif to != pen:
+            words.append(f"l{to[0] - pen[0]} {to[1] - pen[1]}")
+        pen = to
+    style = f" stroke-dasharray='{' '.join(str(10 * int(d)) for d in dash.split())}'" if dash else ""
+    return (
+        f"<path transform='scale(.1)' d='{''.join(words)}' fill='none' stroke='{colour}' stroke-width='15' "
+        f"stroke-linejoin='round' stroke-linecap='round'{style}/>"
+        if words
+        else ""
+    )
+
+
+def _piece_label(phase: str, part: float, x: float, wide: float, height: int) -> str:
+    name = PHASE_LABELS[phase]
+    text = next((t for t in (f"{name} {share(part)}", name) if 7.2 * len(t) + 10 < wide), "")
+    if not text:
+        return ""
+    ink = "#fff" if phase == "backward" else "#000"
+    style = f"font-size='13' font-weight='600' {_FONT} text-anchor='middle' fill='{ink}'"
+    return f"<text x='{x + wide / 2:.1f}' y='{height / 2 + 4.5}' {style}>{escape(text)}</text>"
+
+
+def _patterns(phases: Mapping[str, float]) -> str:
+    return "".join(
+        f"<pattern id='{phase}' width='6' height='6' patternUnits='userSpaceOnUse'>"
+        f"<g stroke='#000'>{_PATTERNS[phase]}</g></pattern>"
+        for phase in phases
+        if phase in _PATTERNS
+    )
+
+
+def _opened(width: int, height: int) -> str:
+    return f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}'>"
+
+
+def _tick(extent: float) -> float:
+    """A round step (1, 2 or 5 times a power of ten) that divides an extent into two to five parts."""
+    if not (math.isfinite(extent) and extent > 0):
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(extent / 2.0))
+    return next(step * power for step in (5.0, 2.0, 1.0) if extent / (step * power) >= 1.999)
+
+
+def _plain(value: float) -> str:
+    return (
+        "0"
+        if abs(value) < 1e-12
+        else number(value).rstrip("0").rstrip(".")
+        if value < 10
+        else number(value).removesuffix(".0")
+    )
+
+
+def _spread(marks: Sequence[float], first: float, last: float, most: int = 40) -> list[float]:
+    inside = [one for one in marks if first < one < last]
+    return inside[:: max(1, -(-len(inside) // most))]

@@ -1,0 +1,247 @@
+"""The lines of the live plots: what is drawn of a run, thinned to what a page can hold, and sent in increments.
+
+A run is drawn in a layer: `base` (the run, or a trial's baseline) or `trial` (a candidate, laid over it). A layer reads
+News, turns step rows and readings into points, and keeps at most about MOST_POINTS of a line, however long the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from gpu_doctor.drawing import PHASE_COLOURS
+from gpu_doctor.feed import Cursor, Feed, News, series_key
+from gpu_doctor.recording import Column, Metric, Steps
+
+MOST_POINTS: Final = 2000
+"""Points of a line in the page."""
+MOST_MARKS: Final = 120
+LATEST: Final = 256
+"""Rows at most that wait for the GPU's clock, whose readings arrive some steps after the step has ended."""
+PLOTS: Final = ("utilization", "memory", "latency")
+INK: Final = "ink"
+"""A colour that the page takes from its theme."""
+
+_EMPTY: Final[Column] = np.empty(0)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: `key` names its data, the rest is how it is drawn."""
+
+    key: str
+    plot: str
+    label: str
+    title: str
+    """The long form of the label."""
+    colour: str
+    dash: str = "solid"
+    scale: float = 1.0
+    """What a value is multiplied by to be in the plot's unit."""
+    order: int = 99
+
+
+STEP: Final = Line("step", "latency", "step", "a whole step, per batch", INK, order=2)
+WAIT: Final = Line("wait", "latency", "wait", "the loop waits for a batch", PHASE_COLOURS["data_wait"], order=0)
+HIDDEN: Final = Line(
+    *("hidden", "latency", "hidden", "part of the wait during which the GPU still had work", "#E69F00", "dashed"), order=1
+)
+_GIB: Final = 1.0 / (1 << 30)
+_KNOWN: Final = {
+    "gpu_util_pct": ("GPU", "#0072B2", "solid"),
+    "sm_active_pct": ("SM", "#56B4E9", "dashed"),
+    "cpu_util_pct": ("CPU", "#E69F00", "solid"),
+    "torch_allocated_bytes": ("allocated", "#0072B2", "solid"),
+    "torch_reserved_bytes": ("reserved", "#56B4E9", "dashed"),
+    "gpu_memory_used_bytes": ("GPU used", "#009E73", "dotdash"),
+    "process_rss_bytes": ("process", "#E69F00", "solid"),
+    "workers_rss_bytes": ("workers", "#CC79A7", "dashed"),
+}
+_PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+
+
+def line_of(metric: Metric, several_gpus: bool = False) -> Line | None:
+    """How a metric is drawn, None if it is only recorded. A metric nobody knows here gets a colour by its name."""
+    if metric.group not in ("utilization", "memory"):
+        return None
+    names = list(_KNOWN)
+    unknown = (metric.label.partition(",")[0].partition(" (")[0], _PALETTE[sum(metric.name.encode()) % 6], "dotted")
+    label, colour, dash = _KNOWN.get(metric.name, unknown)
+    order = names.index(metric.name) if metric.name in names else len(names)
+    if several_gpus and metric.device is not None:
+        label = f"{label} {metric.device}"
+        colour = _PALETTE[(_PALETTE.index(colour) + metric.device) % 6] if colour in _PALETTE else colour
+    scale = _GIB if metric.unit == "bytes" else 1.0
+    key = series_key(metric)
+    return Line(key, metric.group, label, metric.label, colour, dash, scale, 100 * order + (metric.device or 0))
+
+
+def thinned(x: Column, y: Column, most: int = MOST_POINTS) -> tuple[Column, Column]:
+    """At most about `most` points with the same outline (min-max thinning); a NaN of `y` is a gap and stays one.
+
+    Args:
+        x, y: shape (n,), x ascending. most: at least 4.
+
+    Returns:
+        x and y of the kept points, in their order.
+    """
+    n = len(x)
+    if n <= most:
+        return x, y
+    size = -(-n // max(most // 2, 1))
+    rows = -(-n // size)
+    padded = np.full(rows * size, np.nan)
+    padded[:n] = y
+    table = padded.reshape(rows, size)
+    gap = np.isnan(table)
+    low = np.where(gap, np.inf, table).argmin(axis=1)
+    high = np.where(gap, -np.inf, table).argmax(axis=1)
+    # A slice of nothing but NaN gives its first point twice: the gap survives as one NaN.
+    picks = np.unique(np.minimum(np.concatenate([low, high]) + np.tile(np.arange(rows) * size, 2), n - 1))
+    return x[picks], y[picks]
+
+
+class Tail:
+    """The kept points of one line, and which of them the page does not have yet."""
+
+    def __init__(self, most: int = MOST_POINTS) -> None:
+        self._most = most
+        self._bucket_s = 0.0
+        self.x, self.y = _EMPTY, _EMPTY
+        self._sent = 0
+        self._again = True
+
+    def add(self, x: Column, y: Column) -> None:
+        """New points, later than all before; once the line was too long, they come in as coarse as it is."""
+        if not len(x):
+            return
+        if self._bucket_s > 0:
+            x, y = thinned(x, y, max(4, 2 * int((x[-1] - x[0]) / self._bucket_s) + 2))
+        self.x, self.y = np.concatenate([self.x, x]), np.concatenate([self.y, y])
+        if len(self.x) > self._most:
+            self.x, self.y = thinned(self.x, self.y, self._most // 2)
+            self._bucket_s = float(self.x[-1] - self.x[0]) / max(len(self.x) // 2, 1)
+            self._again = True
+
+    def take(self, everything: bool = False) -> tuple[bool, Column, Column]:
+        """What the page lacks: whether it replaces the page's points, and the points."""
+        whole = self._again or everything
+        start = 0 if whole else self._sent
+        self._again, self._sent = False, len(self.x)
+        return whole, self.x[start:], self.y[start:]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Moments of a run, in seconds after its begin."""
+
+    epochs: tuple[float, ...] = ()
+    evaluations: tuple[float, ...] = ()
+
+
+class Layer:
+    """One run on the plots: reads its feed, keeps its lines."""
+
+    def __init__(self, feed: Feed, name: str = "") -> None:
+        """`name`: what the legend calls the run."""
+        self.name = name
+        self.lines: dict[str, Line] = {}
+        self.tails: dict[str, Tail] = {}
+        self.marks = Marks()
+        self.elapsed_s = 0.0
+        self.step_count = 0
+        self._feed = feed
+        self._cursor = Cursor()
+        self._metrics: dict[str, Metric] = {}
+        self._last_epoch, self._evaluating, self._clocked = 0.0, False, False
+
+    def read(self) -> None:
+        """Takes in what is new."""
+        news = self._feed.news(self._cursor)
+        steps = self._settled(news)
+        self._cursor = replace(news.cursor, rows=news.cursor.rows - (len(news.steps) - len(steps)))
+        self.elapsed_s, self.step_count = news.elapsed_s, news.step_count
+        if news.reset:
+            for key in ("step", "wait", "hidden"):
+                self.tails.pop(key, None)
+            self.marks, self._last_epoch, self._evaluating = Marks(), 0.0, False
+        self._meet(one.metric for one in news.series)
+        for one in news.series:
+            line = self.lines.get(series_key(one.metric))
+            if line is not None:
+                self._tail(line.key).add(one.times_s, one.values * line.scale)
+        if len(steps):
+            self._add_steps(steps)
+            self._add_marks(steps)
+
+    def _settled(self, news: News) -> Steps:
+        """The new rows without the newest whose device readings are still to come."""
+        steps = news.steps
+        read = np.flatnonzero(steps.device_steps > 0)
+        self._clocked = self._clocked or len(read) > 0
+        if not self._clocked or news.done:
+            return steps
+        last = int(read[-1]) + 1 if len(read) else 0
+        return steps.rows(0, max(last, len(steps) - LATEST))
+
+    def _meet(self, metrics: Iterable[Metric]) -> None:
+        fresh = {series_key(metric): metric for metric in metrics if series_key(metric) not in self._metrics}
+        if not fresh:
+            return
+        self._metrics.update(fresh)
+        several = len({one.device for one in self._metrics.values()} - {None}) > 1
+        for key, metric in self._metrics.items():
+            line = line_of(metric, several)
+            if line is not None:
+                self.lines[key] = line
+
+    def _tail(self, key: str) -> Tail:
+        if key not in self.tails:
+            self.tails[key] = Tail()
+        return self.tails[key]
+
+    def _add_steps(self, steps: Steps) -> None:
+        """Milliseconds per batch: the step without its evaluation, the wait, and the part of it hidden on a GPU."""
+        batches = np.where(steps.batches > 0, steps.batches, steps.count)
+        end = steps.start_s + steps.wall_s
+        values = {STEP: steps.wall_s - np.nan_to_num(steps.evaluation_s), WAIT: steps.data_wait_s}
+        if self._clocked:
+            values[HIDDEN] = steps.data_wait_s - np.minimum(steps.data_wait_s, steps.gpu_gap_s)
+        for line, seconds in values.items():
+            if line.key in self.lines or not np.isnan(seconds).all():
+                self.lines[line.key] = line
+                self._tail(line.key).add(end, 1e3 * seconds / batches)
+
+    def _add_marks(self, steps: Steps) -> None:
+        epochs = np.concatenate([[self._last_epoch], steps.epoch])
+        begun = steps.start_s[np.diff(epochs) > 0]
+        evaluated = np.concatenate([[self._evaluating], steps.evaluation_s > 0]).astype(bool)
+        started = steps.start_s[evaluated[1:] & ~evaluated[:-1]]
+        self._last_epoch, self._evaluating = float(steps.epoch[-1]), bool(evaluated[-1])
+        if len(begun) or len(started):
+            self.marks = Marks(_few(self.marks.epochs, begun), _few(self.marks.evaluations, started))
+
+    def top(self, plot: str) -> float | None:
+        """The end of a plot's y axis: above all points of memory, above nearly all of latency (a first step that
+        loads a library lasts a hundred times a normal one)."""
+        parts = [self.tails[key].y for key, line in self.lines.items() if line.plot == plot and key in self.tails]
+        known = np.concatenate(parts) if parts else _EMPTY
+        known = known[np.isfinite(known)]
+        if not len(known):
+            return None
+        if plot == "memory":
+            return 1.12 * float(known.max())
+        steps = self.tails["step"].y if "step" in self.tails else known
+        steps = steps[np.isfinite(steps)]
+        return 1.3 * float(np.percentile(steps if len(steps) else known, 97))
+
+
+def _few(before: tuple[float, ...], now: Column) -> tuple[float, ...]:
+    """Moments so far, every second one where there are too many."""
+    moments = (*before, *now.tolist())
+    while len(moments) > MOST_MARKS:
+        moments = moments[::2]
+    return moments

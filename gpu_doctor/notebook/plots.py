@@ -1,0 +1,120 @@
+"""The three Bokeh figures of the panel: utilization, memory, loader latency; x axes linked, all data empty.
+
+The page fills them: rows come as increments (lines.py), colours come from the page's theme, the legend is HTML. Two sets
+of glyphs are made for every line: `base`, and `trial`, broad and pale, for a candidate laid over its baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from bokeh.document import Document
+from bokeh.models import BoxZoomTool, ColumnDataSource, PanTool, Range1d, ResetTool, Span, WheelZoomTool
+from bokeh.plotting import figure
+
+from gpu_doctor.notebook.lines import INK, PLOTS, Line
+from gpu_doctor.notebook.lines import thinned as thinned
+
+HEIGHT: Final = 168
+FIRST_S: Final = 10.0
+"""End of the x axis at the begin."""
+_GREY: Final = "#8C8C8C"
+_TITLES: Final = {"utilization": "utilization", "memory": "memory", "latency": "loader latency"}
+_UNITS: Final = {"utilization": "%", "memory": "GiB", "latency": "ms per batch"}
+_TOPS: Final = {"utilization": 103.0, "memory": 1.0, "latency": 10.0}
+
+
+def title(plot: str, lines: Sequence[Line]) -> str:
+    """What a plot is called: where no GPU is read, its title says so."""
+    if plot == "utilization" and lines and not any(line.key.startswith("gpu_util_pct") for line in lines):
+        return "CPU utilization"
+    return _TITLES[plot]
+
+
+@lru_cache(maxsize=16)
+def document(lines: tuple[Line, ...]) -> dict[str, Any]:
+    """The figures as JSON for BokehJS, and by which ids the page finds their parts. Shared: do not change it.
+
+    Args:
+        lines: what is drawn, of all plots, in any order.
+
+    Returns:
+        `doc` (a Bokeh document with one root per plot), `x` (the id of the range they share), and `plots`: for each
+        its name, title, unit and ids.
+    """
+    shared = Range1d(0, FIRST_S, reset_start=0, reset_end=FIRST_S)
+    doc = Document()
+    plots = []
+    for name in PLOTS:
+        mine = sorted((line for line in lines if line.plot == name), key=lambda line: line.order)
+        fig, parts = _figure(name, mine, shared)
+        doc.add_root(fig)
+        plots.append({"name": name, "title": title(name, mine), "unit": _UNITS[name], **parts})
+    return {"doc": doc.to_json(), "plots": plots, "x": shared.id}
+
+
+def _figure(name: str, lines: list[Line], x_range: Range1d) -> tuple[Any, dict[str, Any]]:
+    """A figure, and the ids of its parts."""
+    y_range = Range1d(0, _TOPS[name], reset_start=0, reset_end=_TOPS[name])
+    pan = PanTool(dimensions="width")
+    fig = figure(
+        height=HEIGHT,
+        sizing_mode="stretch_width",
+        x_range=x_range,
+        y_range=y_range,
+        tools=[pan, BoxZoomTool(), WheelZoomTool(dimensions="width"), ResetTool()],
+        active_drag=pan,
+        active_scroll=None,
+        toolbar_location="above",
+        toolbar_inner=True,
+        min_border_left=34,
+        min_border_right=6,
+    )
+    fig.toolbar.logo, fig.toolbar.autohide = None, True
+    fig.background_fill_alpha = fig.border_fill_alpha = 0
+    fig.outline_line_color = None
+    fig.axis.minor_tick_line_color = None
+    fig.axis.axis_line_color = fig.axis.major_tick_line_color = fig.axis.major_label_text_color = _GREY
+    fig.axis.major_label_text_font_size, fig.axis.major_tick_in, fig.axis.major_tick_out = "11px", 0, 3
+    fig.xaxis.ticker.desired_num_ticks, fig.yaxis.ticker.desired_num_ticks = 5, 4
+    fig.xgrid.grid_line_color, fig.ygrid.grid_line_color = None, _GREY
+    fig.ygrid.grid_line_alpha = 0.25
+    marks = {
+        "epochs": _marks(fig, "epoch", [4, 4], 0.7),
+        "evaluations": _marks(fig, "evaluation", [1, 3], 1.0),
+    }
+    drawn = [_line(fig, line, filled=number == 0) for number, line in enumerate(lines)]
+    cursor = Span(location=0, dimension="height", line_color=_GREY, line_width=1, visible=False)
+    fig.add_layout(cursor)
+    return fig, {"figure": fig.id, "y": y_range.id, "cursor": cursor.id, "marks": marks, "lines": drawn}
+
+
+def _marks(fig: Any, name: str, dash: list[int], alpha: float) -> str:
+    """Vertical lines of the plot's height at the x of a source; returns the source's id."""
+    source = ColumnDataSource({"x": []}, name=f"marks:{name}")
+    fig.ray(x="x", y=0, length=0, angle=90, angle_units="deg", color=_GREY, line_dash=dash, alpha=alpha, source=source)
+    return str(source.id)
+
+
+def _line(fig: Any, line: Line, filled: bool) -> dict[str, Any]:
+    """Both glyph sets of a line; returns what the page needs to fill, colour, hide and name it."""
+    colour = _GREY if line.colour == INK else line.colour
+    ids: dict[str, Any] = {}
+    for layer, width, alpha in (("trial", 4.0, 0.4), ("base", 1.6, 1.0)):
+        source = ColumnDataSource({"x": [], "y": []}, name=f"{layer}:{line.key}")
+        glyphs = []
+        if filled and layer == "base":
+            glyphs.append(fig.varea(x="x", y1=0, y2="y", color=colour, alpha=0.10, source=source))
+        dash = line.dash if layer == "base" else "solid"
+        glyphs.append(fig.line("x", "y", color=colour, width=width, alpha=alpha, line_dash=dash, source=source))
+        ids[layer] = {"source": source.id, "glyphs": [glyph.id for glyph in glyphs]}
+    return {
+        "key": line.key,
+        "label": line.label,
+        "title": line.title,
+        "colour": line.colour,
+        "dash": line.dash,
+        **ids,
+    }

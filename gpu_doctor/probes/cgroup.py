@@ -1,0 +1,110 @@
+"""What a container may use of its machine: CPU quota and memory limit of the process' control groups, v1 and v2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path("/")
+_MOUNTS: Final = {
+    "v2": ("sys/fs/cgroup", "sys/fs/cgroup/unified"),
+    "cpu": ("sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu"),
+    "cpuacct": ("sys/fs/cgroup/cpuacct", "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu"),
+    "memory": ("sys/fs/cgroup/memory",),
+}
+_UNLIMITED_BYTES: Final = 1 << 60
+"""v1 says 'no limit' with a number near 2**63."""
+
+
+def quota_cores(root: Path = ROOT) -> float | None:
+    """CPU quota in cores, the tightest of the process' group and its parents; None where there is none.
+
+    Args:
+        root: where `proc` and `sys` are; a test gives a folder of its own.
+    """
+    quotas = []
+    for folder in _folders("v2", root):
+        quota, _, period = _text(folder / "cpu.max").partition(" ")
+        quotas.append(_ratio(quota, period))
+    for folder in _folders("cpu", root):
+        quotas.append(_ratio(_text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")))
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def cpu_seconds(root: Path = ROOT) -> float | None:
+    """CPU seconds that all processes of the group have used; None where it cannot be read."""
+    for folder in _folders("v2", root):
+        for line in _text(folder / "cpu.stat").splitlines():
+            name, _, value = line.partition(" ")
+            if name == "usage_usec" and value.isdigit():
+                return int(value) * 1e-6
+    for folder in _folders("cpuacct", root):
+        usage = _text(folder / "cpuacct.usage")
+        if usage.isdigit():
+            return int(usage) * 1e-9
+    return None
+
+
+def memory_bytes(root: Path = ROOT) -> tuple[int, int] | None:
+    """Limit and use of the group that is nearest to its memory limit, in bytes; None where none has a limit.
+
+    Use is without the page cache that the kernel drops first when memory runs short.
+    """
+    found = []
+    for kind, limit_name, use_name, cache in (
+        ("v2", "memory.max", "memory.current", "inactive_file"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        for folder in _folders(kind, root):
+            limit, used = _text(folder / limit_name), _text(folder / use_name)
+            if limit.isdigit() and used.isdigit() and int(limit) < _UNLIMITED_BYTES:
+                found.append((int(limit), max(int(used) - _stat(folder / "memory.stat", cache), 0)))
+    return min(found, key=lambda one: one[0] - one[1], default=None)
+
+
+def _folders(kind: str, root: Path) -> Iterator[Path]:
+    """The process' group of a controller and its parents; the mount itself where the path means the host's tree."""
+    relative = _own_path(kind, root)
+    if relative is None:
+        return
+    for mount in _MOUNTS[kind]:
+        top = root / mount
+        if not top.is_dir():
+            continue
+        folder = top / relative.strip("/")
+        while True:
+            if folder.is_dir():
+                yield folder
+            if folder == top or top not in folder.parents:
+                break
+            folder = folder.parent
+
+
+def _own_path(kind: str, root: Path) -> str | None:
+    """The group's path as /proc/self/cgroup gives it, None if the process is in no group of that kind."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if (number == "0" and kind == "v2" and not controllers) or kind in controllers.split(","):
+            return "/" if ".." in path.split("/") else path
+    return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _ratio(quota: str, period: str) -> float | None:
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) > 0 else None
+
+
+def _stat(path: Path, name: str) -> int:
+    for line in _text(path).splitlines():
+        key, _, value = line.partition(" ")
+        if key == name and value.isdigit():
+            return int(value)
+    return 0

@@ -1,0 +1,220 @@
+"""The host: CPU of the machine and of this process with its workers, memory, disk traffic, /dev/shm, run queue.
+
+Shares of CPU are of the *usable* cores (affinity and container quota), so that 100 % always means: no more to be had.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from gpu_doctor.probes import cgroup
+from gpu_doctor.probes.probe import ProbeScope, Reader, Reading
+from gpu_doctor.recording import Metric
+
+try:  # at import, on the caller's thread: the poller's thread imports nothing
+    import psutil
+except ImportError:
+    psutil = None  # type: ignore[assignment]
+
+CHILDREN_EVERY_S: Final = 1.0
+CHILDREN_COST_SHARE: Final = 0.002
+"""Listing children walks every process of the machine; it may take this share of one core."""
+
+CPU = Metric("cpu_util_pct", "%", "CPU, all usable cores", "utilization")
+CPU_MAX_CORE = Metric("cpu_max_core_pct", "%", "CPU, busiest core", "detail")
+PROCESS_CPU = Metric("process_cpu_pct", "%", "CPU of this process and its workers, of the usable cores", "detail")
+PROCESS_RSS = Metric("process_rss_bytes", "bytes", "process", "memory")
+WORKERS_RSS = Metric("workers_rss_bytes", "bytes", "workers (shared pages counted in each)", "memory")
+WORKERS = Metric("child_processes", "count", "child processes", "detail")
+RAM_AVAILABLE = Metric("host_memory_available_bytes", "bytes", "host memory available", "detail")
+RAM_TOTAL = Metric("host_memory_total_bytes", "bytes", "host memory", "detail")
+DISK_READ = Metric("disk_read_bytes_per_s", "bytes/s", "read from disk by this process and its workers", "detail")
+DISK_WRITE = Metric("disk_write_bytes_per_s", "bytes/s", "written to disk by this process and its workers", "detail")
+SHM_FREE = Metric("shm_free_bytes", "bytes", "/dev/shm free", "detail")
+LOAD = Metric("load_average", "count", "processes running or ready, mean of a minute", "detail")
+
+
+def os_cores() -> int:
+    """Logical cores of the machine, whether usable or not."""
+    return os.cpu_count() or 1
+
+
+def affinity_cores() -> int:
+    """Logical cores that the scheduler may put this process on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os_cores()
+
+
+def usable_cores(root: Path = cgroup.ROOT) -> float:
+    """Cores that this process may really use: the smaller of affinity and container quota (which may be a fraction).
+
+    Args:
+        root: where `proc` and `sys` are; a test gives a folder of its own.
+    """
+    quota = cgroup.quota_cores(root)
+    return float(affinity_cores()) if quota is None else min(float(affinity_cores()), quota)
+
+
+def memory(root: Path = cgroup.ROOT) -> tuple[int, int] | None:
+    """Host memory available and total in bytes, within the container's limit; None without psutil."""
+    if psutil is None:
+        return None
+    now = psutil.virtual_memory()
+    limited = cgroup.memory_bytes(root)
+    if limited is None or limited[0] >= now.total:
+        return int(now.available), int(now.total)
+    return min(int(now.available), max(limited[0] - limited[1], 0)), limited[0]
+
+
+def shm_bytes(path: str = "/dev/shm") -> tuple[int, int] | None:
+    """Free and total bytes of the shared memory that workers hand their batches over in; None where there is none."""
+    try:
+        found = os.statvfs(path)
+    except (OSError, AttributeError):
+        return None
+    return (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize) if found.f_blocks else None
+
+
+def busy_and_total_s(times: Any) -> tuple[float, float]:
+    """Busy and all seconds of one core (psutil's `scputimes`); idle and waiting for I/O are not busy."""
+    # Linux counts guest time in user time already.
+    total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    return total - times.idle - getattr(times, "iowait", 0.0), total
+
+
+class _Machine:
+    """Busy shares between two readings."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._usable = clock, usable_cores()
+        self._cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        quota = cgroup.quota_cores()
+        # Under a quota the other cores' load is our neighbours': what is used of the quota is told by the group alone.
+        self._group = quota is not None and quota < affinity_cores() and cgroup.cpu_seconds() is not None
+        self._before = self._now()
+
+    def _now(self) -> tuple[float, list[tuple[float, float]], float]:
+        every = psutil.cpu_times(percpu=True)
+        mine = [every[core] for core in self._cores if core < len(every)] or every
+        group_s = cgroup.cpu_seconds() if self._group else None
+        return self._clock(), [busy_and_total_s(one) for one in mine], group_s or 0.0
+
+    def read(self) -> list[Reading]:
+        before, now = self._before, self._now()
+        elapsed = now[0] - before[0]
+        spans = [(b1 - b0, t1 - t0) for (b0, t0), (b1, t1) in zip(before[1], now[1], strict=False)]
+        if elapsed <= 0 or all(total <= 0 for _, total in spans):  # the kernel's tick did not move
+            return []
+        self._before = now
+        shares = [busy / total for busy, total in spans if total > 0]
+        used = (now[2] - before[2]) / elapsed if self._group else sum(shares)
+        return [(CPU, _pct(used / self._usable)), (CPU_MAX_CORE, _pct(max(shares)))]
+
+
+class _Tree:
+    """This process and its children: CPU, resident memory, disk traffic."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._usable = clock, usable_cores()
+        self._self = psutil.Process()
+        self._children: list[Any] = []
+        self._list_again_s = float("-inf")
+        self._cpu: tuple[float, float] | None = None
+        self._disk: tuple[float, dict[int, tuple[int, int]]] | None = None
+
+    def read(self) -> list[Reading]:
+        self._list_children()
+        cpu_s, rss, alive = _reaped_s() + time.process_time(), 0, []
+        for child in self._children:
+            try:
+                spent = child.cpu_times()
+                cpu_s += spent.user + spent.system
+                alive.append(child)
+                rss += child.memory_info().rss
+            except psutil.Error:  # gone, or (no memory any more) ended and not yet waited for
+                continue
+        self._children = alive
+        found: list[Reading] = [(PROCESS_RSS, float(self._self.memory_info().rss)), (WORKERS, float(len(alive)))]
+        if alive:
+            found.append((WORKERS_RSS, float(rss)))
+        return found + self._cpu_share(cpu_s) + self._disk_rates([self._self, *alive])
+
+    def _list_children(self) -> None:
+        now = self._clock()
+        if now < self._list_again_s:
+            return
+        begin = time.thread_time()
+        try:
+            self._children = self._self.children(recursive=True)
+        except psutil.Error:
+            self._children = []
+        self._list_again_s = now + max(CHILDREN_EVERY_S, (time.thread_time() - begin) / CHILDREN_COST_SHARE)
+
+    def _cpu_share(self, cpu_s: float) -> list[Reading]:
+        """A child that ends moves from the living to the reaped, so the sum goes on."""
+        before, self._cpu = self._cpu, (self._clock(), cpu_s)
+        if before is None or self._cpu[0] <= before[0]:
+            return []
+        return [(PROCESS_CPU, _pct((cpu_s - before[1]) / (self._cpu[0] - before[0]) / self._usable))]
+
+    def _disk_rates(self, processes: list[Any]) -> list[Reading]:
+        now: dict[int, tuple[int, int]] = {}
+        for process in processes:
+            try:
+                counters = process.io_counters()
+            except (psutil.Error, AttributeError, OSError):  # macOS has none; another user's are not readable
+                continue
+            now[process.pid] = (int(counters.read_bytes), int(counters.write_bytes))
+        before, self._disk = self._disk, (self._clock(), now)
+        if before is None or self._disk[0] <= before[0] or not now:
+            return []
+        elapsed = self._disk[0] - before[0]
+        # A process that was not there before has read all it has read since then.
+        moved = [(r - before[1].get(pid, (0, 0))[0], w - before[1].get(pid, (0, 0))[1]) for pid, (r, w) in now.items()]
+        return [
+            (DISK_READ, sum(max(read, 0) for read, _ in moved) / elapsed),
+            (DISK_WRITE, sum(max(written, 0) for _, written in moved) / elapsed),
+        ]
+
+
+def _reaped_s() -> float:
+    """CPU seconds of children that have ended and were waited for."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def _pct(share: float) -> float:
+    return 100.0 * min(max(share, 0.0), 1.0)
+
+
+def _surroundings() -> list[Reading]:
+    found: list[Reading] = []
+    ram, shm = memory(), shm_bytes()
+    if ram is not None:
+        found += [(RAM_AVAILABLE, float(ram[0])), (RAM_TOTAL, float(ram[1]))]
+    if shm is not None:
+        found.append((SHM_FREE, float(shm[0])))
+    if hasattr(os, "getloadavg"):
+        found.append((LOAD, os.getloadavg()[0]))
+    return found
+
+
+@contextmanager
+def opened(scope: ProbeScope) -> Iterator[Reader | None]:
+    """Yields a reader of the host; None without psutil. Shares and rates are there from the second reading on."""
+    if psutil is None:
+        scope.note("psutil cannot be imported: the host's CPU and memory are not measured.")
+        yield None
+        return
+    machine, tree = _Machine(scope.clock), _Tree(scope.clock)
+
+    def read() -> list[Reading]:
+        return machine.read() + tree.read() + _surroundings()
+
+    yield read

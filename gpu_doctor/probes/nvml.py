@@ -1,0 +1,253 @@
+"""What NVIDIA's management library says of the GPUs that this process sees, through nvidia-ml-py.
+
+Every single reading may be missing: what a card, a driver or an old pynvml does not support is asked once and absent
+from then on. PCIe traffic comes from GPM where the card has it and from nowhere else: nvmlDeviceGetPcieThroughput waits
+20 ms for each direction, and what the training copies is known from the copies themselves. GPU: not yet run on one.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpu_doctor.probes.nvml_gpm import Gpm, supported
+from gpu_doctor.probes.nvml_neighbours import neighbours
+from gpu_doctor.probes.nvml_visible import Gpu, ask, device_setup, look, text
+from gpu_doctor.probes.probe import ProbeScope, Reader, Reading
+from gpu_doctor.probes.torch_memory import cuda_in_use, device_uuids
+from gpu_doctor.recording import DeviceSetup, Metric
+
+VENDOR: Any = None
+"""The module pynvml, None where it cannot be imported."""
+try:  # at import, on the caller's thread: the poller's thread imports nothing
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the old distribution named pynvml warns of itself
+        import pynvml as VENDOR
+except Exception:
+    pass
+
+RARELY_S: Final = 5.0
+"""Seconds between two readings of what hardly changes: limits, maxima, other processes."""
+_GPU_CLOCK_SM: Final = 1
+_TEMPERATURE_GPU: Final = 0
+_UNSUPPORTED: Final = {2, 3, 4, 6, 13}
+"""NVML's codes for: invalid argument, not supported, no permission, not found, function not found (nvml.h)."""
+_NO_DRIVER: Final = {9, 12}
+"""NVML's codes for: driver not loaded, library not found (nvml.h)."""
+
+_Answers = tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """NVML while it is initialised, or why it is not."""
+
+    vendor: Any | None
+    problem: str = ""
+    """`no-library` (nvidia-ml-py missing), `no-driver`, or NVML's own message; empty if it works."""
+
+
+@contextmanager
+def initialised() -> Iterator[Access]:
+    """NVML for the duration of the context; never raises by itself, and shuts down what it initialised."""
+    vendor = VENDOR
+    if vendor is None:
+        yield Access(None, "no-library")
+        return
+    try:
+        vendor.nvmlInit()
+    except Exception as error:
+        problem = "no-driver" if getattr(error, "value", None) in _NO_DRIVER else str(error) or type(error).__name__
+        yield Access(None, problem)
+        return
+    process = os.getpid()
+    try:
+        yield Access(vendor)
+    finally:
+        if os.getpid() == process:  # a forked child has the handle but not the right to it
+            ask(vendor, "nvmlShutdown")
+
+
+def devices() -> tuple[DeviceSetup, ...]:
+    """The GPUs that this process sees, in torch's order as far as it can be known; empty without GPU or driver."""
+    with initialised() as access:
+        vendor = access.vendor
+        return () if vendor is None else tuple(device_setup(vendor, gpu) for gpu in look(vendor, device_uuids()).gpus)
+
+
+def driver_version() -> str:
+    """The NVIDIA driver's version, such as `580.65.06`; empty without one."""
+    with initialised() as access:
+        return text(ask(access.vendor, "nvmlSystemGetDriverVersion")) if access.vendor is not None else ""
+
+
+class _Device:
+    """The readings of one GPU."""
+
+    def __init__(self, vendor: Any, gpu: Gpu, clock: Callable[[], float]) -> None:
+        self.gpu, self._vendor = gpu, vendor
+        self._often, self._rarely = _often(vendor, gpu), _rarely(vendor, gpu)
+        self._gpm: Gpm | None = None
+        if supported(vendor, gpu):
+            try:
+                self._gpm = Gpm(vendor, gpu, clock)
+            except Exception:  # a guest of a virtual machine may see the feature without the right to it
+                self._gpm = None
+        self._answered = False
+
+    def read(self, rarely: bool) -> list[Reading]:
+        """All readings that work; raises the last error if everything fails that worked before."""
+        found: list[Reading] = []
+        errors: list[Exception] = []
+        for gauges in (self._often, self._rarely) if rarely else (self._often,):
+            for metrics, read in tuple(gauges.items()):
+                try:
+                    answers = read()
+                except Exception as error:
+                    if _is_unsupported(error):
+                        del gauges[metrics]
+                    else:
+                        errors.append(error)
+                    continue
+                found += [(metric, value) for metric, value in zip(metrics, answers, strict=True) if value is not None]
+        if self._answered and errors and not found:
+            raise errors[-1]
+        self._answered = self._answered or bool(found)
+        return found + self._inside()
+
+    def _inside(self) -> list[Reading]:
+        try:
+            return self._gpm.read() if self._gpm is not None else []
+        except Exception:
+            self.close()
+            return []
+
+    def close(self) -> None:
+        """Gives back what GPM holds."""
+        if self._gpm is not None:
+            self._gpm.close()
+            self._gpm = None
+
+
+def _is_unsupported(error: Exception) -> bool:
+    return isinstance(error, AttributeError) or getattr(error, "value", None) in _UNSUPPORTED
+
+
+def _often(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Answers]]:
+    """What is read every time: metrics -> their values, in the same order."""
+    index, handle, card = gpu.index, gpu.handle, gpu.card
+
+    def metric(name: str, unit: str, label: str, group: str = "detail") -> Metric:
+        return Metric(name, unit, label, group, index)
+
+    def utilization() -> _Answers:
+        rates = vendor.nvmlDeviceGetUtilizationRates(handle)
+        return float(rates.gpu), float(rates.memory)
+
+    return {
+        (
+            metric("gpu_util_pct", "%", "GPU (NVML utilization)", "utilization"),
+            metric("gpu_memory_busy_pct", "%", "GPU memory controller busy"),
+        ): utilization,
+        (metric("gpu_memory_used_bytes", "bytes", "used on the GPU, all processes", "memory"),): lambda: (
+            float(vendor.nvmlDeviceGetMemoryInfo(handle).used),
+        ),
+        (metric("gpu_power_w", "W", "power"),): lambda: (vendor.nvmlDeviceGetPowerUsage(card) / 1000,),
+        (metric("gpu_temperature_c", "C", "temperature"),): lambda: (float(temperature_c(vendor, card)),),
+        (metric("sm_clock_mhz", "MHz", "SM clock"),): lambda: (
+            float(vendor.nvmlDeviceGetClockInfo(card, _GPU_CLOCK_SM)),
+        ),
+        (metric("clock_limit_bits", "bits", "clock limit reasons"),): lambda: (float(limit_bits(vendor, card)),),
+        (metric("pcie_gen", "count", "PCIe generation"), metric("pcie_width", "count", "PCIe lanes")): lambda: (
+            float(vendor.nvmlDeviceGetCurrPcieLinkGeneration(card)),
+            float(vendor.nvmlDeviceGetCurrPcieLinkWidth(card)),
+        ),
+    }
+
+
+def _rarely(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Answers]]:
+    """What is read every RARELY_S: metrics -> their values, in the same order."""
+    index, handle, card = gpu.index, gpu.handle, gpu.card
+
+    def metric(name: str, unit: str, label: str) -> Metric:
+        return Metric(name, unit, label, "detail", index)
+
+    return {
+        (metric("gpu_memory_total_bytes", "bytes", "GPU memory"),): lambda: (
+            float(vendor.nvmlDeviceGetMemoryInfo(handle).total),
+        ),
+        (metric("gpu_power_limit_w", "W", "power limit"),): lambda: (
+            vendor.nvmlDeviceGetEnforcedPowerLimit(card) / 1000,
+        ),
+        (metric("sm_clock_max_mhz", "MHz", "SM clock, maximum"),): lambda: (
+            float(vendor.nvmlDeviceGetMaxClockInfo(card, _GPU_CLOCK_SM)),
+        ),
+        (
+            metric("pcie_gen_max", "count", "PCIe generation, maximum"),
+            metric("pcie_width_max", "count", "PCIe lanes, maximum"),
+        ): lambda: (
+            float(vendor.nvmlDeviceGetMaxPcieLinkGeneration(card)),
+            float(vendor.nvmlDeviceGetMaxPcieLinkWidth(card)),
+        ),
+    }
+
+
+def temperature_c(vendor: Any, card: Any) -> int:
+    """Degrees Celsius of the GPU; raises what NVML raises."""
+    try:
+        return int(vendor.nvmlDeviceGetTemperature(card, _TEMPERATURE_GPU))
+    except AttributeError:  # the older name leaves with CUDA 14
+        return int(vendor.nvmlDeviceGetTemperatureV(card, _TEMPERATURE_GPU))
+
+
+def limit_bits(vendor: Any, card: Any) -> int:
+    """Why the clocks are where they are, as NVML's bits; raises what NVML raises."""
+    try:
+        return int(vendor.nvmlDeviceGetCurrentClocksEventReasons(card))
+    except Exception as error:
+        if not _is_unsupported(error):
+            raise
+        return int(vendor.nvmlDeviceGetCurrentClocksThrottleReasons(card))  # its name in drivers before 535
+
+
+@contextmanager
+def opened(scope: ProbeScope) -> Iterator[Reader | None]:
+    """Yields a reader of the GPUs that this process sees; None where there is none, without a word."""
+    with initialised() as access:
+        vendor = access.vendor
+        sight = look(vendor, device_uuids()) if vendor is not None else None
+        if sight is None or not sight.gpus:
+            yield None
+            return
+        if sight.note:
+            scope.note(sight.note)
+        found = [_Device(vendor, gpu, scope.clock) for gpu in sight.gpus]
+        rarely_at = float("-inf")
+
+        def read() -> list[Reading]:
+            nonlocal rarely_at
+            rarely = scope.clock() - rarely_at >= RARELY_S
+            rarely_at = scope.clock() if rarely else rarely_at
+            readings: list[Reading] = []
+            for device in tuple(found):
+                try:
+                    readings += device.read(rarely)
+                except Exception as error:
+                    found.remove(device)
+                    device.close()
+                    if not found:
+                        raise
+                    scope.note(f"GPU {device.gpu.index} stopped answering and is not read any more: {error}")
+            if rarely:
+                readings += neighbours(vendor, [device.gpu for device in found], cuda_in_use())
+            return readings
+
+        try:
+            yield read
+        finally:
+            for device in found:
+                device.close()

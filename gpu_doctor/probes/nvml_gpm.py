@@ -1,0 +1,90 @@
+"""How busy the inside of a GPU is, on Hopper and later: SM activity, occupancy, tensor cores, memory, PCIe traffic.
+
+NVML's GPM needs no root: the driver subtracts two samples that are more than 100 ms apart. Earlier cards do not have
+it, and then nothing is read. The vendor module is handed in, so that a stub can stand for it.
+GPU: not yet run on one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from gpu_doctor.probes.nvml_visible import Gpu, ask
+from gpu_doctor.probes.probe import Reading
+from gpu_doctor.recording import Metric
+
+APART_S: Final = 0.1
+"""Least time between two samples (NVML API reference, nvmlGpmMetricsGet)."""
+_MIB: Final = 1 << 20
+_SUCCESS: Final = 0
+
+METRICS: Final = {
+    2: ("sm_active_pct", "%", "SMs active", "utilization", 1),
+    3: ("sm_occupancy_pct", "%", "SM occupancy", "detail", 1),
+    5: ("tensor_active_pct", "%", "tensor cores active", "detail", 1),
+    10: ("dram_active_pct", "%", "GPU memory bandwidth used", "detail", 1),
+    20: ("pcie_tx_bytes_per_s", "bytes/s", "PCIe from the GPU", "detail", _MIB),
+    21: ("pcie_rx_bytes_per_s", "bytes/s", "PCIe to the GPU", "detail", _MIB),
+}
+"""GPM's number -> name, unit, label, group, and what one unit of GPM is in ours (nvml.h, nvmlGpmMetricId_t)."""
+
+
+class Gpm:
+    """Two samples of one GPU in turn; `read` gives what lies between them."""
+
+    def __init__(self, vendor: Any, gpu: Gpu, clock: Callable[[], float]) -> None:
+        """Allocates the samples; raises what NVML raises. Ask `supported` first."""
+        self._vendor, self._gpu, self._clock = vendor, gpu, clock
+        self._instance = vendor.nvmlDeviceGetGpuInstanceId(gpu.handle) if gpu.mig else None
+        self._metrics = {n: Metric(*form[:4], gpu.index) for n, form in METRICS.items()}
+        self._samples: list[Any] = []
+        try:
+            self._samples.append(vendor.nvmlGpmSampleAlloc())
+            self._samples.append(vendor.nvmlGpmSampleAlloc())
+            self._take(0)
+        except Exception:
+            self.close()
+            raise
+        self._latest, self._at = 0, clock()
+
+    def _take(self, which: int) -> None:
+        if self._instance is None:
+            self._vendor.nvmlGpmSampleGet(self._gpu.card, self._samples[which])
+        else:
+            self._vendor.nvmlGpmMigSampleGet(self._gpu.card, self._instance, self._samples[which])
+
+    def read(self) -> list[Reading]:
+        """What happened since the sample before; nothing if that is too short ago."""
+        now = self._clock()
+        if now - self._at <= APART_S:
+            return []
+        older, newer = self._latest, 1 - self._latest
+        self._take(newer)
+        self._latest, self._at = newer, now
+        vendor = self._vendor
+        get = vendor.c_nvmlGpmMetricsGet_t()
+        get.version = vendor.NVML_GPM_METRICS_GET_VERSION
+        get.numMetrics = len(METRICS)
+        get.sample1, get.sample2 = self._samples[older], self._samples[newer]
+        for at, number in enumerate(METRICS):
+            get.metrics[at].metricId = number
+        vendor.nvmlGpmMetricsGet(get)
+        found = []
+        for at, number in enumerate(METRICS):
+            answer = get.metrics[at]
+            if answer.nvmlReturn == _SUCCESS and math.isfinite(answer.value) and answer.value >= 0:
+                found.append((self._metrics[number], answer.value * METRICS[number][4]))
+        return found
+
+    def close(self) -> None:
+        """Frees the samples."""
+        while self._samples:
+            ask(self._vendor, "nvmlGpmSampleFree", self._samples.pop())
+
+
+def supported(vendor: Any, gpu: Gpu) -> bool:
+    """True if the card has GPM and this pynvml and driver know it."""
+    answer = ask(vendor, "nvmlGpmQueryDeviceSupport", gpu.card)
+    return answer is not None and bool(answer.isSupportedDevice)

@@ -1,0 +1,67 @@
+"""Other processes on the GPUs of this one: how many, and how much memory they hold.
+
+The vendor module is handed in, so that a stub can stand for it. GPU: not yet run on one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from gpu_doctor.probes.nvml_visible import Gpu, ask
+from gpu_doctor.probes.probe import Reading
+from gpu_doctor.recording import Metric
+
+try:  # at import, on the caller's thread: the poller's thread imports nothing
+    import psutil
+except ImportError:
+    psutil = None  # type: ignore[assignment]
+
+
+def others(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> dict[int, tuple[int, int | None]]:
+    """GPU index -> processes that are not of our tree, and their bytes (None where the driver does not tell).
+
+    Args:
+        vendor: pynvml, initialised. gpus: to look at. in_use: this process uses CUDA, so it must appear itself.
+
+    Returns:
+        Only what can be told: a list without ourselves, although we use CUDA, has the process ids of another namespace
+        (a container's host), and then nobody in it can be told from us.
+    """
+    listed = {gpu.index: ask(vendor, "nvmlDeviceGetComputeRunningProcesses", gpu.handle) for gpu in gpus}
+    ids = {one.pid for every in listed.values() for one in every or ()}
+    if in_use and ids and os.getpid() not in ids:
+        return {}
+    if in_use and not ids:  # containers mostly hide the whole list
+        return {}
+    found = {}
+    for index, every in listed.items():
+        if every is None:
+            continue
+        foreign = [one for one in every if not _is_ours(one.pid)]
+        sizes = [one.usedGpuMemory for one in foreign]
+        found[index] = (len(foreign), None if None in sizes else sum(sizes))
+    return found
+
+
+def neighbours(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> list[Reading]:
+    """`others` as readings."""
+    readings: list[Reading] = []
+    for index, (count, size) in others(vendor, gpus, in_use).items():
+        readings.append((Metric("other_processes", "count", "other processes on the GPU", "detail", index), count))
+        if size is not None:
+            metric = Metric("other_processes_bytes", "bytes", "held by other processes", "detail", index)
+            readings.append((metric, float(size)))
+    return readings
+
+
+def _is_ours(pid: int) -> bool:
+    """True for this process and what it started."""
+    own = os.getpid()
+    if pid == own or psutil is None:
+        return pid == own
+    try:
+        return any(parent.pid == own for parent in psutil.Process(pid).parents())
+    except (psutil.Error, ValueError):
+        return False

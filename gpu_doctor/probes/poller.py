@@ -1,0 +1,211 @@
+"""The one thread of ours that reads the machine: probes twice a second, the training thread's stack far more often.
+
+Both together stay below 1 % of one core: the thread measures its own CPU time and slows down where a reading is dear.
+It holds no lock while it works, so a DataLoader worker may be forked at any moment.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Final
+
+from gpu_doctor.probes.probe import Probe, ProbeScope, Reader
+from gpu_doctor.recording import Metric
+
+BUDGET_SHARE: Final = 0.01
+"""CPU share of one core that the thread may use (the aim of benchmarks/overhead.py: at most 1 % of a 5 ms step)."""
+PROBING_SHARE: Final = 0.6 * BUDGET_SHARE
+"""Part of the budget that the probes may take before they are read less often; the rest is the sampler's."""
+LONGEST_PERIOD_S: Final = 5.0
+"""However dear a reading is, a plot should move now and then."""
+LAST_READING_AFTER_S: Final = 0.1
+"""The reading at the end is left out if the one before is younger: a share of so short a time is noise."""
+_JITTER: Final = 0.2
+_BLEND: Final = 0.2
+
+
+class _OpenProbe:
+    """A probe that is open: its reader, and the way to close it."""
+
+    def __init__(self, name: str, reader: Reader, stack: ExitStack) -> None:
+        self.name, self.reader, self.stack = name, reader, stack
+
+
+class Poller:
+    """Reads probes and samples the training thread on a daemon thread from `start` to `stop`.
+
+    `tick` holds one turn of the thread; a test calls it directly with clocks of its own.
+    """
+
+    def __init__(
+        self,
+        probes: Iterable[tuple[str, Probe]],
+        add: Callable[[Metric, float, float], None],
+        *,
+        note: Callable[[str], None],
+        clock: Callable[[], float] = time.perf_counter,
+        period_s: float = 0.5,
+        sampler: Callable[[], None] | None = None,
+        sampler_period_s: float = 0.02,
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """Nothing is opened or read before `start`.
+
+        Args:
+            probes: name and `opened` of each, as in `PROBES`.
+            add: takes a metric, the host clock's seconds and the value. note: takes a sentence for the footer.
+            clock: host clock, in seconds. period_s: seconds between two readings of a probe, at least.
+            sampler: looks at the training thread's stack once. sampler_period_s: mean seconds between looks, at least.
+            cpu_clock: CPU seconds of the calling thread.
+        """
+        self._probes, self._add, self._note, self._clock = tuple(probes), add, note, clock
+        self._period_s, self._sampler_period_s = period_s, sampler_period_s
+        self._sampler, self._cpu_clock = sampler, cpu_clock
+        self._open: list[_OpenProbe] = []
+        self._thread: threading.Thread | None = None
+        self._over = threading.Event()
+        self._pid = os.getpid()
+        self._random = random.Random()  # an own one: the user's random state must not move
+        self._next_look_s = self._next_reading_s = -math.inf
+        self._last_reading_s = -math.inf
+        self._look_cost_s = self._reading_cost_s = 0.0
+        self._readings = 0
+        self._cpu_at: float | None = None
+        self._given_up = False
+        self.cpu_s = 0.0
+        """CPU seconds that the thread used so far."""
+
+    def start(self) -> None:
+        """Starts the thread; the probes are opened and first read at once, on it."""
+        if self._thread is not None:
+            return
+        self._thread = threading.Thread(target=self._run, name="gpu_doctor-poller", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 2.0) -> None:
+        """Ends the thread after a last reading and waits for it, `timeout` seconds at most; never raises."""
+        thread = self._thread
+        if thread is None or os.getpid() != self._pid:  # in a forked child the thread and its event mean nothing
+            return
+        self._over.set()
+        if thread is not threading.current_thread():
+            thread.join(timeout)
+        if thread.is_alive():
+            self._given_up = True  # what it still reads belongs to no run
+            self._note("A reading of the machine did not come back in time; the recording ends without it.")
+
+    @property
+    def period_s(self) -> float:
+        """Seconds between two readings now: longer than asked for where a reading is dear."""
+        dear_s = self._reading_cost_s / PROBING_SHARE
+        return max(self._period_s, min(dear_s, LONGEST_PERIOD_S))
+
+    @property
+    def sampler_period_s(self) -> float:
+        """Mean seconds between two looks now: longer than asked for where looks and readings are dear."""
+        left = max(BUDGET_SHARE - self._reading_cost_s / self.period_s, BUDGET_SHARE - PROBING_SHARE)
+        return min(max(self._sampler_period_s, self._look_cost_s / left), LONGEST_PERIOD_S)
+
+    def _run(self) -> None:
+        try:
+            self.open()
+            wait_s = self.tick()
+            while not self._over.wait(wait_s):
+                wait_s = self.tick()
+            if self._clock() - self._last_reading_s > LAST_READING_AFTER_S:
+                self._read()
+        except Exception as error:
+            self._note(f"The readings of the machine stopped: {error}")
+        finally:
+            self.close()
+            self._count_cpu()
+
+    def open(self) -> None:
+        """Opens the probes; one that cannot be opened stays off and leaves a note."""
+        self._count_cpu()
+        scope = ProbeScope(note=self._note, clock=self._clock)
+        for name, probe in self._probes:
+            stack = ExitStack()
+            try:
+                reader = stack.enter_context(probe(scope))
+            except Exception as error:
+                self._note(f"The {name} probe could not be opened and stayed off: {error}")
+                continue
+            if reader is None:
+                self._shut(name, stack)
+            else:
+                self._open.append(_OpenProbe(name, reader, stack))
+
+    def close(self) -> None:
+        """Closes what is open."""
+        while self._open:
+            probe = self._open.pop()
+            self._shut(probe.name, probe.stack)
+
+    def tick(self) -> float:
+        """One turn: a look at the training thread, and a reading of every probe if it is time.
+
+        Returns:
+            Seconds to wait until the next turn.
+        """
+        if self._sampler is not None and self._clock() >= self._next_look_s:
+            self._look()
+            self._look_cost_s = _blended(self._look_cost_s, self._count_cpu())
+            # A fixed period would beat with a loop of the same period and see the same line each time.
+            jitter = self._random.uniform(1 - _JITTER, 1 + _JITTER)
+            self._next_look_s = self._clock() + self.sampler_period_s * jitter
+        if self._clock() >= self._next_reading_s:
+            begin = self._clock()
+            self._read()
+            spent_s = self._count_cpu()
+            if self._readings > 1:  # the first one pays for what is set up once
+                self._reading_cost_s = _blended(self._reading_cost_s, spent_s)
+            self._next_reading_s = begin + self.period_s
+        next_s = self._next_reading_s if self._sampler is None else min(self._next_reading_s, self._next_look_s)
+        return max(next_s - self._clock(), 0.0)
+
+    def _look(self) -> None:
+        assert self._sampler is not None
+        try:
+            self._sampler()
+        except Exception as error:
+            self._sampler = None
+            self._note(f"The line costs end here: {error}")
+
+    def _read(self) -> None:
+        self._readings += 1
+        for probe in tuple(self._open):
+            at = self._last_reading_s = self._clock()
+            try:
+                for metric, value in probe.reader():
+                    if math.isfinite(value) and not self._given_up:
+                        self._add(metric, at, value)
+            except Exception as error:
+                self._open.remove(probe)
+                self._note(f"The {probe.name} probe failed and took itself off: {error}")
+                self._shut(probe.name, probe.stack)
+
+    def _shut(self, name: str, stack: ExitStack) -> None:
+        try:
+            stack.close()
+        except Exception as error:
+            self._note(f"The {name} probe could not be closed: {error}")
+
+    def _count_cpu(self) -> float:
+        """CPU seconds since the last count."""
+        now = self._cpu_clock()
+        spent_s = 0.0 if self._cpu_at is None else max(now - self._cpu_at, 0.0)
+        self._cpu_at = now
+        self.cpu_s += spent_s
+        return spent_s
+
+
+def _blended(mean: float, value: float) -> float:
+    """A running mean that starts at the first value and forgets old ones."""
+    return value if mean == 0.0 else mean + _BLEND * (value - mean)

@@ -1,0 +1,115 @@
+"""What torch's allocator holds on each device: read only where torch is imported and the device is already in use.
+
+A probe never wakes a device: initialising CUDA on a thread of ours would break a later fork of workers that use it.
+GPU: not yet run on one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gpu_doctor.probes.probe import ProbeScope, Reader, Reading
+from gpu_doctor.recording import Metric
+
+
+def _allocated(device: int) -> Metric:
+    return Metric("torch_allocated_bytes", "bytes", "allocated by torch", "memory", device)
+
+
+def _reserved(device: int) -> Metric:
+    return Metric("torch_reserved_bytes", "bytes", "reserved by torch", "memory", device)
+
+
+def _peak(device: int) -> Metric:
+    return Metric("torch_peak_bytes", "bytes", "peak allocated in this run", "detail", device)
+
+
+def _retries(device: int) -> Metric:
+    return Metric("torch_alloc_retries", "count", "allocations that had to be tried twice", "detail", device)
+
+
+def torch_if_loaded() -> Any | None:
+    """torch, if somebody imported it completely; None otherwise."""
+    torch = sys.modules.get("torch")
+    return torch if hasattr(torch, "cuda") and hasattr(torch, "version") else None
+
+
+def cuda_in_use() -> bool:
+    """True if this process has initialised CUDA through torch; never initialises it."""
+    torch = torch_if_loaded()
+    try:
+        return torch is not None and bool(torch.cuda.is_initialized())
+    except Exception:
+        return False
+
+
+def device_uuids() -> tuple[str, ...]:
+    """UUIDs of the CUDA devices in torch's order, without prefix; empty before CUDA is in use or where unknown."""
+    torch = torch_if_loaded()
+    if torch is None or not cuda_in_use():
+        return ()
+    try:
+        every = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+        return tuple(str(one.uuid) for one in every)
+    except Exception:  # torch before 2.3 has no uuid
+        return ()
+
+
+class _CudaDevice:
+    """One device's allocator in one run."""
+
+    def __init__(self, index: int) -> None:
+        self._metrics = (_allocated(index), _reserved(index), _peak(index), _retries(index))
+        self._index = index
+        self._highest = 0.0
+        self._old_peak: float | None = None
+        self._old_retries = 0.0
+
+    def read(self, torch: Any) -> list[Reading]:
+        """Allocated, reserved, peak and retries; empty while nothing was ever allocated on the device."""
+        stats = torch.cuda.memory_stats_as_nested_dict(self._index)
+        if not stats:
+            return []
+        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        now, peak = float(allocated["current"]), float(allocated["peak"])
+        retries = float(stats.get("num_alloc_retries", 0))
+        if self._old_peak is None:
+            self._old_peak, self._old_retries = peak, retries
+        # The allocator's peak is the process', and resetting it would change what the user's own code reads. Where it
+        # rose it is this run's; otherwise the highest reading is the best that can be said (at least so much).
+        self._old_peak = min(self._old_peak, peak)  # the user's code reset it
+        self._highest = max(self._highest, peak if peak > self._old_peak else now)
+        values = (now, float(reserved["current"]), self._highest, max(retries - self._old_retries, 0.0))
+        if not reserved["peak"]:
+            return []
+        return list(zip(self._metrics, values, strict=True))
+
+
+@contextmanager
+def opened(scope: ProbeScope) -> Iterator[Reader | None]:
+    """Yields a reader that stays silent until torch and a device are in use."""
+    cuda: dict[int, _CudaDevice] = {}
+
+    def read() -> list[Reading]:
+        torch = torch_if_loaded()
+        if torch is None:
+            return []
+        if cuda_in_use():
+            found = [cuda.setdefault(index, _CudaDevice(index)) for index in range(torch.cuda.device_count())]
+            return [reading for device in found for reading in device.read(torch)]
+        return _mps(torch)
+
+    yield read
+
+
+def _mps(torch: Any) -> list[Reading]:
+    """What the Metal allocator holds, once it holds anything (Apple: not yet run on one)."""
+    backend = getattr(getattr(torch, "backends", None), "mps", None)
+    mps = getattr(torch, "mps", None)
+    if backend is None or mps is None or not backend.is_available():
+        return []
+    allocated, driver = float(mps.current_allocated_memory()), float(mps.driver_allocated_memory())
+    return [(_allocated(0), allocated), (_reserved(0), driver)] if allocated > 0 else []

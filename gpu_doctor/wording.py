@@ -1,0 +1,207 @@
+"""Numbers and names as a person reads them: the one place that formats figures with their units.
+
+None and NaN mean "not measured" and are said so, never shown as zero. Thousands are grouped by a narrow no-break
+space. Texts of unknown origin (dataset names, cell text, loaded files) pass through `clean` before they are shown.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Final
+
+NOT_MEASURED: Final = "not measured"
+DASH: Final = "-"
+"""What a table's cell shows for what was not measured."""
+NARROW_SPACE: Final = "\u202f"
+
+PHASE_LABELS: Final[Mapping[str, str]] = {
+    "data_wait": "data wait",
+    "transfer": "copy",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "sync": "sync",
+    "evaluation": "evaluation",
+    "other": "other",
+}
+"""Phase -> what bars, tables and legends call it."""
+
+BOTTLENECK_LABELS: Final[Mapping[str, str]] = {
+    "input": "input-bound",
+    "transfer": "transfer-bound",
+    "host": "host-bound",
+    "compute": "compute-bound",
+    "memory": "memory-bound",
+    "communication": "communication-bound",
+    "unknown": "no bottleneck named",
+}
+
+OUTCOME_LABELS: Final[Mapping[str, str]] = {
+    "completed": "completed",
+    "budget-reached": "budget reached",
+    "interrupted": "interrupted",
+    "stopped": "stopped",
+    "out-of-memory": "did not fit into memory",
+    "failed": "failed",
+    "refused": "refused",
+}
+
+# Control characters (but tab and newline), lone surrogates, characters that turn the reading direction, non-characters.
+_UNSHOWABLE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]"
+)
+
+
+def clean(text: object, most: int = 400) -> str:
+    """Text of unknown origin made fit for a terminal, HTML and SVG (it still has to be escaped for the last two).
+
+    Args:
+        text: anything; its `str`. most: characters at most; what is longer ends in an ellipsis.
+    """
+    try:
+        raw = str(text)
+    except Exception:  # a hostile __str__ must not take the report down
+        raw = f"<{type(text).__name__}>"
+    shown = _UNSHOWABLE.sub("", raw[: most + 1].replace("\r\n", "\n"))
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def measured(value: float | None) -> bool:
+    """True for a number that was measured: neither None nor NaN."""
+    return value is not None and not math.isnan(value)
+
+
+def grouped(value: float, decimals: int = 0) -> str:
+    """A number with its thousands grouped: `1 840`, `12 345.6`."""
+    return f"{value:,.{decimals}f}".replace(",", NARROW_SPACE)
+
+
+def number(value: float | None, missing: str = NOT_MEASURED) -> str:
+    """Three significant digits, more from a thousand on: `1 840`, `64.2`, `6.42`, `0.642`."""
+    if value is None or math.isnan(value):
+        return missing
+    if math.isinf(value):
+        return "infinite" if value > 0 else "-infinite"
+    size = abs(value)
+    if size == 0 or size >= 99.95:
+        return grouped(value)
+    if size < 0.001:
+        return f"{value:.1e}"
+    return f"{value:.{1 if size >= 9.995 else 2 if size >= 0.9995 else 3}f}"
+
+
+def rate(value: float | None, unit: str = "samples/s", missing: str = NOT_MEASURED) -> str:
+    """`1 840 samples/s`."""
+    return missing if not measured(value) else f"{number(value)} {unit}"
+
+
+def count(value: float | None, noun: str, missing: str = NOT_MEASURED) -> str:
+    """`1 step`, `1 204 steps`."""
+    if value is None or math.isnan(value):
+        return missing
+    return f"{grouped(value)} {noun}" + ("" if round(value) == 1 else "s")
+
+
+def percent(value: float | None, missing: str = NOT_MEASURED) -> str:
+    """A reading of 0..100 as `71 %`, `0.4 %`, `under 0.1 %`."""
+    if value is None or math.isnan(value):
+        return missing
+    if value == 0 or abs(value) >= 0.95:
+        return f"{grouped(value)} %"
+    return f"{value:.1f} %" if abs(value) >= 0.05 else "under 0.1 %"
+
+
+def share(value: float | None, missing: str = NOT_MEASURED) -> str:
+    """A share of 0..1 as `71 %`, `0.4 %`."""
+    return missing if value is None else percent(100.0 * value, missing)
+
+
+def seconds(value: float | None, missing: str = NOT_MEASURED) -> str:
+    """How long something takes, in the unit that suits it: `820 µs`, `41.3 ms`, `1.24 s`, `2 min 5 s`, `1 h 3 min`."""
+    if value is None or math.isnan(value):
+        return missing
+    size = abs(value)
+    if size == 0:
+        return "0 s"
+    if size < 0.9995e-3:
+        return f"{number(value * 1e6)} µs"
+    if size < 0.9995:
+        return f"{number(value * 1e3)} ms"
+    if size < 59.95:
+        return f"{number(value)} s"
+    whole = round(size)
+    if whole < 3600:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    return f"{grouped(whole // 3600)} h" + (f" {whole % 3600 // 60} min" if whole % 3600 // 60 else "")
+
+
+def clock(value: float | None, missing: str = NOT_MEASURED) -> str:
+    """A duration as a clock shows it: `00:12`, `1:02:03`."""
+    if value is None or not math.isfinite(value):
+        return missing
+    whole = int(max(value, 0.0))
+    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
+
+
+def size(value: float | None, missing: str = NOT_MEASURED) -> str:
+    """Bytes in binary units: `3.1 GiB`, `412 MiB`, `64 KiB`, `12 B`."""
+    if value is None or math.isnan(value):
+        return missing
+    amount, unit = float(value), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(amount) < 1023.5:
+            break
+        amount, unit = amount / 1024.0, larger
+    decimals = 1 if unit in ("GiB", "TiB") and abs(amount) < 99.95 else 0
+    return f"{grouped(amount, decimals)} {unit}"
+
+
+def factor(value: float | None, missing: str = NOT_MEASURED) -> str:
+    """A measured speed-up: `2.87x`, `12.4x`, `124x`."""
+    if value is None or math.isnan(value):
+        return missing
+    return "infinite" if math.isinf(value) else f"{grouped(value, 2 if value < 9.995 else 1 if value < 99.95 else 0)}x"
+
+
+def forecast(value: float | None, missing: str = NOT_MEASURED) -> str:
+    """A predicted speed-up, which is known less well than a measured one: `2.9x`, `1.15x`, `12x`."""
+    if value is None or math.isnan(value):
+        return missing
+    return f"{grouped(value, 2 if value < 1.95 else 1 if value < 9.95 else 0)}x"
+
+
+def interval(low: float | None, high: float | None, missing: str = "") -> str:
+    """The ends of an interval of a speed-up, as finely as it is wide: `2.7-3.0`, `1.11-1.19`."""
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return missing
+    decimals = 2 if high < 2 or high - low < 0.2 else 1 if high < 100 else 0
+    return f"{grouped(low, decimals)}-{grouped(high, decimals)}"
+
+
+def speedup(value: float | None, low: float | None = None, high: float | None = None, missing: str = DASH) -> str:
+    """A measured speed-up with its interval: `2.87x (2.7-3.0)`."""
+    if not measured(value):
+        return missing
+    ends = interval(low, high)
+    return f"{factor(value)} ({ends})" if ends else factor(value)
+
+
+def loss(value: float | None, missing: str = DASH) -> str:
+    """A loss with four digits: `2.301`, `0.0312`, `NaN`."""
+    if value is None:
+        return missing
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "infinite"
+    return grouped(value, 1) if abs(value) >= 1000 else f"{value:#.4g}"
+
+
+def parity(drift: float | None, missing: str = "") -> str:
+    """What became of the loss: `same loss`, `loss within 0.3 %`, `loss breaks (NaN or infinite)`."""
+    if drift is None or math.isnan(drift):
+        return missing
+    if math.isinf(drift):
+        return "loss breaks (NaN or infinite)"
+    return "same loss" if drift < 1e-6 else f"loss within {share(drift)}"
