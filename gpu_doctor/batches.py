@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -28,6 +29,9 @@ def tensors_in(batch: Any, depth: int = 0) -> Iterator[torch.Tensor]:
     elif hasattr(batch, "__dict__"):
         for value in vars(batch).values():
             yield from tensors_in(value, depth + 1)
+    elif dataclasses.is_dataclass(batch):  # one with slots
+        for item in dataclasses.fields(batch):
+            yield from tensors_in(getattr(batch, item.name, None), depth + 1)
 
 
 def sample_count(batch: Any) -> float:

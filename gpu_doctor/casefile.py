@@ -91,6 +91,7 @@ class Case:
             Refused: if a setting cannot be honoured.
             trial.Busy: if a run is already being recorded in this process.
         """
+        __tracebackhide__ = True
         result = self._once(settings or {}, "run", steps, seconds)
         if result.recording.outcome == "refused":
             raise Refused(result.recording.reason)

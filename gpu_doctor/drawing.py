@@ -49,8 +49,8 @@ _PATTERNS: Final[Mapping[str, str]] = {
 }
 
 
-def as_image(svg: str, alt: str, width: int | None = None) -> str:
-    """An `<img>` that holds the picture; `alt` says in words what it shows, `width` is in CSS pixels."""
+def as_image(svg: str, alt: str, width: int | str | None = None) -> str:
+    """An `<img>` that holds the picture; `alt` says in words what it shows, `width` is in CSS pixels or `100%`."""
     data = base64.b64encode(svg.encode("utf-8", "replace")).decode("ascii")
     size = f' width="{width}"' if width else ""
     style = "max-width:100%;height:auto;vertical-align:middle"
@@ -119,7 +119,8 @@ def chart(
     Args:
         lines: what to draw; each is thinned to MOST_POINTS, lowest and highest value of every stretch kept.
         marks: x positions of thin upright lines, such as epochs' begins.
-        width, height: in CSS pixels. top: upper end of the y axis (None = from the data, which begins at 0).
+        width, height: in CSS pixels. top: what the y axis, which begins at 0, must reach; higher values are cut
+            off there (None = all of the data).
         x_name: what stands at the end of the x axis.
     """
     thinned = [thin(line.x, line.y) for line in lines]
@@ -127,8 +128,9 @@ def chart(
     first, last = (min(float(x[0]) for x in ends), max(float(x[-1]) for x in ends)) if ends else (0.0, 1.0)
     last = last if last > first else first + 1.0
     highest = max((float(y[np.isfinite(y)].max()) for _, y in thinned if np.isfinite(y).any()), default=1.0)
-    step = _tick(top if top is not None else highest)
-    ceiling = top if top is not None else step * max(1, math.ceil(highest / step - 1e-9))
+    highest = highest if top is None else top
+    step = _tick(highest)
+    ceiling = step * max(1, math.ceil(highest / step - 1e-9))
     left, right, upper, lower = 36, 8, 8, 18
     wide, tall = width - left - right, height - upper - lower
 
@@ -141,9 +143,8 @@ def chart(
     parts = [_opened(width, height), f"<g fill='{GREY}' font-size='10' {_FONT}>"]
     for i in range(round(ceiling / step) + 1):
         level = at_y(i * step)
-        parts.append(
-            f"<path d='M{left} {level:.1f}H{width - right}' stroke='{GREY}' stroke-opacity='{0.7 if i == 0 else 0.22}'/>"
-        )
+        opacity = 0.22 if i else 0.7
+        parts.append(f"<path d='M{left} {level:.1f}H{width - right}' stroke='{GREY}' stroke-opacity='{opacity}'/>")
         parts.append(f"<text x='{left - 4}' y='{level + 3.5:.1f}' text-anchor='end'>{_plain(i * step)}</text>")
     dotted = f"stroke='{GREY}' stroke-opacity='.6' stroke-dasharray='1 2'"
     parts += [

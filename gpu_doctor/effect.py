@@ -9,8 +9,27 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor.recording import Column, Recording, SettingValue, describe
-from gpu_doctor.vitals import measure, warmup_rows
+from gpu_doctor import wording
+from gpu_doctor.interval import Ratio, Stretch, ratio
+from gpu_doctor.parity import parity
+from gpu_doctor.recording import TRAINING, Recording, SettingValue, Steps, describe
+from gpu_doctor.vitals import warmup_rows
+
+FASTER: Final = 1.03
+"""A gain is worth keeping from here on (a treatment plan climbs until nothing gains 3 %)."""
+SURELY: Final = 1.01
+"""The interval's nearer end must lie beyond this for faster or slower: what is left of bias between equal runs."""
+NEAR: Final = 1.05
+"""No difference: the estimate is nearer to 1 than this (nobody changes a training for less) ..."""
+FAR: Final = 1.15
+"""... and the interval rules out a gain or loss of this size, the smallest that a trial promises to find."""
+MOST_PAIRS: Final = 4
+"""Pairs of runs after which a comparison that is not clear is left inconclusive."""
+ONE_PAIR: Final = 1.5
+"""An interval beyond this is clear after one pair: more than a machine's mood explains."""
+UNMEASURED: Final = ("failed", "out-of-memory", "refused")
+"""Outcomes that leave no speed: a candidate that fails is no cure, however fast its first steps were."""
+_BROKEN: Final = (*UNMEASURED, "interrupted", "stopped")
 
 
 @dataclass(frozen=True)
@@ -48,48 +67,26 @@ class Effect:
     """`steps/s` where no batch dimension could be read on one side."""
 
     def __str__(self) -> str:
-        what = describe(self.settings)
+        parts = [self._judgement()]
+        if self.predicted_speedup is not None:
+            parts.append(f"predicted {wording.forecast(self.predicted_speedup)}")
+        if self.loss_drift is not None and not self.loss_drift < 0.005:
+            parts.append(f"loss {wording.parity(self.loss_drift)}")
+        against = f" against {wording.clean(describe(self.baseline_settings))}" if self.baseline_settings else ""
+        return f"{wording.clean(describe(self.settings))}{against}: " + ", ".join(parts)
+
+    def _judgement(self) -> str:
+        why = f": {wording.clean(self.reason)}" if self.reason else ""
         if self.speedup is None:
-            return f"{what}: {self.outcome}" + (f" ({self.reason})" if self.reason else "")
-        interval = f" ({self.low:.2f}-{self.high:.2f})" if self.low is not None and self.high is not None else ""
-        predicted = f", predicted {self.predicted_speedup:.2f}x" if self.predicted_speedup is not None else ""
-        return f"{what}: {self.speedup:.2f}x{interval}, {self.verdict}{predicted}"
+            ended = self.outcome in _BROKEN
+            return f"{wording.OUTCOME_LABELS.get(self.outcome, self.outcome)}{why}" if ended else "nothing was measured"
+        left = f" ({self.outcome}{why})" if self.outcome in _BROKEN else ""
+        return f"{wording.speedup(self.speedup, self.low, self.high)} {self.verdict}{left}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The effect as plain data."""
-        return {**dataclasses.asdict(self), "settings": dict(self.settings)}
-
-
-FASTER: Final = 1.03
-"""The interval's lower end from which on a candidate is called faster: a treatment plan keeps gains from 3 % on."""
-EQUIVALENT: Final = 0.05
-"""An interval inside +-5 % is no difference: what a rerun of the same code varies by on a machine in use."""
-BLOCKS: Final = 10
-"""Consecutive steps are resampled in so many blocks a run, because neighbouring steps are alike (bursts, drift)."""
-DRAWS: Final = 2000
-
-
-@dataclass(frozen=True)
-class _Side:
-    """One run's measured rows in blocks: wall seconds, amount (samples or steps), shape (blocks,)."""
-
-    wall_s: Column
-    amount: Column
-
-    @property
-    def rate(self) -> float:
-        return float(self.amount.sum() / self.wall_s.sum())
-
-
-def _blocks(recording: Recording, by_samples: bool) -> _Side | None:
-    loader = recording.setup.training_loader
-    steps = recording.steps
-    rest = steps.rows(warmup_rows(steps, loader.num_workers if loader is not None else 0))
-    if len(rest) < 2 or not rest.wall_s.sum() > 0:
-        return None
-    amount = rest.samples if by_samples else rest.count
-    edges = np.linspace(0, len(rest), min(BLOCKS, len(rest)) + 1).astype(int)[:-1]
-    return _Side(np.add.reduceat(rest.wall_s, edges), np.add.reduceat(amount, edges))
+        """The effect as plain data (numbers, strings, None, two mappings)."""
+        plain = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in plain.items()}
 
 
 def compare(
@@ -98,110 +95,145 @@ def compare(
     *,
     predicted: float | None = None,
 ) -> Effect:
-    """Compares two sides whose runs alternated.
+    """Compares two sides whose runs took turns (A B A B).
 
     Args:
         baseline, candidate: a recording each, or several; `baseline[i]` and `candidate[i]` ran next to each other.
         predicted: the speed-up that was forecast, to be shown beside the measured one.
 
     Returns:
-        The speed-up in samples/s (steps/s where samples are unknown on one side) with a 95 % interval: a bootstrap over
-        pairs of runs and, inside each run, over blocks of consecutive steps (Davison and Hinkley 1997, ch. 8.2.3).
+        The speed-up in samples/s after warm-up (steps/s where one side has no batch dimension, see `unit`) with its
+        95 % interval (see `gpu_doctor.interval`), a verdict, and the loss of the first pair. A candidate that failed,
+        did not fit or was refused has no speed-up; one that was stopped has that of the steps it did.
+
+    Raises:
+        ValueError: if a side has no recording.
     """
     bases = [baseline] if isinstance(baseline, Recording) else list(baseline)
     candidates = [candidate] if isinstance(candidate, Recording) else list(candidate)
-    by_samples = all(np.isfinite(one.steps.samples).any() for one in (*bases, *candidates))
-    pairs = [
-        (b, c)
-        for b, c in zip(
-            (_blocks(one, by_samples) for one in bases), (_blocks(one, by_samples) for one in candidates), strict=False
-        )
-        if b is not None and c is not None
+    if not bases or not candidates:
+        raise ValueError("compare() needs at least one recording of each side.")
+    outcome, reason = _outcome(bases, candidates)
+    by_samples = all(_has_samples(one) for one in (*bases, *candidates) if len(one.steps))
+    pairs = [_pair(b, c, by_samples) for b, c in zip(bases, candidates, strict=False)]
+    measured = [pair for pair in pairs if all(len(steps) and steps.wall_s.sum() > 0 for steps in pair)]
+    losses = parity(bases[0].losses, candidates[0].losses)
+    peaks = [one.peak_bytes for one in candidates if np.isfinite(one.peak_bytes)]
+    effect = Effect(
+        settings=dict(candidates[0].settings),
+        baseline_settings=dict(bases[0].settings),
+        predicted_speedup=predicted,
+        outcome=outcome,
+        reason=reason,
+        loss_drift=losses.drift,
+        baseline_loss=losses.baseline,
+        candidate_loss=losses.candidate,
+        peak_bytes=max(peaks, default=None),
+        steps=int(sum(steps.count.sum() for pair in measured for steps in pair)),
+        seconds=float(sum(one.duration_s for one in (*bases, *candidates))),
+        unit="samples/s" if by_samples else "steps/s",
+    )
+    if not measured or outcome in UNMEASURED:
+        return effect
+    return _with_speed(effect, measured, by_samples)
+
+
+def needs_more(baseline: Recording | Sequence[Recording], candidate: Recording | Sequence[Recording]) -> bool:
+    """Whether another pair of runs is worth its time.
+
+    A second pair always is, unless the first is beyond doubt. A third is while the verdict is open, and before a small
+    gain or loss is believed; more only while it is open, up to MOST_PAIRS. None is after a failure, a refusal, an
+    interrupt or a Stop.
+    """
+    effect = compare(baseline, candidate)
+    pairs = min(1 if isinstance(side, Recording) else len(side) for side in (baseline, candidate))
+    low, high = effect.low, effect.high
+    if effect.outcome in _BROKEN or pairs >= MOST_PAIRS:
+        return False
+    if low is None or high is None or effect.speedup is None:
+        return True
+    if pairs < 2:
+        return low < ONE_PAIR and high > 1 / ONE_PAIR
+    small = 1 / FAR < effect.speedup < FAR
+    claimed = effect.verdict in ("faster", "slower")
+    return effect.verdict == "inconclusive" or (claimed and small and pairs < 3)
+
+
+def _with_speed(effect: Effect, pairs: Sequence[tuple[Steps, Steps]], by_samples: bool) -> Effect:
+    stretches = [(_stretch(b, by_samples), _stretch(c, by_samples)) for b, c in pairs]
+    result = ratio(stretches)
+    rates = [
+        float(sum(one.amount.sum() for one in side) / sum(one.wall_s.sum() for one in side))
+        for side in zip(*stretches, strict=True)
     ]
-    last = candidates[-1]
-    vitals = measure(bases[-1]), measure(last)
-    fields: dict[str, Any] = {
-        "settings": dict(last.settings),
-        "baseline_settings": dict(bases[-1].settings),
-        "predicted_speedup": predicted,
-        "outcome": last.outcome,
-        "reason": last.reason,
-        "loss_drift": loss_drift(bases[0], candidates[0]),
-        "baseline_loss": _final(bases[0]),
-        "candidate_loss": _final(candidates[0]),
-        "baseline_wait_share": vitals[0].data_wait_share,
-        "candidate_wait_share": vitals[1].data_wait_share,
-        "peak_bytes": None if np.isnan(last.peak_bytes) else last.peak_bytes,
-        "steps": sum(measure(one).measured_steps for one in (*bases, *candidates)),
-        "seconds": sum(one.duration_s for one in (*bases, *candidates)),
-        "unit": "samples/s" if by_samples else "steps/s",
-    }
-    if not pairs or last.outcome in ("failed", "out-of-memory", "refused"):
-        return Effect(**fields)
-    rates = [float(np.mean([side.rate for side in sides])) for sides in zip(*pairs, strict=True)]
-    low, high = _interval(pairs)
-    speedup = float(np.exp(np.mean([np.log(c.rate / b.rate) for b, c in pairs])))
-    return Effect(
-        **fields,
-        speedup=speedup,
-        low=min(low, speedup),
-        high=max(high, speedup),
-        verdict=_verdict(low, high),
+    waits = [_wait_share(side) for side in zip(*pairs, strict=True)]
+    return dataclasses.replace(
+        effect,
+        speedup=result.value,
+        low=result.low,
+        high=result.high,
+        verdict=_verdict(result),
         baseline_samples_per_s=rates[0],
         candidate_samples_per_s=rates[1],
+        baseline_wait_share=waits[0],
+        candidate_wait_share=waits[1],
     )
 
 
-def _interval(pairs: Sequence[tuple[_Side, _Side]]) -> tuple[float, float]:
-    """95 % interval of the ratio; its own generator, so that no global one is touched."""
-    rng = np.random.default_rng(0)
-    ratios = np.empty((DRAWS, len(pairs)))
-    for number, sides in enumerate(pairs):
-        rates = []
-        for side in sides:
-            drawn = rng.integers(0, len(side.wall_s), (DRAWS, len(side.wall_s)))
-            rates.append(side.amount[drawn].sum(axis=1) / side.wall_s[drawn].sum(axis=1))
-        ratios[:, number] = np.log(rates[1] / rates[0])
-    chosen = rng.integers(0, len(pairs), (DRAWS, len(pairs)))
-    means = np.take_along_axis(ratios, chosen, axis=1).mean(axis=1)
-    low, high = np.exp(np.percentile(means, [2.5, 97.5]))
-    return float(low), float(high)
-
-
-def _verdict(low: float, high: float) -> str:
-    if low >= FASTER:
+def _verdict(result: Ratio) -> str:
+    value, low, high = result.value, result.low, result.high
+    if low is None or high is None:
+        return "inconclusive"
+    if value >= FASTER and low > SURELY:
         return "faster"
-    if high <= 1.0 / FASTER:
+    if value <= 1 / FASTER and high < 1 / SURELY:
         return "slower"
-    if low >= 1.0 - EQUIVALENT and high <= 1.0 + EQUIVALENT:
-        return "no-difference"
-    return "inconclusive"
+    near = 1 / NEAR <= value <= NEAR
+    return "no-difference" if near and low > 1 / FAR and high < FAR else "inconclusive"
 
 
-def needs_more(baseline: Sequence[Recording], candidate: Sequence[Recording]) -> bool:
-    """Whether another pair of runs is worth its time: always a second one, a third only while nothing is clear."""
-    return len(baseline) < 2 or compare(baseline, candidate).verdict == "inconclusive"
+def _outcome(bases: Sequence[Recording], candidates: Sequence[Recording]) -> tuple[str, str]:
+    """Outcome and reason of the comparison: the candidate's trouble first, then the baseline's, else how it ended."""
+    for side, name in ((candidates, ""), (bases, "The baseline ended early")):
+        for one in side:
+            if one.outcome in _BROKEN:
+                return one.outcome, ": ".join(part for part in (name, one.reason) if part)
+    return candidates[-1].outcome, candidates[-1].reason
 
 
-def _final(recording: Recording) -> float | None:
-    value = recording.losses.value
-    return float(value[-1]) if len(value) else None
+def _has_samples(recording: Recording) -> bool:
+    samples = recording.steps.samples
+    return bool(np.isfinite(samples).all() and samples.sum() > 0)
 
 
-def loss_drift(baseline: Recording, candidate: Recording) -> float | None:
-    """Largest relative difference of the two loss curves over the same samples, inf if only the candidate's breaks.
+def _measured_from(recording: Recording) -> tuple[Steps, int]:
+    """The rows that count (as `vitals.measure` takes them), and how many of them are warm-up."""
+    training = recording.steps.kind == TRAINING
+    steps = recording.steps.where(training) if training.any() and not training.all() else recording.steps
+    loader = recording.setup.training_loader
+    return steps, warmup_rows(steps, loader.num_workers if loader is not None else 0)
 
-    Curves of different batch sizes are compared where both have seen the same number of samples.
+
+def _pair(baseline: Recording, candidate: Recording, by_samples: bool) -> tuple[Steps, Steps]:
+    """Measured rows of one pair; where both sides do the same work per step, the same steps of both.
+
+    Otherwise an evaluation pass, an epoch's edge or a checkpoint that only one side's budget reached would be taken
+    for a difference in speed.
     """
-    a, b = baseline.losses, candidate.losses
-    if not len(a.value) or not len(b.value):
-        return None
-    if np.isfinite(a.value).all() and not np.isfinite(b.value).all():
-        return float("inf")
-    known = np.isfinite(a.samples).all() and np.isfinite(b.samples).all()
-    at, to = (a.samples, b.samples) if known else (a.step, b.step)
-    shared = at <= to[-1]
-    there = np.interp(at[shared], to, b.value)
-    scale = np.maximum(np.abs(a.value[shared]), 1e-12)
-    drift = float(np.max(np.abs(there - a.value[shared]) / scale)) if shared.any() else float("nan")
-    return drift if np.isfinite(drift) else None
+    (a, warm_a), (b, warm_b) = _measured_from(baseline), _measured_from(candidate)
+    single = all(len(side) and bool((side.count == 1).all()) for side in (a, b))
+    if single and (not by_samples or np.isclose(np.median(a.samples), np.median(b.samples), rtol=0.01)):
+        warm, stop = max(warm_a, warm_b), min(len(a), len(b))
+        if stop - warm >= 0.6 * min(len(a) - warm_a, len(b) - warm_b):
+            return a.rows(warm, stop), b.rows(warm, stop)
+    return a.rows(warm_a), b.rows(warm_b)
+
+
+def _stretch(steps: Steps, by_samples: bool) -> Stretch:
+    return Stretch(steps.wall_s, steps.samples if by_samples else steps.count)
+
+
+def _wait_share(side: Sequence[Steps]) -> float | None:
+    """Data wait over wall-clock of all runs of a side (host clock), None if it was not measured."""
+    share = sum(one.data_wait_s.sum() for one in side) / sum(one.wall_s.sum() for one in side)
+    return None if np.isnan(share) else float(share)

@@ -149,6 +149,8 @@ def _stages(v: Vitals) -> _Stages | None:
         # the fetch (sampler, iterator) stays in the loop.
         inside = min(fetch, wait)
         fetch_cpu *= inside / fetch if fetch > 0 else 0.0
+        if fetch_cpu >= CPU_BOUND * inside and (v.cpu_util_pct is None or v.cpu_util_pct >= 100 * SATURATED):
+            fetch_cpu = inside  # on a busy machine the rest of a computing fetch's wall was waiting for a core
         consumer, fetch, edge = consumer + wait - inside, inside, 0.0
     else:
         fetch = _uncontended(fetch, fetch_cpu, consumer_cpu, step, cores)
@@ -251,8 +253,7 @@ def _between_two(v: Vitals, other: Vitals, target: float) -> Forecast | None:
     slope = max((s1 - s0) / (b1 - b0), 0.0)
     step = max(s0 + slope * (target - b0), 1e-9)
     speedup = target / step / (b0 / s0)
-    beyond = max(target / max(b0, b1), min(b0, b1) / target, 1.0)
-    band = min(_band(v) + BAND * math.log2(beyond), 0.6)
+    band = min(_band(v) + BAND * math.log2(max(target / max(b0, b1), min(b0, b1) / target, 1.0)), 0.6)
     peak = None
     if v.on_gpu and v.peak_bytes is not None and other.peak_bytes is not None:
         peak = v.peak_bytes + (other.peak_bytes - v.peak_bytes) / (b1 - b0) * (target - b0)
@@ -288,15 +289,13 @@ def _one_size(v: Vitals, factor: float) -> Forecast | None:
 
 
 def _persistent(v: Vitals) -> Forecast | None:
-    """Workers that stay: the epoch edge then costs its first batch alone."""
-    batches = v.loader.batches if v.loader else None
-    if not v.workers or not v.edge_share or v.step_wall_s is None or v.fetch_wall_s is None or not batches:
+    """Workers that stay: an epoch's edge then costs its first batch alone."""
+    edges = (v.epochs or 1) - 1
+    if not v.workers or not v.edge_share or v.step_wall_s is None or v.fetch_wall_s is None or not edges:
         return None
-    first = v.fetch_wall_s * (v.batches_per_step or 1.0) / batches
+    first = (v.fetch_wall_s + HANDOVER_S) * edges / v.measured_steps
     step = v.step_wall_s - max(v.edge_share * v.step_wall_s - first, 0.0)
-    if step <= 0:
-        return None
-    speedup, band = v.step_wall_s / step, _band(v)
+    speedup, band = v.step_wall_s / max(step, 1e-9), _band(v)
     return Forecast(
-        speedup, max(1.0, speedup * (1 - band)), speedup * (1 + band), step, "the loop without worker starts"
+        speedup, max(1.0, speedup * (1 - band)), speedup * (1 + band), step, "the loop as it runs within epochs"
     )

@@ -115,12 +115,20 @@ class Recorder:
         """True on the training thread; what other threads do is not accounted."""
         return threading.get_ident() == self.thread
 
-    def adopt(self) -> bool:
-        """Makes the calling thread the training thread if none has trained yet; returns whether it is."""
-        if threading.get_ident() != self.thread and not self.ledger.any_optimizer and not self.ledger.step_count:
-            self.thread = threading.get_ident()
-            self.ledger.begin()
-        return threading.get_ident() == self.thread
+    def adopt(self, trains: bool = False) -> bool:
+        """Makes the calling thread the training thread if none has trained yet; returns whether it is.
+
+        Args:
+            trains: the thread uses an optimizer. One that only pulls batches may be a prefetcher: it is taken for the
+                training thread while nothing was heard of another, and makes way for one that trains.
+        """
+        if threading.get_ident() == self.thread:
+            return True
+        if self.ledger.any_optimizer or (self.ledger.started and not trains):
+            return False
+        self.thread = threading.get_ident()
+        self.ledger.begin()
+        return True
 
     def add(self, metric: Metric, at_clock: float, value: float) -> None:
         """One reading; `at_clock` in seconds of the host clock (`time.perf_counter`)."""

@@ -11,12 +11,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from gpu_doctor import knobs
 from gpu_doctor.knobs.knob import Refused, TrialScope
 from gpu_doctor.probes import PROBES
 from gpu_doctor.probes.host import os_cores, usable_cores
+from gpu_doctor.probes.nvml import driver_version
 from gpu_doctor.probes.poller import Poller
 from gpu_doctor.recorder import Recorder, RunEnded
 from gpu_doctor.recording import Recording, Settings, Setup
@@ -25,6 +27,9 @@ from gpu_doctor.taps.lines import LineSampler
 
 STOP_PATIENCE_S: Final = 1.0
 """So long after Stop a loop that reaches no tap (one long step) is interrupted as the kernel's interrupt would."""
+
+
+_OURS: Final = str(Path(__file__).parent)
 
 
 @dataclass
@@ -57,7 +62,7 @@ def recorded(recorder: Recorder, namespace: dict[str, Any] | None) -> Iterator[N
     if _running:
         raise Busy("gpu_doctor is already recording a run in this process, and that recording covers this code too.")
     _running.append(recorder)
-    recorder.facts.update(usable_cores=usable_cores(), os_cores=os_cores())
+    recorder.facts.update(usable_cores=usable_cores(), os_cores=os_cores(), driver_version=driver_version())
     sampler = LineSampler(recorder)
     recorder.lined = sampler.costs
     poller = Poller(PROBES, recorder.add, note=recorder.note, sampler=sampler.look)
@@ -76,8 +81,8 @@ def recorded(recorder: Recorder, namespace: dict[str, Any] | None) -> Iterator[N
 
 
 def _peak_bytes(recorder: Recorder) -> float:
-    """The largest reading of memory where the loop trains: the allocator's on a GPU, the process' RSS on a CPU."""
-    name = "torch_allocated_bytes" if recorder.setup().on_gpu else "process_rss_bytes"
+    """The peak of memory where the loop trains: the allocator's own on a GPU, the largest RSS read on a CPU."""
+    name = "torch_peak_bytes" if recorder.setup().on_gpu else "process_rss_bytes"
     values = [v for one in recorder.series_now() if one.metric.name == name for v in one.values.tolist()]
     return max(values, default=float("nan"))
 
@@ -103,7 +108,8 @@ def run(
     Raises:
         Busy: if a run is already being recorded in this process.
     """
-    outcome, reason, error = "completed", "", None
+    outcome, reason = "completed", ""
+    error: BaseException | None = None
     scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source)
     with ExitStack() as stack:
         try:
@@ -119,13 +125,21 @@ def run(
             outcome, reason = "refused", str(refusal)
         except KeyboardInterrupt as interrupt:
             outcome = "stopped" if recorder.ending == "stopped" else "interrupted"
-            error = None if outcome == "stopped" else interrupt
+            error = None if outcome == "stopped" else _users(interrupt)
         except BaseException as raised:
-            error, reason = raised, _last_line(raised)
+            error, reason = _users(raised), _last_line(raised)
             outcome = "out-of-memory" if is_out_of_memory(raised) else "failed"
     for note in scope.notes:
         recorder.note(note)
     return Result(recorder.close(outcome, reason), error)
+
+
+def _users(error: BaseException) -> BaseException:
+    """The exception with a traceback that begins in the user's code: the frames above it are ours."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    return error.with_traceback(trace)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

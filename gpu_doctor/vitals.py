@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpu_doctor.recording import Fetch, LineCost, LoaderSetup, Recording, SettingValue, Setup
-from gpu_doctor.steps import TRAINING, Steps, iter_phases
+from gpu_doctor.steps import PHASES, TRAINING, Column, Steps
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Vitals:
     steps_per_s: float | None = None
     step_wall_s: float | None = None
     """Mean host seconds of a step after warm-up."""
+    epochs: int | None = None
+    """Training epochs that the measured steps touch; each but the first begins inside of them."""
     samples_per_step: float | None = None
     batches_per_step: float | None = None
 
@@ -70,6 +72,9 @@ class Vitals:
     batch_bytes: float | None = None
     workers: int | None = None
     """num_workers of the training loader during this run."""
+    fetch_median_s: float | None = None
+    fetch_p99_s: float | None = None
+    """Of single recent fetches (60 at most per process); the wall of the slowest in a hundred."""
     consumer_s: float | None = None
     """Mean seconds per step that are not data wait."""
     consumer_cpu_s: float | None = None
@@ -126,13 +131,17 @@ def warmup_rows(steps: Steps, workers: int = 0) -> int:
     if n < FEWEST_STEPS:
         return 0
     most = max(1, min(int(n * WARMUP_SHARE), WARMUP_MOST))
-    head = slice(0, most + 1)
-    usual = (steps.wall_s - steps.evaluation_s)[head] / steps.count[head]
-    steady = float(np.median((steps.wall_s[n // 2 :] - steps.evaluation_s[n // 2 :]) / steps.count[n // 2 :]))
+    usual, later = _trained_s(steps.rows(0, most + 1)), _trained_s(steps.rows(n // 2))
+    steady = float(np.median(later))
     rows = min(1 + workers, most)
     while rows < most and usual[rows] > WARMUP_FACTOR * steady:
         rows += 1
     return rows
+
+
+def _trained_s(steps: Steps) -> Column:
+    """Seconds of a step without evaluation passes, for each row."""
+    return (steps.wall_s - np.nan_to_num(steps.evaluation_s)) / steps.count
 
 
 def measure(recording: Recording) -> Vitals:
@@ -154,7 +163,7 @@ def measure(recording: Recording) -> Vitals:
         "warmup_steps": int(steps.count[:warm].sum()),
         "measured_steps": int(rest.count.sum()),
         "warmup_s": float(steps.wall_s[:warm].sum()) if warm else None,
-        "samples": _number(steps.samples.sum()) if len(steps) else None,
+        "samples": _total(steps.samples),
         "usable_cores": recording.setup.usable_cores,
         "overhead_share": recording.overhead_share,
         "on_gpu": recording.setup.on_gpu,
@@ -166,17 +175,18 @@ def measure(recording: Recording) -> Vitals:
         "lines": recording.lines,
         "source": recording.source,
     }
-    wall_s = float(rest.wall_s.sum()) if len(rest) else 0.0
-    if wall_s > 0:
-        found |= _shares(rest, wall_s) | _per_step(rest, wall_s) | _device(rest, recording.setup.on_gpu)
+    if len(rest) and rest.wall_s.sum() > 0:
+        found |= _shares(rest) | _per_step(rest) | _device(rest, recording.setup.on_gpu)
         found |= _fetching(rest, fetch, found["batches_per_step"])
     return Vitals(**found)
 
 
 def _judged(steps: Steps) -> Steps:
     """The training steps; the batches of a loop without optimizer only where there is no training step at all."""
+    timed = np.isfinite(steps.wall_s)
     training = steps.kind == TRAINING
-    return steps.where(training) if training.any() and not training.all() else steps
+    wanted = timed & training if training.any() else timed
+    return steps if wanted.all() else steps.where(wanted)
 
 
 def _number(value: Any) -> float | None:
@@ -184,68 +194,88 @@ def _number(value: Any) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _shares(rest: Steps, wall_s: float) -> dict[str, float | None]:
-    """Each phase over the wall-clock; a phase that was measured in no step is None."""
-    sums = {phase: seconds.sum() for phase, seconds in iter_phases(rest)}
-    shares = {f"{phase}_share": _number(seconds / wall_s) for phase, seconds in sums.items()}
-    return shares | {
-        "loss_share": _number(rest.loss_s.sum() / wall_s),
-        "edge_share": _number(rest.edge_s.sum() / wall_s),
+def _total(column: Column) -> float | None:
+    """Sum of the rows that were measured; None where none was."""
+    total = column.sum()
+    if np.isnan(total):
+        seen = ~np.isnan(column)
+        return float(column[seen].sum()) if seen.any() else None
+    return float(total) if len(column) else None
+
+
+def _ratio(top: Column, bottom: Column) -> float | None:
+    """Sum over sum, both over the rows in which both were measured: a gap in one row costs that row alone."""
+    above, below = top.sum(), bottom.sum()
+    if np.isnan(above) or np.isnan(below):
+        seen = ~(np.isnan(top) | np.isnan(bottom))
+        above, below = top[seen].sum(), bottom[seen].sum()
+    return float(above / below) if below > 0 else None
+
+
+def _shares(rest: Steps) -> dict[str, float | None]:
+    """Each phase over the wall-clock of the rows in which it was measured; `other` is what is left of 1."""
+    shares = {phase: _ratio(getattr(rest, f"{phase}_s"), rest.wall_s) for phase in PHASES}
+    whole = max(sum(share or 0.0 for share in shares.values()), 1.0)  # a damaged recording must not show 2586 %
+    shares = {phase: None if share is None else share / whole for phase, share in shares.items()}
+    found = {f"{phase}_share": share for phase, share in shares.items()}
+    return found | {
+        "other_share": max(1.0 - sum(share or 0.0 for share in shares.values()), 0.0),
+        "loss_share": _ratio(rest.loss_s, rest.wall_s),
+        "edge_share": _ratio(rest.edge_s, rest.wall_s),
     }
 
 
-def _per_step(rest: Steps, wall_s: float) -> dict[str, float | None]:
-    count = float(rest.count.sum())
-    transfers = rest.transfers.sum()
+def _per_step(rest: Steps) -> dict[str, float | None]:
+    wall_s, count = float(rest.wall_s.sum()), float(rest.count.sum())
+    epochs = rest.epoch[np.isfinite(rest.epoch)]
     return {
-        "samples_per_s": _number(rest.samples.sum() / wall_s),
+        "samples_per_s": _ratio(rest.samples, rest.wall_s),
         "steps_per_s": count / wall_s,
         "step_wall_s": wall_s / count,
-        "samples_per_step": _number(rest.samples.sum() / count),
-        "batches_per_step": _number(rest.batches.sum() / count),
-        "consumer_s": _number((rest.wall_s - rest.data_wait_s).sum() / count),
-        "transfers_per_step": _number(transfers / count),
-        "transfer_bytes_per_step": _number(rest.transfer_bytes.sum() / count),
-        "pageable_share": _number(rest.pageable.sum() / transfers) if transfers > 0 else None,
+        "epochs": int(epochs.max()) - int(epochs.min()) + 1 if len(epochs) else None,
+        "samples_per_step": _ratio(rest.samples, rest.count),
+        "batches_per_step": _ratio(rest.batches, rest.count),
+        "consumer_s": _ratio(rest.wall_s - rest.data_wait_s, rest.count),
+        "transfers_per_step": _ratio(rest.transfers, rest.count),
+        "transfer_bytes_per_step": _ratio(rest.transfer_bytes, rest.count),
+        "pageable_share": _ratio(rest.pageable, rest.transfers),
     }
 
 
 def _device(rest: Steps, on_gpu: bool) -> dict[str, float | None]:
     """What the loop cost the device: host shares on a CPU device; on a GPU, where its clock was read."""
     if not on_gpu:
-        wall_s = rest.wall_s.sum()
         return {
-            "exposed_wait_share": _number(rest.data_wait_s.sum() / wall_s),
-            "exposed_transfer_share": _number(rest.transfer_s.sum() / wall_s),
+            "exposed_wait_share": _ratio(rest.data_wait_s, rest.wall_s),
+            "exposed_transfer_share": _ratio(rest.transfer_s, rest.wall_s),
         }
     read = rest.where(rest.device_steps > 0)
-    if not len(read):
-        return {}
-    wall_s = read.wall_s.sum()
     wait = np.minimum(read.data_wait_s, read.gpu_gap_s)
     # Copies are issued before the step's first mark, so they lie in the gap, after the wait.
     copies = np.minimum(read.transfer_s, np.maximum(read.gpu_gap_s - wait, 0.0))
-    gap_s, gpu_s = read.gpu_gap_s.sum(), read.gpu_s.sum()
     return {
-        "exposed_wait_share": _number(wait.sum() / wall_s),
-        "exposed_transfer_share": _number(copies.sum() / wall_s),
-        "gpu_gap_share": _number(gap_s / (gap_s + gpu_s)) if gap_s + gpu_s > 0 else None,
-        "gpu_busy_share": _number(gpu_s / (gap_s + gpu_s)) if gap_s + gpu_s > 0 else None,
-        "queue_empty_share": _number(read.queue_empty.sum() / read.device_steps.sum()),
+        "exposed_wait_share": _ratio(wait, read.wall_s),
+        "exposed_transfer_share": _ratio(copies, read.wall_s),
+        "gpu_gap_share": _ratio(read.gpu_gap_s, read.gpu_gap_s + read.gpu_s),
+        "gpu_busy_share": _ratio(read.gpu_s, read.gpu_gap_s + read.gpu_s),
+        "queue_empty_share": _ratio(read.queue_empty, read.device_steps),
     }
 
 
 def _fetching(rest: Steps, fetch: Fetch | None, batches_per_step: float | None) -> dict[str, float | None]:
-    cpu_s = _number(rest.cpu_s.sum() / rest.count.sum())
+    cpu_s = _ratio(rest.cpu_s, rest.count)
     if fetch is None or not fetch.batches:
         return {"consumer_cpu_s": cpu_s}
     own = fetch.cpu_s / fetch.batches * (batches_per_step or 0.0) if fetch.workers == 0 else 0.0
+    walls_s = fetch.walls_s[np.isfinite(fetch.walls_s)]
     return {
         "fetch_wall_s": fetch.wall_s / fetch.batches,
         "fetch_cpu_s": fetch.cpu_s / fetch.batches,
         "collate_s": fetch.collate_s / fetch.batches,
         "batch_bytes": _number(fetch.batch_bytes),
         "consumer_cpu_s": max(cpu_s - own, 0.0) if cpu_s is not None else None,
+        "fetch_median_s": float(np.median(walls_s)) if len(walls_s) else None,
+        "fetch_p99_s": float(np.percentile(walls_s, 99)) if len(walls_s) else None,
     }
 
 

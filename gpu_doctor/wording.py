@@ -199,9 +199,9 @@ def loss(value: float | None, missing: str = DASH) -> str:
 
 
 def parity(drift: float | None, missing: str = "") -> str:
-    """What became of the loss: `same loss`, `loss within 0.3 %`, `loss breaks (NaN or infinite)`."""
+    """What became of the loss: `same`, `within 0.3 %`, `breaks: NaN or infinite`."""
     if drift is None or math.isnan(drift):
         return missing
     if math.isinf(drift):
-        return "loss breaks (NaN or infinite)"
-    return "same loss" if drift < 1e-6 else f"loss within {share(drift)}"
+        return "breaks: NaN or infinite"
+    return "same" if drift < 1e-6 else f"within {share(drift)}"

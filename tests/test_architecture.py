@@ -23,8 +23,8 @@ LINES_AT_MOST = 300
 FLOORS = {
     7: ["__init__"],
     6: ["notebook"],
-    5: ["casefile treatment", "watching"],
-    4: ["trial", "report"],
+    5: ["casefile treatment rounds", "watching"],
+    4: ["trial", "report sheet report_facts report_plots"],
     3: ["taps", "probes", "diagnosis", "checkup"],
     2: ["recorder", "rules", "effect", "knobs", "forecast"],
     1: [
@@ -32,16 +32,20 @@ FLOORS = {
         "vitals",
         "models",
         "batches",
-        "ledger devicemarks stepcounts steptable",
+        "ledger account devicemarks stepcounts steptable",
+        "interval",
+        "parity",
+        "drawing",
         "loaders loader_limits",
         "snapshot snapshot_kinds snapshot_undo snapshot_walk tensor_store",
     ],
-    0: ["recording recording_file steps", "phases", "patching"],
+    0: ["recording recording_file steps", "phases", "patching", "wording"],
 }
 # The exceptions, each with its reason.
 ALSO_ALLOWED = {
     ("knobs", "rules"): "a knob says how safe it is in the words of a prescription (rules.rule.Safety)",
     ("rules", "forecast"): "a rule prices its prescription with the what-if model",
+    ("checkup", "probes"): "the check-up reads the machine through the same fence as the probes",
     ("snapshot", "loaders"): "putting a loader back ends the workers that a trial started for it",
     ("notebook", "__init__"): "the line magic answers with the public face itself, so both say the same",
     ("diagnosis", "report"): "str() and the HTML of a diagnosis are written by report, imported when asked for",
@@ -50,7 +54,7 @@ ALSO_ALLOWED = {
 ROOMS = {
     "torch": "taps knobs checkup probes.torch_memory models batches loaders loader_limits"
     " snapshot snapshot_kinds snapshot_undo snapshot_walk tensor_store",
-    "pynvml": "probes.nvml checkup",
+    "pynvml": "probes.nvml",
     "bokeh": "notebook.plots notebook.bokeh_view",
     "anywidget": "notebook",
     "ipywidgets": "notebook",

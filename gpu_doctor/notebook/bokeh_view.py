@@ -1,9 +1,9 @@
 """The panel in the page: one anywidget that draws everything, with BokehJS for the plots.
 
-How it works: the widget's script holds the text of the installed bokeh package's own `bokeh.min.js` and evaluates it once
-per page, so there is no CDN, no extension of ours and no second message. The figure travels as `json_item` in a trait;
-rows and the panel's state go one way as custom messages about twice a second. What is drawn is also put into traits at
-the end of a run and when the page asks, so that a reloaded page shows it again.
+How it works: the widget's script holds the text of the installed bokeh package's own `bokeh.min.js` and evaluates it
+once per page, so there is no CDN and no extension of ours. The figures travel as JSON in a trait; the panel's state and
+the rows go one way, about twice a second, as one custom message with the points in a binary buffer. At the end of a run
+everything is also put into traits, so that a page that is loaded later shows it again.
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anywidget
 import bokeh
 import traitlets
 
-_HERE = Path(__file__).parent
+_HERE: Final = Path(__file__).parent
+PIECES: Final = ("view_tree.js", "view_plots.js", "view_parts.js", "view.js")
+"""Our script, in the order in which it is put together; the last one exports the widget."""
 
 
 @functools.lru_cache(maxsize=1)
 def script() -> str:
-    """The widget's module: our drawing code with BokehJS as a string constant in it."""
+    """The widget's module: BokehJS as a string constant, then our pieces."""
     source = (Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js").read_text(encoding="utf-8")
     head = f"const BOKEH_VERSION = {json.dumps(bokeh.__version__)};\nconst BOKEH_SOURCE = {json.dumps(source)};\n"
-    return head + (_HERE / "view.js").read_text(encoding="utf-8")
+    return head + "\n".join((_HERE / piece).read_text(encoding="utf-8") for piece in PIECES)
 
 
 class DoctorView(anywidget.AnyWidget):
@@ -35,23 +38,30 @@ class DoctorView(anywidget.AnyWidget):
     _esm = script()
     _css = (_HERE / "view.css").read_text(encoding="utf-8")
     figure = traitlets.Dict().tag(sync=True)
-    """`bokeh.embed.json_item` of the plots."""
-    sources = traitlets.Dict().tag(sync=True)
-    """Line key -> id of its data source in the figure."""
+    """`plots.document` of the lines that are drawn."""
     state = traitlets.Dict().tag(sync=True)
     """What `panel.state` made, as last written down."""
     rows = traitlets.Dict().tag(sync=True)
-    """Line key -> all points so far, as last written down."""
+    """`head` and `data` of a message with all points so far, as last written down."""
 
-    def __init__(self, figure: dict[str, Any], sources: dict[str, str], asked: Callable[[Any], None]) -> None:
+    def __init__(self, asked: Callable[[Any], None], **traits: Any) -> None:
         """`asked` is called with every message of the page, on whatever thread it comes."""
-        super().__init__(figure=figure, sources=sources)
+        super().__init__(**traits)
         self.on_msg(lambda _, content, buffers: asked(content))
-        _let_clicks_through(self)
+        self.clicks_live = _let_clicks_through(self)
+        """The kernel hears a click while a cell runs (if the page is a JupyterLab of 4.4 or later)."""
 
 
-def _let_clicks_through(widget: Any) -> None:
-    """ipykernel 7.4.0 answers on the main shell unless the reply goes where the page asked for; a private name."""
-    comm = getattr(widget, "comm", None)
+def _let_clicks_through(widget: Any) -> bool:
+    """Lets the page's messages come on a thread of their own while a cell runs, where ipykernel can do that.
+
+    7.4.0 sends the page's next message to the shell that last wrote to it, which the cell blocks, unless the route is
+    left as the page asked for it. The name is private, so it is looked for, not relied on.
+    """
+    comm: Any = getattr(widget, "comm", None)
     if hasattr(comm, "_reply_subshell_for"):
         comm._reply_subshell_for = lambda data, default: default
+    try:
+        return int(version("ipykernel").partition(".")[0]) >= 7
+    except (PackageNotFoundError, ValueError):
+        return False

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import io
 import linecache
+import tokenize
 from collections.abc import Coroutine
 from typing import Any
 
@@ -33,9 +35,9 @@ class Cell:
         code = "\n" + shell.transform_cell(body)
         self.file = _cached(shell, code, self.source)
         tree = shell.transform_ast(shell.compile.ast_parse(code, self.file))
-        self._codes = self._compiled(tree)
+        self._codes = self._compiled(tree, silent=_ends_in_semicolon(body))
 
-    def _compiled(self, tree: ast.Module) -> list[Any]:
+    def _compiled(self, tree: ast.Module, silent: bool) -> list[Any]:
         """Code objects in order; those in `single` mode display their value, as `ast_node_interactivity` says."""
         shell = self._shell
         mode = shell.ast_node_interactivity
@@ -45,7 +47,7 @@ class Cell:
             mode = "last_expr"
         if mode == "last_expr":
             mode = "last" if nodes and isinstance(nodes[-1], ast.Expr) else "none"
-        shown = {"all": len(nodes), "last": 1, "none": 0}.get(mode, 0)
+        shown = {"all": len(nodes), "last": 0 if silent else 1, "none": 0}.get(mode, 0)
         quiet, loud = (nodes[:-shown], nodes[-shown:]) if shown else (nodes, [])
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if getattr(shell, "autoawait", False) else 0
         with shell.compile.extra_flags(flags):
@@ -77,6 +79,19 @@ def _cached(shell: InteractiveShell, code: str, raw: str) -> str:
         name = shell.compile.cache(code, shell.execution_count)
     linecache.cache.setdefault(name, (len(raw), None, raw.splitlines(keepends=True), name))
     return str(name)
+
+
+def _ends_in_semicolon(body: str) -> bool:
+    """Whether the last expression asks not to be displayed, a comment behind it aside."""
+    try:
+        tokens = [
+            token.string
+            for token in tokenize.generate_tokens(io.StringIO(body).readline)
+            if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER, tokenize.DEDENT)
+        ]
+    except (tokenize.TokenError, SyntaxError):  # IPython's own syntax in the cell
+        return body.rstrip().endswith(";")
+    return bool(tokens) and tokens[-1] == ";"
 
 
 def _with_assigned_name(nodes: list[ast.stmt]) -> list[ast.stmt]:

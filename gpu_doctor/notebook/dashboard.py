@@ -1,26 +1,29 @@
-"""Brings the news of a run to the page about twice a second, from a thread of its own; a failing view touches nothing."""
+"""Brings the news of a run to the page twice a second, from a thread of its own; a failing view touches nothing."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 from IPython.display import display
 
-from gpu_doctor.feed import Cursor, Feed, News, series_key
+from gpu_doctor import wording
+from gpu_doctor.feed import Feed
 from gpu_doctor.knobs.knob import KnobTable
 from gpu_doctor.notebook.bokeh_view import DoctorView
+from gpu_doctor.notebook.controls import checked_request
+from gpu_doctor.notebook.lines import PLOTS, STEP, WAIT, Layer, Line
 from gpu_doctor.notebook.panel import PanelInput, state
-from gpu_doctor.notebook.plots import BYTES_A_GIB, Plots, Trace
-from gpu_doctor.probes.nvml import devices
-from gpu_doctor.recording import Steps
+from gpu_doctor.notebook.plots import document
+from gpu_doctor.recording import describe
 
-ASKS: Final = ("stop", "trial", "real", "treat", "rows")
-MOST_STEPS: Final = 100_000
+OWN_SHARE: Final = 0.01
+"""Part of one core that refreshing may take: after one that took t, the next comes t / 0.01 later at the earliest."""
+FIRST_LINES: Final = (STEP, WAIT)
 
 
 class Dashboard:
@@ -33,65 +36,72 @@ class Dashboard:
         knobs: KnobTable,
         *,
         period_s: float = 0.5,
-        on_gpu: bool | None = None,
+        note: Callable[[str], None] | None = None,
     ) -> None:
         """Makes the widget; nothing is displayed yet.
 
         Args:
             look: gives the case as it stands; called on the refresher's thread.
-            request: takes a validated request of the page; may be called on any thread.
+            request: takes a checked request of the page; may be called on any thread, must only post.
             knobs: what the panel lets a person turn. period_s: between two refreshes.
-            on_gpu: whether there is a GPU to draw lines for; None = ask NVML.
+            note: told in one sentence if the view fails; None = the notes of the run that is followed.
         """
-        self._look, self._request, self._knobs, self._period_s = look, request, knobs, period_s
-        self.plots = Plots(bool(devices()) if on_gpu is None else on_gpu)
-        self.view = DoctorView(self.plots.item, self.plots.ids, self._asked)
+        self._look, self._request, self._knobs, self._period_s, self._note = look, request, knobs, period_s, note
+        self.view = DoctorView(self._asked, figure=document(FIRST_LINES))
         self.failure = ""
         """Why the view stopped, in one sentence; empty while it works."""
         self.cpu_s = 0.0
-        """CPU seconds that refreshing has cost."""
+        """CPU seconds that refreshing has cost, on whatever thread."""
+        self._lines: tuple[Line, ...] = FIRST_LINES
+        self._layers: dict[str, Layer] = {}
         self._feed: Feed | None = None
-        self._cursor = Cursor()
-        self._role = "run"
-        self._sent_state = ""
+        self._cleared: set[str] = set()
+        self._everything = False
+        self._said = ""
+        self._sent: dict[str, Any] = {}
+        self._number = 0
         self._pushing = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
+    # ---- what a run does with it --------------------------------------------------------------------------------
+
     def show(self) -> None:
-        """Displays the panel."""
-        self._send_state()
-        self.view.state = json.loads(self._sent_state)
-        display(self.view)  # type: ignore[no-untyped-call]
+        """Displays the panel, with what is known before the run."""
+        self.view.state = self._state()
+        display(self.view)
 
     def follow(self, feed: Feed, role: str = "run") -> None:
-        """Follows another run: a new run clears all lines, a trial's candidate is laid over them."""
+        """Follows another run.
+
+        Args:
+            role: `run` and `baseline` clear all lines; a `candidate` is laid over the baseline's.
+        """
+        name = describe(getattr(feed, "settings", {}))
         with self._pushing:
-            self._feed, self._cursor, self._role = feed, Cursor(), role
-            for key, trace in self.plots.traces.items():
-                if role == "run" or key.startswith("trial_"):
-                    trace.clear()
+            layer = "trial" if role == "candidate" else "base"
+            if layer == "base":
+                self._layers.pop("trial", None)
+                self._cleared.add("trial")
+            self._layers[layer] = Layer(feed, wording.clean(name, 60))
+            self._cleared.add(layer)
+            self._feed = feed
 
     def start(self) -> None:
-        """Starts the refresher if it is not running."""
-        if self._thread is not None or self.failure:
+        """Starts the refresher if it is not running; a view that failed before gets another chance."""
+        if self._thread is not None:
             return
+        self.failure = ""
         self._stopping.clear()
         self._thread = threading.Thread(target=self._refresh, name="gpu_doctor-refresher", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops the refresher after a last refresh."""
+        """Stops the refresher."""
         thread, self._thread = self._thread, None
         self._stopping.set()
-        if thread is not None:
+        if thread is not None and thread is not threading.current_thread():
             thread.join(5.0)
-
-    def _refresh(self) -> None:
-        while True:
-            self.push()
-            if self._stopping.wait(self._period_s):
-                return
 
     def push(self) -> None:
         """One refresh now, on any thread; if another is under way, that one is enough. Never raises."""
@@ -99,101 +109,116 @@ class Dashboard:
             return
         begin = time.thread_time()
         try:
-            self._push_rows()
-            self._send_state()
+            self._push()
         except Exception as error:
-            self.failure = f"The live view stopped ({type(error).__name__}: {error}); the run is not touched by it."
+            self._fail(error)
         finally:
             self.cpu_s += time.thread_time() - begin
             self._pushing.release()
 
-    def last(self) -> None:
-        """Writes everything down in traits, for a page that is loaded later. Never raises."""
-        self.push()
-        try:
-            with self._pushing:
-                self.view.rows = self._all_rows()
-                self.view.state = json.loads(self._sent_state or "{}")
-        except Exception as error:
-            self.failure = f"The live view stopped ({type(error).__name__}: {error}); the run is not touched by it."
+    def last(self, shown: PanelInput | None = None) -> None:
+        """Writes the final state and all rows down in traits, for a page that is loaded later. Never raises.
+
+        Args:
+            shown: what to show; None = look once more.
+        """
+        if self.failure:
+            return
+        begin = time.thread_time()
+        with self._pushing:
+            try:
+                self._push(shown)
+                head, data = self._rows(everything=True)
+                with self.view.hold_sync():
+                    self.view.state = dict(self._sent)
+                    self.view.rows = {"head": head, "data": data}
+            except Exception as error:
+                self._fail(error)
+        self.cpu_s += time.thread_time() - begin
 
     # ---- to the page --------------------------------------------------------------------------------------------
 
-    def _push_rows(self) -> None:
-        if self._feed is None:
-            return
-        news = self._feed.news(self._cursor)
-        self._cursor = news.cursor
-        self._take(news)
-        changed = {key: said for key, trace in self.plots.traces.items() if (said := trace.news()) is not None}
-        if changed:
-            self.view.send({"kind": "rows", "lines": changed})
+    def _refresh(self) -> None:
+        while not self._stopping.is_set():
+            begin = self.cpu_s
+            self.push()
+            self._stopping.wait(max(self._period_s, min((self.cpu_s - begin) / OWN_SHARE, 10 * self._period_s)))
 
-    def _take(self, news: News) -> None:
-        """The news as points of the lines."""
-        traces = self.plots.traces
-        if self._role != "baseline":
-            prefix = "" if self._role == "run" else "trial_"
-            if news.reset:
-                for name in ("step_ms", "wait_ms", "exposed_ms"):
-                    if f"{prefix}{name}" in traces:
-                        traces[f"{prefix}{name}"].clear()
-            self._take_steps(news.steps, prefix)
-        if self._role == "run":
-            for series in news.series:
-                trace = traces.get(
-                    series.metric.name if series.metric.device in (None, 0) else series_key(series.metric)
-                )
-                if trace is not None:
-                    scale = BYTES_A_GIB if series.metric.unit == "bytes" else 1.0
-                    trace.add(series.times_s, series.values / scale)
+    def _push(self, shown: PanelInput | None = None) -> None:
+        """One message with all that changed; the lock is held."""
+        for layer in self._layers.values():
+            layer.read()
+        self._draw_lines()
+        everything, self._everything = self._everything, False
+        head, data = self._rows(everything)
+        now = self._state(shown)
+        changed = {key: value for key, value in now.items() if everything or self._sent.get(key) != value}
+        self._sent = now
+        self._number += 1
+        self.view.send({"number": self._number, "state": changed, "rows": head}, buffers=[data])
 
-    def _take_steps(self, steps: Steps, prefix: str) -> None:
-        if not len(steps):
+    def _draw_lines(self) -> None:
+        """Has the figures drawn anew when a quantity is read for the first time."""
+        if not self._layers:
             return
-        end_s = steps.start_s + steps.wall_s
-        batches = np.maximum(steps.batches, 1.0)
-        lines = {
-            "step_ms": (steps.wall_s - steps.evaluation_s) / steps.count,
-            "wait_ms": steps.data_wait_s / batches,
-            "exposed_ms": np.minimum(steps.data_wait_s, steps.gpu_gap_s) / batches,
+        found = {key: line for layer in self._layers.values() for key, line in layer.lines.items()}
+        lines = tuple(sorted({**{one.key: one for one in FIRST_LINES}, **found}.values(), key=lambda one: one.key))
+        if lines != self._lines:
+            self._lines = lines
+            self.view.figure = document(lines)
+
+    def _rows(self, everything: bool) -> tuple[dict[str, Any], bytes]:
+        """What to do with the points, and the points: for every line its x, then its y, as float32."""
+        lines, parts = [], []
+        for name, layer in self._layers.items():
+            for key, tail in layer.tails.items():
+                whole, x, y = tail.take(everything)
+                if len(x) or whole:
+                    lines.append([name, key, len(x), whole])
+                    parts += [x, y]
+        cleared, self._cleared = sorted(self._cleared), set()
+        base = self._layers.get("base")
+        head = {
+            "clear": ["base", "trial"] if everything else cleared,
+            "lines": lines,
+            "names": {name: layer.name for name, layer in self._layers.items()},
+            "end": max((layer.elapsed_s for layer in self._layers.values()), default=0.0),
+            "tops": {plot: self._top(plot) for plot in PLOTS[1:]},
+            "epochs": list(base.marks.epochs) if base is not None else [],
+            "evaluations": list(base.marks.evaluations) if base is not None else [],
         }
-        for name, seconds in lines.items():
-            trace: Trace | None = self.plots.traces.get(f"{prefix}{name}")
-            if trace is not None:
-                trace.add(end_s, seconds * 1e3)
+        return head, np.concatenate(parts).astype("<f4").tobytes() if parts else b""
 
-    def _all_rows(self) -> dict[str, Any]:
-        return {key: trace.news(everything=True) for key, trace in self.plots.traces.items()}
+    def _top(self, plot: str) -> float | None:
+        tops = [top for layer in self._layers.values() if (top := layer.top(plot)) is not None]
+        return max(tops, default=None)
 
-    def _send_state(self) -> None:
-        said = json.dumps(state(self._look(), self._knobs), default=str)
-        if said != self._sent_state:
-            self._sent_state = said
-            self.view.send({"kind": "state", "state": json.loads(said)})
+    def _state(self, shown: PanelInput | None = None) -> dict[str, Any]:
+        shown = shown or self._look()
+        return state(
+            replace(shown, message=self._said or shown.message, stop_live=shown.stop_live and self.view.clicks_live),
+            self._knobs,
+        )
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = f"The live view stopped ({type(error).__name__}: {error}); the run is not touched by it."
+        note = self._note or getattr(self._feed, "note", None)
+        if note is not None:
+            note(self.failure)
 
     # ---- from the page ------------------------------------------------------------------------------------------
 
     def _asked(self, content: Any) -> None:
-        """A message of the page, on whatever thread it comes; what does not fit the form is ignored."""
-        if not isinstance(content, dict) or content.get("ask") not in ASKS:
-            return
-        if content["ask"] == "rows":
-            with self._pushing:
-                self.view.send({"kind": "rows", "lines": self._all_rows()})
-                self.view.send({"kind": "state", "state": json.loads(self._sent_state or "{}")})
-            return
-        settings, steps = content.get("settings", {}), content.get("steps", 50)
-        known = isinstance(settings, dict) and all(
-            name in self._knobs and isinstance(value, (str, int, float, bool)) for name, value in settings.items()
-        )
-        if not known or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
-            return
-        self._request(
-            {
-                "ask": content["ask"],
-                "settings": settings,
-                "steps": steps,
-                "changes_training": content.get("changes_training") is True,
-            }
-        )
+        """A message of the page, on whatever thread it comes. Never raises."""
+        try:
+            request = checked_request(content, self._knobs)
+            self._said = ""
+            if request["ask"] == "rows":
+                self._everything = True
+            else:
+                self._request(request)
+                return
+        except Exception as error:
+            self._said = str(error)
+        if self._thread is None:
+            self.push()

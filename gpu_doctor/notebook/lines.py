@@ -47,7 +47,7 @@ class Line:
 STEP: Final = Line("step", "latency", "step", "a whole step, per batch", INK, order=2)
 WAIT: Final = Line("wait", "latency", "wait", "the loop waits for a batch", PHASE_COLOURS["data_wait"], order=0)
 HIDDEN: Final = Line(
-    *("hidden", "latency", "hidden", "part of the wait during which the GPU still had work", "#E69F00", "dashed"), order=1
+    "hidden", "latency", "hidden wait", "the GPU still had work meanwhile", "#E69F00", "dashed", order=1
 )
 _GIB: Final = 1.0 / (1 << 30)
 _KNOWN: Final = {

@@ -40,7 +40,11 @@ class GpuDoctorMagics(Magics):
             raise UsageError("The cell is empty: put the training loop below %%gpudoctor.")
         from gpu_doctor.notebook.visit import Visit
 
-        Visit(_shell(self), line, cell, options).run()
+        try:
+            visit = Visit(_shell(self), line, cell, options)
+        except SyntaxError as error:
+            raise error.with_traceback(None) from None  # the cell's own line is in the message
+        visit.run()
 
     @line_magic(_MAGIC)
     def ask(self, line: str) -> Any:

@@ -10,20 +10,40 @@ from gpu_doctor import wording
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.drawing import PHASE_COLOURS
 from gpu_doctor.effect import Effect
-from gpu_doctor.knobs.knob import Knob, KnobTable
+from gpu_doctor.knobs.knob import KnobTable
+from gpu_doctor.notebook.controls import controls
+from gpu_doctor.notebook.table import runs
 from gpu_doctor.recording import PHASES, Recording, SettingValue, Setup, describe
 from gpu_doctor.rules import RULES
-from gpu_doctor.rules.rule import Finding, Prescription
-from gpu_doctor.vitals import Vitals, measure
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
 
 STATUS: Final = {
     "starting": "starting",
     "recording": "recording",
-    "trial": "trial running",
+    "trial": "trial",
     "treating": "treating",
     "idle": "finished",
 }
-VERDICT_MARKS: Final = {"faster": "▲ faster", "slower": "▼ slower", "no-difference": "= no difference"}
+BUSY: Final = ("recording", "trial", "treating")
+_NEUTRAL: Final = PHASE_COLOURS["other"]
+_ACCENTS: Final = {
+    "input": PHASE_COLOURS["data_wait"],
+    "transfer": PHASE_COLOURS["transfer"],
+    "host": PHASE_COLOURS["sync"],
+    "memory": PHASE_COLOURS["sync"],
+    "communication": PHASE_COLOURS["transfer"],
+    "compute": PHASE_COLOURS["optimizer"],
+}
+"""The colour beside the verdict, by bottleneck; its name stands there too."""
+_SAFETY: Final = {
+    Safety.SAFE: "safe: the same numbers, sooner",
+    Safety.CHANGES_TRAINING: "changes the training",
+    Safety.BY_HAND: "by hand",
+}
+_DARK: Final = ("data_wait", "forward", "optimizer", "sync")
+"""Phases whose colour wants white letters."""
+MOST_NOTES: Final = 12
 
 
 @dataclass(frozen=True)
@@ -56,174 +76,153 @@ class PanelInput:
     notes: tuple[str, ...] = ()
     message: str = ""
     """One sentence: why a request was refused, what went wrong, what a treatment found."""
+    stop_live: bool = True
+    """A click on Stop is heard while the cell runs; else the panel says how to interrupt the kernel."""
 
 
 def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
-    """Everything the page draws, as JSON-able data; numbers are in words already."""
-    vitals = shown.diagnosis.vitals if shown.diagnosis is not None else None
+    """Everything the page draws, by section, ready for JSON; figures are in words already."""
+    diagnosis = shown.diagnosis
+    vitals = diagnosis.vitals if diagnosis is not None else None
+    known = shown.setup != Setup() and (shown.status != "starting")
     return {
         "status": shown.status,
+        "busy": shown.status in BUSY,
         "header": _header(shown),
-        "message": shown.message,
+        "message": wording.clean(shown.message, 600),
         "verdict": _verdict(shown),
         "anatomy": _anatomy(vitals),
-        "knobs": [_knob(knob, shown.setup) for knob in knobs.values()],
-        "rows": _rows(shown),
-        "findings": [_finding(one) for one in shown.diagnosis.findings] if shown.diagnosis is not None else [],
-        "silent": [[one.rule, one.reason] for one in shown.diagnosis.silent] if shown.diagnosis is not None else [],
+        "knobs": controls(knobs, shown.setup, known),
+        "table": runs(shown.recordings, shown.effects, shown.setup.on_gpu),
+        "findings": [_finding(one) for one in diagnosis.findings] if diagnosis is not None else [],
+        "silent": [{"rule": one.rule, "reason": one.reason} for one in diagnosis.silent] if diagnosis else [],
         "footer": _footer(shown, vitals),
-        "marks": [],
     }
 
 
 def _header(shown: PanelInput) -> dict[str, Any]:
     setup, progress = shown.setup, shown.progress
-    gpus = [one.name for one in setup.devices]
-    parts = [
-        wording.clean(gpus[0] if gpus else "no GPU: judging the CPU as the device", 60),
-        f"{setup.usable_cores:g} cores",
-        f"torch {setup.torch_version}" if setup.torch_version else "",
-    ]
-    live = [wording.clock(shown.elapsed_s), wording.count(shown.step_count, "step")]
-    if shown.samples_per_s is not None:
-        live.append(wording.rate(shown.samples_per_s))
-    if progress is not None:
-        left = "" if progress.seconds_left is None else f", at most {progress.seconds_left:.0f} s left"
-        live = [f"{progress.text}: step {progress.step} of {progress.steps}{left}"]
-    return {
-        "machine": " · ".join(part for part in parts if part),
+    running = shown.status in BUSY
+    head: dict[str, Any] = {
+        "machine": _machine(setup, shown.step_count),
         "status": STATUS.get(shown.status, shown.status),
-        "live": " · ".join(live),
-        "busy": shown.status in ("recording", "trial", "treating"),
+        "clock": wording.clock(shown.elapsed_s),
+        "steps": wording.count(shown.step_count, "step"),
+        "rate": wording.rate(shown.samples_per_s, missing=""),
+        "settings": wording.clean(describe(shown.settings), 120) if shown.settings and running else "",
+        "stop": "" if shown.stop_live else "To stop: interrupt the kernel (Kernel menu, or the square).",
+        "progress": None,
     }
+    if progress is not None:
+        left = progress.seconds_left
+        head["progress"] = {
+            "text": wording.clean(progress.text, 120),
+            "steps": f"step {progress.step} of {progress.steps}" if progress.steps else f"step {progress.step}",
+            "share": min(progress.step / progress.steps, 1.0) if progress.steps else 0.0,
+            "left": "" if left is None else f"at most {wording.seconds(float(round(left)))} left",
+        }
+    return head
+
+
+def _machine(setup: Setup, steps: int) -> str:
+    """The device that is judged, its host, its torch; nothing about a GPU before it was looked for."""
+    if setup == Setup():
+        return ""
+    where = "no GPU: judging the CPU as the device"
+    if setup.devices:
+        index = setup.device.partition(":")[2]
+        used = [one for one in setup.devices if str(one.index) == (index or "0")] or list(setup.devices)
+        where = wording.clean(used[0].name, 60)
+        if not setup.on_gpu and steps:
+            where = f"{where} present, but the loop trains on the {setup.device.partition(':')[0]}"
+    elif setup.on_gpu:
+        where = wording.clean(setup.device, 60)
+    cores = wording.count(round(setup.usable_cores, 1), "core")
+    if setup.usable_cores != round(setup.usable_cores):
+        cores = f"{setup.usable_cores:.1f} cores"
+    torch = f"torch {wording.clean(setup.torch_version.partition('+')[0], 20)}" if setup.torch_version else ""
+    return " · ".join(part for part in (where, cores, torch) if part)
 
 
 def _verdict(shown: PanelInput) -> dict[str, Any]:
     diagnosis = shown.diagnosis
-    if diagnosis is None or (diagnosis.bottleneck == "unknown" and shown.status == "recording"):
-        text = "Listening: the first verdict comes after 5 steps." if shown.status != "idle" else "No run yet."
-        return {"class": "", "text": text, "early": False, "advice": None}
+    waiting = diagnosis is None or (not diagnosis.vitals.measured_steps and shown.status != "idle")
+    if diagnosis is None or waiting:
+        text = {
+            "starting": "Ready: the verdict comes with the first steps.",
+            "idle": "Nothing was recorded yet.",
+        }.get(shown.status, "Listening to the loop: the verdict comes within 30 steps or 5 seconds.")
+        return {"text": text, "kind": "", "accent": _NEUTRAL, "early": "", "advice": None}
     top = diagnosis.findings[0] if diagnosis.findings else None
     first = top.prescriptions[0] if top is not None and top.prescriptions else None
+    early = f"early: {wording.count(diagnosis.vitals.measured_steps, 'measured step')}" if diagnosis.early else ""
     return {
-        "class": diagnosis.bottleneck,
         "text": wording.clean(diagnosis.verdict),
-        "early": diagnosis.early,
-        "advice": None if first is None or top is None else {**_prescription(first), "rule": top.rule},
+        "kind": wording.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
+        "accent": _ACCENTS.get(diagnosis.bottleneck, _NEUTRAL),
+        "early": early,
+        "advice": None if top is None or first is None else {**_prescription(first), **_page(top.rule)},
     }
 
 
 def _prescription(one: Prescription) -> dict[str, Any]:
-    predicted = None
+    predicted = ""
     if one.predicted_speedup is not None:
         ends = wording.interval(one.predicted_low, one.predicted_high)
-        predicted = wording.forecast(one.predicted_speedup) + (f" ({ends})" if ends else "")
+        predicted = f"predicted {wording.forecast(one.predicted_speedup)}" + (f" ({ends})" if ends else "")
     return {
-        "text": one.text,
+        "text": wording.clean(one.text),
         "predicted": predicted,
         "settings": dict(one.settings),
-        "code": one.code,
-        "safety": one.safety.value,
-        "changes": one.changes,
+        "code": wording.clean(one.code, 4000),
+        "safety": _SAFETY[one.safety],
+        "changes": wording.clean(one.changes),
     }
 
 
-def _anatomy(vitals: Vitals | None) -> dict[str, Any]:
-    if vitals is None or vitals.step_wall_s is None:
-        return {"step": "", "parts": []}
-    parts = []
-    for phase in (*PHASES, "other"):
-        share = getattr(vitals, f"{phase}_share")
-        if share is not None and share >= 0.0005:
-            parts.append(
-                {
-                    "label": wording.PHASE_LABELS.get(phase, phase),
-                    "share": share,
-                    "colour": PHASE_COLOURS[phase],
-                    "words": f"{wording.seconds(share * vitals.step_wall_s)}, {wording.share(share)}",
-                }
-            )
-    return {"step": wording.seconds(vitals.step_wall_s), "parts": parts}
-
-
-def _knob(knob: Knob, setup: Setup) -> dict[str, Any]:
-    found = knob.found(setup)
-    choices = [
-        {"value": choice.value, "label": choice.label, "refusal": choice.refusal} for choice in knob.choices(setup)
-    ]
-    free = [choice for choice in choices if not choice["refusal"] and choice["value"] != found]
-    refusals = [choice["refusal"] for choice in choices if choice["refusal"]]
-    return {
-        "name": knob.name,
-        "label": knob.label,
-        "front": knob.front,
-        "found": found,
-        "choices": choices,
-        "refusal": "" if free else (refusals[0] if refusals else "There is nothing to turn in this loop."),
-        "safety": knob.safety.value,
-        "changes": knob.changes,
-    }
-
-
-def _rows(shown: PanelInput) -> list[list[str]]:
-    """The runs table: run, settings, samples/s, against the baseline, predicted, wait, GPU, peak, loss."""
-    rows = []
-    for number, recording in enumerate(shown.recordings):
-        vitals = measure(recording)
-        name = "baseline" if number == 0 and not recording.settings else f"run {number + 1}"
-        rows.append(
-            [
-                name,
-                describe(recording.settings),
-                wording.rate(vitals.samples_per_s, ""),
-                "1.00x" if name == "baseline" else wording.DASH,
-                wording.DASH,
-                wording.share(vitals.data_wait_share),
-                wording.percent(vitals.gpu_util_pct, wording.DASH),
-                wording.size(vitals.peak_bytes),
-                wording.loss(vitals.final_loss),
-            ]
-        )
-    return rows + [_trial_row(number, effect) for number, effect in enumerate(shown.effects, 1)]
-
-
-def _trial_row(number: int, effect: Effect) -> list[str]:
-    against = VERDICT_MARKS.get(effect.verdict, effect.verdict)
-    measured = wording.speedup(effect.speedup, effect.low, effect.high)
-    loss = f"{wording.loss(effect.baseline_loss)} → {wording.loss(effect.candidate_loss)}"
-    parity = wording.parity(effect.loss_drift)
-    return [
-        f"trial {number}",
-        describe(effect.settings)
-        + (f" (against {describe(effect.baseline_settings)})" if effect.baseline_settings else ""),
-        wording.rate(effect.candidate_samples_per_s, "", wording.DASH),
-        f"{measured} {against}" if effect.speedup is not None else wording.clean(f"{effect.outcome}: {effect.reason}"),
-        wording.forecast(effect.predicted_speedup, wording.DASH),
-        wording.share(effect.candidate_wait_share, wording.DASH),
-        wording.DASH,
-        wording.size(effect.peak_bytes, wording.DASH),
-        f"{loss} ({parity})" if parity else loss if effect.candidate_loss is not None else wording.DASH,
-    ]
+def _page(rule: str) -> dict[str, str]:
+    return {"rule": rule, "page": next((one.page for one in RULES if one.name == rule), "")}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
     return {
-        "rule": finding.rule,
         "headline": wording.clean(finding.headline),
         "share": wording.share(finding.cost_share),
         "evidence": [wording.clean(one) for one in finding.evidence],
         "prescriptions": [_prescription(one) for one in finding.prescriptions],
-        "page": next((rule.page for rule in RULES if rule.name == finding.rule), ""),
+        **_page(finding.rule),
     }
+
+
+def _anatomy(vitals: Vitals | None) -> dict[str, Any]:
+    """Where a mean step goes: shares of the wall-clock after warm-up, and what they are in time."""
+    if vitals is None or vitals.step_wall_s is None:
+        return {"total": "", "of": "", "segments": []}
+    segments = []
+    for phase in (*PHASES, "other"):
+        part = getattr(vitals, f"{phase}_share")
+        if part is None or part < 0.0005:
+            continue
+        segments.append(
+            {
+                "phase": phase,
+                "label": wording.PHASE_LABELS.get(phase, phase),
+                "share": round(float(part), 4),
+                "percent": wording.share(part),
+                "time": wording.seconds(part * vitals.step_wall_s),
+                "colour": PHASE_COLOURS[phase],
+                "ink": "#fff" if phase in _DARK else "#111",
+            }
+        )
+    of = f"mean of {wording.count(vitals.measured_steps, 'step')}"
+    if vitals.warmup_steps:
+        of += f", {wording.grouped(vitals.warmup_steps)} of warm-up left out"
+    return {"total": wording.seconds(vitals.step_wall_s), "of": of, "segments": segments}
 
 
 def _footer(shown: PanelInput, vitals: Vitals | None) -> dict[str, Any]:
-    measured = (
-        "" if vitals is None or not vitals.measured_steps else wording.count(vitals.measured_steps, "measured step")
-    )
-    warm = "" if vitals is None or not vitals.warmup_steps else f"{vitals.warmup_steps} of warm-up left out"
-    own = "" if vitals is None or vitals.overhead_share is None else f"own cost {wording.share(vitals.overhead_share)}"
-    return {
-        "text": " · ".join(one for one in (measured, warm, own) if one),
-        "notes": [wording.clean(note) for note in shown.notes],
-    }
+    own = vitals.overhead_share if vitals is not None else None
+    notes = list(dict.fromkeys(wording.clean(note) for note in shown.notes))
+    if len(notes) > MOST_NOTES:
+        notes = [*notes[:MOST_NOTES], f"{len(notes) - MOST_NOTES} more notes are kept in the recording."]
+    return {"overhead": f"overhead {wording.share(own)}" if own is not None else "", "notes": notes}

@@ -1,7 +1,7 @@
 """The three Bokeh figures of the panel: utilization, memory, loader latency; x axes linked, all data empty.
 
-The page fills them: rows come as increments (lines.py), colours come from the page's theme, the legend is HTML. Two sets
-of glyphs are made for every line: `base`, and `trial`, broad and pale, for a candidate laid over its baseline.
+The page fills them: rows come as increments (lines.py), colours come from the page's theme, the legend is HTML. Two
+sets of glyphs are made for every line: `base`, and `trial`, broad and pale, for a candidate laid over its baseline.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def document(lines: tuple[Line, ...]) -> dict[str, Any]:
         fig, parts = _figure(name, mine, shared)
         doc.add_root(fig)
         plots.append({"name": name, "title": title(name, mine), "unit": _UNITS[name], **parts})
-    return {"doc": doc.to_json(), "plots": plots, "x": shared.id}
+    return {"doc": doc.to_json(deferred=False), "plots": plots, "x": shared.id}
 
 
 def _figure(name: str, lines: list[Line], x_range: Range1d) -> tuple[Any, dict[str, Any]]:

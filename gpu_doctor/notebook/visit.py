@@ -83,6 +83,7 @@ class Visit:
         Raises:
             UsageError: if a setting cannot be honoured.
         """
+        __tracebackhide__ = True
         self.status, self.message = "recording", ""
         error: BaseException | None = None
         if self._dashboard is not None:
@@ -161,11 +162,12 @@ class Visit:
         news = None if recorder is None else recorder.ledger
         newest = case.recordings[-1] if case.recordings else None
         setup = recorder.setup() if recorder is not None else newest.setup if newest is not None else Setup()
-        vitals = (live or case.diagnosis).vitals if (live or case.diagnosis) is not None else None
+        diagnosis = live if self.status == "recording" else case.diagnosis
+        vitals = diagnosis.vitals if diagnosis is not None else None
         return PanelInput(
             status=self.status,
             setup=case.found or setup if self.status != "recording" else setup,
-            diagnosis=live if self.status == "recording" else case.diagnosis,
+            diagnosis=diagnosis,
             recordings=tuple(case.recordings),
             effects=tuple(case.effects),
             settings=dict(recorder.settings) if recorder is not None else {},

@@ -26,7 +26,9 @@ VENDOR: Any = None
 try:  # at import, on the caller's thread: the poller's thread imports nothing
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the old distribution named pynvml warns of itself
-        import pynvml as VENDOR
+        import pynvml
+
+        VENDOR = pynvml
 except Exception:
     pass
 

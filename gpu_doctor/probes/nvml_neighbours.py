@@ -49,7 +49,8 @@ def neighbours(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> list[Reading]:
     """`others` as readings."""
     readings: list[Reading] = []
     for index, (count, size) in others(vendor, gpus, in_use).items():
-        readings.append((Metric("other_processes", "count", "other processes on the GPU", "detail", index), count))
+        metric = Metric("other_processes", "count", "other processes on the GPU", "detail", index)
+        readings.append((metric, float(count)))
         if size is not None:
             metric = Metric("other_processes_bytes", "bytes", "held by other processes", "detail", index)
             readings.append((metric, float(size)))

@@ -1,0 +1,255 @@
+"""The loops of the overhead benchmark and the tools that watch them, as they run in a process of their own.
+
+Every tool is used as its own page says. A segment is one loop under one tool: some steps to warm up (the tool finds its
+models, opens its threads), then the steps that are timed, in one piece, by the loop itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import io
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+MLP, DEEP, BUSY = "64-wide MLP, batch 32", "101 tiny Linears", "5 ms step"
+BARE, OFF, ON, PROFILER, GPUPROF, TRACEML = (
+    "bare",
+    "gpu_doctor, no view",
+    "gpu_doctor, live view",
+    "torch.profiler",
+    "gpuprof",
+    "TraceML",
+)
+BATCHES: Final = 256
+"""Batches in an epoch: the cost of an epoch's edge is part of the figure, as it is in a real loop."""
+PROFILED_SHARE: Final = 0.1
+"""torch.profiler keeps every operator in memory until it ends: it gets fewer steps."""
+
+
+@dataclass
+class Loop:
+    """Everything that a training loop needs, and how long a step of it takes without any tool."""
+
+    model: nn.Module
+    loader: DataLoader[Any]
+    optimizer: torch.optim.Optimizer
+    criterion: nn.Module
+    bare_s: float = 0.0
+
+
+Tool = Callable[[Loop, int, int], float]
+"""Loop, steps to warm up, steps to time -> seconds a step."""
+
+
+def train(loop: Loop, warm: int, steps: int) -> float:
+    """The plain loop; returns seconds per timed step."""
+    model, loader, optimizer, criterion = loop.model, loop.loader, loop.optimizer, loop.criterion
+    begin = time.perf_counter()
+    done = 0
+    while True:
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(x), y)
+            loss.backward()
+            optimizer.step()
+            done += 1
+            if done == warm:
+                begin = time.perf_counter()
+            elif done == warm + steps:
+                return (time.perf_counter() - begin) / steps
+
+
+def train_traced(trace_step: Callable[[nn.Module], Any]) -> Tool:
+    """The same loop with TraceML's context around each step, as its quickstart says."""
+
+    def traced(loop: Loop, warm: int, steps: int) -> float:
+        model, loader, optimizer, criterion = loop.model, loop.loader, loop.optimizer, loop.criterion
+        begin = time.perf_counter()
+        done = 0
+        while True:
+            for x, y in loader:
+                with trace_step(model):
+                    optimizer.zero_grad()
+                    loss = criterion(model(x), y)
+                    loss.backward()
+                    optimizer.step()
+                done += 1
+                if done == warm:
+                    begin = time.perf_counter()
+                elif done == warm + steps:
+                    return (time.perf_counter() - begin) / steps
+
+    return traced
+
+
+def _loop(model: nn.Module, width: int, batch: int) -> Loop:
+    data = TensorDataset(torch.randn(BATCHES * batch, width), torch.randint(0, 8, (BATCHES * batch,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    return Loop(model, DataLoader(data, batch_size=batch), optimizer, nn.CrossEntropyLoss())
+
+
+def mlp() -> Loop:
+    """A small step: what a tool costs is a large part of it."""
+    return _loop(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)), 64, 32)
+
+
+def deep() -> Loop:
+    """Many submodules: what a tool costs per module call."""
+    layers = [nn.Linear(8, 8) for _ in range(101)]
+    for layer in layers:
+        nn.init.eye_(layer.weight)  # no denormal numbers after a hundred layers
+    return _loop(nn.Sequential(*layers), 8, 32)
+
+
+def busy(batch: int) -> Loop:
+    """A step of real work; `batch` sets how much."""
+    return _loop(nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 8)), 512, batch)
+
+
+def batch_for(step_s: float) -> int:
+    """The batch size with which a step of `busy` takes about `step_s` on this machine."""
+    batch = 64
+    for _ in range(3):
+        spent = min(train(busy(batch), 5, 20) for _ in range(3))
+        batch = max(1, round(batch * step_s / spent))
+    return batch
+
+
+# ---- tools ----------------------------------------------------------------------------------------------------------
+
+
+def watched(loop: Loop, warm: int, steps: int) -> float:
+    """gpu_doctor's taps and poller.
+
+    Raises:
+        RuntimeError: if it recorded another number of steps than there were: then nothing was measured.
+    """
+    import gpu_doctor
+
+    with gpu_doctor.watch() as run:
+        spent = train(loop, warm, steps)
+    assert run.recording is not None
+    _expect(int(run.recording.steps.count.sum()), warm + steps)
+    return spent
+
+
+def _expect(recorded: int, steps: int) -> None:
+    if recorded != steps:
+        raise RuntimeError(f"gpu_doctor recorded {recorded} steps of {steps}.")
+
+
+def viewed() -> Tool:
+    """`%%gpudoctor` in a real shell, with the panel, its refresher and its verdicts; the page is a sink."""
+    import comm
+    from comm.base_comm import BaseComm
+    from IPython.core.interactiveshell import InteractiveShell
+
+    sent: list[int] = []
+
+    class Sink(BaseComm):  # type: ignore[misc]
+        def publish_msg(self, msg_type: str, data: Any = None, **rest: Any) -> None:
+            sent.append(len(json.dumps(data, default=str)))  # a kernel would write it to a socket
+
+    comm.create_comm = lambda *args, **kwargs: Sink(*args, **kwargs)
+    shell = InteractiveShell()
+    shell.kernel = object()  # the panel is opened where there is a kernel
+    shell.run_line_magic("load_ext", "gpu_doctor")
+
+    def tool(loop: Loop, warm: int, steps: int) -> float:
+        shell.user_ns.update(train=train, loop=loop, warm=warm, steps=steps)
+        before = len(sent)
+        with contextlib.redirect_stdout(io.StringIO()):
+            result = shell.run_cell("%%gpudoctor\nspent = train(loop, warm, steps)\n", store_history=False)
+        result.raise_error()
+        if len(sent) - before < 3:
+            raise RuntimeError("The view sent nothing: a run without it was measured.")
+        import gpu_doctor
+
+        recording = gpu_doctor.last_case().recordings[-1]
+        _expect(int(recording.steps.count.sum()), warm + steps)
+        return float(shell.user_ns["spent"])
+
+    return tool
+
+
+def profiled(loop: Loop, warm: int, steps: int) -> float:
+    """torch.profiler with its defaults."""
+    steps = max(round(steps * PROFILED_SHARE), 20)
+    with torch.profiler.profile():
+        spent = train(loop, min(warm, 20), steps)
+    gc.collect()
+    return spent
+
+
+def gpuprofed(loop: Loop, warm: int, steps: int) -> float:
+    """gpuprof's context manager with its defaults (its data base in a scratch folder, no summary printed)."""
+    import gpuprof
+
+    with tempfile.TemporaryDirectory() as folder:
+        with gpuprof.profile("overhead", summary=False, db_path=f"{folder}/gpuprof.db"):
+            return train(loop, warm, steps)
+
+
+@contextlib.contextmanager
+def tracemled() -> Iterator[Tool]:
+    """TraceML's quickstart; this process was started by `traceml run`."""
+    import traceml_ai as traceml
+
+    traceml.init(mode="auto")
+    yield train_traced(traceml.trace_step)
+
+
+def segments(tools: dict[str, Tool], options: argparse.Namespace) -> list[tuple[str, str, float]]:
+    """Every loop under every tool, in turn, `repeats` times: loop, tool, seconds a step."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    loops = {MLP: mlp(), DEEP: deep(), BUSY: busy(options.batch)}
+    found = []
+    for name, loop in loops.items():
+        loop.bare_s = options.steps_s[name]
+        steps = max(round(options.seconds / loop.bare_s), 10)
+        warm = max(round(options.warm / loop.bare_s), 5)
+        for _ in range(options.repeats):
+            for tool_name, tool in tools.items():
+                found.append((name, tool_name, tool(loop, warm, steps)))
+    return found
+
+
+def main() -> None:
+    """Measures in this process and writes the result to a file (tools print what they like)."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("result", type=Path)
+    parser.add_argument("--tools", required=True, help="comma-separated")
+    parser.add_argument("--steps-s", type=json.loads, required=True, help="seconds of a bare step, for each loop")
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--warm", type=float, required=True)
+    parser.add_argument("--repeats", type=int, required=True)
+    options = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        makers: dict[str, Callable[[], Tool]] = {
+            BARE: lambda: train,
+            OFF: lambda: watched,
+            ON: viewed,
+            PROFILER: lambda: profiled,
+            GPUPROF: lambda: gpuprofed,
+            TRACEML: lambda: stack.enter_context(tracemled()),
+        }
+        tools = {name: makers[name]() for name in options.tools.split(";")}
+        found = segments(tools, options)
+    options.result.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""What a check-up says of one card: slice, neighbours, memory errors, link, power, clocks. None = nothing to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gpu_doctor.checkup.facts import CardFacts, Facts
+from gpu_doctor.checkup.host_lines import size
+from gpu_doctor.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
+
+STRAY_BYTES: Final = 2 << 30
+"""So much may be in use on an idle card for the driver itself."""
+POWER_CAP_SHARE: Final = 0.95
+BUSY_PCT: Final = 10.0
+_LANE_GB_PER_S: Final = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+"""GB/s one way of one lane by PCIe generation, after line coding (PCI-SIG)."""
+_HELD: Final = 0x2
+_POWER_CAP: Final = 0x4
+_REASONS: Final = {
+    0x8: (WRONG, "hardware slowdown (too hot, or too little power)"),
+    0x40: (WRONG, "hardware thermal slowdown"),
+    0x80: (WRONG, "power brake by the power supply"),
+    0x20: (LOOK, "software thermal slowdown"),
+    0x10: (LOOK, "held to the clocks of a group (sync boost)"),
+}
+"""NVML's clock-limit bits (nvml.h, nvmlClocksEventReason*); idle, application clocks and power cap are told apart."""
+
+
+def card_lines(facts: Facts) -> tuple[Callable[[CardFacts], CheckLine | None], ...]:
+    """The judgements of one card, in the order of the report."""
+    return (mig_slice, lambda card: neighbours(card, facts), memory_errors, link, power, clocks)
+
+
+def mig_slice(card: CardFacts) -> CheckLine | None:
+    """MIG is noted: part of a card, and without counters of its own."""
+    if not card.mig:
+        return None
+    memory = f" with {size(card.memory_bytes)}" if card.memory_bytes is not None else ""
+    found = f"A MIG slice{memory}: part of the card is all there is, and its utilization is not measured by NVML."
+    return CheckLine("MIG", OK, found)
+
+
+def neighbours(card: CardFacts, facts: Facts) -> CheckLine:
+    """Other processes on the card, or signs of them."""
+    count, topic = card.other_processes, "other processes"
+    idle_here = not facts.cuda_in_use
+    if count:
+        uses, holds = ("process uses", "holds") if count == 1 else ("processes use", "hold")
+        held = f" and {holds} {size(card.other_bytes)}{_of(card)}" if card.other_bytes is not None else ""
+        found = f"{count} other {uses} the GPU{held}."
+        return CheckLine(
+            topic, LOOK, found, "See nvidia-smi: shut down what you do not need (often a forgotten kernel)."
+        )
+    if idle_here and (card.memory_used_bytes or 0) > STRAY_BYTES and not card.mig:
+        found = f"{size(card.memory_used_bytes or 0)}{_of(card)} in use, by no process that can be seen from here."
+        return CheckLine(topic, LOOK, found, "Someone outside this container may share the GPU: ask nvidia-smi there.")
+    if idle_here and (card.busy_pct or 0) >= BUSY_PCT:
+        found = f"The GPU is {card.busy_pct:.0f} % busy, though this process does not use it."
+        return CheckLine(topic, LOOK, found, "Someone else computes on it: see nvidia-smi on the host.")
+    if count is None:
+        return CheckLine(topic, UNKNOWN, "The driver does not list processes here (usual inside a container).")
+    return CheckLine(topic, OK, "None on the GPU.")
+
+
+def memory_errors(card: CardFacts) -> CheckLine | None:
+    """Uncorrected memory errors, only where there are any."""
+    if not card.ecc_errors:
+        return None
+    found = f"{card.ecc_errors} uncorrected memory error{'s' * (card.ecc_errors != 1)} since the driver was loaded."
+    return CheckLine(
+        "GPU memory", WRONG, found, "Results may be wrong: reset or replace the card (nvidia-smi -q -d ECC)."
+    )
+
+
+def link(card: CardFacts) -> CheckLine | None:
+    """PCIe link: lanes, the slot's generation, and the generation now where the card is busy."""
+    gen, width, gen_max, width_max = card.pcie_gen, card.pcie_width, card.pcie_gen_max, card.pcie_width_max
+    if not gen or not width or not gen_max or not width_max:
+        return CheckLine("PCIe link", UNKNOWN, "The driver does not tell the link.")
+    card_gen = max(card.pcie_gen_card or gen_max, gen_max)
+    best = f"gen {card_gen} x{width_max} ({_gb_per_s(card_gen, width_max)})"
+    if width < width_max:
+        found = f"x{width} of x{width_max} lanes: {_gb_per_s(gen_max, width)} at gen {gen_max}, {best} possible."
+        return CheckLine("PCIe link", LOOK, found, "Seat the card in a full-width slot; copies to the GPU take longer.")
+    if gen_max < card_gen:
+        found = f"The slot gives gen {gen_max} x{width} ({_gb_per_s(gen_max, width)}), the card can do {best}."
+        return CheckLine("PCIe link", LOOK, found, "A faster slot or BIOS setting shortens copies to the GPU.")
+    if gen < gen_max and (card.busy_pct or 0) >= BUSY_PCT:
+        found = f"gen {gen} x{width} ({_gb_per_s(gen, width)}) although the GPU is busy, {best} possible."
+        return CheckLine("PCIe link", LOOK, found, "Look for PCIe power saving (ASPM) or a poor riser.")
+    resting = f" It rests at gen {gen} while idle, which is normal." if gen < gen_max else ""
+    return CheckLine("PCIe link", OK, f"{best}.{resting}")
+
+
+def power(card: CardFacts) -> CheckLine | None:
+    """Power limit against the card's default."""
+    limit, default = card.power_limit_w, card.power_default_w
+    if limit is None:
+        return CheckLine("power limit", UNKNOWN, "The driver does not tell the power limit.")
+    if default is not None and limit < POWER_CAP_SHARE * default:
+        found = f"Capped at {limit:.0f} W of the card's {default:.0f} W."
+        return CheckLine("power limit", LOOK, found, f"nvidia-smi -pl {default:.0f} (as root) lifts the cap.")
+    return CheckLine("power limit", OK, f"{limit:.0f} W.")
+
+
+def clocks(card: CardFacts) -> CheckLine | None:
+    """Why the clocks are where they are."""
+    bits = card.limit_bits
+    if bits is None:
+        return CheckLine("clocks", UNKNOWN, "The driver does not tell why the clocks are where they are.")
+    now = f"SM clock {card.sm_clock_mhz} MHz" if card.sm_clock_mhz is not None else "SM clock unknown"
+    now += f" of {card.sm_clock_max_mhz} MHz" if card.sm_clock_max_mhz is not None else ""
+    now += f", {card.temperature_c} °C" if card.temperature_c is not None else ""
+    reasons = [(status, said) for bit, (status, said) in _REASONS.items() if bits & bit]
+    if reasons:
+        status = WRONG if any(one == WRONG for one, _ in reasons) else LOOK
+        said = ", ".join(said for _, said in reasons)
+        to_do = "Check cooling, airflow and power cables; on a rented machine, ask for another one."
+        return CheckLine("clocks", status, f"Throttled: {said}. {now}.", to_do)
+    if bits & _HELD:
+        to_do = "nvidia-smi -rac and -rgc (as root) give the clocks back to the card."
+        return CheckLine("clocks", LOOK, f"Held by a setting (application or locked clocks). {now}.", to_do)
+    if bits & _POWER_CAP:
+        return CheckLine("clocks", OK, f"At the power limit, as a busy card is. {now}.")
+    return CheckLine("clocks", OK, f"Not throttled. {now}.")
+
+
+def _of(card: CardFacts) -> str:
+    return f" of {size(card.memory_bytes)}" if card.memory_bytes is not None else ""
+
+
+def _gb_per_s(gen: int, width: int) -> str:
+    lane = _LANE_GB_PER_S.get(gen)
+    return "bandwidth unknown" if lane is None else f"{lane * width:.1f} GB/s"

@@ -1,0 +1,93 @@
+"""What a check-up knows of the machine, as plain values: a test builds one by hand. None = could not be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """One GPU of this process, as NVML gives it."""
+
+    index: int = 0
+    """torch's number."""
+    name: str = "NVIDIA GPU"
+    uuid: str = ""
+    memory_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    capability: tuple[int, int] | None = None
+    mig: bool = False
+    """The device is a MIG slice of a card."""
+    busy_pct: float | None = None
+    """NVML's utilization at the moment of the check-up."""
+    other_processes: int | None = None
+    other_bytes: int | None = None
+    ecc_errors: int | None = None
+    """Uncorrected memory errors since the driver was loaded."""
+    pcie_gen: int | None = None
+    pcie_gen_max: int | None = None
+    """Highest generation of card and slot together."""
+    pcie_gen_card: int | None = None
+    """Highest generation of the card alone."""
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    power_limit_w: float | None = None
+    power_default_w: float | None = None
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    limit_bits: int | None = None
+    """NVML's clock-limit reasons."""
+    temperature_c: int | None = None
+
+
+@dataclass(frozen=True)
+class TorchFacts:
+    """The torch that is installed."""
+
+    version: str
+    cuda: str = ""
+    """CUDA version of the build, such as `12.8`; empty for a build without CUDA."""
+    hip: str = ""
+    """ROCm version of the build; empty if it is none."""
+    available: bool = False
+    """torch.cuda.is_available()."""
+    problem: str = ""
+    """What torch said when it could not use CUDA."""
+    devices: int = 0
+    mps: bool = False
+    arches: tuple[str, ...] = ()
+    """torch.cuda.get_arch_list(), such as `sm_90`, `compute_90`."""
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything a check-up judges."""
+
+    cards: tuple[CardFacts, ...] = ()
+    """The GPUs that this process sees."""
+    cards_installed: int = 0
+    """The GPUs that NVML counts, seen by this process or not."""
+    visible_devices: str | None = None
+    """CUDA_VISIBLE_DEVICES; None = not set."""
+    nvml_problem: str = "no-driver"
+    """`no-library`, `no-driver`, NVML's own message, or empty if NVML works."""
+    nvidia_on_bus: int | None = None
+    """NVIDIA display controllers on the PCI bus; None where the bus cannot be read."""
+    driver_loaded: bool = False
+    """The kernel has NVIDIA's driver, whether or not it can be reached from here."""
+    driver: str = ""
+    driver_cuda: tuple[int, int] | None = None
+    """Highest CUDA version that the driver serves."""
+    cuda_in_use: bool = False
+    """This process has initialised CUDA: memory and utilization on the card may be its own."""
+    torch: TorchFacts | None = None
+    """None: torch cannot be imported."""
+    usable_cores: float = 1.0
+    os_cores: int = 1
+    affinity_cores: int = 1
+    shm: tuple[int, int] | None = None
+    """/dev/shm: free and total bytes."""
+    ram: tuple[int, int] | None = None
+    """Available and total bytes, within the container's limit."""
+    start_method: str = "fork"

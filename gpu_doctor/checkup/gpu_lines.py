@@ -1,0 +1,203 @@
+"""What a check-up says of GPU, driver and torch build; of a machine without a GPU it says one calm sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from gpu_doctor.checkup.card_lines import card_lines
+from gpu_doctor.checkup.facts import CardFacts, Facts, TorchFacts
+from gpu_doctor.checkup.host_lines import size
+from gpu_doctor.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
+
+_GET_TORCH: Final = "see pytorch.org/get-started/locally"
+_SAID_NOTHING: Final = ("no-driver", "")
+
+
+def gpu_lines(facts: Facts) -> Iterator[CheckLine]:
+    """All lines on GPUs: none is invented where there is none."""
+    torch = facts.torch
+    if torch is None:
+        yield CheckLine("torch", WRONG, "torch cannot be imported.", f"Install it: {_GET_TORCH}.")
+    if torch is not None and torch.hip:
+        yield _rocm(torch)
+        return
+    if not _nvidia_here(facts):
+        yield _no_nvidia(facts)
+        return
+    yield from seen(facts)
+    yield from driver(facts)
+    if torch is not None:
+        yield from build(facts, torch)
+        yield from _merged(facts, lambda card: architecture(card, torch))
+    for judge in card_lines(facts):
+        yield from _merged(facts, judge)
+
+
+def _nvidia_here(facts: Facts) -> bool:
+    return bool(
+        facts.cards
+        or facts.cards_installed
+        or facts.nvidia_on_bus
+        or (facts.torch is not None and facts.torch.available)
+        or facts.nvml_problem not in (*_SAID_NOTHING, "no-library")
+    )
+
+
+def _no_nvidia(facts: Facts) -> CheckLine:
+    if facts.torch is not None and facts.torch.mps:
+        found = "Apple GPU through MPS. Its utilization cannot be read; times and memory are measured."
+        return CheckLine("GPU", OK, found)
+    return CheckLine("GPU", OK, "no GPU: the CPU is judged as the device.")
+
+
+def _rocm(torch: TorchFacts) -> CheckLine:
+    found = f"torch {torch.version} is a ROCm build (HIP {torch.hip}) and sees {_count(torch.devices)}."
+    if not torch.available:
+        return CheckLine("GPU", WRONG, found, f"torch says: {torch.problem or 'no device'}. Check the AMD driver.")
+    return CheckLine("GPU", OK, f"{found} Utilization and clocks are not measured: they are read from NVIDIA cards.")
+
+
+def seen(facts: Facts) -> Iterator[CheckLine]:
+    """GPUs by NVML and by torch: the same ones?"""
+    torch, cards = facts.torch, facts.cards
+    if not facts.cards_installed:
+        if torch is not None and torch.available:
+            found = f"torch sees {_count(torch.devices)}, NVML cannot be asked: its readings will be missing."
+            yield CheckLine("GPU", UNKNOWN, found)
+        return
+    names = "; ".join(f"{card.name}{_memory(card)}" for card in cards)
+    if not cards:
+        found = f"{_count(facts.cards_installed)} in the machine, hidden by CUDA_VISIBLE_DEVICES={_shown(facts)}."
+        yield CheckLine("GPU", LOOK, found, "Unset CUDA_VISIBLE_DEVICES and restart the kernel to use it.")
+    elif torch is None or not torch.available:
+        yield CheckLine("GPU", OK, f"NVML sees {_count(len(cards))}: {names}.")
+    elif torch.devices != len(cards):
+        found = f"torch sees {_count(torch.devices)}, NVML {_count(len(cards))} ({names})."
+        to_do = "Was CUDA_VISIBLE_DEVICES changed after CUDA was first used? Restart the kernel, then check again."
+        yield CheckLine("GPU", LOOK, found, to_do)
+    else:
+        hidden = facts.cards_installed - len(cards)
+        rest = f" {hidden} more in the machine, not visible to this process." if hidden > 0 else ""
+        yield CheckLine("GPU", OK, f"{_count(len(cards))}, the same by NVML and torch: {names}.{rest}")
+
+
+def driver(facts: Facts) -> Iterator[CheckLine]:
+    """The driver, and whether it serves torch's CUDA."""
+    problem, torch = facts.nvml_problem, facts.torch
+    if problem == "no-library":
+        found = "nvidia-ml-py is not installed: GPU utilization, clocks and power cannot be read."
+        yield CheckLine("driver", UNKNOWN, found, "pip install nvidia-ml-py")
+    elif problem == "no-driver":
+        if facts.nvidia_on_bus and not (torch is not None and torch.available):
+            yield _driver_missing(facts, _count(facts.nvidia_on_bus))
+        else:
+            yield CheckLine("driver", UNKNOWN, "NVIDIA's management library is not reachable from here.")
+    elif problem:
+        to_do = "After a driver update the machine must be restarted; otherwise look at what nvidia-smi says."
+        yield CheckLine("driver", WRONG, f"The NVIDIA driver does not answer: {problem.rstrip('.')}.", to_do)
+    elif torch is None or not torch.cuda or facts.driver_cuda is None:
+        yield CheckLine("driver", OK, f"NVIDIA driver {facts.driver or 'of unknown version'}.")
+    else:
+        yield _driver_and_build(facts, torch, facts.driver_cuda)
+
+
+def _driver_missing(facts: Facts, cards: str) -> CheckLine:
+    if facts.driver_loaded:
+        found = f"{cards} by NVIDIA in the machine, with a driver, but none is given to this container or user."
+        to_do = "If you want one, start the container with --gpus all (NVIDIA Container Toolkit)."
+        return CheckLine("driver", LOOK, found, to_do)
+    found = f"{cards} by NVIDIA on the PCI bus, but no NVIDIA driver: torch cannot use it."
+    return CheckLine("driver", WRONG, found, "Install the NVIDIA driver (nvidia.com/drivers), then restart.")
+
+
+def _driver_and_build(facts: Facts, torch: TorchFacts, serves: tuple[int, int]) -> CheckLine:
+    """CUDA's rule: a driver serves every toolkit of its own major version and of earlier ones.
+
+    Source: CUDA Compatibility, "minor version compatibility".
+    """
+    built = _version(torch.cuda)
+    found = f"NVIDIA driver {facts.driver} serves CUDA {serves[0]}.{serves[1]}; torch is built for {torch.cuda}."
+    if built[0] > serves[0] and not torch.available:
+        older = f"install a torch built for CUDA {serves[0]} ({_GET_TORCH})"
+        return CheckLine("driver", WRONG, f"{found} The driver is too old.", f"Update the driver, or {older}.")
+    if built > serves:
+        return CheckLine("driver", OK, f"{found} The older driver works, through CUDA's version compatibility.")
+    return CheckLine("driver", OK, found)
+
+
+def build(facts: Facts, torch: TorchFacts) -> Iterator[CheckLine]:
+    """Whether this torch can use the card at all."""
+    if not torch.cuda:
+        card = facts.cards[0].name if facts.cards else "an NVIDIA card"
+        found = f"torch {torch.version} is built for the CPU only, beside {card}: training would run on the CPU."
+        serves = f" for CUDA {facts.driver_cuda[0]}.{facts.driver_cuda[1]} or lower" if facts.driver_cuda else ""
+        to_do = f"Install a CUDA build of torch{serves} ({_GET_TORCH}), then restart the kernel."
+        yield CheckLine("torch build", WRONG, found, to_do)
+    elif torch.available:
+        yield CheckLine("torch build", OK, f"torch {torch.version} with CUDA {torch.cuda} can use the GPU.")
+    elif facts.cards:
+        reason = f" It says: {torch.problem.rstrip('.')}." if torch.problem else ""
+        found = f"torch {torch.version} is built for CUDA {torch.cuda} but cannot use the GPU.{reason}"
+        yield CheckLine("torch build", WRONG, found, "Mend the driver line above first, then restart the kernel.")
+    else:
+        yield CheckLine("torch build", UNKNOWN, f"torch {torch.version} is built for CUDA {torch.cuda}.")
+
+
+def architecture(card: CardFacts, torch: TorchFacts) -> CheckLine | None:
+    """Whether the build holds machine code for the card.
+
+    `sm_80` code runs on 8.0 and later minors of 8; `compute_80` is translated at first use on any later card; `sm_90a`
+    runs on 9.0 alone (CUDA programming guide, "application compatibility").
+    """
+    if card.capability is None or not torch.arches:
+        return None
+    major, minor = card.capability
+    found = f"compute capability {major}.{minor}"
+    native = {_arch(one) for one in torch.arches if one.startswith("sm_")} - {None}
+    portable = {_arch(one) for one in torch.arches if one.startswith("compute_")} - {None}
+    exact = f"sm_{major}{minor}" in {one.rstrip("af") for one in torch.arches}
+    if exact or any(one is not None and one[0] == major and one[1] <= minor for one in native):
+        return CheckLine("architecture", OK, f"{found}: in this torch build.")
+    if any(one is not None and one <= (major, minor) for one in portable):
+        found = f"{found}: not in this torch build, which translates its kernels at first use (slow start)."
+        return CheckLine("architecture", LOOK, found, f"Install a newer torch build: {_GET_TORCH}.")
+    have = ", ".join(torch.arches)
+    to_do = f"Install a torch build that has sm_{major}{minor}: {_GET_TORCH}."
+    return CheckLine("architecture", WRONG, f"{found}: this torch build has only {have} and cannot run on it.", to_do)
+
+
+def _arch(name: str) -> tuple[int, int] | None:
+    """`sm_86` -> (8, 6); None for `sm_90a`, whose code runs on no other card."""
+    match = re.fullmatch(r"(?:sm|compute)_(\d+)(\d)", name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _version(text: str) -> tuple[int, int]:
+    numbers = [int(part) for part in re.findall(r"\d+", text)[:2]]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else (numbers[0] if numbers else 0, 0)
+
+
+def _merged(facts: Facts, judge: Callable[[CardFacts], CheckLine | None]) -> Iterator[CheckLine]:
+    """One line a card, cards of which the same is said in one line."""
+    said: dict[CheckLine, list[str]] = {}
+    for card in facts.cards:
+        line = judge(card)
+        if line is not None:
+            said.setdefault(line, []).append(str(card.index))
+    for line, indices in said.items():
+        of = f"GPU {', '.join(indices)}: " if len(facts.cards) > 1 else ""
+        yield CheckLine(line.topic, line.status, of + line.found, line.to_do)
+
+
+def _count(count: int) -> str:
+    return f"{count} GPU{'s' * (count != 1)}"
+
+
+def _memory(card: CardFacts) -> str:
+    return "" if card.memory_bytes is None else f" ({size(card.memory_bytes)})"
+
+
+def _shown(facts: Facts) -> str:
+    return repr(facts.visible_devices or "")

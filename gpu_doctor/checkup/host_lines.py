@@ -1,0 +1,114 @@
+"""What a check-up says of the host: cores, threads, /dev/shm, start method, RAM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpu_doctor.checkup.facts import Facts
+from gpu_doctor.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
+
+BATCH_BYTES: Final = 256 * 3 * 224 * 224 * 4
+"""A batch of 256 float32 images of 224 x 224, 147 MiB: the yardstick for /dev/shm."""
+SHM_WRONG_BYTES: Final = BATCH_BYTES
+"""Below it not one such batch fits (Docker's default is 64 MiB)."""
+SHM_LOOK_BYTES: Final = 8 * BATCH_BYTES
+"""4 workers with 2 batches each, DataLoader's default prefetch_factor."""
+THREADS_PER_CORE: Final = 1.25
+RAM_LOOK_SHARE: Final = 0.10
+RAM_WRONG_BYTES: Final = 1 << 30
+_MIB: Final = 1 << 20
+_GIB: Final = 1 << 30
+
+
+def host_lines(facts: Facts) -> Iterator[CheckLine]:
+    """All lines on the host."""
+    yield cores(facts)
+    threads = torch_threads(facts)
+    if threads is not None:
+        yield threads
+    yield shared_memory(facts)
+    yield start_method(facts)
+    yield ram(facts)
+
+
+def size(count: float) -> str:
+    """Bytes in a person's words: `147 MiB`, `79.6 GiB`."""
+    return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / _MIB:.0f} MiB"
+
+
+def number(value: float) -> str:
+    """A number of cores: `4`, or `1.5` where a quota gives a fraction."""
+    return f"{value:.0f}" if value == int(value) else f"{value:.1f}"
+
+
+def cores(facts: Facts) -> CheckLine:
+    """Usable cores against the machine's."""
+    usable, every = facts.usable_cores, facts.os_cores
+    if usable < every:
+        why = "CPU affinity" if facts.affinity_cores <= usable else "the container's CPU quota"
+        found = f"{number(usable)} of the machine's {every} cores are usable: {why} sets the rest aside."
+        count = f"os.cpu_count() answers {every} here"
+        to_do = f"Size threads, and workers that compute, by {number(usable)}: {count}."
+        return CheckLine("CPU cores", LOOK, found, to_do)
+    if usable <= 1:
+        found = "1 core: loader workers and the training loop share it."
+        return CheckLine("CPU cores", LOOK, found, "Workers help only where samples wait for disk or network.")
+    return CheckLine("CPU cores", OK, f"All {number(usable)} cores of the machine are usable.")
+
+
+def torch_threads(facts: Facts) -> CheckLine | None:
+    """Threads of torch's CPU operations against usable cores; None without torch."""
+    if facts.torch is None or facts.torch.threads is None:
+        return None
+    threads, usable = facts.torch.threads, facts.usable_cores
+    found = f"torch computes on {threads} thread{'s' * (threads != 1)}; {number(usable)} cores are usable."
+    if threads > max(usable, 1) * THREADS_PER_CORE:
+        to_do = f"torch.set_num_threads({max(int(usable), 1)}): more threads than cores take turns and wait."
+        return CheckLine("torch threads", LOOK, found, to_do)
+    if not facts.cards and threads == 1 and usable >= 2:
+        to_do = f"If nothing else needs them, torch.set_num_threads({int(usable)}); see OMP_NUM_THREADS."
+        return CheckLine("torch threads", LOOK, found, to_do)
+    return CheckLine("torch threads", OK, found)
+
+
+def shared_memory(facts: Facts) -> CheckLine:
+    """Room in /dev/shm for the batches that workers hand over."""
+    if facts.shm is None:
+        return CheckLine("/dev/shm", UNKNOWN, "This system has no /dev/shm that can be read.")
+    free, total = facts.shm
+    found = f"{size(free)} of {size(total)} free; workers hand their batches over in it."
+    yardstick = f"a batch of 256 float32 images of 224 x 224 takes {size(BATCH_BYTES)}, and each worker keeps 2 ready"
+    to_do = f"Start the container with --shm-size=8g (or --ipc=host): {yardstick}."
+    if free < SHM_WRONG_BYTES:
+        return CheckLine("/dev/shm", WRONG, found, to_do)
+    if free < SHM_LOOK_BYTES:
+        return CheckLine("/dev/shm", LOOK, found, to_do)
+    return CheckLine("/dev/shm", OK, found)
+
+
+def start_method(facts: Facts) -> CheckLine:
+    """How worker processes are started, and what that means for a notebook."""
+    if facts.start_method == "fork":
+        return CheckLine("worker start", OK, "Workers start by fork: datasets defined in the notebook work in them.")
+    return CheckLine(
+        "worker start",
+        LOOK,
+        f"Workers start by {facts.start_method}: a Dataset, collate_fn or lambda defined in the notebook cannot be "
+        "sent to them.",
+        "Put the Dataset and the collate_fn into a .py file and import them, before you set num_workers above 0.",
+    )
+
+
+def ram(facts: Facts) -> CheckLine:
+    """Host memory, within the container's limit."""
+    if facts.ram is None:
+        return CheckLine("RAM", UNKNOWN, "psutil could not read the host's memory.")
+    available, total = facts.ram
+    found = f"{size(available)} of {size(total)} available."
+    to_do = "Free memory first (other kernels hold theirs until they are shut down): every worker needs its own."
+    if available < RAM_WRONG_BYTES:
+        return CheckLine("RAM", WRONG, found, to_do)
+    if available < RAM_LOOK_SHARE * total:
+        return CheckLine("RAM", LOOK, found, to_do)
+    return CheckLine("RAM", OK, found)

@@ -1,0 +1,102 @@
+"""The knobs as controls of the panel, made from the table of knobs, and what a page may ask for, checked."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gpu_doctor import wording
+from gpu_doctor.knobs.knob import Choice, Knob, KnobTable
+from gpu_doctor.recording import Setup
+from gpu_doctor.rules.rule import Safety
+
+ASKS: Final = ("stop", "trial", "real", "treat", "rows")
+TRIAL_STEPS: Final = 50
+MOST_STEPS: Final = 100_000
+UNKNOWN: Final = "What can be turned is known once the loop has run."
+
+
+def controls(knobs: KnobTable, setup: Setup, known: bool) -> list[dict[str, Any]]:
+    """One control per knob, in the table's order.
+
+    Args:
+        known: the loop was seen; before, every control is disabled and says so.
+    """
+    return [_control(knob, setup) if known else _blank(knob) for knob in knobs.values()]
+
+
+def _blank(knob: Knob) -> dict[str, Any]:
+    return {
+        **_about(knob),
+        "written": None,
+        "choices": [{"value": None, "label": "…", "refusal": ""}],
+        "refusal": UNKNOWN,
+    }
+
+
+def _about(knob: Knob) -> dict[str, Any]:
+    return {
+        "name": knob.name,
+        "label": knob.label,
+        "front": knob.front,
+        "changes": "" if knob.safety is Safety.SAFE else wording.clean(knob.changes, 600),
+    }
+
+
+def _control(knob: Knob, setup: Setup) -> dict[str, Any]:
+    written = knob.found(setup)
+    offered = knob.choices(setup)
+    free = [one for one in offered if not one.refusal and one.value != written]
+    reasons = list(dict.fromkeys(one.refusal for one in offered if one.refusal))
+    refusal = "" if free else reasons[0] if reasons else "This loop leaves nothing to choose here."
+    return {
+        **_about(knob),
+        "written": written,
+        "choices": [_choice(one, written) for one in offered],
+        "refusal": wording.clean(refusal, 300),
+        # Where only some values cannot be had, the panel says which and why.
+        "partly": [
+            f"{', '.join(one.label for one in offered if one.refusal == reason)}: {wording.clean(reason, 300)}"
+            for reason in reasons
+        ]
+        if free
+        else [],
+    }
+
+
+def _choice(one: Choice, written: Any) -> dict[str, Any]:
+    label = wording.clean(one.label, 60)
+    return {
+        "value": one.value,
+        "label": f"{label} (as written)" if one.value == written and label != "as written" else label,
+        "refusal": wording.clean(one.refusal, 300),
+    }
+
+
+def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
+    """A message of the page as a request: `ask`, `settings`, `steps`, `changes_training`.
+
+    Raises:
+        ValueError: one sentence, if it does not have the form; nothing of it may then be done.
+    """
+    if not isinstance(content, dict) or content.get("ask") not in ASKS:
+        raise ValueError("The page asked for something that the panel does not offer.")
+    given, steps = content.get("settings") or {}, content.get("steps")
+    if not isinstance(given, dict):
+        raise ValueError("Settings are given as knob names and values.")
+    settings = {}
+    for name, value in given.items():
+        if name not in knobs:
+            raise ValueError(f"There is no knob named {wording.clean(name, 60)!r}.")
+        if not isinstance(value, (str, int, float, bool)):
+            raise ValueError(f"{knobs[name].label} takes a plain value.")
+        settings[name] = knobs[name].parsed(str(value))
+    if steps is None:
+        steps = TRIAL_STEPS
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
+        raise ValueError(f"A trial takes a whole number of steps from 1 to {wording.grouped(MOST_STEPS)}.")
+    return {
+        "ask": content["ask"],
+        "settings": settings,
+        "steps": steps,
+        "changes_training": content.get("changes_training") is True,
+    }

@@ -1,0 +1,112 @@
+"""The table of runs and trials: settings, samples/s, against the baseline, predicted, wait, device, memory, loss."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Final
+
+from gpu_doctor import wording
+from gpu_doctor.effect import Effect
+from gpu_doctor.recording import Recording, describe
+from gpu_doctor.vitals import Vitals, measure
+
+VERDICTS: Final = {
+    "faster": "▲ faster",
+    "slower": "▼ slower",
+    "no-difference": "= no difference",
+    "inconclusive": "? inconclusive",
+}
+CLEAN: Final = ("completed", "budget-reached")
+
+_measured: dict[int, tuple[weakref.ref[Recording], Vitals]] = {}
+
+
+def runs(recordings: tuple[Recording, ...], effects: tuple[Effect, ...], on_gpu: bool) -> dict[str, Any]:
+    """Head and rows; a cell is a text, its tone (`good`, `bad` or none) and what it says when pointed at."""
+    device = "GPU" if on_gpu else "CPU"
+    unit = next((one.unit for one in effects if one.unit != "samples/s"), "samples/s")
+    head = ["run", "settings", unit, "vs baseline (95 %)", "predicted", "wait", device, "peak mem", "loss"]
+    base = next((one for one in reversed(recordings) if not one.settings), None)
+    base_rate = None if base is None else vitals_of(base).samples_per_s
+    numbered = [one for one in recordings if one is not base]
+    rows = [] if base is None else [_run("baseline", base, None, on_gpu)]
+    rows += [_run(f"run {number}", one, base_rate, on_gpu) for number, one in enumerate(numbered, 1)]
+    rows += [_trial(number, effect) for number, effect in enumerate(effects, 1)]
+    return {"head": head, "rows": rows}
+
+
+def vitals_of(recording: Recording) -> Vitals:
+    """`measure(recording)`, remembered as long as the recording lives: the panel asks for it twice a second."""
+    key = id(recording)
+    known = _measured.get(key)
+    if known is None or known[0]() is not recording:
+        known = weakref.ref(recording, lambda _: _measured.pop(key, None)), measure(recording)
+        _measured[key] = known
+    return known[1]
+
+
+def _cell(text: str, tone: str = "", title: str = "") -> dict[str, str]:
+    return {"text": text, "tone": tone, "title": title}
+
+
+def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool) -> list[dict[str, str]]:
+    vitals = vitals_of(recording)
+    rate = vitals.samples_per_s
+    against = _cell("1.00x" if name == "baseline" else wording.DASH)
+    if base_rate and rate:
+        against = _cell(wording.factor(rate / base_rate), title="One run beside another: no interval. A trial has one.")
+    if recording.outcome != "completed":
+        name = f"{name} ({wording.OUTCOME_LABELS.get(recording.outcome, recording.outcome)})"
+    busy = vitals.gpu_util_pct if on_gpu else vitals.cpu_util_pct
+    return [
+        _cell(name, title=wording.clean(recording.reason)),
+        _cell(wording.clean(describe(recording.settings), 120)),
+        _cell(wording.number(rate, wording.DASH)),
+        against,
+        _cell(wording.DASH),
+        _cell(wording.share(vitals.data_wait_share, wording.DASH)),
+        _cell(wording.percent(busy, wording.DASH)),
+        _cell(wording.size(vitals.peak_bytes, wording.DASH)),
+        _cell(wording.loss(vitals.final_loss)),
+    ]
+
+
+def _trial(number: int, effect: Effect) -> list[dict[str, str]]:
+    settings = wording.clean(describe(effect.settings), 120)
+    if effect.baseline_settings:
+        settings += f" (over {wording.clean(describe(effect.baseline_settings), 120)})"
+    loss = _cell(wording.DASH)
+    if effect.baseline_loss is not None or effect.candidate_loss is not None:
+        both = f"{wording.loss(effect.baseline_loss)} → {wording.loss(effect.candidate_loss)}"
+        loss = _cell(both, title=wording.parity(effect.loss_drift) or "baseline → candidate")
+    return [
+        _cell(
+            f"trial {number}",
+            title=f"{wording.count(effect.steps, 'measured step')}, {wording.seconds(effect.seconds)}",
+        ),
+        _cell(settings),
+        _cell(
+            wording.number(effect.candidate_samples_per_s, wording.DASH),
+            title=f"baseline beside it: {wording.rate(effect.baseline_samples_per_s, effect.unit)}",
+        ),
+        _against(effect),
+        _cell(wording.forecast(effect.predicted_speedup, wording.DASH)),
+        _cell(
+            wording.share(effect.candidate_wait_share, wording.DASH),
+            title=f"baseline beside it: {wording.share(effect.baseline_wait_share)}",
+        ),
+        _cell(wording.DASH),
+        _cell(wording.size(effect.peak_bytes, wording.DASH)),
+        loss,
+    ]
+
+
+def _against(effect: Effect) -> dict[str, str]:
+    """The speed-up with its interval and verdict, or why there is none."""
+    if effect.speedup is None or effect.outcome not in CLEAN:
+        outcome = wording.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
+        reason = wording.clean(effect.reason, 200)
+        return _cell(f"{outcome}: {reason}" if reason else outcome, "bad" if effect.outcome != "stopped" else "")
+    tone = {"faster": "good", "slower": "bad"}.get(effect.verdict, "")
+    measured = wording.speedup(effect.speedup, effect.low, effect.high)
+    return _cell(f"{measured}  {VERDICTS.get(effect.verdict, effect.verdict)}", tone, wording.clean(effect.reason))

@@ -1,0 +1,150 @@
+"""A diagnosis in words: plain text for a terminal, and self-contained HTML that stays in the saved notebook.
+
+Both say the same, verdict first. The HTML survives notebook sanitizers (see `gpu_doctor.sheet`); everything that comes
+from the user's program, a loaded file or a device's driver is cleaned and escaped.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Final
+
+from gpu_doctor import sheet, wording
+from gpu_doctor.diagnosis import Diagnosis
+from gpu_doctor.effect import Effect
+from gpu_doctor.recording import Recording
+from gpu_doctor.report_facts import (
+    COLUMNS,
+    SAFETY_WORDS,
+    Row,
+    anatomy_rows,
+    footer,
+    machine_facts,
+    predicted_words,
+    rows,
+    run_facts,
+    silences,
+    verdict_words,
+)
+from gpu_doctor.rules.rule import Finding, Prescription
+from gpu_doctor.wording import PHASE_LABELS, clean
+
+WIDTH: Final = 100
+_BAR: Final = 40
+
+
+def text(diagnosis: Diagnosis, recording: Recording | None = None, effects: Sequence[Effect] = ()) -> str:
+    """The report for a terminal, lines of about 100 characters.
+
+    Args:
+        diagnosis: what to report. recording: the run that it judges, for outcome and duration.
+        effects: verified trials, oldest first.
+    """
+    vitals = diagnosis.vitals
+    parts = [
+        " · ".join(["GPU Doctor", *machine_facts(vitals.setup)]) + "\n" + " · ".join(run_facts(vitals, recording)),
+        "\n".join([_wrapped(verdict_words(diagnosis)), *_first_step(diagnosis)]),
+        _anatomy(diagnosis),
+        _table(rows([recording] if recording is not None else [], effects)) if effects else "",
+        "\n".join(_finding(number, one) for number, one in enumerate(diagnosis.findings, 1)),
+        _silent(diagnosis),
+        "\n".join(_wrapped(f"Note: {clean(one)}") for one in (recording.notes if recording is not None else ())),
+        footer(vitals),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def html(
+    diagnosis: Diagnosis,
+    recordings: Sequence[Recording] = (),
+    effects: Sequence[Effect] = (),
+    *,
+    title: str = "GPU Doctor",
+    notes: Sequence[str] = (),
+) -> str:
+    """The static result: one `<div class="gpu-doctor-static">`, self-contained, readable on light and dark pages.
+
+    Args:
+        diagnosis: what to report.
+        recordings: the runs of the case, oldest first. Drawn is the one that was diagnosed (told by its setup and
+            settings), else the newest.
+        effects: verified trials, oldest first.
+        title: of the case. notes: sentences for the footer, beside those of the drawn recording.
+    """
+    drawn = next((one for one in reversed(recordings) if _judged(one, diagnosis)), None)
+    if drawn is None and recordings:
+        drawn = recordings[-1]
+    said = [*(drawn.notes if drawn is not None else ()), *notes]
+    return sheet.whole(
+        sheet.header(diagnosis, drawn, title),
+        sheet.verdict(diagnosis),
+        sheet.anatomy(diagnosis.vitals),
+        sheet.plots(drawn) if drawn is not None else "",
+        sheet.runs(rows(recordings, effects)) if recordings or effects else "",
+        *(sheet.finding(number, one, diagnosis.verdict) for number, one in enumerate(diagnosis.findings, 1)),
+        sheet.source(diagnosis.vitals.source, diagnosis.vitals.lines),
+        sheet.silent(silences(diagnosis)),
+        sheet.footer(diagnosis, list(dict.fromkeys(said))),
+    )
+
+
+def _judged(recording: Recording, diagnosis: Diagnosis) -> bool:
+    vitals = diagnosis.vitals
+    return recording.setup is vitals.setup and recording.settings == vitals.settings
+
+
+def _wrapped(line: str, indent: str = "") -> str:
+    return textwrap.fill(
+        line, WIDTH, initial_indent=indent, subsequent_indent=" " * (len(indent) + 2), break_on_hyphens=False
+    )
+
+
+def _first_step(diagnosis: Diagnosis) -> list[str]:
+    """What to do first, under the verdict."""
+    first = next((p for finding in diagnosis.findings for p in finding.prescriptions), None)
+    return _prescription(first, "  Try: ", "       ") if first is not None else []
+
+
+def _prescription(one: Prescription, mark: str, indent: str) -> list[str]:
+    said = ", ".join(part for part in (SAFETY_WORDS[one.safety], predicted_words(one)) if part)
+    changes = f" {clean(one.changes)}" if one.changes else ""
+    code = [f"{indent}    {line}" for line in clean(one.code, 4000).splitlines()]
+    return [_wrapped(f"{clean(one.text, 1000)} [{said}]{changes}", mark), *code]
+
+
+def _finding(number: int, finding: Finding) -> str:
+    lines = [
+        _wrapped(f"{number}. {clean(finding.rule)}, {wording.share(finding.cost_share)}: {clean(finding.headline)}")
+    ]
+    lines += [_wrapped(f"{clean(one, 1000)}", "   - ") for one in finding.evidence]
+    for one in finding.prescriptions:
+        lines += _prescription(one, "   > ", "     ")
+    return "\n".join(lines)
+
+
+def _anatomy(diagnosis: Diagnosis) -> str:
+    phases = anatomy_rows(diagnosis.vitals)
+    if not phases:
+        return ""
+    lines = [f"Anatomy of a step, {wording.seconds(diagnosis.vitals.step_wall_s)}"]
+    for phase, share, seconds in phases:
+        bar = "█" * round(_BAR * min(share, 1.0)) or "▏"
+        lines.append(f"  {PHASE_LABELS[phase]:<11}{wording.seconds(seconds):>9}{wording.share(share):>13}  {bar}")
+    return "\n".join(lines)
+
+
+def _table(table: Sequence[Row]) -> str:
+    cells = [COLUMNS, *(row.cells for row in table)]
+    # A long reason must not push all columns apart: it ends its line.
+    widths = [max(len(row[i]) for row in cells if len(row[i]) <= 34) for i in range(len(COLUMNS))]
+    return "\n".join("  ".join(f"{cell:<{widths[i]}}" for i, cell in enumerate(row)).rstrip() for row in cells)
+
+
+def _silent(diagnosis: Diagnosis) -> str:
+    grouped = silences(diagnosis)
+    if not grouped:
+        return ""
+    lines = [f"Not judged: {wording.count(len(diagnosis.silent), 'rule')}"]
+    lines += [_wrapped(f"{why}: {', '.join(names)}", "  ") for why, names in grouped.items()]
+    return "\n".join(lines)

@@ -1,0 +1,170 @@
+"""What both reports say, in words but not yet laid out: the header's facts, the rows of the runs table, the footer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_doctor import wording
+from gpu_doctor.diagnosis import Diagnosis
+from gpu_doctor.effect import Effect
+from gpu_doctor.recording import Recording, Setup, describe
+from gpu_doctor.rules.rule import Prescription, Safety
+from gpu_doctor.vitals import Vitals, measure
+from gpu_doctor.wording import DASH, PHASE_LABELS, clean
+
+NO_GPU: Final = "no GPU: judging the CPU as the device"
+COLUMNS: Final = ("run", "settings", "samples/s", "vs baseline (95 %)", "predicted", "wait", "GPU", "peak mem", "loss")
+"""Head of the runs table; the cells of `Row.cells` stand under it."""
+SAFETY_WORDS: Final[Mapping[Safety, str]] = {
+    Safety.SAFE: "safe: the same numbers, sooner",
+    Safety.CHANGES_TRAINING: "changes the training",
+    Safety.BY_HAND: "by hand",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the runs table, as text for COLUMNS; `kept` marks a verified gain."""
+
+    cells: tuple[str, ...]
+    kept: bool = False
+
+
+def device_words(setup: Setup) -> str:
+    """The device that the loop trains on; never a GPU that was not found."""
+    if setup.on_gpu:
+        number = setup.device.partition(":")[2] or "0"
+        name = next((one.name for one in setup.devices if str(one.index) == number), "")
+        return clean(name) or f"GPU {clean(number)}"
+    if setup.devices:
+        return f"CPU (a {clean(setup.devices[0].name)} is there, and the loop does not train on it)"
+    return f"CPU ({NO_GPU})" if setup.device == "cpu" else clean(setup.device)
+
+
+def machine_facts(setup: Setup) -> list[str]:
+    """Device, cores really usable, torch's version."""
+    facts = [device_words(setup), wording.count(setup.usable_cores, "core")]
+    if setup.torch_version:
+        facts.append(f"torch {clean(setup.torch_version, 40)}")
+    return facts
+
+
+def run_facts(vitals: Vitals, recording: Recording | None) -> list[str]:
+    """How the run ended, how long it took, its steps and its speed."""
+    facts = []
+    if recording is not None:
+        why = f": {clean(recording.reason)}" if recording.reason else ""
+        facts.append(wording.OUTCOME_LABELS.get(recording.outcome, clean(recording.outcome)) + why)
+        facts.append(wording.clock(recording.duration_s))
+    facts.append(wording.count(vitals.steps, "step"))
+    if vitals.steps:
+        facts.append(speed(vitals))
+    return facts
+
+
+def speed(vitals: Vitals) -> str:
+    """Samples/s, or steps/s where the samples of a step are not known."""
+    if vitals.samples_per_s is not None:
+        return wording.rate(vitals.samples_per_s)
+    return wording.rate(vitals.steps_per_s, "steps/s")
+
+
+def verdict_words(diagnosis: Diagnosis) -> str:
+    """The verdict, marked where it is an early one."""
+    early = diagnosis.early and diagnosis.vitals.measured_steps > 0
+    steps = wording.count(diagnosis.vitals.measured_steps, "measured step")
+    return clean(diagnosis.verdict, 1000) + (f" (early: {steps})" if early else "")
+
+
+def anatomy_rows(vitals: Vitals) -> list[tuple[str, float, float]]:
+    """Phase, share of the wall-clock (0..1) and seconds per step of every phase that took any, in the usual order."""
+    step_s = vitals.step_wall_s
+    shares = [(phase, getattr(vitals, f"{phase}_share")) for phase in PHASE_LABELS]
+    return [] if step_s is None else [(phase, share, share * step_s) for phase, share in shares if share]
+
+
+def predicted_words(prescription: Prescription) -> str:
+    """`predicted 2.9x (2.6-3.1)`, or that only a trial can tell."""
+    if prescription.predicted_speedup is None:
+        return "no prediction: measure it" if prescription.settings else ""
+    ends = wording.interval(prescription.predicted_low, prescription.predicted_high)
+    return f"predicted {wording.forecast(prescription.predicted_speedup)}" + (f" ({ends})" if ends else "")
+
+
+def rows(recordings: Sequence[Recording], effects: Sequence[Effect]) -> list[Row]:
+    """The runs, oldest first, then the trials."""
+    table = [_run_row(f"run {n}" if len(recordings) > 1 else "run", one) for n, one in enumerate(recordings, 1)]
+    return table + [_trial_row(f"trial {n}", one) for n, one in enumerate(effects, 1)]
+
+
+def _run_row(name: str, recording: Recording) -> Row:
+    vitals = measure(recording)
+    wait = vitals.exposed_wait_share if vitals.exposed_wait_share is not None else vitals.data_wait_share
+    per_s = vitals.samples_per_s
+    return Row(
+        (
+            name,
+            clean(describe(recording.settings)),
+            wording.number(per_s, DASH) if per_s is not None else wording.rate(vitals.steps_per_s, "steps/s", DASH),
+            DASH,
+            DASH,
+            wording.share(wait, DASH),
+            wording.percent(vitals.gpu_util_pct, DASH),
+            wording.size(vitals.peak_bytes, DASH),
+            wording.loss(vitals.final_loss),
+        )
+    )
+
+
+def _trial_row(name: str, effect: Effect) -> Row:
+    unit = "" if effect.unit == "samples/s" else f" {effect.unit}"
+    per_s = DASH
+    if effect.candidate_samples_per_s is not None:
+        before = wording.number(effect.baseline_samples_per_s)
+        per_s = f"{wording.number(effect.candidate_samples_per_s)}{unit} (from {before})"
+    against = f" against {clean(describe(effect.baseline_settings))}" if effect.baseline_settings else ""
+    same = wording.parity(effect.loss_drift)
+    loss = wording.loss(effect.candidate_loss)
+    wait = wording.share(effect.candidate_wait_share, DASH)
+    return Row(
+        (
+            name,
+            clean(describe(effect.settings)) + against,
+            per_s,
+            result_words(effect),
+            wording.forecast(effect.predicted_speedup, DASH),
+            wait,
+            DASH,
+            wording.size(effect.peak_bytes, DASH),
+            f"{loss} ({same})" if same else loss,
+        ),
+        kept=effect.verdict == "faster",
+    )
+
+
+def result_words(effect: Effect) -> str:
+    """`2.87x (2.7-3.0) faster`, or why there is no figure."""
+    if effect.speedup is not None:
+        return f"{wording.speedup(effect.speedup, effect.low, effect.high)} {effect.verdict.replace('-', ' ')}"
+    why = f": {clean(effect.reason)}" if effect.reason else ""
+    ended = wording.OUTCOME_LABELS.get(effect.outcome, clean(effect.outcome))
+    return ended + why if effect.outcome not in ("completed", "budget-reached") else "nothing was measured"
+
+
+def silences(diagnosis: Diagnosis) -> dict[str, list[str]]:
+    """Why rules were not judged -> their names."""
+    grouped: dict[str, list[str]] = {}
+    for one in diagnosis.silent:
+        grouped.setdefault(clean(one.reason), []).append(clean(one.rule))
+    return grouped
+
+
+def footer(vitals: Vitals) -> str:
+    """What the figures are made of, and what measuring cost."""
+    said = f"Measured on {wording.count(vitals.measured_steps, 'step')}"
+    if vitals.warmup_steps:
+        took = f" ({wording.seconds(vitals.warmup_s)})" if vitals.warmup_s is not None else ""
+        said += f"; {wording.count(vitals.warmup_steps, 'step')} of warm-up left out{took}"
+    return f"{said}. Own overhead: {wording.share(vitals.overhead_share)}."

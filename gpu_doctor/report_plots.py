@@ -1,0 +1,126 @@
+"""The three plots of the static result, drawn from a recording: utilization, memory, loader latency with step time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Final
+
+import numpy as np
+
+from gpu_doctor import wording
+from gpu_doctor.drawing import LINE_COLOURS, PHASE_COLOURS, Line, as_image, chart, line_swatch
+from gpu_doctor.recording import Column, Recording, Series
+from gpu_doctor.vitals import warmup_rows
+from gpu_doctor.wording import clean
+
+GIB: Final = float(2**30)
+MOST_LINES: Final = 6
+"""Lines a plot shows; a machine with eight GPUs has more, the first are drawn and the rest counted."""
+CUT_ABOVE: Final = 3.0
+"""Single steps slower than this many times the 98th percentile (worker start, compile) are cut off at the top."""
+
+
+def plots(recording: Recording) -> str:
+    """Three plots side by side, each with a legend whose figures say the same in text; '' for a run without any."""
+    marks = _epochs(recording)
+    drawn = [
+        one for one in (_utilization(recording, marks), _memory(recording, marks), _latency(recording, marks)) if one
+    ]
+    if not drawn:
+        return ""
+    style = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35);display:flex;flex-wrap:wrap"
+    return f'<div style="{style}">{"".join(drawn)}</div>'
+
+
+def _utilization(recording: Recording, marks: Sequence[float]) -> str:
+    found = [one for one in recording.series if one.metric.group == "utilization" and len(one.values)]
+    lines = [Line(_label(one, found), one.times_s, one.values) for one in found[:MOST_LINES]]
+    figures = [f"mean {wording.percent(_mean(line.y))}" for line in lines]
+    return _plot("utilization %", lines, figures, marks, top=100.0, remark=_more(found))
+
+
+def _memory(recording: Recording, marks: Sequence[float]) -> str:
+    found = [one for one in recording.series if one.metric.group == "memory" and len(one.values)]
+    lines = [Line(_label(one, found), one.times_s, one.values / GIB) for one in found[:MOST_LINES]]
+    figures = [f"peak {wording.size(_most(line.y) * GIB)}" for line in lines]
+    return _plot("memory GiB", lines, figures, marks, remark=_more(found))
+
+
+def _latency(recording: Recording, marks: Sequence[float]) -> str:
+    steps = recording.steps
+    if not len(steps):
+        return ""
+    at: Column = steps.start_s + steps.wall_s
+    with np.errstate(divide="ignore", invalid="ignore"):
+        per_batch = steps.data_wait_s / np.where(steps.batches > 0, steps.batches, steps.count)
+        step_s = steps.wall_s / steps.count
+    lines = [Line("step", at, step_s * 1e3, PHASE_COLOURS["backward"])]
+    # From the first to the last measured step, as every share in the report.
+    warm = warmup_rows(steps)
+    figures = [f"mean {wording.seconds(float(steps.wall_s[warm:].sum() / steps.count[warm:].sum()))}"]
+    if np.isfinite(per_batch).any():
+        lines.append(Line("wait for a batch", at, per_batch * 1e3, PHASE_COLOURS["data_wait"]))
+        figures.append(f"mean {wording.seconds(_mean(per_batch[warm:]))}")
+    hidden = next((one for one in recording.fetches if one.workers > 0 and one.batches), None)
+    if hidden is not None:
+        fetch_s = hidden.wall_s / hidden.batches
+        level = np.full(2, fetch_s * 1e3)
+        lines.append(Line("fetch in a worker (hidden behind steps)", at[[0, -1]], level, PHASE_COLOURS["evaluation"]))
+        figures.append(f"mean {wording.seconds(fetch_s)}")
+    shown = [float(np.nanquantile(line.y, 0.98)) for line in lines if np.isfinite(line.y).any()]
+    highest = max(_most(line.y) for line in lines)
+    usual = max(shown, default=0.0)
+    top = CUT_ABOVE / 2 * usual if highest > CUT_ABOVE * usual > 0 else None
+    cut = f"highest: {wording.seconds(highest / 1e3)}, cut off" if top is not None else ""
+    return _plot("loader latency and step time, ms", lines, figures, marks, top=top, remark=cut)
+
+
+def _plot(
+    title: str,
+    lines: Sequence[Line],
+    figures: Sequence[str],
+    marks: Sequence[float],
+    *,
+    top: float | None = None,
+    remark: str = "",
+) -> str:
+    if not lines:
+        return ""
+    said = ", ".join(f"{line.label} {figure}" for line, figure in zip(lines, figures, strict=True))
+    picture = as_image(chart(lines, marks=marks, top=top), f"{title}: {said}", 340)
+    legend = "".join(
+        f'<div style="white-space:nowrap;overflow:hidden;text-overflow:ellipsis">'
+        f"{as_image(line_swatch(i, line.colour or LINE_COLOURS[i % len(LINE_COLOURS)]), '')} "
+        f"{escape(line.label)} <b>{figure}</b></div>"
+        for i, (line, figure) in enumerate(zip(lines, figures, strict=True))
+    )
+    more = f'<div style="opacity:0.72">{escape(remark)}</div>' if remark else ""
+    style = "flex:1 1 280px;max-width:340px;margin:0 12px 6px 0;font-size:12px"
+    return f'<div style="{style}"><div>{escape(title)}</div>{picture}{legend}{more}</div>'
+
+
+def _more(found: Sequence[Series]) -> str:
+    return f"and {len(found) - MOST_LINES} more, not drawn" if len(found) > MOST_LINES else ""
+
+
+def _label(one: Series, among: Sequence[Series]) -> str:
+    several = len({other.metric.device for other in among if other.metric.device is not None}) > 1
+    where = f" [{one.metric.device}]" if several and one.metric.device is not None else ""
+    return clean(one.metric.label, 60) + where
+
+
+def _mean(values: Column) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else float("nan")
+
+
+def _most(values: Column) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.max()) if len(finite) else float("nan")
+
+
+def _epochs(recording: Recording) -> list[float]:
+    """Where a new epoch begins, seconds after the run began."""
+    steps = recording.steps
+    return [float(steps.start_s[i + 1]) for i in np.flatnonzero(np.diff(steps.epoch) > 0)]

@@ -1,0 +1,175 @@
+"""What the loops of `loops.py` are made of: a hand-placed stopwatch, and parts that take known time.
+
+Work is slept, so that the truth is unambiguous on a busy machine: whoever is billed for a sleep was running then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+ITEM_S, FORWARD_S, BACKWARD_S, OPTIMIZER_S, OTHER_S = 0.0003, 0.002, 0.002, 0.002, 0.006
+BATCH = 6
+
+
+class Truth:
+    """What really happened, counted in the loop itself and independent of anything that listens."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.samples = 0
+        self.seconds: Counter[str] = Counter()
+        self.namespace: dict[str, Any] = {}
+        """Where the loop's names live, as a cell's do in its notebook."""
+        self._open: Counter[str] = Counter()
+        self._mark = 0.0
+
+    def start(self) -> None:
+        """The loop begins now."""
+        self._mark = time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        """What ran since the last lap was `phase`. It counts once a step or an evaluation has ended after it."""
+        now = time.perf_counter()
+        self._open[phase] += now - self._mark
+        self._mark = now
+        if phase == "evaluation":
+            self._keep()
+
+    def step(self, samples: int) -> None:
+        """A step has ended, on so many samples."""
+        self.steps += 1
+        self.samples += samples
+        self._keep()
+
+    def _keep(self) -> None:
+        self.seconds.update(self._open)
+        self._open.clear()
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from the start to the end of the last step or evaluation."""
+        return sum(self.seconds.values())
+
+
+class Items(Dataset[Any]):
+    """`n` samples of 4 features, each slept for."""
+
+    def __init__(self, n: int, item_s: float = ITEM_S) -> None:
+        self.n, self.item_s = n, item_s
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        time.sleep(self.item_s)
+        return torch.full((4,), index / self.n), torch.tensor(index % 2)
+
+
+class Stream(IterableDataset[Any]):
+    """The same samples without an index or a length."""
+
+    def __init__(self, n: int) -> None:
+        self.items = Items(n)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.items[i] for i in range(self.items.n))
+
+
+class Nap(torch.autograd.Function):
+    """Sleeps in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        time.sleep(BACKWARD_S)
+        return grads[0]
+
+
+class Net(nn.Module):
+    """A linear layer whose forward and backward are slept for."""
+
+    def __init__(self, inputs: int = 4, outputs: int = 2) -> None:
+        super().__init__()
+        self.layer = nn.Linear(inputs, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(FORWARD_S)
+        out: torch.Tensor = self.layer(x)
+        return Nap.apply(out) if torch.is_grad_enabled() else out
+
+
+class SlowSGD(torch.optim.SGD):
+    """SGD whose step is slept for."""
+
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        time.sleep(OPTIMIZER_S)
+        return super().step(closure)
+
+
+def warm_up() -> None:
+    """Has torch import and set up what it does lazily at a first step (about 1 ms to 1 s that no loop should pay)."""
+    model = Net()
+    optimizer = SlowSGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.rand(2, 4)).sum().backward()
+        optimizer.step()
+
+
+def loader(n: int = 30, **options: Any) -> DataLoader[Any]:
+    """`n` samples in batches of BATCH."""
+    return DataLoader(Items(n), **{"batch_size": BATCH, **options})
+
+
+def net(t: Truth, name: str = "model", **sizes: int) -> Net:
+    """A model under a name in the loop's namespace."""
+    made = t.namespace[name] = Net(**sizes)
+    return made
+
+
+def sgd(*models: nn.Module) -> SlowSGD:
+    """An optimizer over the models' parameters."""
+    return SlowSGD([p for model in models for p in model.parameters()], lr=0.01)
+
+
+def loss_of(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """A loss that takes known time outside of every measured phase."""
+    time.sleep(OTHER_S)
+    return nn.functional.cross_entropy(out, y)
+
+
+def learn(t: Truth, model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:
+    """One plain training step on a batch that was lapped already."""
+    optimizer.zero_grad()
+    t.lap("optimizer")
+    out = model(x)
+    t.lap("forward")
+    loss = loss_of(out, y)
+    t.lap("other")
+    loss.backward()
+    t.lap("backward")
+    optimizer.step()
+    t.lap("optimizer")
+    t.step(len(x))
+
+
+def evaluate(t: Truth, model: nn.Module, batches: Any, switch_mode: bool = True, no_grad: bool = True) -> None:
+    """An evaluation pass; what came before it in this step must be lapped already."""
+    was = model.training
+    if switch_mode:
+        model.eval()
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not no_grad):
+        for x, y in batches:
+            loss_of(model(x), y)
+    model.train(was)
+    t.lap("evaluation")

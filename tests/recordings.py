@@ -1,0 +1,230 @@
+"""Synthetic recordings for tests of the judgement: say what a loop does in milliseconds, get what it would record.
+
+A `Loop` is a loop in steady state: so many ms of waiting, copying, forward and so on a step, so many of fetch in the
+process that fetches. `recording()` lays it out as rows (the first step slow, as in real loops), `vitals()` measures
+that. Nothing here knows a rule; what a test changes is what its loop does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from gpu_doctor.recording import (
+    DeviceSetup,
+    Fetch,
+    LineCost,
+    LoaderSetup,
+    Losses,
+    Metric,
+    Recording,
+    Series,
+    SettingValue,
+    Setup,
+    Steps,
+)
+from gpu_doctor.vitals import Vitals, measure
+
+KEY = "Images[10000] batch 32 RandomSampler #0"
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A training loop in steady state; times in ms a step unless said otherwise. The default is healthy, on a CPU."""
+
+    steps: int = 100
+    batch: int = 32
+    # the host's milliseconds of a step
+    wait: float = 0.0
+    transfer: float = 0.0
+    forward: float = 4.0
+    backward: float = 4.0
+    optimizer: float = 2.0
+    evaluation: float = 0.0
+    sync: float = NAN
+    loss: float = 0.0
+    other: float = 0.0
+    edge: float = 0.0
+    """Of `wait`, paid in the first step of each epoch (ms); added to that step's wait."""
+    steps_per_epoch: int = 1000
+    consumer_cpu: float | None = None
+    """CPU ms a step of the training process without fetching; None = what is not wait."""
+    # the fetch of a batch
+    workers: int = 0
+    fetch: float | None = None
+    """Wall ms of a batch's fetch; None = `wait`."""
+    fetch_cpu: float | None = None
+    """None = all of it."""
+    collate: float = 0.1
+    fetch_walls: Sequence[float] | None = None
+    """Wall ms of single fetches; None = all alike."""
+    batch_bytes: float = 1e5
+    has_loader: bool = True
+    loader: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of LoaderSetup."""
+    # the machine
+    cores: float = 4.0
+    cpu_util: float | None = None
+    """Per cent."""
+    lines: tuple[LineCost, ...] = ()
+    source: str = ""
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    # a GPU
+    gpu: bool = False
+    gpu_work: float = 10.0
+    """Device ms from a step's first to its last event."""
+    gpu_gap: float = 0.0
+    """Device ms between two steps."""
+    queue_empty: float = 0.0
+    """Share of steps at whose end the GPU had finished."""
+    gpu_util: float | None = None
+    tensor_active: float | None = None
+    capability: tuple[int, int] = (9, 0)
+    peak_share: float = 0.5
+    transfers: float = 2.0
+    pageable: float = 0.0
+    """Of `transfers`, from pageable memory."""
+    setup: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of Setup."""
+
+    def but(self, **changes: Any) -> Loop:
+        """The same loop with some changes."""
+        return replace(self, **changes)
+
+    @property
+    def own_ms(self) -> float:
+        """Host ms of a step that are not data wait."""
+        parts = (self.transfer, self.forward, self.backward, self.optimizer, self.evaluation, self.loss, self.other)
+        return sum(parts) + float(np.nan_to_num(self.sync))
+
+    def recording(self) -> Recording:
+        """What the loop would leave behind."""
+        return Recording(
+            steps=self._steps(),
+            setup=self._setup(),
+            settings=self.settings,
+            series=self._series(),
+            fetches=self._fetches(),
+            lines=self.lines,
+            losses=Losses(np.arange(2.0), np.arange(2.0) * self.batch, np.asarray([2.0, 1.5])),
+            source=self.source,
+            duration_s=float(self._steps().wall_s.sum()),
+            overhead_s=0.001,
+            peak_bytes=self.peak_share * 80e9 if self.gpu else 1e9,
+        )
+
+    def vitals(self) -> Vitals:
+        """What is measured on it."""
+        return measure(self.recording())
+
+    def _steps(self) -> Steps:
+        n = self.steps
+        first = np.arange(n) % self.steps_per_epoch == 0
+        edge = np.where(first, self.edge, 0.0)
+        wait = np.full(n, self.wait) + edge
+        late = np.where(np.arange(n) == 0, 3.0, 1.0)  # the first step is warm-up: three times as long
+        wall = (wait + self.own_ms) * late
+        fetching = (self.fetch if self.fetch is not None else self.wait) if not self.workers else 0.0
+        used = fetching if self.fetch_cpu is None else min(self.fetch_cpu, fetching)
+        cpu = self.own_ms if self.consumer_cpu is None else self.consumer_cpu
+        columns: dict[str, Any] = {
+            name: np.full(n, value * 1e-3) * late
+            for name, value in {
+                "transfer_s": self.transfer,
+                "forward_s": self.forward,
+                "backward_s": self.backward,
+                "optimizer_s": self.optimizer,
+                "evaluation_s": self.evaluation,
+                "sync_s": self.sync,
+                "loss_s": self.loss,
+                "cpu_s": cpu + used,
+            }.items()
+        }
+        if self.gpu:
+            columns |= {
+                "gpu_s": np.full(n, self.gpu_work * 1e-3),
+                "gpu_gap_s": np.full(n, self.gpu_gap * 1e-3),
+                "queue_empty": (np.arange(n) % 100 < 100 * self.queue_empty).astype(float),
+                "device_steps": np.ones(n),
+                "transfers": np.full(n, self.transfers),
+                "transfer_bytes": np.full(n, self.batch_bytes),
+                "pageable": np.full(n, self.pageable),
+            }
+        return Steps.of(
+            wall_s=wall * 1e-3,
+            data_wait_s=wait * 1e-3 * late,
+            edge_s=edge * 1e-3,
+            samples=np.full(n, float(self.batch)),
+            batches=np.full(n, 1.0 if self.has_loader else 0.0),
+            epoch=np.arange(n) // self.steps_per_epoch,
+            **columns,
+        )
+
+    def _setup(self) -> Setup:
+        loader = LoaderSetup(
+            **{
+                "key": KEY,
+                "num_workers": self.workers,
+                "batch_size": self.batch,
+                "dataset": "Images",
+                "dataset_len": self.batch * self.steps_per_epoch,
+                "batches": self.steps_per_epoch,
+                "collate": "default_collate",
+                **self.loader,
+            }
+        )
+        found: dict[str, Any] = {
+            "loaders": (loader,) if self.has_loader else (),
+            "usable_cores": self.cores,
+            "device": "cuda:0" if self.gpu else "cpu",
+            "devices": (DeviceSetup(0, "NVIDIA H200", "GPU-1", int(80e9), self.capability),) if self.gpu else (),
+            "dtype": "float32",
+            "layers": {"Linear": 3},
+            "models": ("Net",),
+            "optimizers": ("Adam",),
+        }
+        return Setup(**{**found, **self.setup})
+
+    def _fetches(self) -> tuple[Fetch, ...]:
+        if not self.has_loader:
+            return ()
+        wall = self.wait if self.fetch is None else self.fetch
+        walls = np.asarray(self.fetch_walls if self.fetch_walls is not None else [wall] * 60, dtype=float)
+        mean = float(walls.mean())
+        cpu = mean if self.fetch_cpu is None else self.fetch_cpu
+        n = self.steps
+        sums = (n * mean * 1e-3, n * cpu * 1e-3, n * min(self.collate, mean) * 1e-3)
+        return (Fetch(KEY, self.workers, n, *sums, self.batch_bytes, walls * 1e-3),)
+
+    def _series(self) -> tuple[Series, ...]:
+        readings = {
+            "cpu_util_pct": self.cpu_util,
+            "gpu_util_pct": self.gpu_util,
+            "tensor_active_pct": self.tensor_active,
+        }
+        times = np.linspace(0.0, self.steps * 0.1, 20)
+        return tuple(
+            Series(
+                Metric(name, "%", name, "utilization", 0 if name != "cpu_util_pct" else None), times, times * 0 + pct
+            )
+            for name, pct in readings.items()
+            if pct is not None
+        )
+
+
+def on_gpu(**changes: Any) -> Loop:
+    """A healthy loop on a GPU: its queue is full, nothing is waited for."""
+    loop = Loop(gpu=True, sync=0.0, gpu_util=98.0, tensor_active=40.0, gpu_gap=0.05, gpu_work=9.95, loader=PINNED)
+    return loop.but(**changes)
+
+
+PINNED = {"pin_memory": True, "num_workers": 4, "prefetch_factor": 2}
+
+
+def line(text: str, share: float, phase: str = "other", in_torch: bool = False) -> LineCost:
+    """A line of the user's cell and what it costs."""
+    return LineCost("<cell>", 7, "<module>", text, phase, share, in_torch)

@@ -1,0 +1,142 @@
+"""An asynchronous device in virtual time: what is launched runs in a queue while the host's clock goes on by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_doctor.devicemarks import StepMarks
+from gpu_doctor.ledger import Pull
+from gpu_doctor.phases import SYNC, TRANSFER
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.recording import Recording
+
+MS = 1_000_000
+
+
+@dataclass
+class Mark:
+    """A place in the queue, passed at a known moment of the device's time."""
+
+    passed_ns: int
+    freed: bool = False
+
+
+class SimulatedDevice:
+    """A DeviceClock, and the host that launches: both clocks in one place, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        """The host's clock."""
+        self.idle_from = 0
+        """When the queue will have run empty."""
+        self.busy = 0
+        """Nanoseconds of work that were launched in all."""
+        self.marks: list[Mark] = []
+
+    def host(self, ms: float) -> None:
+        """The host computes or waits for something else."""
+        self.now += round(ms * MS)
+
+    def launch(self, ms: float, cost_ms: float = 0.0) -> None:
+        """Work of `ms` goes into the queue; launching costs the host `cost_ms`."""
+        self.host(cost_ms)
+        self.idle_from = max(self.idle_from, self.now) + round(ms * MS)
+        self.busy += round(ms * MS)
+
+    def synchronize(self) -> int:
+        """The host waits until the queue is empty; returns for how long."""
+        waited = max(self.idle_from - self.now, 0)
+        self.now += waited
+        return waited
+
+    def mark(self) -> Mark:
+        """See DeviceClock."""
+        self.marks.append(Mark(max(self.idle_from, self.now)))
+        return self.marks[-1]
+
+    def done(self, mark: Mark) -> bool:
+        """See DeviceClock."""
+        assert not mark.freed, "a freed mark was asked"
+        return self.now >= mark.passed_ns
+
+    def seconds(self, begin: Mark, end: Mark) -> float:
+        """See DeviceClock."""
+        assert self.done(begin)
+        assert self.done(end)
+        return (end.passed_ns - begin.passed_ns) * 1e-9
+
+    def free(self, mark: Mark) -> None:
+        """See DeviceClock."""
+        assert not mark.freed, "a mark was freed twice"
+        mark.freed = True
+
+    @property
+    def unfreed(self) -> int:
+        """Marks that are still held."""
+        return sum(not mark.freed for mark in self.marks)
+
+
+@dataclass
+class Loop:
+    """A training loop on the simulated device; milliseconds of each part of a step."""
+
+    wait: float = 1.0
+    """Host: for the batch."""
+    copy: float = 0.0
+    copy_blocks: bool = True
+    """The host waits for the copy (pageable memory); else it runs in the queue while the host goes on."""
+    kernels: int = 10
+    kernel: float = 0.5
+    """Device: one kernel."""
+    launch_cost: float = 0.01
+    """Host: to launch one kernel."""
+    python: float = 0.02
+    """Host: what the loop does after its optimizer step."""
+    item_every: int = 0
+    """`loss.item()` every so many steps, 0 = never."""
+    steps: int = 40
+    most_queued_ms: float = 1000.0
+    """The host is held back when so much is queued, as a real launch queue does."""
+
+    def play(self) -> tuple[SimulatedDevice, Recording]:
+        """Runs it; returns the device and what was recorded."""
+        device = SimulatedDevice()
+        recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+        recorder.facts["device"] = "cuda:0"
+        ledger = recorder.ledger
+        ledger.marks = StepMarks(device, ledger.table)
+        pull = Pull()
+        for i in range(self.steps):
+            before = ledger.ask(pull, True)
+            device.host(self.wait)
+            ledger.delivered(pull, 8.0, before)
+            self._copy(device, recorder)
+            before = ledger.forward(True, True, True, 8.0)
+            self._kernels(device, self.kernels // 2)
+            ledger.forward_done(before)
+            before = ledger.backward()
+            self._kernels(device, self.kernels - self.kernels // 2)
+            ledger.switch(before)
+            before = ledger.optimizer(1)
+            ledger.optimizer_done(1, before)
+            device.host(self.python)
+            if self.item_every and i % self.item_every == 0:
+                ledger.carve(SYNC, device.synchronize())
+        ledger.ended(ledger.ask(pull, True))
+        device.synchronize()
+        return device, recorder.close()
+
+    def _copy(self, device: SimulatedDevice, recorder: Recorder) -> None:
+        if not self.copy:
+            return
+        began = device.now
+        device.launch(self.copy)
+        if self.copy_blocks:
+            device.synchronize()
+        recorder.ledger.copied(1000, self.copy_blocks, device.now - began)
+        assert recorder.ledger.acc[TRANSFER] >= 0
+
+    def _kernels(self, device: SimulatedDevice, count: int) -> None:
+        for _ in range(count):
+            device.launch(self.kernel, self.launch_cost)
+            device.host(max((device.idle_from - device.now) / MS - self.most_queued_ms, 0.0))

@@ -1,0 +1,62 @@
+"""One tap on its own, on a recorder whose clock can be virtual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from gpu_doctor.patching import Patches
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.taps.tap import Tap, TapScope
+
+
+class Ticking:
+    """A clock on which a microsecond passes whenever it is read."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def __call__(self) -> int:
+        self.ns += 1000
+        return self.ns
+
+
+@contextmanager
+def on(
+    tap: Tap,
+    recorder: Recorder | None = None,
+    namespace: MutableMapping[str, Any] | None = None,
+    accelerated: bool = False,
+) -> Iterator[TapScope]:
+    """The tap listens inside the context, on a recorder whose loop has begun."""
+    recorder = recorder or Recorder()
+    with Patches() as patches:
+        scope = TapScope(recorder, patches, namespace, accelerated)
+        with tap(scope):
+            yield scope
+
+
+def batches(n: int = 20, **options: Any) -> DataLoader[Any]:
+    """A loader of `n` samples of 4 features, by 8."""
+    return DataLoader(TensorDataset(torch.rand(n, 4), torch.zeros(n)), **{"batch_size": 8, **options})
+
+
+def model() -> nn.Module:
+    """Two layers."""
+    return nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+
+
+def standing(*places: tuple[Any, str]) -> list[Any]:
+    """What stands on the attributes now."""
+    return [vars(owner).get(name) for owner, name in places]
+
+
+def phase_during(recorder: Recorder, call: Callable[[], Any]) -> int:
+    """Calls; returns the phase that the ledger is in afterwards."""
+    call()
+    return recorder.ledger.phase

@@ -1,0 +1,127 @@
+"""Optimizer steps and `zero_grad` are heard, of any optimizer, also after one that raised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from one_tap import model, on, standing
+from torch.optim import optimizer as torch_optimizer
+
+from gpu_doctor.phases import OPTIMIZER, OTHER
+from gpu_doctor.recorder import Recorder, RunEnded
+from gpu_doctor.taps.optimizer import tap
+
+SEAM = (torch.optim.Optimizer, "zero_grad")
+
+
+def test_the_seam_is_restored() -> None:
+    before = standing(SEAM)
+    with on(tap):
+        assert standing(SEAM) != before
+        assert torch_optimizer._global_optimizer_pre_hooks
+        assert torch_optimizer._global_optimizer_post_hooks
+    assert standing(SEAM) == before
+    assert not torch_optimizer._global_optimizer_pre_hooks
+    assert not torch_optimizer._global_optimizer_post_hooks
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])
+def test_steps_are_heard(kind: Any) -> None:
+    recorder, net = Recorder(), model()
+    optimizer = kind(net.parameters(), lr=0.1)
+    with on(tap, recorder):
+        for _ in range(3):
+            net(torch.rand(2, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert len(recorder.close().steps) == 3
+    assert recorder.ledger.acc[OPTIMIZER] > 0
+    assert recorder.ledger.phase == OTHER
+
+
+def test_an_optimizer_is_met_once_before_its_first_use() -> None:
+    met: list[Any] = []
+    first, second = (torch.optim.SGD(model().parameters(), lr=0.1) for _ in range(2))
+    with on(tap) as scope:
+        scope.optimized.append(met.append)
+        first.zero_grad()
+        assert met == [first]
+        first.step()
+        second.step()
+        second.zero_grad()
+    assert met == [first, second]
+
+
+def test_a_listener_that_fails_leaves_a_note() -> None:
+    recorder = Recorder()
+
+    def fail(_: Any) -> None:
+        raise ValueError("no")
+
+    with on(tap, recorder) as scope:
+        scope.optimized.append(fail)
+        torch.optim.SGD(model().parameters(), lr=0.1).step()
+    assert recorder.notes == ["The optimizer's model could not be read: no"]
+    assert recorder.ledger.any_optimizer
+
+
+class Failing(torch.optim.SGD):
+    """Raises at its second step."""
+
+    steps = 0
+
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        self.steps += 1
+        if self.steps == 2:
+            raise ValueError("user's")
+        return super().step(closure)
+
+
+def test_a_step_that_raises_is_no_step_and_the_phase_heals() -> None:
+    recorder, net = Recorder(), model()
+    optimizer = Failing(net.parameters(), lr=0.1)
+    with on(tap, recorder):
+        for i in range(4):
+            net(torch.rand(2, 4)).sum().backward()
+            if i == 1:
+                with pytest.raises(ValueError, match="user's"):
+                    optimizer.step()
+            else:
+                optimizer.step()
+                assert recorder.ledger.phase == OTHER
+    assert len(recorder.close().steps) == 3
+
+
+class Around(torch.optim.SGD):
+    """An optimizer whose step calls another optimizer's."""
+
+    inner: torch.optim.Optimizer
+
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        return self.inner.step(closure)
+
+
+def test_an_optimizer_around_another_is_one_step() -> None:
+    recorder, net = Recorder(), model()
+    outer = Around(net.parameters(), lr=0.1)
+    outer.inner = torch.optim.SGD(net.parameters(), lr=0.1)
+    with on(tap, recorder):
+        for _ in range(3):
+            net(torch.rand(2, 4)).sum().backward()
+            outer.step()
+            assert recorder.ledger.phase == OTHER
+    assert len(recorder.close().steps) == 3
+
+
+def test_the_end_of_a_run_comes_before_the_step() -> None:
+    recorder, net = Recorder(), model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    before = net[0].weight.detach().clone()  # type: ignore[index]
+    with on(tap, recorder):
+        net(torch.rand(2, 4)).sum().backward()
+        recorder.stop()
+        with pytest.raises(RunEnded):
+            optimizer.step()
+    assert torch.equal(net[0].weight, before)  # type: ignore[index]

@@ -1,0 +1,147 @@
+"""What the device's clock tells of a loop, proved on a device whose every moment is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from simulated_device import Loop, SimulatedDevice
+
+from gpu_doctor.devicemarks import StepMarks
+from gpu_doctor.recording import STEP_COLUMNS, Recording
+from gpu_doctor.steptable import StepTable
+from gpu_doctor.vitals import measure
+
+
+def gap_share(recording: Recording) -> float:
+    """Device-clock gaps over device-clock time, of the steps that were read, without the first few."""
+    steps = recording.steps.rows(5)
+    gap, busy = np.nansum(steps.gpu_gap_s), np.nansum(steps.gpu_s)
+    return float(gap / (gap + busy))
+
+
+def test_a_wait_hidden_behind_a_deep_queue_is_not_exposed() -> None:
+    device, recording = Loop(wait=4, kernel=1.0, kernels=10).play()
+    steps = recording.steps
+    assert steps.data_wait_s.sum() == pytest.approx(0.16)  # the host waits 4 of every 10 ms
+    assert gap_share(recording) == pytest.approx(0, abs=0.005)
+    assert np.nansum(steps.queue_empty) <= 1
+    vitals = measure(recording)
+    assert vitals.exposed_wait_share is not None
+    assert vitals.exposed_wait_share < 0.01
+    assert np.nansum(steps.gpu_s) * 1e9 == pytest.approx(device.busy, rel=0.05)
+
+
+def test_starvation_is_exposed() -> None:
+    _, recording = Loop(wait=15, kernel=0.5, kernels=10).play()
+    # 5 ms of work every 15.1 ms, and the launches of a step overlap its own kernels.
+    assert gap_share(recording) == pytest.approx(10.1 / 15.1, abs=0.02)
+    vitals = measure(recording)
+    assert vitals.exposed_wait_share == pytest.approx(10.1 / 15.1, abs=0.03)
+    assert vitals.data_wait_share == pytest.approx(15 / 15.1, abs=0.01)
+
+
+def test_a_launch_bound_loop_has_an_empty_queue() -> None:
+    _, recording = Loop(wait=0.1, kernel=0.01, kernels=100, launch_cost=0.05).play()
+    steps = recording.steps.rows(5)
+    assert np.nansum(steps.queue_empty) / steps.device_steps.sum() > 0.9
+    vitals = measure(recording)
+    assert vitals.exposed_wait_share == pytest.approx(0.02, abs=0.01)
+    assert vitals.sync_share == 0
+
+
+def test_a_compute_bound_loop_never_has_one() -> None:
+    _, recording = Loop(wait=0.1, kernel=1.0, kernels=20).play()
+    steps = recording.steps.rows(5)
+    assert np.nansum(steps.queue_empty) == 0
+    assert gap_share(recording) < 0.01
+
+
+def test_an_item_per_step_shows_as_sync_and_hides_nothing_any_more() -> None:
+    _, without = Loop(wait=4, kernel=1.0, kernels=10).play()
+    _, recording = Loop(wait=4, kernel=1.0, kernels=10, item_every=1).play()
+    steps = recording.steps
+    assert steps.sync_s.sum() == pytest.approx(0.4 * 0.99, rel=0.02)  # nearly all of the device's work is waited for
+    assert gap_share(recording) == pytest.approx(4 / 14, abs=0.02)
+    assert measure(recording).sync_share == pytest.approx(10 / 14, abs=0.03)
+    assert steps.sync_s.sum() > 0.3
+    assert without.steps.sync_s.sum() == 0
+
+
+def test_an_item_now_and_then_costs_what_was_queued_then() -> None:
+    _, recording = Loop(wait=1, kernel=1.0, kernels=10, item_every=10).play()
+    steps = recording.steps
+    assert (steps.sync_s > 0).sum() == 4
+    assert gap_share(recording) < 0.1
+
+
+def test_copies_that_block_are_transfer_and_pinned_ones_overlap() -> None:
+    _, blocking = Loop(wait=0.1, copy=2, kernel=0.3, kernels=10).play()
+    _, pinned = Loop(wait=0.1, copy=2, kernel=0.3, kernels=10, copy_blocks=False).play()
+    assert blocking.steps.transfer_s.sum() > 0.07  # each waits for the queue as well
+    assert pinned.steps.transfer_s.sum() == 0
+    assert blocking.steps.pageable.sum() == 40
+    assert pinned.steps.pageable.sum() == 0
+    assert pinned.steps.wall_s.sum() < blocking.steps.wall_s.sum()
+
+
+@pytest.mark.parametrize("loop", [Loop(), Loop(wait=20), Loop(kernel=3.0), Loop(item_every=1), Loop(copy=1.0)])
+def test_host_and_device_account_for_all_of_their_time(loop: Loop) -> None:
+    device, recording = loop.play()
+    steps = recording.steps
+    parts = steps.data_wait_s + steps.transfer_s + steps.forward_s + steps.backward_s + steps.optimizer_s + steps.sync_s
+    np.testing.assert_allclose(parts + loop.python * 1e-3, steps.wall_s, atol=1e-9)
+    read = steps.where(steps.device_steps > 0)
+    assert len(read) == loop.steps - 1
+    device_s = np.nansum(read.gpu_s) + np.nansum(read.gpu_gap_s)
+    assert device_s == pytest.approx((device.idle_from - device.marks[1].passed_ns) * 1e-9, rel=1e-6)
+
+
+def test_readings_are_never_waited_for() -> None:
+    device = SimulatedDevice()
+    table = StepTable()
+    marks = StepMarks(device, table)
+    for _ in range(20):
+        marks.work()
+        device.launch(100)
+        marks.stepped()
+        marks.close(table.append([0.0] * len(STEP_COLUMNS)))
+    assert device.now == 0
+    assert table.steps().device_steps.sum() == 0  # the device has passed none of them
+    device.synchronize()
+    marks.read()
+    assert table.steps().device_steps.sum() == 19
+
+
+def test_marks_are_given_back_once_and_never_read_again() -> None:
+    device = SimulatedDevice()
+    table = StepTable()
+    marks = StepMarks(device, table)
+    for i in range(200):
+        if i % 3:
+            marks.work()
+            device.launch(2)
+            marks.work()
+        if i % 5:
+            marks.stepped()
+            marks.stepped()
+        if i % 7 == 0:
+            device.host(20)
+        marks.close(table.append([0.0] * len(STEP_COLUMNS)))  # steps with both, one or none of their marks
+    device.synchronize()
+    marks.read()
+    assert device.unfreed <= 2
+    assert table.steps().device_steps.sum() == 40
+
+
+def test_a_step_after_one_that_was_not_marked_has_no_gap() -> None:
+    device = SimulatedDevice()
+    table = StepTable()
+    marks = StepMarks(device, table)
+    for launched in (True, True, False, True, True):
+        if launched:
+            marks.work()
+            device.launch(1)
+            marks.stepped()
+        device.host(5)
+        marks.close(table.append([0.0] * len(STEP_COLUMNS)))
+    assert table.steps().device_steps.tolist() == [0, 1, 0, 0, 1]

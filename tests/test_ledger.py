@@ -1,0 +1,358 @@
+"""The ledger on a virtual clock: to the nanosecond, what a step is and what its time is billed to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpu_doctor.ledger import Ledger, Pull
+from gpu_doctor.phases import OTHER, SYNC
+from gpu_doctor.recording import PHASES
+from gpu_doctor.steps import INFERENCE, TRAINING, Steps
+from gpu_doctor.steptable import StepTable
+
+MS = 1_000_000
+
+
+class Bench:
+    """A ledger with a clock that only moves when told to, and the moves of a loop in milliseconds."""
+
+    def __init__(self, sync_measured: bool = False) -> None:
+        self.now = 0
+        self.table = StepTable()
+        self.ledger = Ledger(self.table, lambda: self.now, lambda: self.now // 2, sync_measured)
+
+    def spend(self, ms: float) -> None:
+        self.now += round(ms * MS)
+
+    def pull(self, pull: Pull, wait: float = 1, samples: float = 8, grad: bool = True) -> None:
+        before = self.ledger.ask(pull, grad)
+        self.spend(wait)
+        self.ledger.delivered(pull, samples, before)
+
+    def exhaust(self, pull: Pull, wait: float = 0) -> None:
+        before = self.ledger.ask(pull, True)
+        self.spend(wait)
+        self.ledger.ended(before)
+
+    def forward(self, ms: float = 2, training: bool = True, grad: bool = True, samples: float = 8) -> None:
+        before = self.ledger.forward(training, grad, True, samples)
+        self.spend(ms)
+        self.ledger.forward_done(before)
+
+    def backward(self, ms: float = 3) -> None:
+        before = self.ledger.backward()
+        self.spend(ms)
+        self.ledger.switch(before)
+
+    def optimizer(self, ms: float = 4, key: int = 1) -> None:
+        before = self.ledger.optimizer(key)
+        self.spend(ms)
+        self.ledger.optimizer_done(key, before)
+
+    def train(self, key: int = 1) -> None:
+        self.forward()
+        self.spend(0.5)
+        self.backward()
+        self.optimizer(key=key)
+        self.spend(0.25)
+
+    def close(self) -> Steps:
+        self.ledger.finish()
+        return self.table.steps()
+
+
+def sums(steps: Steps) -> dict[str, float]:
+    """Milliseconds per phase that are not zero."""
+    found = {phase: float(np.nansum(getattr(steps, f"{phase}_s"))) * 1e3 for phase in PHASES}
+    found["other"] = float(steps.other_s.sum()) * 1e3
+    return {phase: round(ms, 6) for phase, ms in found.items() if round(ms, 6)}
+
+
+def test_a_plain_epoch_is_accounted_to_the_nanosecond() -> None:
+    bench, pull = Bench(), Pull()
+    bench.spend(100)  # before the loop: no part of a step
+    for _ in range(3):
+        bench.pull(pull)
+        bench.train()
+    bench.exhaust(pull)
+    bench.spend(50)  # after it: no part either
+    steps = bench.close()
+    assert steps.kind.tolist() == [TRAINING] * 3
+    np.testing.assert_allclose(steps.wall_s, 0.01075)
+    np.testing.assert_allclose(steps.start_s, 0.1 + 0.01075 * np.arange(3))
+    assert steps.samples.tolist() == [8, 8, 8]
+    assert sums(steps) == {"data_wait": 3, "forward": 6, "backward": 9, "optimizer": 12, "other": 2.25}
+    np.testing.assert_allclose(steps.loss_s, 0.0005)
+    np.testing.assert_allclose(steps.edge_s, [0.001, 0, 0])
+    np.testing.assert_allclose(steps.cpu_s, steps.wall_s / 2)
+
+
+def test_without_a_device_sync_is_not_measured_and_with_one_it_is_carved_out() -> None:
+    bench, pull = Bench(sync_measured=True), Pull()
+    bench.pull(pull)
+    bench.forward()
+    bench.spend(3)
+    bench.ledger.carve(SYNC, 2 * MS)
+    bench.backward()
+    bench.optimizer()
+    steps = bench.close()
+    assert steps.sync_s.tolist() == [0.002]
+    assert sums(steps)["other"] == 1
+    plain = Bench()
+    plain.pull(Pull())
+    plain.train()
+    assert np.isnan(plain.close().sync_s).all()
+
+
+def test_the_row_of_an_accumulation_holds_all_of_it_from_the_first_step_on() -> None:
+    bench, pull = Bench(), Pull()
+    for _ in range(2):
+        for i in range(4):
+            bench.pull(pull)
+            bench.forward()
+            bench.ledger.copied(100, True, 0)
+            bench.backward()
+            if i == 3:
+                bench.optimizer()
+    bench.exhaust(pull)
+    steps = bench.close()
+    assert len(steps) == 2
+    assert steps.samples.tolist() == [32, 32]
+    assert steps.batches.tolist() == [4, 4]
+    assert steps.transfers.tolist() == [4, 4]
+    np.testing.assert_allclose(steps.wall_s, 0.028)
+    np.testing.assert_allclose(steps.cpu_s, 0.014)
+    assert sums(steps) == {"data_wait": 8, "forward": 16, "backward": 24, "optimizer": 8}
+
+
+def test_where_nothing_is_pulled_a_step_ends_at_its_optimizer() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.spend(1)
+        bench.train()
+    steps = bench.close()
+    np.testing.assert_allclose(steps.wall_s, [0.0095, 0.01075, 0.01075])  # the loop begins at its first forward
+    assert steps.samples.tolist() == [8, 8, 8]
+    assert steps.batches.tolist() == [0, 0, 0]
+
+
+def test_two_optimizers_are_one_step_with_and_without_a_loader() -> None:
+    for pulled in (True, False):
+        bench, pull = Bench(), Pull()
+        for _ in range(3):
+            if pulled:
+                bench.pull(pull)
+            bench.train(key=1)
+            bench.train(key=2)
+        assert len(bench.close()) == 3, f"pulled={pulled}"
+
+
+def test_several_optimizer_steps_on_one_batch_are_several_steps() -> None:
+    bench, pull = Bench(), Pull()
+    for _ in range(2):
+        bench.pull(pull)
+        for _ in range(3):
+            bench.train(key=1)
+        bench.train(key=2)
+    steps = bench.close()
+    assert len(steps) == 6  # the second optimizer belongs to the last of each three
+    assert steps.batches.tolist() == [1, 0, 0, 1, 0, 0]
+
+
+def test_an_evaluation_under_no_grad_is_billed_to_evaluation_alone() -> None:
+    bench, pull = Bench(), Pull()
+    bench.pull(pull)
+    bench.train()
+    held_out = Pull()
+    for _ in range(2):
+        bench.pull(held_out, wait=5, grad=False)
+        bench.forward(7, training=False, grad=False)
+    bench.exhaust(held_out, wait=1)
+    bench.pull(pull)
+    bench.train()
+    steps = bench.close()
+    assert steps.samples.tolist() == [8, 8]
+    assert sums(steps)["evaluation"] == 25
+    assert sums(steps)["data_wait"] == 2
+    assert held_out.evaluation
+    assert not pull.evaluation
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_an_evaluation_with_gradients_is_known_by_what_follows(training: bool) -> None:
+    bench, pull, held_out = Bench(), Pull(), Pull()
+    bench.pull(pull)
+    bench.train()
+    for _ in range(3):
+        bench.pull(held_out, wait=5)
+        bench.forward(7, training=training)
+    bench.exhaust(held_out)
+    bench.pull(pull)
+    bench.train()
+    steps = bench.close()
+    assert steps.samples.tolist() == [8, 8]
+    assert sums(steps)["evaluation"] == 36
+    np.testing.assert_allclose(steps.edge_s.sum(), 0.001)
+
+
+def test_an_evaluation_at_the_end_belongs_to_the_last_row() -> None:
+    bench, pull, held_out = Bench(), Pull(), Pull()
+    for _ in range(2):
+        bench.pull(pull)
+        bench.train()
+    bench.exhaust(pull)
+    bench.pull(held_out, wait=5, grad=False)
+    bench.forward(7, training=False, grad=False)
+    bench.exhaust(held_out)
+    bench.spend(1000)
+    steps = bench.close()
+    np.testing.assert_allclose(steps.wall_s, [0.01075, 0.02275])
+    np.testing.assert_allclose(steps.evaluation_s, [0, 0.012])
+
+
+def test_an_evaluation_after_the_last_step_of_a_loop_without_a_loader_is_its_too() -> None:
+    bench = Bench()
+    bench.train()
+    bench.train()
+    bench.forward(7, training=False, grad=False)
+    bench.spend(1000)
+    np.testing.assert_allclose(bench.close().evaluation_s, [0, 0.007])
+
+
+def test_a_loader_taken_for_an_evaluation_is_trained_from_after_all() -> None:
+    bench, first, second = Bench(), Pull(), Pull()
+    bench.pull(first)
+    bench.train()
+    second.evaluation = True
+    for _ in range(2):
+        bench.pull(second)
+        bench.train()
+    steps = bench.close()
+    assert steps.samples.tolist() == [8, 8, 8]
+    assert not second.evaluation
+    assert second.learned
+
+
+def test_without_an_optimizer_every_batch_is_a_step() -> None:
+    bench, pull = Bench(), Pull()
+    for _ in range(3):
+        bench.pull(pull)
+        bench.forward(training=False, grad=False)
+        bench.spend(1)
+    bench.exhaust(pull)
+    steps = bench.close()
+    assert steps.kind.tolist() == [INFERENCE] * 3
+    np.testing.assert_allclose(steps.wall_s, 0.004)
+    assert steps.samples.tolist() == [8, 8, 8]
+
+
+def test_inference_rows_are_there_while_the_loop_runs() -> None:
+    bench, pull = Bench(), Pull()
+    for _ in range(3):
+        bench.pull(pull)
+        bench.forward(training=False, grad=False)
+    assert bench.table.rows == 2
+
+
+def test_batches_of_unheard_compute_are_rows_after_three_seconds_at_the_latest() -> None:
+    bench, pull = Bench(), Pull()
+    for _ in range(5):
+        bench.pull(pull)
+        bench.spend(1000)
+    assert bench.table.rows == 4
+    bench.pull(pull)
+    assert bench.table.rows == 5
+    for _ in range(80):
+        bench.pull(pull)
+    assert bench.table.rows == 85
+
+
+def test_a_pass_over_the_data_before_the_training_is_none_of_its_first_step() -> None:
+    bench, statistics, pull = Bench(), Pull(), Pull()
+    for _ in range(3):
+        bench.pull(statistics)
+        bench.spend(1)
+    bench.exhaust(statistics)
+    bench.pull(pull)
+    bench.train()
+    steps = bench.close()
+    assert steps.kind.tolist() == [INFERENCE] * 3 + [TRAINING]
+    assert steps.samples.tolist() == [8] * 4
+
+
+def test_a_batch_fetched_ahead_is_counted_once() -> None:
+    bench, pull = Bench(), Pull()
+    bench.pull(pull)
+    for _ in range(3):
+        bench.pull(pull)
+        bench.train()
+    bench.exhaust(pull)
+    bench.train()
+    steps = bench.close()
+    assert len(steps) == 4
+    assert steps.samples.tolist() == [16, 8, 8, 0]
+
+
+def test_samples_of_several_loaders_are_those_of_the_one_that_gives_most() -> None:
+    bench, outer = Bench(), Pull()
+    inner_loader = [0]
+    for _ in range(3):
+        bench.pull(outer, samples=100)
+        inner = Pull(inner_loader)
+        for _ in range(2):
+            bench.pull(inner, samples=8)
+            bench.train()
+        bench.exhaust(inner)
+    steps = bench.close()
+    assert len(steps) == 6
+    # In the very first step both have given one batch, and the first asked counts.
+    assert steps.samples.tolist() == [100, 8, 8, 8, 8, 8]
+
+
+def test_epochs_are_restarts_of_the_training_loader() -> None:
+    bench, loader = Bench(), [0]
+    for _ in range(3):
+        pull = Pull(loader)
+        for _ in range(2):
+            bench.pull(pull)
+            bench.train()
+        bench.exhaust(pull)
+    assert bench.close().epoch.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_an_unreadable_batch_has_no_sample_count_and_says_so() -> None:
+    bench, pull = Bench(), Pull()
+    bench.pull(pull, samples=float("nan"))
+    bench.train()
+    assert np.isnan(bench.close().samples).all()
+
+
+def test_a_step_inside_a_closure_keeps_the_phases_apart() -> None:
+    bench, pull = Bench(), Pull()
+    for _ in range(2):
+        bench.pull(pull)
+        before = bench.ledger.optimizer(1)
+        bench.spend(1)
+        bench.forward(2)
+        bench.backward(3)
+        bench.ledger.optimizer_done(1, before)
+        assert bench.ledger.phase == OTHER
+    assert sums(bench.close()) == {"data_wait": 2, "forward": 4, "backward": 6, "optimizer": 2}
+
+
+def test_a_budget_hears_of_every_step() -> None:
+    bench, pull, heard = Bench(), Pull(), []
+    bench.ledger.on_step = heard.append
+    for _ in range(3):
+        bench.pull(pull)
+        bench.train()
+    bench.exhaust(pull)
+    bench.close()
+    assert heard == [10.75 * MS, 21.5 * MS, 32.25 * MS]
+
+
+def test_a_run_without_any_loop_is_empty() -> None:
+    bench = Bench()
+    bench.spend(5)
+    assert len(bench.close()) == 0

@@ -1,0 +1,74 @@
+"""Every loop of the catalogue against its own count: steps, samples, wall-clock and each phase."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from loop_parts import Truth, warm_up
+from loops_apart import LOOPS
+
+from gpu_doctor import patching
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.recording import PHASES, Recording
+from gpu_doctor.taps import listening
+
+ATTEMPTS = 3
+"""Seconds of a loop on a busy machine are taken again; counts must be right every time."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _warm() -> None:
+    warm_up()
+
+
+def record(name: str) -> tuple[Truth, Recording]:
+    """Plays a loop of the catalogue with every tap on."""
+    truth = Truth()
+    recorder = Recorder(name=name)
+    with listening(recorder, truth.namespace, accelerated=False):
+        LOOPS[name](truth)
+    return truth, recorder.close()
+
+
+once = functools.cache(record)
+
+
+def errors(truth: Truth, recording: Recording) -> dict[str, tuple[float, float, float]]:
+    """Phase -> seconds by hand, seconds recorded, and how much they may differ: 10 % or 0.2 ms a step."""
+    found = {}
+    for phase in (*PHASES, "other"):
+        by_hand = truth.seconds[phase]
+        recorded = float(np.nansum(getattr(recording.steps, f"{phase}_s")))
+        found[phase] = by_hand, recorded, max(0.1 * by_hand, 0.0002 * max(truth.steps, 1))
+    return found
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_is_measured_as_it_was(name: str) -> None:
+    for attempt in range(ATTEMPTS):
+        truth, recording = once(name) if attempt == 0 else record(name)
+        steps = recording.steps
+        assert not recording.notes
+        assert steps.count.sum() == truth.steps
+        assert steps.samples.sum() == truth.samples
+        wrong = {p: (h, r) for p, (h, r, allowed) in errors(truth, recording).items() if abs(h - r) > allowed}
+        if abs(steps.wall_s.sum() - truth.wall_s) > 0.01 * truth.wall_s:
+            wrong["wall"] = truth.wall_s, float(steps.wall_s.sum())
+        if not wrong:
+            return
+    pytest.fail(f"phase -> (by hand, recorded) in s: {wrong}")
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_parts_sum_to_the_wall(name: str) -> None:
+    _, recording = once(name)
+    steps = recording.steps
+    parts = sum(np.nan_to_num(getattr(steps, f"{phase}_s")) for phase in PHASES)
+    assert (parts <= steps.wall_s * 1.0001 + 1e-6).all()
+    assert (steps.loss_s <= steps.other_s + 1e-6).all()
+    assert (steps.edge_s <= steps.data_wait_s + 1e-6).all()
+    assert all((getattr(steps, f"{phase}_s") >= -1e-9).all() for phase in PHASES if phase != "sync")
+    np.testing.assert_allclose(steps.start_s[1:], (steps.start_s + steps.wall_s)[:-1], atol=1e-6)
+    assert patching.active() == ()

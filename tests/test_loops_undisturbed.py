@@ -1,0 +1,159 @@
+"""Taps change nothing: numbers, random states, exceptions and torch's registries are as if nobody had listened."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from gpu_doctor import patching
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.taps import TAPS, listening
+
+
+def results(tapped: bool, workers: int = 0, accelerated: bool = False) -> list[Any]:
+    """Trains with dropout, noise and shuffling; returns weights, losses and the state of every generator."""
+    torch.manual_seed(3)
+    random.seed(3)
+    np.random.seed(3)
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    data = TensorDataset(torch.rand(40, 4), torch.randint(0, 2, (40,)))
+    losses = []
+
+    def loop() -> None:
+        loader = DataLoader(data, batch_size=8, shuffle=True, num_workers=workers)
+        for _ in range(3):
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(net((x + torch.randn_like(x)).to("cpu")), y)
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+            net.eval()
+            with torch.no_grad():
+                losses.extend(net(x).sum().item() for x, _ in loader)
+            net.train()
+
+    if tapped:
+        with listening(Recorder(), {"net": net}, accelerated=accelerated):
+            loop()
+    else:
+        loop()
+    weights = [p.detach().clone() for p in net.state_dict().values()]
+    return [losses, weights, torch.get_rng_state(), random.getstate(), np.random.get_state()[1]]
+
+
+@pytest.mark.parametrize(("workers", "accelerated"), [(0, False), (0, True), (2, False)])
+def test_training_is_bit_identical(workers: int, accelerated: bool) -> None:
+    plain, tapped = results(False, workers), results(True, workers, accelerated)
+    assert plain[0] == tapped[0]
+    assert all(torch.equal(one, other) for one, other in zip(plain[1], tapped[1], strict=True))
+    assert torch.equal(plain[2], tapped[2])
+    assert plain[3] == tapped[3]
+    assert (plain[4] == tapped[4]).all()
+
+
+def registries() -> list[Any]:
+    """torch's global registries of hooks."""
+    from torch.nn.modules import module
+    from torch.optim import optimizer
+
+    names = [name for name in vars(module) if name.startswith("_global_") and name.endswith("_hooks")]
+    return [
+        *(getattr(module, name) for name in names),
+        optimizer._global_optimizer_pre_hooks,
+        optimizer._global_optimizer_post_hooks,
+    ]
+
+
+@pytest.mark.parametrize("accelerated", [False, True])
+def test_nothing_is_left_behind(accelerated: bool) -> None:
+    with listening(Recorder(), {}, accelerated=accelerated):
+        assert patching.active() != ()
+    assert patching.active() == ()
+    assert all(len(registry) == 0 for registry in registries())
+
+
+def fail_in_loop(x: torch.Tensor) -> None:
+    """Where the user's code raises."""
+    raise ZeroDivisionError("user's own")
+
+
+def test_the_users_exception_passes_with_its_own_traceback() -> None:
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    recorder = Recorder()
+
+    def loop() -> None:
+        for (x,) in DataLoader(TensorDataset(torch.rand(40, 4)), batch_size=8):
+            net(x).sum().backward()
+            optimizer.step()
+            if recorder.ledger.step_count == 2:
+                fail_in_loop(x)
+
+    with pytest.raises(ZeroDivisionError, match="user's own") as caught, listening(recorder, {"net": net}):
+        loop()
+    frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert frames == ["test_the_users_exception_passes_with_its_own_traceback", "loop", "fail_in_loop"]
+    assert caught.value.__context__ is None
+    assert len(recorder.close("failed").steps) == 3
+    assert patching.active() == ()
+
+
+def test_an_exception_inside_the_model_shows_the_models_line() -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            fail_in_loop(x)
+            return x
+
+    net = Net()
+    net.weight = nn.Parameter(torch.zeros(1))
+    with pytest.raises(ZeroDivisionError) as caught, listening(Recorder(), {"net": net}):
+        net(torch.rand(2))
+    frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert frames[-2:] == ["forward", "fail_in_loop"]
+    assert not [f for f in traceback.extract_tb(caught.value.__traceback__) if "gpu_doctor/taps" in f.filename]
+
+
+def test_a_tap_that_cannot_be_set_stays_off_and_the_others_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu_doctor.taps as shelf
+
+    def broken(scope: Any) -> Any:
+        raise RuntimeError("seam is gone")
+
+    monkeypatch.setattr(shelf, "TAPS", (("broken", broken), *TAPS))
+    recorder = Recorder()
+    with listening(recorder, {}):
+        list(DataLoader(TensorDataset(torch.rand(16, 4)), batch_size=8))
+    recording = recorder.close()
+    assert recording.notes == ("The broken tap could not be set and stayed off: seam is gone",)
+    assert len(recording.steps) == 2
+
+
+def test_one_run_after_the_other_starts_afresh() -> None:
+    for _ in range(2):
+        recorder = Recorder()
+        with listening(recorder, {}):
+            list(DataLoader(TensorDataset(torch.rand(16, 4)), batch_size=8))
+        recording = recorder.close()
+        assert len(recording.steps) == 2
+        assert len(recording.setup.loaders) == 1
+
+
+def test_one_run_inside_another_leaves_both_right() -> None:
+    outer, inner = Recorder(), Recorder()
+    loader = DataLoader(TensorDataset(torch.rand(16, 4)), batch_size=8)
+    with listening(outer, {}):
+        list(loader)
+        with listening(inner, {}):
+            list(loader)
+        list(loader)
+    assert len(inner.close().steps) == 2
+    assert len(outer.close().steps) == 6

@@ -1,0 +1,133 @@
+"""Whatever is put on comes off, in reverse order, and never over somebody else's patch."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from gpu_doctor import patching
+from gpu_doctor.patching import Patches
+
+
+class Base:
+    """Has a method that a subclass inherits."""
+
+    def act(self) -> str:
+        """Says who it is."""
+        return "base"
+
+
+class Child(Base):
+    """Inherits it."""
+
+
+def louder(original: Any) -> Any:
+    """A wrapper that can be seen."""
+    return lambda *args: original(*args) + "!"
+
+
+def test_a_wrapper_is_put_on_and_taken_off() -> None:
+    original = Base.__dict__["act"]
+    with Patches() as patches:
+        patches.wrap(Base, "act", louder)
+        assert Base().act() == "base!"
+        assert patching.active() == ("Base.act",)
+    assert Base.__dict__["act"] is original
+    assert patching.active() == ()
+    assert patches.notes == []
+
+
+def test_an_inherited_attribute_is_deleted_again() -> None:
+    with Patches() as patches:
+        patches.wrap(Child, "act", louder)
+        assert (Child().act(), Base().act()) == ("base!", "base")
+    assert "act" not in vars(Child)
+
+
+def test_an_instance_can_be_wrapped_alone() -> None:
+    one, other = Base(), Base()
+    with Patches() as patches:
+        patches.wrap(one, "act", louder)
+        assert (one.act(), other.act()) == ("base!", "base")
+        assert patching.active() == ("Base.act",)
+    assert vars(one) == {}
+
+
+def test_a_module_and_a_static_method_come_back_as_they_were() -> None:
+    class Box:
+        @staticmethod
+        def make() -> str:
+            return "made"
+
+    before, run = Box.__dict__["make"], threading.settrace
+    with Patches() as patches:
+        patches.wrap(Box, "make", lambda original: staticmethod(louder(original)))
+        patches.wrap(threading, "settrace", lambda original: original)
+        assert Box.make() == "made!"
+    assert Box.__dict__["make"] is before
+    assert threading.settrace is run
+
+
+def test_wrappers_on_wrappers_come_off_last_first() -> None:
+    with Patches() as patches:
+        patches.wrap(Base, "act", louder)
+        patches.wrap(Base, "act", louder)
+        assert Base().act() == "base!!"
+    assert Base().act() == "base"
+
+
+def test_somebody_elses_patch_is_left_alone_and_said() -> None:
+    original = Base.act
+    try:
+        with Patches() as patches:
+            patches.wrap(Base, "act", louder)
+            theirs = Base.act = lambda self: "theirs"  # type: ignore[method-assign]
+        assert Base.act is theirs
+        assert patches.notes == ["Base.act was replaced by other code during the run and was left as it is."]
+        assert patching.active() == ()
+    finally:
+        Base.act = original  # type: ignore[method-assign]
+
+
+def test_one_failing_undo_keeps_no_other_on() -> None:
+    removed: list[str] = []
+
+    def fail() -> None:
+        raise RuntimeError("stuck")
+
+    with Patches() as patches:
+        patches.hook("first", lambda: removed.append("first"))
+        patches.hook("second", fail)
+        patches.wrap(Base, "act", louder)
+    assert removed == ["first"]
+    assert patches.notes == ["second could not be restored: stuck"]
+    assert patching.active() == ()
+    assert Base().act() == "base"
+
+
+def test_everything_comes_off_after_an_exception() -> None:
+    def fail() -> None:
+        with Patches() as patches:
+            patches.wrap(Base, "act", louder)
+            raise KeyError("user's")
+
+    with pytest.raises(KeyError):
+        fail()
+    assert Base().act() == "base"
+
+
+def test_what_is_not_there_is_not_patched() -> None:
+    with Patches() as patches:
+        with pytest.raises(AttributeError):
+            patches.wrap(Base, "missing", louder)
+        assert patching.active() == ()
+
+
+def test_restoring_twice_does_nothing() -> None:
+    patches = Patches()
+    patches.wrap(Base, "act", louder)
+    patches.restore()
+    patches.restore()
+    assert Base().act() == "base"
