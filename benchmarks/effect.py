@@ -135,6 +135,10 @@ def really(work: Callable[[], None], more: float = 0.0) -> Recording:
     return Recording(steps, outcome="budget-reached", duration_s=sum(walls))
 
 
+def _really_once(work: Callable[[], None], twice: float) -> Callable[[bool, int], Recording]:
+    return lambda candidate, number: really(work, 0.0 if candidate else twice)
+
+
 def _row(name: str, verdicts: Counter[str], width: float, pairs: float) -> str:
     total = sum(verdicts.values())
     parts = [f"{100 * verdicts[v] / total:6.1f}" for v in ("no-difference", "faster", "slower", "inconclusive")]
@@ -155,7 +159,7 @@ def main() -> None:
     for label, twice in (("A/A", 0.0), ("baseline does 15 % more", 0.15)):
         print(f"\nreal loops, {label}, % of {options.real} trials\n{head}   pairs")
         for name, work in REAL.items():
-            found = [trial(lambda b, k, w=work, t=twice: really(w, 0.0 if b else t)) for _ in range(options.real)]
+            found = [trial(_really_once(work, twice)) for _ in range(options.real)]
             widths, pairs = np.mean([w for _, w, _ in found]), np.mean([p for _, _, p in found])
             print(_row(name, Counter(v for v, _, _ in found), float(widths), float(pairs)))
     bases, candidates = ([simulated(KINDS["quiet"], np.random.default_rng(i)) for i in range(3)] for _ in "ab")

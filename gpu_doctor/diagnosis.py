@@ -170,6 +170,8 @@ def _verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
     device = "GPU" if vitals.on_gpu else "CPU"
     share = _compute(vitals)
     if bottleneck == "compute" and (share >= HEALTHY_COMPUTE or not vitals.on_gpu):
+        if share < HEALTHY_COMPUTE and _largest_else(vitals) >= NOTHING_ELSE:
+            return _nothing_to_cure("the model itself")
         return (
             f"Compute-bound: {share:.0%} of the time is forward, backward and optimizer. The {device} is kept busy; "
             "the ceiling is the model itself."
@@ -178,7 +180,17 @@ def _verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
         return f"The {device}'s own clock was not read, so the bottleneck cannot be told apart."
     what = {"input": "waiting for data", "transfer": "copying to the device", "host": "Python between the phases"}
     named = what.get(bottleneck, "the model itself")
+    return _nothing_to_cure(named)
+
+
+def _nothing_to_cure(named: str) -> str:
     return f"Nothing costs 5 % or more that could be cured: most of the time goes to {named}."
+
+
+def _largest_else(vitals: Vitals) -> float:
+    """The largest share that is no computing."""
+    other = (vitals.other_share or 0.0) - (vitals.loss_share or 0.0)
+    return max(vitals.data_wait_share or 0.0, vitals.transfer_share or 0.0, other)
 
 
 def _too_little(vitals: Vitals) -> str:

@@ -124,8 +124,8 @@ def chart(
         x_name: what stands at the end of the x axis.
     """
     thinned = [thin(line.x, line.y) for line in lines]
-    ends = [x for x, _ in thinned if len(x)]
-    first, last = (min(float(x[0]) for x in ends), max(float(x[-1]) for x in ends)) if ends else (0.0, 1.0)
+    known = np.concatenate([x[np.isfinite(x)] for x, _ in thinned] or [np.empty(0)])
+    first, last = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     last = last if last > first else first + 1.0
     highest = max((float(y[np.isfinite(y)].max()) for _, y in thinned if np.isfinite(y).any()), default=1.0)
     highest = highest if top is None else top

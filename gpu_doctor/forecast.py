@@ -158,6 +158,12 @@ def _stages(v: Vitals) -> _Stages | None:
     return _Stages(step, v.workers, consumer, device, consumer_cpu, fetch, fetch_cpu, batches, size, cores, edge)
 
 
+def unqueued_fetch_s(vitals: Vitals) -> float | None:
+    """Wall seconds that a step's fetches would take if no process had to wait for a core."""
+    stages = _stages(vitals)
+    return stages.fetch if stages is not None else None
+
+
 def _uncontended(fetch: float, fetch_cpu: float, consumer_cpu: float, step: float, cores: float) -> float:
     """The wall of fetches if every process had its core: where all cores are used, the queueing is taken out."""
     if (fetch_cpu + consumer_cpu) < SATURATED * step * cores:
@@ -259,14 +265,8 @@ def _between_two(v: Vitals, other: Vitals, target: float) -> Forecast | None:
         peak = v.peak_bytes + (other.peak_bytes - v.peak_bytes) / (b1 - b0) * (target - b0)
     total = v.memory_total_bytes
     fits = "" if peak is None or not total or peak < 0.95 * total else ", which would probably not fit into the memory"
-    return Forecast(
-        speedup,
-        speedup * (1 - band),
-        speedup * (1 + band),
-        step,
-        f"{1e3 * max(s0 - slope * b0, 0):.3g} ms plus {1e6 * slope:.3g} us a sample, from two batch sizes seen{fits}",
-        peak,
-    )
+    why = f"{1e3 * max(s0 - slope * b0, 0):.3g} ms plus {1e6 * slope:.3g} us a sample, from two batch sizes seen{fits}"
+    return Forecast(speedup, speedup * (1 - band), speedup * (1 + band), step, why, peak)
 
 
 def _one_size(v: Vitals, factor: float) -> Forecast | None:
@@ -296,6 +296,4 @@ def _persistent(v: Vitals) -> Forecast | None:
     first = (v.fetch_wall_s + HANDOVER_S) * edges / v.measured_steps
     step = v.step_wall_s - max(v.edge_share * v.step_wall_s - first, 0.0)
     speedup, band = v.step_wall_s / max(step, 1e-9), _band(v)
-    return Forecast(
-        speedup, max(1.0, speedup * (1 - band)), speedup * (1 + band), step, "the loop as it runs within epochs"
-    )
+    return Forecast(speedup, max(1.0, speedup * (1 - band)), speedup * (1 + band), step, "the loop within its epochs")

@@ -49,7 +49,7 @@ def _memory(recording: Recording, marks: Sequence[float]) -> str:
 
 def _latency(recording: Recording, marks: Sequence[float]) -> str:
     steps = recording.steps
-    if not len(steps):
+    if not np.isfinite(steps.wall_s).any():
         return ""
     at: Column = steps.start_s + steps.wall_s
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -96,7 +96,7 @@ def _plot(
         for i, (line, figure) in enumerate(zip(lines, figures, strict=True))
     )
     more = f'<div style="opacity:0.72">{escape(remark)}</div>' if remark else ""
-    style = "flex:1 1 280px;max-width:340px;margin:0 12px 6px 0;font-size:12px"
+    style = "flex:1 1 230px;max-width:340px;margin:0 12px 6px 0;font-size:12px"
     return f'<div style="{style}"><div>{escape(title)}</div>{picture}{legend}{more}</div>'
 
 

@@ -45,7 +45,8 @@ MOST_SOURCE_LINES: Final = 200
 _LINE: Final = "1px solid rgba(128,128,128,0.35)"
 _MUTED: Final = "opacity:0.72"
 _MONO: Final = "font-family:monospace;font-size:12px"
-_NUMBER: Final = "text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
+_FIGURES: Final = "font-variant-numeric:tabular-nums"
+_TOGETHER: Final = "white-space:nowrap"
 _CELL: Final = f"padding:3px 10px 3px 0;border-bottom:{_LINE};vertical-align:top;background:transparent"
 _SECTION: Final = f"padding:8px 14px;border-top:{_LINE}"
 
@@ -111,12 +112,11 @@ def anatomy(vitals: Vitals) -> str:
 
 def runs(table: Sequence[Row]) -> str:
     """The runs and trials, one row each."""
-    head = "".join(
-        f'<th style="{_CELL};{_MUTED};font-weight:normal;white-space:nowrap;text-align:{"left" if i < 2 else "right"}">{name}</th>'
-        for i, name in enumerate(COLUMNS)
-    )
+    style = f"{_CELL};{_MUTED};font-weight:normal;white-space:nowrap;text-align"
+    head = "".join(f'<th style="{style}:{"right" if i > 1 else "left"}">{name}</th>' for i, name in enumerate(COLUMNS))
     body = "".join(f'<tr style="background:transparent">{_cells(row)}</tr>' for row in table)
-    style = "border-collapse:collapse;width:100%;font-size:13px;border:none;margin:0"
+    # JupyterLab's own style makes all columns of a table equally wide; they would run into each other.
+    style = "border-collapse:collapse;table-layout:auto;width:100%;font-size:13px;border:none;margin:0"
     return (
         f'<div style="{_SECTION};overflow-x:auto"><table style="{style}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
@@ -126,14 +126,13 @@ def runs(table: Sequence[Row]) -> str:
 def _cells(row: Row) -> str:
     cells = []
     for i, cell in enumerate(row.cells):
-        text = escape(cell)
-        if " (" in text and i != 1:
-            value, _, rest = text.partition(" (")
-            text = f'{value} <span style="{_MUTED}">({rest}</span>'
-        # A sentence (why a trial was refused) may wrap, figures may not.
-        style = (
-            "text-align:left" if i == 1 or len(cell) > 40 else _NUMBER if i else "text-align:left;white-space:nowrap"
-        )
+        text, style = escape(cell), "text-align:left"
+        # Words (settings, why a trial was refused) may wrap anywhere, a figure only before its bracket.
+        if i != 1 and len(cell) <= 40:
+            style = f"text-align:{'right' if i else 'left'};{_FIGURES}"
+            value, bracket, rest = text.partition(" (")
+            aside = f' <span style="{_TOGETHER};{_MUTED}">({rest}</span>' if bracket else ""
+            text = f'<span style="{_TOGETHER}">{value}</span>{aside}'
         text = f"<b>{text}</b>" if row.kept and i == 3 else text
         cells.append(f'<td style="{_CELL};{style}">{text}</td>')
     return "".join(cells)
@@ -151,7 +150,7 @@ def finding(number: int, one: Finding, verdict: str = "") -> str:
 
 def source(text: str, lines: Sequence[LineCost]) -> str:
     """The cell's lines with a bar each for the time they take, and the dearest lines elsewhere."""
-    own = clean(text, 40_000).split("\n")
+    own = clean(text, 40_000).rstrip().split("\n")
     shares: dict[int, list[LineCost]] = {}
     elsewhere = []
     for one in lines:
@@ -163,7 +162,8 @@ def source(text: str, lines: Sequence[LineCost]) -> str:
         return ""
     body = "".join(_source_line(n, own[n - 1], shares.get(n, ())) for n in range(1, len(own) + 1)[:MOST_SOURCE_LINES])
     cut = f"<div>... {len(own) - MOST_SOURCE_LINES} more lines</div>" if len(own) > MOST_SOURCE_LINES else ""
-    table = f'<table style="border-collapse:collapse;border:none;margin:4px 0;{_MONO}">{body}</table>{cut}'
+    style = f"border-collapse:collapse;table-layout:auto;border:none;margin:4px 0;{_MONO}"
+    table = f'<table style="{style}">{body}</table>{cut}'
     others = "".join(
         f"<li>{wording.share(one.share)} {safe(one.file.rsplit('/', 1)[-1], 80)}:{one.line} {safe(one.function, 80)}: "
         f'<span style="{_MONO}">{safe(one.text, 200)}</span></li>'

@@ -1,7 +1,7 @@
 """The numbers read off a recording: some dozens, each maybe None. None means not measured and is never zero.
 
-Shares are of the wall-clock after warm-up, made of sums (a loader with n workers delivers in bursts: the median wait
-is 0 while the mean is large), and each of one clock only.
+Shares are of the wall-clock after warm-up, made of sums (n workers deliver in bursts: the median wait is 0 while the
+mean is large), and each of one clock only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Vitals:
     loss_share: float | None = None
     """Part of other_share: between forward and backward."""
     edge_share: float | None = None
-    """Part of data_wait_share: worker start and first batch, at epoch edges."""
+    """Part of data_wait_share: end and start of workers and the first batch, at epoch edges."""
 
     # what it cost the device
     exposed_wait_share: float | None = None
@@ -74,7 +74,7 @@ class Vitals:
     """num_workers of the training loader during this run."""
     fetch_median_s: float | None = None
     fetch_p99_s: float | None = None
-    """Of single recent fetches (60 at most per process); the wall of the slowest in a hundred."""
+    """Of single recent fetches, 60 at most per process."""
     consumer_s: float | None = None
     """Mean seconds per step that are not data wait."""
     consumer_cpu_s: float | None = None
@@ -127,8 +127,7 @@ def warmup_rows(steps: Steps, workers: int = 0) -> int:
     Args:
         steps: the rows judged, all of one kind. workers: num_workers of the training loader.
     """
-    n = len(steps)
-    if n < FEWEST_STEPS:
+    if (n := len(steps)) < FEWEST_STEPS:
         return 0
     most = max(1, min(int(n * WARMUP_SHARE), WARMUP_MOST))
     usual, later = _trained_s(steps.rows(0, most + 1)), _trained_s(steps.rows(n // 2))
@@ -215,13 +214,15 @@ def _ratio(top: Column, bottom: Column) -> float | None:
 def _shares(rest: Steps) -> dict[str, float | None]:
     """Each phase over the wall-clock of the rows in which it was measured; `other` is what is left of 1."""
     shares = {phase: _ratio(getattr(rest, f"{phase}_s"), rest.wall_s) for phase in PHASES}
-    whole = max(sum(share or 0.0 for share in shares.values()), 1.0)  # a damaged recording must not show 2586 %
-    shares = {phase: None if share is None else share / whole for phase, share in shares.items()}
-    found = {f"{phase}_share": share for phase, share in shares.items()}
+    total = sum(share or 0.0 for share in shares.values())
+    whole = max(total, 1.0)  # a damaged recording must not show 2586 %
+    found = {f"{phase}_share": None if share is None else share / whole for phase, share in shares.items()}
+    # The loop waits for the old workers' end in the step that starts the new ones: all that this step waits is edge.
+    at_edge = (rest.edge_s > 0) & (rest.count == 1) & (rest.batches <= 1)
     return found | {
-        "other_share": max(1.0 - sum(share or 0.0 for share in shares.values()), 0.0),
+        "other_share": max(1.0 - total, 0.0),
         "loss_share": _ratio(rest.loss_s, rest.wall_s),
-        "edge_share": _ratio(rest.edge_s, rest.wall_s),
+        "edge_share": _ratio(np.where(at_edge, rest.data_wait_s, rest.edge_s), rest.wall_s),
     }
 
 

@@ -30,10 +30,10 @@ _NEUTRAL: Final = PHASE_COLOURS["other"]
 _ACCENTS: Final = {
     "input": PHASE_COLOURS["data_wait"],
     "transfer": PHASE_COLOURS["transfer"],
-    "host": PHASE_COLOURS["sync"],
-    "memory": PHASE_COLOURS["sync"],
-    "communication": PHASE_COLOURS["transfer"],
-    "compute": PHASE_COLOURS["optimizer"],
+    "host": "#CC79A7",
+    "compute": "#009E73",
+    "memory": "#0072B2",
+    "communication": "#0072B2",
 }
 """The colour beside the verdict, by bottleneck; its name stands there too."""
 _SAFETY: Final = {
@@ -41,7 +41,7 @@ _SAFETY: Final = {
     Safety.CHANGES_TRAINING: "changes the training",
     Safety.BY_HAND: "by hand",
 }
-_DARK: Final = ("data_wait", "forward", "optimizer", "sync")
+_DARK: Final = ("data_wait", "backward", "evaluation")
 """Phases whose colour wants white letters."""
 MOST_NOTES: Final = 12
 

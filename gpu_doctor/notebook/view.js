@@ -1,323 +1,232 @@
-// Draws the panel. Everything shown comes from the kernel as plain data and is put in with textContent, never as HTML.
-// The kernel puts BOKEH_VERSION and BOKEH_SOURCE in front of this file.
+// The widget: one model per panel, any number of views of it. BOKEH_VERSION, BOKEH_SOURCE and the other pieces stand
+// in front of this file (bokeh_view.py puts them together).
 
-const LINES_MOST = 2000;
+const UNHEARD_MS = 2500;
+const MISSED_MS = 1500;
+const models = new WeakMap();
+let panels = 0;
 
-function h(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name === "onclick" || name === "onchange" || name === "oninput") element[name] = value;
-    else if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
-  }
-  for (const child of children.flat()) if (child !== null && child !== undefined) element.append(child);
-  return element;
-}
-
-function fill(element, ...children) {
-  element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
-}
-
-// ---- BokehJS -----------------------------------------------------------------------------------------------------
-
-function bokeh() {
-  if (globalThis.Bokeh?.version !== BOKEH_VERSION) {
-    const before = globalThis.define;
-    globalThis.define = undefined; // an AMD loader on the page would take the bundle for itself
-    try { (0, eval)(BOKEH_SOURCE); } finally { globalThis.define = before; }
-  }
-  return globalThis.Bokeh;
-}
-
-class Charts {
-  constructor(element, model) {
-    this.element = element;
+/** What lives as long as the model: the state, the points, and the views to tell. */
+class Live {
+  constructor(model) {
     this.model = model;
-    this.doc = null;
-    this.waiting = [];
+    this.state = { ...model.get("state") };
+    this.points = new Points();
+    this.views = new Set();
+    this.number = 0;
+    const rows = model.get("rows");
+    if (rows?.head) this.points.take(rows.head, rows.data);
+    model.on("msg:custom", (message, buffers) => this.hear(message, buffers));
+    // A page that was loaded while a run goes on has missed what came before: it asks for all of it.
+    setTimeout(() => { if (!this.number && this.state.busy) this.ask({ ask: "rows" }); }, MISSED_MS);
   }
 
-  async show() {
-    const views = await bokeh().embed.embed_item(this.model.get("figure"), this.element);
-    const roots = views.roots ?? [...views];
-    this.doc = roots[0].model.document;
-    this.recolour();
-    const rows = this.model.get("rows");
-    if (rows && Object.keys(rows).length) this.take(rows);
-    for (const lines of this.waiting.splice(0)) this.take(lines);
-  }
+  ask(message) { this.model.send(message); }
 
-  take(lines) {
-    if (!this.doc) { this.waiting.push(lines); return; }
-    const ids = this.model.get("sources");
-    for (const [key, said] of Object.entries(lines)) {
-      const source = ids[key] && this.doc.get_model_by_id(ids[key]);
-      if (!source || !said) continue;
-      const y = said.y.map((value) => (value === null ? NaN : value));
-      if (said.whole) source.data = { x: said.x, y };
-      else if (said.x.length) source.stream({ x: said.x, y }, LINES_MOST);
-    }
-  }
-
-  rows() {
-    const ids = this.model.get("sources");
-    if (!this.doc) return 0;
-    return Math.max(0, ...Object.values(ids).map((id) => this.doc.get_model_by_id(id)?.data.x?.length ?? 0));
-  }
-
-  // The notebook's theme, read off the page: text and grid follow it, the lines keep their colours.
-  recolour() {
-    if (!this.doc) return;
-    const style = getComputedStyle(this.element);
-    const ink = style.color;
-    for (const one of this.doc._all_models.values()) {
-      if (one.type === "LinearAxis") one.setv({
-        axis_label_text_color: ink, major_label_text_color: ink, axis_line_color: ink, major_tick_line_color: ink,
-        minor_tick_line_color: null, axis_line_alpha: 0.4, major_tick_line_alpha: 0.4, axis_label_text_font_size: "11px",
-        major_label_text_font_size: "10px",
-      });
-      else if (one.type === "Legend") one.setv({ label_text_color: ink });
-      else if (one.type === "Title") one.setv({ text_color: ink, text_font_size: "12px" });
-      else if (one.type === "Grid") one.setv({ grid_line_color: ink, grid_line_alpha: 0.12 });
-    }
+  hear(message, buffers) {
+    if (!message?.rows) return;
+    if (message.number > this.number + 1 && this.number === 0 && !message.rows.clear.includes("base")) this.ask({ ask: "rows" });
+    this.number = message.number;
+    this.state = { ...this.state, ...message.state };
+    const changed = this.points.take(message.rows, buffers?.[0]);
+    for (const view of this.views) view.told(changed);
   }
 }
 
-// ---- parts of the panel ------------------------------------------------------------------------------------------
-
-function copyButton(text) {
-  const button = h("button", { type: "button", class: "gd-quiet", title: "Copy these lines" }, "copy");
-  button.onclick = async () => {
-    try { await navigator.clipboard.writeText(text); button.textContent = "copied"; }
-    catch { button.textContent = "select and copy by hand"; }
-    setTimeout(() => { button.textContent = "copy"; }, 2000);
-  };
-  return button;
+/** The `model` of `initialize` and that of `render` are two faces of one: what they share is its layout object. */
+function liveOf(model) {
+  const shared = model.get("layout") ?? model;
+  const key = typeof shared === "object" ? shared : model;
+  if (!models.has(key)) models.set(key, new Live(model));
+  return models.get(key);
 }
 
-function codeBlock(code) {
-  return h("div", { class: "gd-code" }, h("pre", {}, code), copyButton(code));
-}
-
-function opened(key, open, summary, ...body) {
-  const details = h("details", { "data-key": key }, h("summary", {}, summary), ...body);
-  details.open = open.has(key);
-  details.addEventListener("toggle", () => (details.open ? open.add(key) : open.delete(key)));
-  return details;
-}
-
-function verdictCard(verdict, panel) {
-  const advice = verdict.advice;
-  const children = [
-    h("div", { class: "gd-verdict-line" },
-      verdict.class ? h("span", { class: "gd-class" }, verdict.class) : null,
-      h("span", { class: "gd-verdict-text" }, verdict.text),
-      verdict.early ? h("span", { class: "gd-early", title: "Fewer than 20 measured steps" }, "early") : null),
-  ];
-  if (advice) {
-    const canTry = Object.keys(advice.settings).length > 0;
-    children.push(h("div", { class: "gd-advice" },
-      h("span", {}, advice.text),
-      advice.predicted ? h("span", { class: "gd-predicted" }, `predicted ${advice.predicted}`) : null,
-      canTry ? h("button", {
-        type: "button", class: "gd-primary", disabled: panel.busy(), onclick: () => panel.ask("trial", advice.settings),
-      }, "Try it") : null));
-    if (advice.code) children.push(opened("verdict-code", panel.open, "code", codeBlock(advice.code)));
-    if (advice.changes) children.push(h("div", { class: "gd-note" }, `Changes the training: ${advice.changes}`));
-  }
-  return children;
-}
-
-function anatomyBar(anatomy) {
-  if (!anatomy.parts.length) return [h("div", { class: "gd-bar gd-empty" }, "no step measured yet")];
-  const bar = h("div", { class: "gd-bar", role: "img", "aria-label": "anatomy of a step" });
-  const legend = h("div", { class: "gd-legend" });
-  for (const part of anatomy.parts) {
-    const piece = h("div", { class: "gd-part", title: `${part.label}: ${part.words}` },
-      part.share > 0.07 ? part.label : "");
-    piece.style.flexGrow = String(part.share);
-    piece.style.background = part.colour;
-    bar.append(piece);
-    const dot = h("i", {});
-    dot.style.background = part.colour;
-    legend.append(h("span", {}, dot, `${part.label} `, h("b", {}, part.words)));
-  }
-  return [h("div", { class: "gd-label" }, "anatomy of a step", h("b", {}, anatomy.step)), bar, legend];
-}
-
-function knobControl(knob, panel) {
-  const id = `gd-${panel.serial}-${knob.name}`;
-  const select = h("select", { id, disabled: Boolean(knob.refusal), "data-knob": knob.name });
-  for (const choice of knob.choices) {
-    const asWritten = choice.value === knob.found;
-    const option = h("option", {
-      value: JSON.stringify(choice.value), disabled: Boolean(choice.refusal), title: choice.refusal,
-    }, choice.label + (asWritten ? " (as written)" : ""));
-    if (choice.value === (panel.picked[knob.name] ?? knob.found)) option.selected = true;
-    select.append(option);
-  }
-  const note = h("span", { class: "gd-note" }, knob.refusal);
-  select.onchange = () => {
-    const value = JSON.parse(select.value);
-    if (value === knob.found) delete panel.picked[knob.name];
-    else panel.picked[knob.name] = value;
-    note.textContent = value !== knob.found && knob.changes ? `Changes the training: ${knob.changes}` : "";
-  };
-  if (panel.picked[knob.name] !== undefined && knob.changes) note.textContent = `Changes the training: ${knob.changes}`;
-  return h("div", { class: "gd-knob", title: knob.refusal }, h("label", { for: id }, knob.label), select, note);
-}
-
-function runsTable(rows) {
-  const heads = ["run", "settings", "samples/s", "vs baseline (95 %)", "predicted", "wait", "GPU", "peak mem", "loss"];
-  return h("table", {},
-    h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell) => h("td", {}, cell))))));
-}
-
-function findingBlock(finding, number, panel) {
-  return opened(`finding-${finding.rule}`, panel.open,
-    h("span", {}, `${number} `, h("b", {}, finding.rule), ` ${finding.share}  ${finding.headline}`),
-    h("ul", {}, finding.evidence.map((line) => h("li", {}, line))),
-    finding.prescriptions.map((one) => [
-      h("div", {}, h("b", {}, one.text), one.predicted ? `, predicted ${one.predicted}` : "", ` (${one.safety})`),
-      one.code ? codeBlock(one.code) : null,
-    ]).flat(),
-    opened(`why-${finding.rule}`, panel.open, "why?", h("pre", { class: "gd-page" }, finding.page)));
-}
-
-// ---- the panel ---------------------------------------------------------------------------------------------------
-
-let serials = 0;
-
+/** One view: the elements, and what a person chose, folded and typed. */
 class Panel {
-  constructor(model, el) {
-    this.model = model;
-    this.serial = ++serials;
-    this.picked = {};
-    this.open = new Set();
-    this.state = null;
-    this.drawn = {};
-    this.root = h("div", { class: "gpu-doctor", "data-gpu-doctor": "panel" });
-    this.parts = Object.fromEntries(["header", "message", "verdict", "anatomy", "charts", "knobs", "runs", "findings", "footer"]
-      .map((name) => [name, h("section", { class: `gd-${name}` })]));
-    this.parts.verdict.setAttribute("aria-live", "polite");
-    this.root.append(...Object.values(this.parts));
+  constructor(live, el) {
+    this.live = live;
+    this.id = `gpu-doctor-${(panels += 1)}`;
+    this.chosen = {};
+    this.unfolded = new Set();
+    this.steps = "50";
+    this.changesTraining = false;
+    this.stopping = this.unheard = false;
+    this.copied = null;
+    this.root = document.createElement("div");
+    this.root.className = "gpu-doctor";
+    this.root.dataset.gpuDoctor = "panel";
+    this.top = document.createElement("div");
+    this.middle = document.createElement("section");
+    this.middle.className = "gd-plots";
+    this.bottom = document.createElement("div");
+    this.root.append(this.top, this.middle, this.bottom);
     el.append(this.root);
-    this.charts = new Charts(this.parts.charts, model);
-    el.gpuDoctor = this.root.gpuDoctor = { rows: () => this.charts.rows(), state: () => this.state };
+    this.makePlots();
+    this.root.gpuDoctor = el.gpuDoctor = { rows: () => this.plots.rows(), state: () => this.live.state, plots: this.plots };
   }
 
-  busy() { return Boolean(this.state?.header.busy); }
-
-  ask(what, settings = this.picked) {
-    const steps = Number.parseInt(this.parts.knobs.querySelector("input.gd-steps")?.value ?? "50", 10) || 50;
-    const changes = this.parts.knobs.querySelector("input.gd-changes")?.checked ?? false;
-    this.model.send({ ask: what, settings, steps, changes_training: changes });
+  makePlots() {
+    const make = (name) => Object.assign(document.createElement("div"), { className: name });
+    this.cells = [];
+    this.legends = [];
+    const grid = make("gd-grid");
+    for (let index = 0; index < 3; index += 1) {
+      const box = make("gd-box");
+      this.legends.push(make("gd-legend"));
+      this.cells.push(make("gd-cell"));
+      box.append(this.legends[index], this.cells[index]);
+      grid.append(box);
+    }
+    this.key = make("gd-key gd-soft");
+    this.middle.append(grid, this.key);
+    this.plots = new Plots(this.live.points, () => this.drawLegends());
   }
 
-  // Redraws a part only when its data changed: what a person opened, picked or typed stays as it is.
-  part(name, data, draw) {
-    const said = JSON.stringify(data);
-    if (this.drawn[name] === said) return;
-    this.drawn[name] = said;
-    fill(this.parts[name], draw());
+  async showPlots() {
+    try {
+      await this.plots.show(this.live.model.get("figure"), this.cells);
+      this.drawLegends();
+    } catch (error) {
+      this.key.textContent = `The plots could not be drawn (${error.message}). The run is not touched by it.`;
+    }
   }
 
-  draw(state) {
-    if (!state || !state.header) return;
-    this.state = state;
-    const busy = state.header.busy;
-    this.part("header", state.header, () => [
-      h("span", { class: "gd-name" }, "GPU Doctor"),
-      h("span", { class: "gd-machine" }, state.header.machine),
-      h("span", { class: busy ? "gd-status gd-live" : "gd-status" }, state.header.status),
-      h("span", { class: "gd-figures" }, state.header.live),
-      h("button", { type: "button", class: "gd-stop", disabled: !busy, onclick: () => this.ask("stop", {}) }, "Stop"),
-    ]);
-    this.part("message", state.message, () => [state.message]);
-    this.parts.message.hidden = !state.message;
-    this.part("verdict", [state.verdict, busy], () => verdictCard(state.verdict, this));
-    this.part("anatomy", state.anatomy, () => anatomyBar(state.anatomy));
-    this.part("knobs", [state.knobs, busy], () => this.knobs(state.knobs, busy));
-    this.part("runs", state.rows, () => (state.rows.length ? [runsTable(state.rows)] : []));
-    this.part("findings", [state.findings, state.silent], () => [
-      ...state.findings.map((finding, i) => findingBlock(finding, i + 1, this)),
-      state.silent.length ? opened("silent", this.open, `not judged: ${state.silent.length} rules`,
-        h("ul", {}, state.silent.map(([rule, reason]) => h("li", {}, h("b", {}, rule), `: ${reason}`)))) : null,
-    ]);
-    this.part("footer", state.footer, () => [h("span", {}, state.footer.text),
-      ...state.footer.notes.map((note) => h("span", { class: "gd-note" }, note))]);
+  told({ whole, fresh }) {
+    this.plots.fill(whole, fresh);
+    this.draw();
   }
 
-  knobs(knobs, busy) {
-    const typed = this.parts.knobs.querySelector("input.gd-steps")?.value ?? "50";
-    const ticked = this.parts.knobs.querySelector("input.gd-changes")?.checked ?? false;
-    const button = (label, what, title, primary) => h("button", {
-      type: "button", class: primary ? "gd-primary" : "", title, disabled: busy, onclick: () => this.ask(what), "data-ask": what,
-    }, label);
-    const steps = h("input", { type: "number", class: "gd-steps", min: 1, max: 100000, step: 1, value: typed, id: `gd-${this.serial}-steps` });
-    const changes = h("input", { type: "checkbox", class: "gd-changes", id: `gd-${this.serial}-changes` });
-    changes.checked = ticked;
-    return [
-      h("div", { class: "gd-row" }, knobs.filter((knob) => knob.front).map((knob) => knobControl(knob, this))),
-      opened("more", this.open, "more", h("div", { class: "gd-row" },
-        knobs.filter((knob) => !knob.front).map((knob) => knobControl(knob, this)))),
-      h("div", { class: "gd-row gd-actions" },
-        h("label", { for: steps.id }, "trial of"), steps, h("span", {}, "steps"),
-        button("Rerun as a trial", "trial", "As written and with these settings, in turns, from the same state; everything is put back", true),
-        button("Treat: find the best safe settings", "treat", "Tries the advice one by one and keeps what is verified"),
-        h("label", { for: changes.id, class: "gd-tick" }, changes, "also what changes the training"),
-        button("Run for real with these settings", "real", "The whole cell once more, in your namespace")),
-    ];
+  draw() {
+    const { state } = this.live;
+    if (!state.header) return;
+    if (!state.busy) this.stopping = this.unheard = false;
+    patch(this.top, [
+      headerPart(state, this),
+      state.message ? h("div", { class: "gd-message", role: "status", key: "message" }, state.message) : null,
+      verdictPart(state, this),
+      anatomyPart(state),
+    ].filter(Boolean));
+    this.drawLegends();
+    patch(this.bottom, [knobsPart(state, this), tablePart(state), findingsPart(state, this), footerPart(state)]);
+  }
+
+  drawLegends() {
+    if (!this.plots.figure) return;
+    this.plots.figure.plots.forEach((plot, index) => patch(this.legends[index], legendPart(plot, this.plots).flat()));
+    patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt));
+  }
+
+  // ---- what a person does ----------------------------------------------------------------------------------------
+
+  choose(knob, value) {
+    if (value === knob.written) delete this.chosen[knob.name];
+    else this.chosen[knob.name] = value;
+    this.draw();
+  }
+
+  reset() { this.chosen = {}; this.draw(); }
+
+  fold(what) {
+    if (!this.unfolded.delete(what)) this.unfolded.add(what);
+    this.draw();
+  }
+
+  setSteps(text) { this.steps = text; }
+
+  setChanges(on) { this.changesTraining = on; }
+
+  tryIt(settings) {
+    this.chosen = { ...settings };
+    this.ask("trial");
+  }
+
+  ask(what) {
+    const steps = Number.parseInt(this.steps, 10);
+    this.live.ask({
+      ask: what, settings: what === "treat" ? {} : this.chosen, steps: steps > 0 ? steps : 50, changes_training: this.changesTraining,
+    });
+    this.draw();
+  }
+
+  stop() {
+    this.stopping = true;
+    this.live.ask({ ask: "stop" });
+    setTimeout(() => { this.unheard = this.stopping; this.draw(); }, UNHEARD_MS);
+    this.draw();
+  }
+
+  async copy(code) {
+    try {
+      await navigator.clipboard.writeText(code);
+    } catch { // no permission, or no secure page: the old way
+      const area = document.createElement("textarea");
+      area.value = code;
+      this.root.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+    this.copied = code;
+    this.draw();
+    setTimeout(() => { this.copied = null; this.draw(); }, 1500);
   }
 }
 
-function hideStaticResult(el) {
-  const hidden = [];
-  const area = el.closest(".jp-OutputArea, .output_area, .cell-output, .output");
+/** Hides the static result beside the live panel, also one that comes later; returns what shows it again. */
+function hideStatic(el) {
+  const area = el.closest(".jp-OutputArea, .output_area, .cell-output-ipywidget-background, .output");
+  const hidden = new Set();
   const hide = () => {
-    for (const one of area?.querySelectorAll(".gpu-doctor-static") ?? []) {
-      const holder = one.closest(".jp-OutputArea-child, .output_subarea") ?? one;
-      if (!holder.contains(el) && holder.style.display !== "none") {
-        hidden.push([holder, holder.style.display]);
-        holder.style.display = "none";
-      }
+    for (const result of area?.querySelectorAll(".gpu-doctor-static") ?? []) {
+      const child = result.closest(".jp-OutputArea-child, .output_subarea") ?? result;
+      if (child.contains(el) || hidden.has(child)) continue;
+      hidden.add(child);
+      child.style.display = "none";
     }
   };
   hide();
-  const observer = area ? new MutationObserver(hide) : null;
-  observer?.observe(area, { childList: true, subtree: true });
+  const observer = new MutationObserver(hide);
+  if (area) observer.observe(area, { childList: true, subtree: true });
   return () => {
-    observer?.disconnect();
-    for (const [holder, display] of hidden) holder.style.display = display;
+    observer.disconnect();
+    for (const child of hidden) child.style.display = "";
   };
 }
+
+/** Calls `then` once the element is in the page, which is only after `render` has returned; returns the interval. */
+function whenInPage(el, then) {
+  const waiting = setInterval(() => {
+    if (!el.isConnected) return;
+    clearInterval(waiting);
+    then();
+  }, 15);
+  return waiting;
+}
+
+function initialize({ model }) { liveOf(model); }
 
 function render({ model, el }) {
-  const panel = new Panel(model, el);
-  const heard = (message) => {
-    if (message?.kind === "rows") panel.charts.take(message.lines);
-    if (message?.kind === "state") panel.draw(message.state);
-  };
-  const written = () => panel.draw(model.get("state"));
-  model.on("msg:custom", heard);
-  model.on("change:state", written);
-  written();
-  panel.charts.show().catch((error) => {
-    panel.parts.charts.textContent = `The plots could not be drawn: ${error.message}. The run goes on.`;
-  });
-  model.send({ ask: "rows" });
-  const show = hideStaticResult(el);
-  const unhide = { now: show };
-  requestAnimationFrame(() => { unhide.now(); unhide.now = hideStaticResult(el); });
-  const theme = new MutationObserver(() => panel.charts.recolour());
-  theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "class"] });
+  const live = liveOf(model);
+  const panel = new Panel(live, el);
+  const redrawn = () => panel.showPlots();
+  const retold = () => { live.state = { ...live.state, ...model.get("state") }; panel.draw(); };
+  const theme = new MutationObserver(() => panel.plots.recolour(panel.cells[0]));
+  let showStatic = () => {};
+  const waiting = whenInPage(el, () => { showStatic = hideStatic(el); panel.showPlots(); });
+  theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
+  live.views.add(panel);
+  model.on("change:figure", redrawn);
+  model.on("change:state", retold);
+  panel.draw();
   return () => {
-    model.off("msg:custom", heard);
-    model.off("change:state", written);
+    clearInterval(waiting);
     theme.disconnect();
-    unhide.now();
+    live.views.delete(panel);
+    model.off("change:figure", redrawn);
+    model.off("change:state", retold);
+    panel.plots.clear();
+    showStatic();
   };
 }
 
-export default { render };
+export default { initialize, render };

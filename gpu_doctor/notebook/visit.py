@@ -182,6 +182,7 @@ class Visit:
             source=case.source,
             notes=tuple(recorder.notes) if recorder is not None else newest.notes if newest is not None else (),
             message=self.message,
+            stop_live=bool(getattr(self._shell.kernel, "_supports_kernel_subshells", False)),
         )
 
     def _progress(self, recorder: Recorder | None) -> Progress | None:

@@ -10,6 +10,7 @@ from gpu_doctor.rules.input import (
     slow_getitem,
     too_few_workers,
     too_many_workers,
+    uneven_batches,
     workers_restart_each_epoch,
 )
 from gpu_doctor.rules.memory import small_batch
@@ -22,6 +23,7 @@ RULES: tuple[Rule, ...] = tuple(
         loader_without_workers,
         too_few_workers,
         too_many_workers,
+        uneven_batches,
         slow_getitem,
         slow_collate,
         workers_restart_each_epoch,

@@ -6,11 +6,20 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from gpu_doctor.recording import LineCost
+from gpu_doctor.rules.rule import Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
 MOST_LINES = 3
 SEEN_SHARE = 0.02
 """A line is named from this share of the wall-clock on."""
+
+WHOLE_BATCHES = Prescription(
+    text="Take whole batches out of the data: index with a list of indices instead of sample by sample",
+    safety=Safety.BY_HAND,
+    code="sampler = BatchSampler(RandomSampler(dataset), batch_size, drop_last=False)\n"
+    "DataLoader(dataset, batch_size=None, sampler=sampler)",
+)
+"""For data in memory: the dataset's `__getitem__` then gets a list of indices (a TensorDataset can, as it is)."""
 
 
 def percent(share: float) -> str:

@@ -7,14 +7,14 @@ Why it costs you
     It runs once a batch in the process that fetches; the loop waits for it.
 
 What to try
-    Vectorise it, allocate the batch once and fill it, let the dataset return whole batches (`__getitems__`), move
-    tokenising out of the loop.
+    Vectorise it, allocate the batch once and fill it, move tokenising out of the loop. Where torch's own collate only
+    stacks samples from memory, index whole batches instead (a BatchSampler with `batch_size=None`).
 
 When to leave it
     When workers hide it: then the wait is not exposed and this rule is silent.
 """
 
-from gpu_doctor.rules.evidence import hot_lines, millis, percent
+from gpu_doctor.rules.evidence import WHOLE_BATCHES, hot_lines, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
@@ -31,22 +31,30 @@ def check(vitals: Vitals) -> Finding | None:
     wait, wall, collate_s, loader = vitals.exposed_wait_share, vitals.fetch_wall_s, vitals.collate_s, vitals.loader
     if wait is None or not wall or collate_s is None or loader is None:
         return None
-    share = collate_s / wall
+    share = min(collate_s / wall, 1.0)
     if wait < WAIT_SHARE or share < COLLATE_SHARE:
         return None
+    # torch's own collate is dear only because it gets single samples: with whole batches all of the fetch goes.
+    plain = loader.collate.startswith("default_collate")
+    cost = wait if plain else wait * share
     return Finding(
         rule="slow-collate",
-        headline=f"Putting batches together takes {percent(wait * share)} of the time ({loader.collate}).",
-        cost_share=wait * share,
+        headline=f"Putting batches together sample by sample takes {percent(cost)} of the time ({loader.collate})."
+        if plain
+        else f"Putting batches together takes {percent(cost)} of the time ({loader.collate}).",
+        cost_share=cost,
         evidence=(
             f"collate takes {millis(collate_s)} of the {millis(wall)} that a batch takes to fetch",
             *hot_lines(vitals, ("data_wait",)),
         ),
         prescriptions=(
+            *((WHOLE_BATCHES,) if plain else ()),
             Prescription(
-                text="Vectorise collate_fn, or let the dataset return whole batches",
+                text="Let the dataset return whole batches" if plain else "Vectorise collate_fn",
                 safety=Safety.BY_HAND,
-                code="def __getitems__(self, indices): ...  # returns the batch in one piece",
+                code="def __getitems__(self, indices): ...  # returns the batch in one piece"
+                if plain
+                else "def collate_fn(samples): ...  # allocate the batch once, fill it with array operations",
             ),
         ),
     )

@@ -1,22 +1,24 @@
-"""Fetching a sample computes so much that no number of workers keeps up.
+"""Fetching computes so much that no number of workers keeps up, or so little a sample that workers do not pay.
 
 What it means
-    The CPU seconds of `__getitem__` exceed what the usable cores can give: even with every core fetching, a batch takes
-    longer to make than to train on.
+    Either the CPU seconds of `__getitem__` exceed what the usable cores can give, or the data lies in memory and the
+    time goes into taking samples out one by one: Python runs once a sample where one indexing could take a batch.
 
 Why it costs you
-    The device waits for the CPU, step after step, and more workers only take the cores from each other.
+    The device waits for the CPU, step after step. More workers only take the cores from each other, or cost more for
+    handing batches over than they save.
 
 What to try
     Do less per sample: decode and resize once and store the result, cache what fits into memory, vectorise over the
-    batch (`__getitems__`), move augmentation to the device. The hot lines say where to begin.
+    batch (`__getitems__`), move augmentation to the device. Data in memory: index whole batches. The hot lines say
+    where to begin.
 
 When to leave it
     When the work per sample is what you want to measure, or when a machine with more cores is the cheaper cure.
 """
 
-from gpu_doctor.forecast import best_workers
-from gpu_doctor.rules.evidence import hot_lines, millis, percent
+from gpu_doctor.forecast import CPU_BOUND, Forecast, best_workers, unqueued_fetch_s
+from gpu_doctor.rules.evidence import WHOLE_BATCHES, hot_lines, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
@@ -25,44 +27,72 @@ EXCLUDES = ("slow-collate",)
 
 WAIT_SHARE = 0.05
 """torch-tb-profiler's bar for data loading."""
-CPU_BOUND = 0.5
-"""A fetch that spends at least half of its wall seconds on a core computes; below, it mostly waits."""
+COLLATE_SHARE = 0.5
+"""From half of the fetch on it is the collate (slow-collate)."""
+CHEAP_SAMPLE_S = 1e-4
+"""A sample that takes less is a look-up in memory (3 to 30 us measured), not a decoding or a computation."""
+GAIN = 1.05
+"""A forecast below 5 % is within what the forecast cannot tell."""
+CHEAPER = Prescription(
+    text="Make a sample cheaper: preprocess offline, cache, vectorise, or transform on the device",
+    safety=Safety.BY_HAND,
+    code="def __getitems__(self, indices): ...  # one vectorised call a batch",
+)
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where the cores are the bound that is left after the best number of workers."""
+    """Fires where a fetch that computes is exposed, as far as the best number of workers leaves it so."""
     wait, wall, cpu = vitals.exposed_wait_share, vitals.fetch_wall_s, vitals.fetch_cpu_s
-    consumer, step_s, batches = vitals.consumer_s, vitals.step_wall_s, vitals.batches_per_step
-    if wait is None or not wall or cpu is None or consumer is None or not step_s or not batches:
+    step_s, batches, alone_s = vitals.step_wall_s, vitals.batches_per_step, unqueued_fetch_s(vitals)
+    if wait is None or not wall or cpu is None or not step_s or not batches or not alone_s:
         return None
-    saturated = cpu * batches / vitals.usable_cores >= 0.7 * step_s
-    if wait < WAIT_SHARE or (cpu < CPU_BOUND * wall and not saturated):
+    computing = cpu * batches >= CPU_BOUND * alone_s
+    if wait < WAIT_SHARE or not computing or (vitals.collate_s or 0.0) >= COLLATE_SHARE * wall:
         return None
-    collate = (vitals.collate_s or 0.0) / wall
     best = best_workers(vitals)
+    if vitals.workers == 0 and best is not None and best[1].speedup < GAIN:
+        return _one_by_one(vitals, wait, alone_s)
+    return _too_much(vitals, wait, best)
+
+
+def _one_by_one(vitals: Vitals, wait: float, fetch_s: float) -> Finding:
+    """The loop fetches itself, and workers would not pay: the whole of the fetch can be saved, but not by them."""
+    cost = min(wait, fetch_s / (vitals.step_wall_s or fetch_s))
+    cheap = bool(vitals.samples_per_step) and fetch_s <= CHEAP_SAMPLE_S * (vitals.samples_per_step or 0.0)
+    why = "handing it over from a worker costs about as much" if cheap else "the loop itself needs the cores"
+    return Finding(
+        rule="slow-getitem",
+        headline=f"Fetching sample by sample takes {percent(cost)} of the time, and workers would not make it shorter.",
+        cost_share=cost,
+        evidence=(
+            f"a step's fetch takes {millis(fetch_s)}{_a_sample(vitals, fetch_s)}; {why}",
+            *hot_lines(vitals, ("data_wait",)),
+        ),
+        prescriptions=(WHOLE_BATCHES if cheap else CHEAPER,),
+    )
+
+
+def _too_much(vitals: Vitals, wait: float, best: tuple[int, Forecast] | None) -> Finding | None:
+    """What is left of the step beyond the training once workers are as many as help; never more than the wait."""
+    cpu, consumer, step_s = vitals.fetch_cpu_s or 0.0, vitals.consumer_s or 0.0, vitals.step_wall_s or 0.0
+    cpu_s = cpu * (vitals.batches_per_step or 1.0)
+    own_s = cpu_s / vitals.usable_cores
     left_s = min(best[1].step_s if best is not None else step_s, step_s)
-    own_s = cpu * batches / vitals.usable_cores
-    # What is left of the step beyond the training, once workers are as many as help; never more than the wait.
     cost = min(max(min(left_s, max(own_s, consumer)) - consumer, 0.0) / step_s, wait)
-    if own_s <= consumer or collate >= 0.5:
+    if own_s <= consumer:
         return None
-    per_sample = cpu / (vitals.samples_per_step / batches) if vitals.samples_per_step else None
     return Finding(
         rule="slow-getitem",
         headline=f"Fetching computes too much: {percent(cost)} of the time stays a wait, with however many workers.",
         cost_share=cost,
         evidence=(
-            f"a batch takes {millis(cpu)} of CPU time"
-            + (f" ({millis(per_sample)} a sample)" if per_sample is not None else "")
-            + f", {millis(own_s)} on {vitals.usable_cores:g} cores together; training on it takes {millis(consumer)}",
+            f"a batch takes {millis(cpu)} of CPU time{_a_sample(vitals, cpu_s)}, {millis(own_s)} on "
+            f"{vitals.usable_cores:g} cores together; training on it takes {millis(consumer)}",
             *hot_lines(vitals, ("data_wait",)),
         ),
-        prescriptions=(
-            Prescription(
-                text="Make a sample cheaper: preprocess offline, cache, vectorise, or transform on the device",
-                safety=Safety.BY_HAND,
-                code="def __getitems__(self, indices): ...  # one vectorised call a batch",
-                predicted_speedup=None,
-            ),
-        ),
+        prescriptions=(CHEAPER,),
     )
+
+
+def _a_sample(vitals: Vitals, seconds: float) -> str:
+    return f" ({millis(seconds / vitals.samples_per_step)} a sample)" if vitals.samples_per_step else ""

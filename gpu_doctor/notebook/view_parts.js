@@ -1,0 +1,218 @@
+// The parts of the panel: from the kernel's plain data and what a person chose to a tree of elements. No state of its own.
+
+const SETTLED_BUTTONS = {
+  trial: "As written and with these settings in turns, from the same state; everything is put back afterwards",
+  treat: "Tries the advice one by one and keeps what a trial verifies",
+  real: "Runs the whole cell once more, in your namespace, under these settings",
+};
+
+function button(label, onclick, attributes = {}) {
+  return h("button", { type: "button", onclick, ...attributes }, label);
+}
+
+function headerPart(state, panel) {
+  const { header, busy } = state;
+  const { progress } = header;
+  const stopping = panel.stopping && busy;
+  return h("header", { class: "gd-header" },
+    h("span", { class: "gd-name" }, "GPU Doctor"),
+    h("span", { class: "gd-machine" }, header.machine),
+    h("span", { class: "gd-live", role: "status" },
+      h("span", { class: `gd-dot gd-${state.status}`, "aria-hidden": "true" }),
+      h("b", {}, stopping ? "stopping" : header.status),
+      header.settings ? h("span", { class: "gd-running" }, header.settings) : null),
+    h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  ·  ")),
+    button("Stop", () => panel.stop(), {
+      class: "gd-stop", "data-ask": "stop", disabled: !busy || stopping, "aria-label": "Stop the run",
+    }),
+    busy && (header.stop || (panel.unheard && stopping))
+      ? h("span", { class: "gd-hint" }, header.stop || "Not heard yet: interrupt the kernel (Kernel menu, or the square).") : null,
+    progress ? h("div", { class: "gd-progress" },
+      h("progress", { max: "1", value: progress.share, "aria-label": "progress of the trial" }),
+      h("span", {}, [progress.text, progress.steps, progress.left].filter(Boolean).join("  ·  "))) : null);
+}
+
+function verdictPart(state, panel) {
+  const { verdict } = state;
+  const { advice } = verdict;
+  return h("section", { class: "gd-verdict", style: `--gd-accent-now: ${verdict.accent}` },
+    h("div", { class: "gd-sentence", "aria-live": "polite" },
+      h("span", { class: "gd-text" }, verdict.text),
+      verdict.kind ? h("span", { class: "gd-kind" }, verdict.kind) : null,
+      verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null),
+    advice ? advicePart(advice, state.busy, panel, "top") : h("div", { class: "gd-advice" }));
+}
+
+/** What to try: its price, a button that tries it, and, folded, why and the lines to paste. */
+function advicePart(advice, busy, panel, where) {
+  const canTry = Object.keys(advice.settings).length > 0;
+  const folded = (what) => `${where}:${what}`;
+  const fold = (label, what) => button(label, () => panel.fold(folded(what)), {
+    class: "gd-link", "aria-expanded": String(panel.unfolded.has(folded(what))), "data-fold": what,
+  });
+  return h("div", { class: "gd-advice" },
+    h("div", { class: "gd-row" },
+      h("span", { class: "gd-try" }, advice.text.replace(/\.$/, "")),
+      advice.predicted ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
+      h("span", { class: "gd-soft" }, advice.safety),
+      canTry ? button("Try it", () => panel.tryIt(advice.settings), { class: "gd-primary", "data-ask": "try", disabled: busy }) : null,
+      advice.page ? fold("why?", "why") : null,
+      advice.code ? fold("code", "code") : null),
+    advice.changes ? h("div", { class: "gd-soft" }, advice.changes) : null,
+    advice.code && panel.unfolded.has(folded("code")) ? codePart(advice.code, panel) : null,
+    advice.page && panel.unfolded.has(folded("why")) ? h("pre", { class: "gd-page" }, advice.page) : null);
+}
+
+function codePart(code, panel) {
+  return h("div", { class: "gd-code" }, h("pre", {}, code),
+    button(panel.copied === code ? "copied" : "copy", () => panel.copy(code), { class: "gd-small", "aria-label": "Copy these lines" }));
+}
+
+function anatomyPart({ anatomy }) {
+  const { segments } = anatomy;
+  const said = segments.map((one) => `${one.label} ${one.percent}`).join(", ");
+  return h("section", { class: "gd-anatomy" },
+    h("div", { class: "gd-title" }, h("b", {}, "anatomy of a step"), h("span", { class: "gd-soft" }, anatomy.of),
+      h("b", { class: "gd-total" }, anatomy.total)),
+    h("div", { class: "gd-bar", role: "img", "aria-label": said || "no step was measured yet" },
+      segments.map((one) => h("span", {
+        key: one.phase, style: `flex-grow: ${one.share}; background: ${one.colour}; color: ${one.ink}`,
+        title: `${one.label}: ${one.time}, ${one.percent}`,
+      }, one.share > 0.08 ? one.label : ""))),
+    h("div", { class: "gd-chips" }, segments.map((one) => h("span", { key: one.phase },
+      h("i", { style: `background: ${one.colour}` }), one.label, h("b", {}, one.percent), h("span", { class: "gd-soft" }, one.time)))));
+}
+
+function number(value, unit) {
+  if (value === null) return "–";
+  const digits = unit === "%" ? 0 : value >= 100 ? 0 : value >= 9.95 ? 1 : 2;
+  return value.toFixed(digits);
+}
+
+/** Title, legend (a switch per line, with its value now or where the pointer is). The plot itself is Bokeh's. */
+function legendPart(plot, plots) {
+  const trial = plots.points.head.names.trial;
+  return [
+    h("b", {}, plot.title), h("span", { class: "gd-soft gd-unit" }, plot.unit),
+    plot.lines.filter((line) => plots.points.lines.get(`base:${line.key}`)?.x.length || plots.points.lines.get(`trial:${line.key}`)?.x.length)
+      .map((line) => {
+        const colour = line.colour === "ink" ? "currentColor" : line.colour;
+        const style = { dashed: "dashed", dotted: "dotted", dotdash: "dashed" }[line.dash] ?? "solid";
+        const now = number(plots.value(`base:${line.key}`), plot.unit);
+        const then = trial ? number(plots.value(`trial:${line.key}`), plot.unit) : null;
+        return button([
+          h("i", { style: `border-top: 3px ${style} ${colour}` }), h("span", {}, line.label),
+          h("b", {}, then === null || then === "–" ? now : `${now} → ${then}`),
+        ], () => plots.toggle(line.key), {
+          key: line.key, class: "gd-line", title: `${line.title}: click to hide or show`, "aria-pressed": String(!plots.hidden.has(line.key)),
+        });
+      }),
+  ];
+}
+
+function plotsKeyPart(head, pointedAt) {
+  const parts = [h("span", {}, pointedAt === null ? "seconds since the begin" : `at ${pointedAt.toFixed(2)} s`)];
+  if (head.epochs.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-epoch" }), "epoch"));
+  if (head.evaluations.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-evaluation" }), "evaluation"));
+  if (head.names.trial) {
+    parts.push(h("span", {}, h("i", { class: "gd-thin" }), head.names.base || "as written"));
+    parts.push(h("span", {}, h("i", { class: "gd-broad" }), head.names.trial));
+  }
+  return parts;
+}
+
+function knobPart(knob, panel) {
+  const id = `${panel.id}-${knob.name}`;
+  const chosen = panel.chosen[knob.name] ?? knob.written;
+  const choices = knob.choices.some((one) => one.value === chosen)
+    ? knob.choices : [...knob.choices, { value: chosen, label: String(chosen), refusal: "" }];
+  const moved = panel.chosen[knob.name] !== undefined;
+  return h("div", { class: moved ? "gd-knob gd-moved" : "gd-knob", key: knob.name },
+    h("label", { for: id }, knob.label),
+    h("select", {
+      id, "data-knob": knob.name, disabled: Boolean(knob.refusal), title: knob.refusal,
+      "aria-describedby": knob.refusal || moved ? `${id}-said` : null,
+      value: String(choices.findIndex((one) => one.value === chosen)),
+      onchange: (event) => panel.choose(knob, choices[Number(event.target.value)].value),
+    }, choices.map((one, index) => h("option", {
+      value: String(index), disabled: Boolean(one.refusal), title: one.refusal,
+    }, one.label))));
+}
+
+/** Why a knob cannot act, what it changes: one line each, under the controls. */
+function knobSentences(knobs, panel) {
+  const lines = knobs.flatMap((knob) => {
+    const id = `${panel.id}-${knob.name}-said`;
+    const moved = panel.chosen[knob.name] !== undefined;
+    if (knob.refusal) return [h("li", { id, key: id }, h("b", {}, knob.label), ` cannot be turned: ${knob.refusal}`)];
+    const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` ${text}`));
+    if (moved && knob.changes) said.unshift(h("li", { id, key: id, class: "gd-changes" }, h("b", {}, knob.label), ` changes the training. ${knob.changes}`));
+    return said;
+  });
+  return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
+}
+
+function knobsPart({ knobs, busy }, panel) {
+  const front = knobs.filter((knob) => knob.front);
+  const more = knobs.filter((knob) => !knob.front);
+  const moved = Object.keys(panel.chosen).length;
+  const unknown = knobs.length > 0 && knobs.every((knob) => !knob.choices.length || knob.choices[0].value === null);
+  const act = (what, label, disabled, primary) => button(label, () => panel.ask(what), {
+    class: primary ? "gd-primary" : "", "data-ask": what, title: SETTLED_BUTTONS[what], disabled: busy || unknown || disabled,
+  });
+  return h("section", { class: "gd-knobs" },
+    h("div", { class: "gd-row" }, front.map((knob) => knobPart(knob, panel)),
+      button(`more${more.some((knob) => panel.chosen[knob.name] !== undefined) ? " •" : ""}`, () => panel.fold("more"), {
+        class: "gd-link", "aria-expanded": String(panel.unfolded.has("more")), "data-fold": "more",
+      }),
+      moved ? button("as written", () => panel.reset(), { class: "gd-link", title: "Put every knob back" }) : null),
+    panel.unfolded.has("more") ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, panel))) : null,
+    unknown ? h("div", { class: "gd-soft" }, knobs[0].refusal)
+      : knobSentences(panel.unfolded.has("more") ? knobs : front, panel),
+    h("div", { class: "gd-row gd-actions" },
+      h("label", { class: "gd-steps" }, "trial of",
+        h("input", { type: "number", min: "5", max: "100000", step: "5", value: panel.steps, oninput: (event) => panel.setSteps(event.target.value) }),
+        "steps"),
+      act("trial", "Rerun as a trial", !moved, true),
+      act("treat", "Treat: find the best safe settings", false),
+      act("real", moved ? "Run for real with these settings" : "Run for real again", false),
+      h("label", { class: "gd-tick" },
+        h("input", { type: "checkbox", checked: panel.changesTraining, onchange: (event) => panel.setChanges(event.target.checked) }),
+        "treat may change batch size and precision")));
+}
+
+function tablePart({ table }) {
+  if (!table.rows.length) return h("section", { class: "gd-runs", hidden: true });
+  const wordy = (index) => (index < 2 ? "gd-word" : "");
+  return h("section", { class: "gd-runs" }, h("div", { class: "gd-scroll", tabindex: "0", role: "region", "aria-label": "runs and trials" },
+    h("table", {},
+      h("thead", {}, h("tr", {}, table.head.map((text, index) => h("th", { scope: "col", class: wordy(index) }, text)))),
+      h("tbody", {}, table.rows.map((row) => h("tr", {}, row.map((cell, index) => h("td", {
+        class: `${wordy(index)} ${cell.tone ? `gd-${cell.tone}` : ""}`, title: cell.title || null,
+      }, cell.text))))))));
+}
+
+function findingPart(finding, index, state, panel) {
+  return h("details", { key: finding.rule },
+    h("summary", {}, h("span", { class: "gd-share" }, finding.share), h("b", {}, finding.rule), h("span", {}, finding.headline)),
+    h("ul", {}, finding.evidence.map((text) => h("li", {}, text))),
+    finding.prescriptions.map((one, number) => advicePart(
+      { ...one, page: number === 0 ? finding.page : "" }, state.busy, panel, `${finding.rule}${number}`)));
+}
+
+function findingsPart(state, panel) {
+  const { findings, silent } = state;
+  return h("section", { class: "gd-findings" },
+    findings.length ? h("div", { class: "gd-title" }, h("b", {}, "findings"), h("span", { class: "gd-soft" }, "part of the wall-clock; costs overlap")) : null,
+    findings.map((finding, index) => findingPart(finding, index, state, panel)),
+    silent.length ? h("details", { key: "silent" },
+      h("summary", { class: "gd-soft" }, `not judged: ${silent.length} ${silent.length === 1 ? "rule" : "rules"}`),
+      h("ul", {}, silent.map((one) => h("li", { key: one.rule }, h("b", {}, one.rule), ` ${one.reason}`)))) : null);
+}
+
+function footerPart({ footer }) {
+  return h("footer", { class: "gd-footer" },
+    footer.notes.length ? h("details", {}, h("summary", {}, footer.notes.length === 1 ? "1 note" : `${footer.notes.length} notes`),
+      h("ul", {}, footer.notes.map((text) => h("li", {}, text)))) : null,
+    h("span", { class: "gd-own" }, footer.overhead));
+}

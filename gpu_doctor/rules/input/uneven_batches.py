@@ -1,0 +1,95 @@
+"""A few batches take far longer to fetch than the rest, and too few are prefetched to bridge them.
+
+What it means
+    Most batches come quickly, some take many times as long (a long document, a cold file, a slow server). The workers
+    are fast enough on average, but batches are handed out in order: all wait for the slow one.
+
+Why it costs you
+    When the batches fetched ahead are used up, nothing trains until the slow one is there, though the workers have
+    time to spare.
+
+What to try
+    Fetch further ahead (`prefetch_factor`), so that the batches in stock last as long as a slow one takes; sort or
+    bucket by length so that batches cost alike; find out what makes the slow ones slow.
+
+When to leave it
+    When memory is short: every batch fetched ahead lies in it.
+"""
+
+import math
+
+from gpu_doctor.rules.evidence import hot_lines, idle, millis, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = (
+    *("loader", "workers", "exposed_wait_share", "fetch_wall_s", "fetch_median_s", "fetch_p99_s"),
+    *("consumer_s", "step_wall_s", "batches_per_step"),
+)
+
+WAIT_SHARE = 0.05
+"""torch-tb-profiler's bar for data loading."""
+UNEVEN = 5.0
+"""The slowest batch in a hundred takes so many times the median (catalogue)."""
+SPARE = 0.85
+"""On average the workers must need less than this part of a step, else there are too few of them."""
+MARGIN = 1.5
+"""Stock for half as long again as the slow batches that were seen."""
+PREFETCH = 2
+"""torch's default prefetch_factor."""
+PREFETCH_MOST = 32
+STOCK_BYTES = 4e9
+"""More than this is not advised to lie in memory."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where workers have time to spare, yet single slow batches outlast the stock of prefetched ones."""
+    wait, mean_s, median_s, slow_s = (
+        *(vitals.exposed_wait_share, vitals.fetch_wall_s),
+        *(vitals.fetch_median_s, vitals.fetch_p99_s),
+    )
+    consumer, step_s, workers = vitals.consumer_s, vitals.step_wall_s, vitals.workers
+    batches, loader = vitals.batches_per_step, vitals.loader
+    if not workers or wait is None or mean_s is None or not median_s or slow_s is None or loader is None:
+        return None
+    if not consumer or not step_s or not batches:
+        return None
+    cost = wait - (vitals.edge_share or 0.0)
+    busy = mean_s * batches / workers / consumer
+    if cost < WAIT_SHARE or slow_s < UNEVEN * median_s or busy >= SPARE:
+        return None
+    a_batch_s = consumer / batches
+    now = loader.prefetch_factor or PREFETCH
+    wanted = math.ceil(MARGIN * slow_s / (workers * a_batch_s))
+    room = int(STOCK_BYTES / max((vitals.batch_bytes or 0.0) * workers, 1.0))
+    ahead = min(max(wanted, 2 * now), PREFETCH_MOST, room)
+    if slow_s < now * workers * a_batch_s or ahead <= now:
+        return None  # the stock outlasts such a batch already: something else makes the loop wait
+    refusal = loader.refusals.get("prefetch_factor", "")
+    enough = ahead >= wanted
+    return Finding(
+        rule="uneven-batches",
+        headline=f"A few slow batches: {percent(cost)} of the time {idle(vitals)} until one of them is fetched.",
+        cost_share=cost,
+        evidence=(
+            f"fetching takes {millis(median_s)} for most batches, {millis(slow_s)} for the slowest in a hundred; "
+            f"the {workers} workers are busy {percent(min(mean_s * batches / workers / step_s, 1.0))} of the time",
+            f"prefetch_factor={now}: a stock for {millis(now * workers * a_batch_s)}",
+            *hot_lines(vitals, ("data_wait",)),
+        ),
+        prescriptions=(
+            Prescription(
+                text=f"Fetch {ahead} batches ahead in each worker",
+                safety=Safety.BY_HAND if refusal else Safety.SAFE,
+                settings={} if refusal else {"prefetch_factor": ahead},
+                code=f"DataLoader(..., prefetch_factor={ahead})",
+                predicted_speedup=1.0 / (1.0 - cost) if enough else None,
+                predicted_low=1.0 if enough else None,
+                predicted_high=1.0 / (1.0 - cost) if enough else None,
+            ),
+            Prescription(
+                text="Make batches cost alike: bucket by length, cache what is slow",
+                safety=Safety.BY_HAND,
+            ),
+        ),
+    )

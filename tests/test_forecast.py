@@ -1,0 +1,159 @@
+"""The what-if model: what workers, batches and kept workers give, by physics alone, and where it says 'measure it'."""
+
+from __future__ import annotations
+
+import pytest
+from recordings import Loop, on_gpu
+
+from gpu_doctor.forecast import Forecast, best_workers, forecast
+from gpu_doctor.vitals import measure
+
+
+def workers(loop: Loop, count: int) -> Forecast:
+    """The forecast for a number of workers."""
+    seen = forecast(loop.vitals(), {"num_workers": count})
+    assert seen is not None
+    assert seen.low <= seen.speedup <= seen.high
+    return seen
+
+
+SLEEPING = Loop(wait=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)
+SPINNING = Loop(wait=40.0, fetch_cpu=40.0, consumer_cpu=10.0, cores=2.0)
+
+
+def test_workers_that_wait_share_the_waiting() -> None:
+    # 40 ms of fetch and 10 ms of training: 50 ms, then 20 ms with two workers
+    assert workers(SLEEPING, 2).speedup == pytest.approx(2.5, rel=0.1)
+    assert workers(SLEEPING, 4).speedup == pytest.approx(50 / 10.6, rel=0.1)
+
+
+def test_a_sleeping_dataset_is_not_capped_at_the_cores() -> None:
+    best = best_workers(SLEEPING.vitals())
+    assert best is not None and best[0] >= 4
+
+
+def test_a_computing_dataset_gets_no_more_workers_than_cores() -> None:
+    best = best_workers(SPINNING.vitals())
+    assert best is not None and best[0] <= 2
+    # two cores give 50 ms of CPU work in 25 ms at best
+    assert workers(SPINNING, 2).speedup == pytest.approx(2.0, rel=0.1)
+    assert workers(SPINNING, 16).speedup <= 2.0
+
+
+def test_no_gain_on_a_single_core_that_computes() -> None:
+    best = best_workers(SPINNING.but(cores=1.0).vitals())
+    assert best is not None and best[1].speedup < 1.05
+
+
+def test_the_loops_own_work_is_the_floor() -> None:
+    assert workers(SLEEPING, 64).step_s >= 0.010
+
+
+def test_a_fetch_stretched_by_a_busy_machine_still_computes() -> None:
+    # 30 of 40 ms on a core, 10 ms queueing for it: workers will queue as well, two cores give 50 ms in 25 ms at best.
+    busy = Loop(wait=40.0, fetch_cpu=30.0, consumer_cpu=10.0, cores=2.0, cpu_util=97.0)
+    idle = busy.but(cpu_util=55.0)
+    assert workers(busy, 4).speedup <= 2.0
+    assert workers(busy, 4).speedup < workers(idle, 4).speedup
+
+
+def test_handing_over_a_batch_is_paid() -> None:
+    # A fetch of 0.2 ms is cheaper than the hand-over from a worker.
+    tiny = Loop(wait=0.2, forward=0.1, backward=0.1, optimizer=0.05, batch_bytes=8e3)
+    assert workers(tiny, 2).speedup < 1.0
+    heavy = Loop(wait=20.0, batch_bytes=100e6, cores=8.0)
+    assert workers(heavy, 8).speedup < workers(heavy.but(batch_bytes=1e5), 8).speedup
+
+
+def test_short_epochs_pay_for_starting_workers() -> None:
+    short = SLEEPING.but(steps_per_epoch=4)
+    assert workers(short, 4).speedup < workers(SLEEPING, 4).speedup
+    kept = short.but(loader={"persistent_workers": True})
+    assert workers(kept, 4).speedup > workers(short, 4).speedup
+
+
+def test_from_workers_back_to_none() -> None:
+    # Two workers that sleep 40 ms a batch deliver one every 20 ms; alone the loop takes 50.
+    two = Loop(wait=10.0, workers=2, fetch=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)
+    assert workers(two, 0).speedup == pytest.approx(20 / 50, rel=0.1)
+
+
+def test_queueing_for_cores_is_taken_out_of_a_workers_fetch() -> None:
+    # Eight workers on two cores: each fetch takes 80 ms, 20 of it on a core. Two workers do as well.
+    eight = Loop(wait=0.5, workers=8, fetch=80.0, fetch_cpu=19.0, consumer_cpu=1.0, cores=2.0)
+    assert workers(eight, 2).speedup == pytest.approx(1.0, abs=0.15)
+
+
+def test_a_gpu_is_a_floor_too() -> None:
+    loop = on_gpu(wait=8.0, forward=1.0, backward=1.0, optimizer=1.0, gpu_gap=8.0, gpu_work=6.0, fetch_cpu=0.5)
+    assert workers(loop.but(loader={}), 16).step_s >= 0.0055
+
+
+def test_few_steps_widen_the_interval() -> None:
+    few, many = workers(SLEEPING.but(steps=10), 2), workers(SLEEPING.but(steps=1000), 2)
+    assert few.high / few.low > many.high / many.low
+
+
+@pytest.mark.parametrize(
+    "settings", [{"amp": "bf16"}, {"compile": True}, {"pin_memory": True}, {}, {"num_workers": 2, "batch_size": 64}]
+)
+def test_what_cannot_be_known_is_none(settings: dict[str, object]) -> None:
+    assert forecast(SLEEPING.vitals(), settings) is None  # type: ignore[arg-type]
+
+
+def test_settings_that_the_run_had_are_left_aside() -> None:
+    loop = SLEEPING.but(settings={"amp": "bf16"})
+    with_amp = forecast(loop.vitals(), {"amp": "bf16", "num_workers": 2})
+    assert with_amp is not None and with_amp.speedup == pytest.approx(workers(SLEEPING, 2).speedup)
+    assert forecast(SLEEPING.vitals(), {"num_workers": 0}) is None
+
+
+def test_too_few_steps_or_no_meter_is_none() -> None:
+    assert forecast(SLEEPING.but(steps=4).vitals(), {"num_workers": 2}) is None
+    assert best_workers(Loop(has_loader=False).vitals()) is None
+
+
+def test_batch_size_from_two_sizes() -> None:
+    # 8 ms plus 0.1 ms a sample: 32 -> 11.2 ms, 64 -> 14.4 ms, so 128 -> 20.8 ms
+    small = Loop(batch=32, forward=11.2, backward=0, optimizer=0)
+    large = Loop(batch=64, forward=14.4, backward=0, optimizer=0, settings={"batch_size": 64})
+    seen = forecast(small.vitals(), {"batch_size": 128}, others=[large.vitals()])
+    assert seen is not None
+    assert seen.speedup == pytest.approx((128 / 20.8) / (32 / 11.2), rel=0.02)
+    assert seen.peak_bytes is None
+
+
+def test_memory_of_a_larger_batch_from_two_sizes() -> None:
+    small = on_gpu(batch=32, peak_share=0.2)
+    large = on_gpu(batch=64, peak_share=0.3, settings={"batch_size": 64})
+    seen = forecast(small.vitals(), {"batch_size": 320}, others=[large.vitals()])
+    assert seen is not None and seen.peak_bytes == pytest.approx(1.1 * 80e9, rel=0.01)
+    assert "not fit" in seen.why
+
+
+def test_batch_size_from_one_size_is_known_only_where_fetching_is_all() -> None:
+    assert forecast(Loop(wait=100.0).vitals(), {"batch_size": 64}) is not None
+    assert forecast(Loop(wait=2.0).vitals(), {"batch_size": 128}) is None
+
+
+def test_another_batch_size_under_other_settings_tells_nothing() -> None:
+    other = Loop(batch=64, settings={"batch_size": 64, "num_workers": 2})
+    assert forecast(Loop().vitals(), {"batch_size": 128}, others=[other.vitals()]) is None
+
+
+def test_kept_workers_save_the_edge_but_not_its_first_batch() -> None:
+    loop = Loop(workers=2, fetch=20.0, edge=100.0, steps_per_epoch=10)
+    seen = forecast(loop.vitals(), {"persistent_workers": True})
+    # 9 edges in 99 steps of 10 ms: 900 + 990 ms before, 9 * 20.6 + 990 ms after
+    assert seen is not None and seen.speedup == pytest.approx((900 + 990) / (9 * 20.6 + 990), rel=0.02)
+
+
+def test_kept_workers_tell_nothing_within_one_epoch() -> None:
+    loop = Loop(workers=2, fetch=20.0, edge=100.0, steps_per_epoch=1000)
+    assert forecast(loop.vitals(), {"persistent_workers": True}) is None
+
+
+def test_a_forecast_is_a_function_of_its_arguments() -> None:
+    recording = SLEEPING.recording()
+    first, second = (forecast(measure(recording), {"num_workers": 4}) for _ in range(2))
+    assert first == second
