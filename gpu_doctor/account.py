@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 from gpu_doctor.devicemarks import StepMarks
 from gpu_doctor.phases import EVALUATION, OTHER, PHASE_COUNT
 from gpu_doctor.stepcounts import Counts, Held, Pull, Stretch
 from gpu_doctor.steps import INFERENCE, TRAINING
 from gpu_doctor.steptable import StepTable
+
+CPU_EVERY_NS: Final = 1_000_000
+"""The CPU clock is a system call (about 1 us): it is read once in so long, which is for every step that is no shorter."""
 
 
 class Account:
@@ -37,7 +41,7 @@ class Account:
         self._clear(self.began)
 
     def _clear(self, now: int) -> None:
-        self.mark = self.step_begin = now
+        self.mark = self.step_begin = self.cpu_due = now
         self.cpu_mark = self.cpu_clock()
         self.acc = [0] * PHASE_COUNT
         self.phase = OTHER
@@ -47,8 +51,8 @@ class Account:
         self.asked = False
         self.lead: Pull | None = None
         """The pull whose samples count: where several are pulled from in a step, the one that delivers most."""
-        self.counts = Counts()
-        """Up to the last optimizer step in this step."""
+        self.counts: Counts | None = None
+        """Up to the last optimizer step in this step; None = nothing yet."""
         self.now = Counts()
         """Since then: it belongs to the next step if the same optimizer steps again and nothing is pulled."""
         self.epoch = -1
@@ -91,15 +95,22 @@ class Account:
 
     def _settle(self) -> None:
         """What was counted so far belongs to the open step, whatever comes."""
-        self.counts.add(self.now)
-        self.now = Counts()
+        now = self.now
+        if self.counts is None:
+            self.counts, self.now = now, Counts()
+        elif not now.blank:
+            self.counts.add(now)
+            self.now = Counts()
 
     def _stretch(self, end: int, acc: list[int], kind: float) -> Stretch:
         """What lies between the last row and `end`; the next step begins there."""
-        cpu = self.cpu_clock()
-        done = Stretch(self.step_begin, end, acc, self.counts, kind, self.asked, self.cpu_mark, cpu, self.epoch)
+        cpu = self.cpu_mark
+        if end >= self.cpu_due:
+            cpu, self.cpu_due = self.cpu_clock(), end + CPU_EVERY_NS
+        counts = self.counts or Counts()
+        done = Stretch(self.step_begin, end, acc, counts, kind, self.asked, self.cpu_mark, cpu, self.epoch)
         self.cpu_mark, self.step_begin = cpu, end
-        self.counts, self.stepped, self.asked, self.lead, self.tail = Counts(), [], False, None, None
+        self.counts, self.stepped, self.asked, self.lead, self.tail = None, [], False, None, None
         return done
 
     def _close(self, end: int, acc: list[int], kind: float = TRAINING) -> None:

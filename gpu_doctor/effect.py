@@ -23,6 +23,8 @@ NEAR: Final = 1.05
 """No difference: the estimate is nearer to 1 than this (nobody changes a training for less) ..."""
 FAR: Final = 1.15
 """... and the interval rules out a gain or loss of this size, the smallest that a trial promises to find."""
+BELIEVED: Final = 1.10
+"""Smaller gains and losses are claimed only after a third pair: two pairs agree by chance too often."""
 MOST_PAIRS: Final = 4
 """Pairs of runs after which a comparison that is not clear is left inconclusive."""
 ONE_PAIR: Final = 1.5
@@ -154,7 +156,7 @@ def needs_more(baseline: Recording | Sequence[Recording], candidate: Recording |
         return True
     if pairs < 2:
         return low < ONE_PAIR and high > 1 / ONE_PAIR
-    small = 1 / FAR < effect.speedup < FAR
+    small = 1 / BELIEVED < effect.speedup < BELIEVED
     claimed = effect.verdict in ("faster", "slower")
     return effect.verdict == "inconclusive" or (claimed and small and pairs < 3)
 

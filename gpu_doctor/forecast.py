@@ -2,8 +2,7 @@
 
 A step is bound by its slowest stage. With w workers: step = max(consumer, fetch wall / w, all CPU seconds / cores),
 with none: consumer + fetch wall. Measured to hold within 13 % on two cores with sleeping and spinning datasets, 0 to 8
-workers. Where a recording cannot tell (precision, compilation, the bandwidth of pinned memory) the answer is None:
-measure it.
+workers. Where a recording cannot tell (precision, compilation, pinned memory's bandwidth) it is None: measure it.
 """
 
 from __future__ import annotations
@@ -72,6 +71,7 @@ class _Stages:
     bytes: float
     cores: float
     edge: float  # what iterator starts cost a step in this run
+    slow: float = 1.0  # how much longer computing takes than on a machine of its own
 
 
 def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) -> Forecast | None:
@@ -119,9 +119,8 @@ def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     else:
         demand = math.ceil(stages.fetch / max(stages.consumer, stages.device, 1e-9))
         most = max(WORKERS_PER_CORE * cores, min(2 * demand, CANDIDATES[-1]))
-    counts = sorted({*(n for n in CANDIDATES if n <= most), most if most < CANDIDATES[-1] else CANDIDATES[-1]})
-    seen = {n: _workers(vitals, n) for n in counts}
-    known = {n: one for n, one in seen.items() if one is not None}
+    counts = sorted({*(n for n in CANDIDATES if n <= most), min(most, CANDIDATES[-1])})
+    known = {n: one for n in counts if (one := _workers(vitals, n)) is not None}
     if not known:
         return None
     best = max(one.speedup for one in known.values())
@@ -138,24 +137,28 @@ def _stages(v: Vitals) -> _Stages | None:
     fetch, fetch_cpu = v.fetch_wall_s * batches, min(v.fetch_cpu_s, v.fetch_wall_s) * batches
     consumer = v.consumer_s
     consumer_cpu = consumer if v.consumer_cpu_s is None else v.consumer_cpu_s
+    cores = max(v.usable_cores, 1.0)
     if v.on_gpu:  # a host that waits for the GPU spins: that is no work
         consumer_cpu = max(consumer_cpu - (v.sync_share or 0.0) * step, 0.0)
-    cores = max(v.usable_cores, 1.0)
     # Threads of a pool that spin while the loop fetches use CPU time without needing it (measured: 3x the real need).
     consumer_cpu = min(consumer_cpu, consumer * cores)
-    edge = (v.edge_share or 0.0) * step
+    edge, slow = (v.edge_share or 0.0) * step, 1.0
     if v.workers == 0:
         # The metered mean holds warm-up fetches; the wait of the measured steps is the truth. What it holds beyond
         # the fetch (sampler, iterator) stays in the loop.
         inside = min(fetch, wait)
         fetch_cpu *= inside / fetch if fetch > 0 else 0.0
-        if fetch_cpu >= CPU_BOUND * inside and (v.cpu_util_pct is None or v.cpu_util_pct >= 100 * SATURATED):
-            fetch_cpu = inside  # on a busy machine the rest of a computing fetch's wall was waiting for a core
+        # On a busy machine the rest of a computing fetch's wall was waiting for a core, as all work here does. The
+        # usual fetch tells whether it computes: the mean holds single ones that were put aside for long.
+        usual = min(inside, (v.fetch_median_s or v.fetch_wall_s) * batches)
+        busy = v.cpu_util_pct is None or v.cpu_util_pct >= 100 * SATURATED
+        if busy and 0 < fetch_cpu >= CPU_BOUND * usual:
+            slow, fetch_cpu = max(inside / fetch_cpu, 1.0), inside
         consumer, fetch, edge = consumer + wait - inside, inside, 0.0
     else:
-        fetch = _uncontended(fetch, fetch_cpu, consumer_cpu, step, cores)
+        fetch = _uncontended(fetch, fetch_cpu, consumer_cpu, v, cores)
     size = (v.batch_bytes or 0.0) * batches
-    return _Stages(step, v.workers, consumer, device, consumer_cpu, fetch, fetch_cpu, batches, size, cores, edge)
+    return _Stages(step, v.workers, consumer, device, consumer_cpu, fetch, fetch_cpu, batches, size, cores, edge, slow)
 
 
 def unqueued_fetch_s(vitals: Vitals) -> float | None:
@@ -164,12 +167,19 @@ def unqueued_fetch_s(vitals: Vitals) -> float | None:
     return stages.fetch if stages is not None else None
 
 
-def _uncontended(fetch: float, fetch_cpu: float, consumer_cpu: float, step: float, cores: float) -> float:
-    """The wall of fetches if every process had its core: where all cores are used, the queueing is taken out."""
-    if (fetch_cpu + consumer_cpu) < SATURATED * step * cores:
+def on_cores_s(vitals: Vitals) -> float | None:
+    """Seconds that the usable cores need at least for the CPU work of a step, fetching and training."""
+    stages = _stages(vitals)
+    return (stages.fetch_cpu + stages.consumer_cpu) / stages.cores if stages is not None else None
+
+
+def _uncontended(fetch: float, fetch_cpu: float, consumer_cpu: float, v: Vitals, cores: float) -> float:
+    """The wall of fetches if every process had its core: the queueing is taken out of computing ones."""
+    step = v.step_wall_s or fetch
+    if (fetch_cpu + consumer_cpu) < SATURATED * step * cores and (v.cpu_util_pct or 0.0) < 100 * SATURATED:
         return fetch
-    running = (fetch + consumer_cpu) / step
-    return max(fetch_cpu, fetch * min(1.0, cores / running))
+    alone = max(fetch_cpu, fetch * min(1.0, cores * step / (fetch + consumer_cpu)))
+    return alone if fetch_cpu >= CPU_BOUND * alone else fetch
 
 
 def _step_with(s: _Stages, workers: int, v: Vitals, doubt: float = 1.0) -> tuple[float, str]:
@@ -177,8 +187,8 @@ def _step_with(s: _Stages, workers: int, v: Vitals, doubt: float = 1.0) -> tuple
     if workers == 0:
         fetched = s.consumer + s.fetch
         return max(fetched, s.device), "the loop fetches every batch itself"
-    hand = doubt * (HANDOVER_S * s.batches + HANDOVER_S_PER_BYTE * s.bytes)
-    packing = doubt * (WORKER_CPU_S * s.batches + WORKER_CPU_S_PER_BYTE * s.bytes)
+    hand = s.slow * doubt * (HANDOVER_S * s.batches + HANDOVER_S_PER_BYTE * s.bytes)
+    packing = s.slow * doubt * (WORKER_CPU_S * s.batches + WORKER_CPU_S_PER_BYTE * s.bytes)
     on_cores = (s.fetch_cpu + packing + s.consumer_cpu + hand) / s.cores
     bounds = {
         "the loop's own work": s.consumer + hand,
@@ -213,13 +223,9 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
     if (s.fetch_cpu + s.consumer_cpu) > SATURATED * step * s.cores:
         band += BAND  # processes that compete for cores: the model is a bound, seldom reached
     floor = max(s.consumer if workers else s.consumer + s.fetch, s.device, 1e-9)
-    return Forecast(
-        speedup=s.step / step,
-        low=s.step / max(doubtful, step) * (1.0 - band),
-        high=max(min(s.step / min(sure, step) * (1.0 + band), s.step / floor * (1.0 + _band(v) / 2)), s.step / step),
-        step_s=step,
-        why=stage,
-    )
+    low = s.step / max(doubtful, step) * (1.0 - band)
+    high = max(min(s.step / min(sure, step) * (1.0 + band), s.step / floor * (1.0 + _band(v) / 2)), s.step / step)
+    return Forecast(s.step / step, low, high, step, stage)
 
 
 def _band(v: Vitals) -> float:
@@ -279,13 +285,8 @@ def _one_size(v: Vitals, factor: float) -> Forecast | None:
     if not 1.0 / NARROW <= bound <= NARROW:
         return None
     speedup, band = math.sqrt(bound), _band(v)
-    return Forecast(
-        speedup,
-        min(1.0, bound) * (1 - band),
-        max(1.0, bound) * (1 + band),
-        step * factor / speedup,
-        f"fetching, {100 * wait:.0f} % of the step, which grows with the batch",
-    )
+    why = f"fetching, {100 * wait:.0f} % of the step, which grows with the batch"
+    return Forecast(speedup, min(1.0, bound) * (1 - band), max(1.0, bound) * (1 + band), step * factor / speedup, why)
 
 
 def _persistent(v: Vitals) -> Forecast | None:

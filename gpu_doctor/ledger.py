@@ -60,7 +60,9 @@ class Ledger(Account):
         pull.loader[0] += 1
         if self.lead is None or (pull is not self.lead and pull.loader[0] > self.lead.loader[0]):
             self.lead = pull
-            self.counts.samples = self.now.samples = 0.0
+            self.now.samples = 0.0
+            if self.counts is not None:
+                self.counts.samples = 0.0
         if pull is self.lead:
             self.now.samples += samples
             self.epoch += pull.delivered == 1
@@ -219,6 +221,7 @@ class Ledger(Account):
 
         What else the cell did afterwards is no part of a step.
         """
+        self.cpu_due = self.step_begin
         if self.stepped:
             rest = [now - then for now, then in zip(self.acc, self.end_acc, strict=True)]
             tail = self.tail

@@ -139,12 +139,12 @@ class Recorder:
         readings.add(at_clock - self._began * 1e-9, value)
 
     def loss(self, tensor: Any) -> None:
-        """The detached loss of the open step; it is read when the book closes, so that no step waits for it."""
+        """The loss of the open step, kept detached; it is read when the book closes, so that no step waits for it."""
         step = self.ledger.step_count
         if self._losses and self._losses[-1][0] == step:
             return
         if step < DENSE_LOSSES or step % 64 == 0:
-            self._losses.append((step, tensor))
+            self._losses.append((step, tensor.detach()))
 
     def note(self, text: str) -> None:
         """One sentence for the footer, once."""

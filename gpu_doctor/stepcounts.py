@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_doctor.phases import EVALUATION, LOSS, SYNC
+from gpu_doctor.phases import EVALUATION
 
 _NAN: Final = float("nan")
 MOST_HELD: Final = 64
@@ -38,6 +38,12 @@ class Counts:
         """Batch dimension of the first trained forward: the step's samples where nothing was pulled."""
         self.batches = self.edge_ns = 0
         self.transfers = self.transfer_bytes = self.pageable = 0
+
+    @property
+    def blank(self) -> bool:
+        """Nothing was counted."""
+        unread = self.forward_samples != self.forward_samples
+        return unread and not (self.batches or self.edge_ns or self.transfers)
 
     def add(self, later: Counts) -> None:
         """Takes in what came later in the same step."""
@@ -74,25 +80,34 @@ class Stretch:
         Args:
             began: when the run began. sync: whether waits for a device were measured (NaN if not).
         """
-        acc, counts = self.acc, self.counts
+        counts, begin = self.counts, self.begin
+        wait, transfer, forward, backward, optimizer, synced, evaluation, loss, _ = self.acc
+        # Written out: a step of every run pays for this line by line.
         return [
-            (self.begin - began) * 1e-9,
-            (self.end - self.begin) * 1e-9,
+            (begin - began) * 1e-9,
+            (self.end - begin) * 1e-9,
             1.0,
             self.kind,
             counts.samples if counts.batches or self.asked else counts.forward_samples,
-            float(counts.batches),
-            *(ns * 1e-9 for ns in acc[:SYNC]),
-            acc[SYNC] * 1e-9 if sync else _NAN,
-            acc[EVALUATION] * 1e-9,
-            acc[LOSS] * 1e-9,
+            counts.batches,
+            wait * 1e-9,
+            transfer * 1e-9,
+            forward * 1e-9,
+            backward * 1e-9,
+            optimizer * 1e-9,
+            synced * 1e-9 if sync else _NAN,
+            evaluation * 1e-9,
+            loss * 1e-9,
             counts.edge_ns * 1e-9,
             (self.cpu_end - self.cpu_begin) * 1e-9,
-            float(counts.transfers),
-            float(counts.transfer_bytes),
-            float(counts.pageable),
-            *(_NAN, _NAN, _NAN, 0.0),
-            float(max(self.epoch, 0)),
+            counts.transfers,
+            counts.transfer_bytes,
+            counts.pageable,
+            _NAN,
+            _NAN,
+            _NAN,
+            0.0,
+            self.epoch if self.epoch > 0 else 0,
         ]
 
 

@@ -52,7 +52,10 @@ class Steps:
     edge_s: Column
     """Part of `data_wait_s`: iterator creation (worker start) and first batch, at an epoch's edge."""
     cpu_s: Column
-    """CPU seconds of the training process (all its threads, no workers), NaN if not measured."""
+    """CPU seconds of the training process (all its threads, no workers), NaN if not measured.
+
+    The clock is read once a millisecond: of steps that are shorter, one has the CPU seconds of its neighbours too.
+    """
     transfers: Column
     """Copies between devices."""
     transfer_bytes: Column

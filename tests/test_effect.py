@@ -153,6 +153,12 @@ def test_a_second_pair_is_run_unless_the_first_is_beyond_doubt() -> None:
     assert not needs_more(*sides(1.3, pairs=2))
 
 
+def test_a_small_gain_is_believed_only_after_a_third_pair() -> None:
+    assert compare(*sides(1.07, pairs=2, jitter=0.02)).verdict == "faster"
+    assert needs_more(*sides(1.07, pairs=2, jitter=0.02))
+    assert not needs_more(*sides(1.07, pairs=3, jitter=0.02))
+
+
 def test_what_stays_unclear_is_tried_again_but_not_for_ever() -> None:
     assert needs_more(*sides(1.0, pairs=2, jitter=1.5))
     assert not needs_more(*sides(1.0, pairs=4, jitter=1.5))

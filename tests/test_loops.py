@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import PHASES, Recording
 from gpu_doctor.taps import listening
 
-ATTEMPTS = 3
-"""Seconds of a loop on a busy machine are taken again; counts must be right every time."""
+ATTEMPTS = 4
+"""Seconds of a loop on a busy machine are taken again: an error of ours is in the same phase every time, a pause of the
+machine is not. Counts must be right every time."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -35,27 +37,35 @@ def record(name: str) -> tuple[Truth, Recording]:
 once = functools.cache(record)
 
 
+def slowness() -> float:
+    """How much slower than alone everything between two timers runs now: threads that want a core, per core."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def errors(truth: Truth, recording: Recording) -> dict[str, tuple[float, float, float]]:
     """Phase -> seconds by hand, seconds recorded, and how much they may differ: 10 % or 0.2 ms a step."""
+    least_s = 0.0002 * max(truth.steps, 1) * slowness()
     found = {}
     for phase in (*PHASES, "other"):
         by_hand = truth.seconds[phase]
         recorded = float(np.nansum(getattr(recording.steps, f"{phase}_s")))
-        found[phase] = by_hand, recorded, max(0.1 * by_hand, 0.0002 * max(truth.steps, 1))
+        found[phase] = by_hand, recorded, max(0.1 * by_hand, least_s)
     return found
 
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_is_measured_as_it_was(name: str) -> None:
+    wrong: dict[str, tuple[float, float]] = {}
     for attempt in range(ATTEMPTS):
         truth, recording = once(name) if attempt == 0 else record(name)
         steps = recording.steps
         assert not recording.notes
         assert steps.count.sum() == truth.steps
         assert steps.samples.sum() == truth.samples
-        wrong = {p: (h, r) for p, (h, r, allowed) in errors(truth, recording).items() if abs(h - r) > allowed}
+        off = {p: (h, r) for p, (h, r, allowed) in errors(truth, recording).items() if abs(h - r) > allowed}
         if abs(steps.wall_s.sum() - truth.wall_s) > 0.01 * truth.wall_s:
-            wrong["wall"] = truth.wall_s, float(steps.wall_s.sum())
+            off["wall"] = truth.wall_s, float(steps.wall_s.sum())
+        wrong = {phase: off[phase] for phase in off if attempt == 0 or phase in wrong}
         if not wrong:
             return
     pytest.fail(f"phase -> (by hand, recorded) in s: {wrong}")

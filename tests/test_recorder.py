@@ -12,6 +12,7 @@ from gpu_doctor.feed import Cursor
 from gpu_doctor.ledger import Pull
 from gpu_doctor.recorder import DENSE_LOSSES, MOST_READINGS, Readings, Recorder, RunEnded, event_cost_ns
 from gpu_doctor.recording import LoaderSetup, Metric
+from gpu_doctor.steptable import StepTable
 
 WATT = Metric("power_w", "W", "power", "detail", device=0)
 
@@ -156,8 +157,7 @@ def test_news_come_in_parts_and_once() -> None:
 
 def test_a_thinned_run_is_told_anew() -> None:
     recorder, clock = opened()
-    recorder.table._capacity = 4
-    recorder.table._table = np.empty((4, recorder.table._table.shape[1]))
+    recorder.table = recorder.ledger.table = StepTable(capacity=4)
     train(recorder, clock, 3)
     cursor = recorder.news(Cursor()).cursor
     train(recorder, clock, 6)

@@ -175,7 +175,7 @@ def _backward(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
             return original(tensors, *args, **kwargs)
         loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
         if isinstance(loss, torch.Tensor) and loss.numel() == 1:
-            recorder.loss(loss.detach())
+            recorder.loss(loss)
         before = ledger.backward()
         try:
             return original(tensors, *args, **kwargs)

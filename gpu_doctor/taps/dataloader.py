@@ -161,7 +161,7 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
 
 
 def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    recorder, ledger, book = state.recorder, state.recorder.ledger, state.book
+    recorder, ledger, book, sources = state.recorder, state.recorder.ledger, state.book, state.sources
     grad_enabled = torch.is_grad_enabled
 
     @functools.wraps(original)
@@ -169,7 +169,9 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         __tracebackhide__ = True
         if get_ident() != recorder.thread and not recorder.adopt():
             return original(self)
-        source = state.source_of(self)
+        source = sources.get(id(self))
+        if source is None or source.ref() is not self:
+            source = state.source_of(self)
         pull = source.pull
         before = ledger.ask(pull, grad_enabled())
         if recorder.ending:

@@ -31,6 +31,10 @@ from gpu_doctor.recording import Fetch
 
 RECENT: Final = 60
 """Wall seconds of so many recent fetches are kept per process, for the spread."""
+SLOW_FETCH_S: Final = 2e-4
+"""From so long on, every fetch is metered in full: two system calls (about 2 us) are then below 1 % of it."""
+EVERY: Final = 7
+"""Of faster fetches one in so many is metered in full (a prime, so as not to beat with periods in the data)."""
 _DOUBLES: Final = 4 + RECENT
 _SLOT_BYTES: Final = 8 * _DOUBLES
 MOST_SLOTS: Final = 1024
@@ -42,16 +46,30 @@ class Tally:
     """Running sums of one process' fetches over a writable buffer of doubles: batches, wall, CPU, collate, recent."""
 
     def __init__(self, buffer: Any, offset: int = 0) -> None:
-        self._cells = np.frombuffer(buffer, dtype=np.float64, count=_DOUBLES, offset=offset)
+        self._cells = memoryview(buffer)[offset : offset + _SLOT_BYTES].cast("d")
+        self._count = int(self._cells[0])  # a worker of a later epoch goes on where its predecessor stopped
+        self._slow = True
 
-    def add(self, wall_s: float, cpu_s: float, collate_s: float) -> None:
-        """One fetch."""
-        cells = self._cells
-        cells[4 + int(cells[0]) % RECENT] = wall_s
+    def weight(self) -> int:
+        """For how many fetches the CPU and collate seconds of the next one stand; 0 = they are not measured.
+
+        The CPU clock is a system call: where fetches are fast it is read for one in EVERY of them, which leaves the
+        expected sums as they are.
+        """
+        return 1 if self._slow else EVERY if self._count % EVERY == 0 else 0
+
+    def add(self, wall_s: float, cpu_s: float = 0.0, collate_s: float = 0.0) -> None:
+        """One fetch; CPU and collate seconds times their weight."""
+        cells, count = self._cells, self._count
+        # Sums last and the count after them: a reader that comes in between is one fetch late.
+        cells[4 + count % RECENT] = wall_s
         cells[1] += wall_s
-        cells[2] += cpu_s
-        cells[3] += collate_s
+        if cpu_s or collate_s:
+            cells[2] += cpu_s
+            cells[3] += collate_s
         cells[0] += 1.0
+        self._count = count + 1
+        self._slow = wall_s >= SLOW_FETCH_S
 
     @property
     def sums(self) -> tuple[float, float, float, float]:
@@ -75,6 +93,12 @@ def metered(
         tally = tally_of()
         if tally is None:
             return original(self, index)
+        weight = tally.weight()
+        if not weight:
+            begin = time.perf_counter()
+            batch = original(self, index)
+            tally.add(time.perf_counter() - begin)
+            return batch
         collate, collate_s = self.collate_fn, 0.0
 
         def collate_timed(data: Any) -> Any:
@@ -91,7 +115,8 @@ def metered(
             batch = original(self, index)
         finally:
             self.collate_fn = collate
-        tally.add(time.perf_counter() - wall, cpu_clock() - cpu, collate_s)
+        cpu = cpu_clock() - cpu
+        tally.add(time.perf_counter() - wall, cpu * weight, collate_s * weight)
         return batch
 
     return fetch

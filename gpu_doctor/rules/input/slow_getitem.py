@@ -17,7 +17,7 @@ When to leave it
     When the work per sample is what you want to measure, or when a machine with more cores is the cheaper cure.
 """
 
-from gpu_doctor.forecast import CPU_BOUND, Forecast, best_workers, unqueued_fetch_s
+from gpu_doctor.forecast import CPU_BOUND, Forecast, best_workers, on_cores_s, unqueued_fetch_s
 from gpu_doctor.rules.evidence import WHOLE_BATCHES, hot_lines, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -76,7 +76,7 @@ def _too_much(vitals: Vitals, wait: float, best: tuple[int, Forecast] | None) ->
     """What is left of the step beyond the training once workers are as many as help; never more than the wait."""
     cpu, consumer, step_s = vitals.fetch_cpu_s or 0.0, vitals.consumer_s or 0.0, vitals.step_wall_s or 0.0
     cpu_s = cpu * (vitals.batches_per_step or 1.0)
-    own_s = cpu_s / vitals.usable_cores
+    own_s = on_cores_s(vitals) or 0.0
     left_s = min(best[1].step_s if best is not None else step_s, step_s)
     cost = min(max(min(left_s, max(own_s, consumer)) - consumer, 0.0) / step_s, wait)
     if own_s <= consumer:
@@ -86,8 +86,8 @@ def _too_much(vitals: Vitals, wait: float, best: tuple[int, Forecast] | None) ->
         headline=f"Fetching computes too much: {percent(cost)} of the time stays a wait, with however many workers.",
         cost_share=cost,
         evidence=(
-            f"a batch takes {millis(cpu)} of CPU time{_a_sample(vitals, cpu_s)}, {millis(own_s)} on "
-            f"{vitals.usable_cores:g} cores together; training on it takes {millis(consumer)}",
+            f"a batch takes {millis(cpu)} of CPU time{_a_sample(vitals, cpu_s)}; with the loop's own that makes "
+            f"{millis(own_s)} a step on {vitals.usable_cores:g} cores, where training takes {millis(consumer)}",
             *hot_lines(vitals, ("data_wait",)),
         ),
         prescriptions=(CHEAPER,),

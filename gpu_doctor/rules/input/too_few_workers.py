@@ -23,7 +23,7 @@ NEEDS = ("loader", "workers", "exposed_wait_share", "fetch_wall_s", "step_wall_s
 
 WAIT_SHARE = 0.05
 """torch-tb-profiler's bar for data loading; TraceML 0.5 warns from 10 % on."""
-BUSY_SHARE = 0.70
+BUSY_SHARE = 0.5
 """Workers are the bound only if they fetch most of the time; idle ones wait for something else (an epoch's edge)."""
 GAIN = 1.05
 

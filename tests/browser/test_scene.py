@@ -1,0 +1,258 @@
+"""The main job, end to end: the quickstart cell under `%%gpudoctor` in a real JupyterLab, seen from the page."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.lab import Lab
+from tests.browser.open_notebook import Notebook, wait_until
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
+
+QUICKSTART = Path(__file__).resolve().parents[2] / "notebooks" / "01_quickstart.ipynb"
+PANEL = "document.querySelector('[data-gpu-doctor]')?.gpuDoctor"
+STATE_OF_TRAINING = """
+def state_of_training():
+    import hashlib, json, random
+    import numpy as np
+    tensors = [*model.state_dict().values()]
+    tensors += [value for one in optimizer.state.values() for value in one.values()]
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.numpy().tobytes())
+    digest.update(torch.get_rng_state().numpy().tobytes())
+    digest.update(loader.generator.get_state().numpy().tobytes())
+    digest.update(repr(random.getstate()).encode())
+    digest.update(np.random.get_state()[1].tobytes())
+    names = sorted(name for name in globals() if not name.startswith("_"))
+    digest.update(json.dumps(names).encode())
+    digest.update(repr((loader.num_workers, loader.batch_size, running_loss, epoch, step)).encode())
+    return digest.hexdigest()
+"""
+
+
+def quickstart_cells(epochs: int = 2) -> list[str]:
+    """The quickstart up to its training cell, with a generator in the loader that a trial must restore."""
+    notebook = nbformat.read(QUICKSTART, as_version=4)
+    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"][:4]
+    assert cells[3].startswith("%%gpudoctor\n")
+    cells[1] = cells[1].replace("num_workers=0", "num_workers=0, generator=torch.Generator().manual_seed(3)")
+    assert "generator" in cells[1]
+    cells[1] += "\n" + STATE_OF_TRAINING
+    cells[3] = cells[3].replace("range(2)", f"range({epochs})")
+    return cells
+
+
+def opened(lab: Lab, page: Page, name: str, epochs: int = 2) -> Notebook:
+    """The scene's notebook with everything before the training cell run."""
+    lab.write(name, quickstart_cells(epochs))
+    notebook = lab.open(page, name)
+    for number in range(3):
+        notebook.run_cell(number, wait_s=90)
+    return notebook
+
+
+def state(page: Page) -> dict[str, Any]:
+    """What the panel shows, as the page holds it."""
+    found: dict[str, Any] = page.evaluate(f"{PANEL}?.state() ?? {{}}")
+    return found
+
+
+def rows(page: Page) -> int:
+    """Points of the longest line in the page's data sources."""
+    return int(page.evaluate(f"{PANEL}?.rows() ?? 0"))
+
+
+def running(notebook: Notebook) -> bool:
+    """Whether the training cell has not returned yet (`[*]`); the kernel's own status also counts clicks."""
+    return notebook.execution_count(3) is None
+
+
+def finished(page: Page) -> bool:
+    return state(page).get("status") == "idle"
+
+
+def pick(page: Page, knob: str, label: str) -> None:
+    """Turns a knob in the page."""
+    select = page.locator(f"[data-knob={knob}]").first
+    value = select.evaluate(
+        "(el, label) => [...el.options].find((one) => one.textContent.startsWith(label) && !one.disabled)?.value", label
+    )
+    assert value is not None, f"{knob} offers no {label}"
+    select.select_option(value)
+
+
+def tried(page: Page, knob: str, label: str) -> dict[str, Any]:
+    """Picks a value, reruns as a trial, waits; the table's newest row."""
+    before = len(state(page)["table"]["rows"])
+    pick(page, knob, label)
+    page.locator("[data-ask=trial]").first.click()
+    wait_until(lambda: state(page)["status"] == "trial", 30, "The trial did not begin")
+    wait_until(lambda: finished(page) and len(state(page)["table"]["rows"]) > before, 150, "The trial did not end")
+    newest: dict[str, Any] = state(page)["table"]["rows"][-1]
+    page.get_by_role("button", name="as written").first.click()
+    return newest
+
+
+def test_the_scene(lab: Lab, page: Page) -> None:
+    """Points 1 to 5 in one visit: live panel, Stop, trials that leave no trace, a real run, reload, reopen."""
+    notebook = opened(lab, page, "scene.ipynb", epochs=30)
+
+    # 1. the panel stands above the output before the first step, the plots move while the kernel is busy, a verdict
+    notebook.run_cell(3)
+    page.locator("[data-gpu-doctor]").first.wait_for(timeout=30_000)
+    wait_until(lambda: rows(page) > 5, 30, "No points came")
+    seen = rows(page)
+    assert state(page)["busy"]
+    assert running(notebook)
+    wait_until(lambda: rows(page) > seen + 5, 20, "The points did not grow")
+    assert running(notebook)
+    wait_until(lambda: "num_workers=0" in state(page)["verdict"]["text"], 20, "No verdict came")
+    verdict = state(page)["verdict"]
+    assert verdict["text"].startswith("Waiting for data")
+    assert "%" in verdict["text"]
+    assert "predicted" in verdict["advice"]["predicted"]
+    assert "no GPU" in state(page)["header"]["machine"]
+    assert [part["share"] for part in state(page)["anatomy"]["parts"]]
+    notebook.screenshot("scene-running")
+
+    # 2. Stop
+    begin = time.monotonic()
+    page.locator("[data-ask=stop]").first.click()
+    wait_until(lambda: not running(notebook), 10, "The loop did not stop")
+    assert time.monotonic() - begin < 4, "2 s for the loop, the rest for the page and a busy machine"
+    wait_until(lambda: finished(page), 10, "The panel did not settle")
+    assert "Traceback" not in json.dumps(notebook.outputs(3))
+    assert state(page)["verdict"]["text"].startswith("Waiting for data")
+
+    # 3. trials: workers, batch size, AMP; nothing they touched has changed
+    before = notebook.kernel_value("state_of_training()")
+    workers = tried(page, "num_workers", "2")
+    notebook.screenshot("scene-after-trial")
+    assert "num_workers=2" in json.dumps(workers)
+    assert "faster" in json.dumps(workers), workers
+    assert notebook.kernel_value("state_of_training()") == before
+    assert "batch_size=512" in json.dumps(tried(page, "batch_size", "512"))
+    assert notebook.kernel_value("state_of_training()") == before
+    assert "amp=bf16" in json.dumps(tried(page, "amp", "bf16"))
+    assert notebook.kernel_value("state_of_training()") == before
+
+    # 4. "code" shows the line to paste
+    page.locator("[data-fold$=code]").first.click()
+    assert "num_workers=" in page.locator(".gpu-doctor pre").first.inner_text()
+
+    # 5. a page reload while the kernel lives shows the plots with their data
+    notebook.save()
+    points = rows(page)
+    notebook.reload()
+    page.locator("[data-gpu-doctor]").first.wait_for(timeout=30_000)
+    wait_until(lambda: rows(page) >= min(points, 20), 30, "The reloaded page has no points")
+    notebook.screenshot("scene-reloaded")
+
+    # saved and reopened with a new kernel, the static result tells the same
+    saved = lab.read("scene.ipynb").cells[3].outputs
+    texts = [str(output.get("data", {}).get("text/html", "")) for output in saved]
+    [static] = [text for text in texts if "gpu-doctor-static" in text]
+    assert "data:image/svg+xml;base64," in static
+    assert "num_workers=2" in static
+    notebook.reopen(new_kernel=True)
+    shown = page.locator(".gpu-doctor-static").first
+    shown.wait_for(timeout=30_000)
+    assert "Waiting for data" in shown.inner_text()
+    notebook.screenshot("scene-reopened", of=shown)
+
+
+def test_run_for_real_runs_the_whole_cell_in_the_namespace(lab: Lab, page: Page) -> None:
+    notebook = opened(lab, page, "real.ipynb", epochs=1)
+    notebook.run_cell(3, wait_s=120)
+    wait_until(lambda: finished(page), 20, "The panel did not settle")
+    before = notebook.kernel_value("float(model.weight.sum())")
+    pick(page, "num_workers", "2")
+    page.locator("[data-ask=real]").first.click()
+    wait_until(lambda: state(page)["status"] == "recording", 30, "The run did not begin")
+    wait_until(lambda: finished(page), 120, "The run did not end")
+    assert notebook.kernel_value("float(model.weight.sum())") != before
+    assert notebook.kernel_value("loader.num_workers") == "0"
+    recordings = "__import__('gpu_doctor').last_case().recordings"
+    assert notebook.kernel_value(f"[dict(one.settings) for one in {recordings}]") == "[{}, {'num_workers': 2}]"
+    assert "epoch 0, step 100" in json.dumps(notebook.outputs(3))
+
+
+def test_the_kernels_interrupt_ends_like_the_users_own(lab: Lab, page: Page) -> None:
+    """The diagnosis is shown, KeyboardInterrupt passes, and 'run all' goes no further."""
+    cells = [*quickstart_cells(epochs=30), "after = 'reached'"]
+    lab.write("interrupt.ipynb", cells)
+    notebook = lab.open(page, "interrupt.ipynb")
+    notebook.run_all()
+    page.locator("[data-gpu-doctor]").first.wait_for(timeout=90_000)
+    wait_until(lambda: rows(page) > 5, 30, "No points came")
+    begin = time.monotonic()
+    notebook.interrupt()
+    notebook.wait_idle(15)
+    assert time.monotonic() - begin < 6
+    outputs = notebook.outputs(3)
+    assert [one["ename"] for one in outputs if one["output_type"] == "error"] == ["KeyboardInterrupt"]
+    assert "gpu-doctor-static" in json.dumps(outputs)
+    assert notebook.kernel_value("'after' in globals()") == "False"
+    assert notebook.kernel_value("__import__('gpu_doctor').last_case().recordings[-1].outcome") == "'interrupted'"
+    assert notebook.kernel_value("__import__('gpu_doctor.patching').patching.active()") == "()"
+
+
+def test_stop_during_a_trial_puts_everything_back_and_the_panel_stays_usable(lab: Lab, page: Page) -> None:
+    notebook = opened(lab, page, "stopped-trial.ipynb", epochs=1)
+    notebook.run_cell(3, wait_s=120)
+    wait_until(lambda: finished(page), 20, "The panel did not settle")
+    before = notebook.kernel_value("state_of_training()")
+    pick(page, "num_workers", "4")
+    page.locator("[data-ask=trial]").first.click()
+    wait_until(lambda: state(page)["status"] == "trial", 30, "The trial did not begin")
+    wait_until(lambda: state(page)["header"].get("progress"), 20, "No progress is shown")
+    page.locator("[data-ask=stop]").first.click()
+    wait_until(lambda: finished(page), 20, "The trial did not stop")
+    assert notebook.kernel_value("state_of_training()") == before
+    assert "num_workers=2" in json.dumps(tried(page, "num_workers", "2"))
+
+
+def test_both_themes(lab: Lab, page: Page, theme: str) -> None:
+    """The panel takes its ground and ink from JupyterLab; the pictures are kept to be looked at."""
+    notebook = opened(lab, page, f"theme-{theme}.ipynb", epochs=1)
+    notebook.run_cell(3)
+    page.locator("[data-gpu-doctor]").first.wait_for(timeout=30_000)
+    wait_until(lambda: "num_workers=0" in state(page).get("verdict", {}).get("text", ""), 40, "No verdict came")
+    wait_until(lambda: rows(page) > 5, 20, "No points came")
+    notebook.screenshot(f"panel-{theme}-running")
+    notebook.wait_idle(120)
+    wait_until(lambda: finished(page), 20, "The panel did not settle")
+    notebook.screenshot(f"panel-{theme}", of=page.locator("[data-gpu-doctor]").first)
+    ground = page.evaluate(
+        """() => {
+          let one = document.querySelector('[data-gpu-doctor]');
+          const clear = (el) => /rgba\\(0, 0, 0, 0\\)|transparent/.test(getComputedStyle(el).backgroundColor);
+          while (one && clear(one)) one = one.parentElement;
+          return getComputedStyle(one).backgroundColor.match(/\\d+/g).map(Number);
+        }"""
+    )
+    assert (sum(ground[:3]) > 600) == (theme == "light"), ground
+    assert page.locator("[data-gpu-doctor] canvas").count() >= 3
+    assert not [one for one in notebook.console_errors if "gpu" in one.lower() or "bokeh" in one.lower()]
+
+
+def test_a_cell_that_raises_shows_its_own_traceback_once(lab: Lab, page: Page) -> None:
+    cells = quickstart_cells(epochs=1)
+    cells[3] = cells[3].replace("loss.backward()", "loss.backward()\n        if step == 7: raise ValueError('seven')")
+    lab.write("raises.ipynb", cells)
+    notebook = lab.open(page, "raises.ipynb")
+    for number in range(3):
+        notebook.run_cell(number, wait_s=90)
+    notebook.run_cell(3, wait_s=60)
+    errors = [one for one in notebook.outputs(3) if one["output_type"] == "error"]
+    assert [one["ename"] for one in errors] == ["ValueError"]
+    assert "/gpu_doctor/" not in "".join(errors[0]["traceback"])
+    assert "seven" in state(page)["message"] + json.dumps(state(page)["footer"]) + json.dumps(state(page)["table"])

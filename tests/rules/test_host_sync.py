@@ -1,0 +1,42 @@
+"""host-sync: the host waits for the GPU, then the GPU for the host."""
+
+from __future__ import annotations
+
+import pytest
+from found import asked, sick, top
+from recordings import Loop, line, on_gpu
+
+RULE = "host-sync"
+READING = on_gpu(
+    sync=6.0,
+    forward=1.0,
+    backward=1.0,
+    optimizer=1.0,
+    gpu_gap=2.0,
+    gpu_work=7.0,
+    queue_empty=1.0,
+    lines=(line("total += loss.item()", 0.6, "sync"),),
+)
+
+
+def test_sick() -> None:
+    found = sick(RULE, READING)
+    assert found.cost_share == pytest.approx(2 / 9, rel=0.02)
+    assert any("loss.item()" in one for one in found.evidence)
+    assert top(READING) == RULE
+
+
+def test_well() -> None:
+    assert asked(RULE, on_gpu()) is None
+
+
+def test_a_wait_that_leaves_no_gap_only_shows_where_the_gpu_works() -> None:
+    assert asked(RULE, READING.but(gpu_gap=0.05, gpu_work=8.95)) is None
+
+
+def test_a_gap_of_the_loader_is_not_the_syncs() -> None:
+    assert asked(RULE, READING.but(wait=2.0, gpu_work=9.0)) is None
+
+
+def test_no_gpu_no_sync() -> None:
+    assert asked(RULE, Loop()) is None

@@ -1,0 +1,39 @@
+"""launch-bound: the queue never fills."""
+
+from __future__ import annotations
+
+import pytest
+from found import asked, named, sick, top
+from recordings import on_gpu
+
+RULE = "launch-bound"
+SMALL = on_gpu(gpu_util=40.0, queue_empty=1.0, tensor_active=0.0, peak_share=0.02)
+
+
+def test_sick() -> None:
+    found = sick(RULE, SMALL)
+    assert found.cost_share == pytest.approx(0.6)
+    assert found.prescriptions[0].safety.value == "changes-training"
+    assert top(SMALL) == RULE
+    # full precision and the small batch are the same symptom: one cause first
+    assert named(SMALL) == [RULE]
+
+
+def test_well() -> None:
+    assert asked(RULE, on_gpu()) is None
+
+
+def test_a_loop_that_waits_for_data_also_empties_its_queue() -> None:
+    starving = on_gpu(
+        wait=20.0, gpu_gap=20.0, gpu_work=10.0, gpu_util=33.0, queue_empty=1.0, workers=4, fetch=120.0, fetch_cpu=10.0
+    )
+    assert top(starving) == "too-few-workers"
+    assert RULE not in named(starving)
+
+
+def test_syncs_that_empty_the_queue_are_another_rule() -> None:
+    assert asked(RULE, SMALL.but(sync=3.0)) is None
+
+
+def test_a_full_queue_with_a_low_utilisation_figure() -> None:
+    assert asked(RULE, SMALL.but(queue_empty=0.1)) is None

@@ -1,0 +1,58 @@
+"""slow-getitem: the fetch computes, and workers cannot make up for it."""
+
+from __future__ import annotations
+
+import pytest
+from found import asked, named, sick, top
+from recordings import Loop, line
+
+RULE = "slow-getitem"
+COMPUTING = Loop(wait=30.0, workers=2, fetch=80.0, fetch_cpu=78.0, consumer_cpu=2.0, cores=2.0)
+# 128 samples out of memory one by one: 5 us a sample, on a loop of 0.5 ms
+IN_MEMORY = Loop(
+    wait=0.6, forward=0.2, backward=0.2, optimizer=0.1, batch=128, batch_bytes=1.3e5, collate=0.2, cores=2.0
+)
+
+
+def test_sick() -> None:
+    found = sick(RULE, COMPUTING)
+    assert found.cost_share == pytest.approx(0.75, abs=0.06)
+    assert top(COMPUTING) == RULE
+    assert not any(one.settings for one in found.prescriptions)
+
+
+def test_it_names_the_lines() -> None:
+    found = sick(RULE, COMPUTING.but(lines=(line("image = decode(path)", 0.4, "data_wait"),)))
+    assert any("decode(path)" in one for one in found.evidence)
+
+
+def test_beside_missing_workers_only_what_they_leave_is_its_cost() -> None:
+    # 50 ms of CPU a step on two cores: two workers make 50 ms into 25, and 15 of these stay a wait.
+    loop = Loop(wait=40.0, consumer_cpu=10.0, cores=2.0)
+    assert named(loop) == ["loader-without-workers", RULE]
+    assert sick(RULE, loop).cost_share == pytest.approx(0.3, abs=0.03)
+
+
+def test_data_in_memory_is_to_be_indexed_by_whole_batches() -> None:
+    found = sick(RULE, IN_MEMORY)
+    assert found.cost_share == pytest.approx(0.545, abs=0.02)
+    assert "BatchSampler" in found.prescriptions[0].code
+    assert named(IN_MEMORY) == [RULE]
+
+
+def test_a_dear_sample_on_one_core_is_not_told_to_be_indexed() -> None:
+    found = sick(RULE, Loop(wait=40.0, cores=1.0))
+    assert "BatchSampler" not in found.prescriptions[0].code
+
+
+def test_well() -> None:
+    assert asked(RULE, Loop()) is None
+    assert asked(RULE, COMPUTING.but(wait=0.1, cores=16.0, workers=8)) is None
+
+
+def test_a_fetch_that_waits_is_not_slow_by_computing() -> None:
+    assert asked(RULE, Loop(wait=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)) is None
+
+
+def test_the_collate_is_another_rule() -> None:
+    assert asked(RULE, COMPUTING.but(collate=60.0)) is None

@@ -1,0 +1,35 @@
+"""too-few-workers: busy workers, and more of them would help."""
+
+from __future__ import annotations
+
+from found import asked, sick, top
+from recordings import Loop
+
+RULE = "too-few-workers"
+BUSY = Loop(wait=10.0, workers=2, fetch=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)
+
+
+def test_sick() -> None:
+    found = sick(RULE, BUSY)
+    assert 0.45 < found.cost_share < 0.55
+    cure = found.prescriptions[0]
+    assert 4 <= int(cure.settings["num_workers"]) <= 8 and (cure.predicted_speedup or 0) > 1.6
+    assert top(BUSY) == RULE
+
+
+def test_well() -> None:
+    assert asked(RULE, BUSY.but(wait=0.1, workers=6)) is None
+
+
+def test_no_more_workers_for_a_computing_fetch_with_all_cores_used() -> None:
+    # Two workers on two cores, 40 ms of CPU a batch: a third has no core to run on.
+    assert asked(RULE, BUSY.but(fetch_cpu=39.0, consumer_cpu=1.0)) is None
+
+
+def test_idle_workers_are_not_the_bound() -> None:
+    # The loop waits, but the workers fetch only a tenth of the time: something else holds the batches up.
+    assert asked(RULE, BUSY.but(fetch=4.0)) is None
+
+
+def test_the_edge_of_an_epoch_is_not_a_lack_of_workers() -> None:
+    assert asked(RULE, BUSY.but(wait=0.0, edge=200.0, steps_per_epoch=20, fetch=18.0)) is None

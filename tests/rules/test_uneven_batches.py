@@ -1,0 +1,44 @@
+"""uneven-batches: few slow batches outlast the stock of prefetched ones."""
+
+from __future__ import annotations
+
+import pytest
+from found import asked, sick, top
+from recordings import Loop
+
+RULE = "uneven-batches"
+WALLS = [3.0] * 58 + [200.0] * 2
+UNEVEN = Loop(wait=4.0, workers=2, fetch_cpu=1.0, fetch_walls=WALLS, consumer_cpu=10.0)
+
+
+def test_sick() -> None:
+    found = sick(RULE, UNEVEN)
+    assert found.cost_share == pytest.approx(4 / 14, rel=0.02)
+    # 200 ms and half as much again, at 2 workers and 10 ms a step: some 15 ahead in each
+    assert found.prescriptions[0].settings["prefetch_factor"] in (15, 16)
+    assert top(UNEVEN) == RULE
+
+
+def test_well() -> None:
+    assert asked(RULE, UNEVEN.but(wait=0.1)) is None
+    assert asked(RULE, UNEVEN.but(fetch_walls=[9.0] * 60)) is None
+
+
+def test_without_workers_nothing_is_prefetched() -> None:
+    assert asked(RULE, UNEVEN.but(workers=0)) is None
+
+
+def test_workers_that_are_too_few_on_average_are_another_rule() -> None:
+    assert asked(RULE, UNEVEN.but(fetch_walls=[15.0] * 50 + [100.0] * 10)) is None
+
+
+def test_a_stock_that_outlasts_the_slow_batch_is_not_the_cause() -> None:
+    assert asked(RULE, UNEVEN.but(loader={"prefetch_factor": 16})) is None
+
+
+def test_waiting_at_the_edge_of_epochs_is_another_rule() -> None:
+    assert asked(RULE, UNEVEN.but(wait=0.1, edge=100.0, steps_per_epoch=20)) is None
+
+
+def test_no_stock_that_would_not_fit() -> None:
+    assert asked(RULE, UNEVEN.but(batch_bytes=1.5e9)) is None
