@@ -138,13 +138,15 @@ class Recorder:
             readings = self._readings[key] = Readings(metric)
         readings.add(at_clock - self._began * 1e-9, value)
 
-    def loss(self, tensor: Any) -> None:
-        """The loss of the open step, kept detached; it is read when the book closes, so that no step waits for it."""
+    def loss_due(self) -> bool:
+        """Whether the open step's loss is to be kept and is not kept yet (detaching one costs a microsecond)."""
         step = self.ledger.step_count
-        if self._losses and self._losses[-1][0] == step:
-            return
-        if step < DENSE_LOSSES or step % 64 == 0:
-            self._losses.append((step, tensor.detach()))
+        return (step < DENSE_LOSSES or step % 64 == 0) and not (self._losses and self._losses[-1][0] == step)
+
+    def loss(self, tensor: Any) -> None:
+        """The detached loss of the open step; it is read when the book closes, so that no step waits for it."""
+        if self.loss_due():
+            self._losses.append((self.ledger.step_count, tensor))
 
     def note(self, text: str) -> None:
         """One sentence for the footer, once."""

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-ITEM_S, FORWARD_S, BACKWARD_S, OPTIMIZER_S, OTHER_S = 0.0003, 0.002, 0.002, 0.002, 0.006
+ITEM_S, FORWARD_S, BACKWARD_S, OPTIMIZER_S, OTHER_S = 0.0003, 0.002, 0.002, 0.004, 0.006
 BATCH = 6
 
 

@@ -126,6 +126,7 @@ def gan(t: Truth) -> None:
             t.lap("optimizer")
             out = judge(fake)
             t.lap("forward")
+            time.sleep(OTHER_S)
             loss = out.pow(2).mean()
             t.lap("other")
             loss.backward()

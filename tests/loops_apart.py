@@ -87,12 +87,10 @@ def gan_on_one_batch(t: Truth) -> None:
     x, y = next(iter(batches))
     t.lap("data_wait")
     for _ in range(8):
-        time.sleep(OTHER_S)
-        t.lap("other")
         for optimizer, out in ((judges, judge), (makes, torch.nn.Sequential(maker, judge))):
             made = out(x if optimizer is judges else torch.randn(BATCH, 3))
             t.lap("forward")
-            loss = torch.nn.functional.cross_entropy(made, y)
+            loss = loss_of(made, y)
             t.lap("other")
             loss.backward()
             t.lap("backward")
@@ -149,11 +147,20 @@ def read_by_a_thread(t: Truth) -> None:
     """A background thread pulls and the main thread trains: waiting for its queue is `other`, not data wait.
 
     What another thread does is not accounted; the steps end at the optimizer's, with the samples of the forward.
+    (A thread that reads a whole loader before anybody trains is a pass over the data, with rows of its own.)
     """
     model = net(t)
     optimizer, batches = sgd(model), loader(60)
     lane: list[Any] = []
-    thread = threading.Thread(target=lambda: lane.extend(batches), name="reader")
+    trained = threading.Event()
+
+    def read() -> None:
+        for batch in batches:
+            lane.append(batch)
+            if len(lane) > 2:
+                trained.wait(10)
+
+    thread = threading.Thread(target=read, name="reader")
     thread.start()
     time.sleep(0.01)
     begun = False
@@ -166,6 +173,7 @@ def read_by_a_thread(t: Truth) -> None:
             t.start()
             begun = True
         learn(t, model, optimizer, *lane[i])
+        trained.set()
     thread.join()
 
 

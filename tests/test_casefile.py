@@ -20,7 +20,7 @@ from gpu_doctor.knobs.knob import Refused
 class Slow(Dataset[Any]):
     """Sleeps for each item, as a disk or a network would."""
 
-    def __init__(self, n: int = 1600, sleep_s: float = 5e-4) -> None:
+    def __init__(self, n: int = 960, sleep_s: float = 2e-3) -> None:
         self.x, self.y, self.sleep_s = torch.randn(n, 64), torch.randint(0, 4, (n,)), sleep_s
 
     def __len__(self) -> int:
@@ -86,7 +86,7 @@ def test_a_run_is_whole_and_in_the_namespace() -> None:
     case = gpu_doctor.case(CELL, ns)
     recording = case.run()
     assert recording.outcome == "completed"
-    assert (len(recording.steps), ns["seen"]["n"], ns["last"]) == (50, 1600, "reached")
+    assert (len(recording.steps), ns["seen"]["n"], ns["last"]) == (30, 960, "reached")
     assert case.recordings == [recording]
     assert case.diagnosis is not None and case.diagnosis.bottleneck == "input"
     assert gpu_doctor.last_case() is case
@@ -97,7 +97,7 @@ def test_a_trial_measures_the_cure_and_leaves_no_trace() -> None:
     case = gpu_doctor.case(CELL, ns)
     case.run()
     before, names = state(ns), set(ns)
-    effect = case.trial({"num_workers": 2}, steps=25)
+    effect = case.trial({"num_workers": 2}, steps=20)
     assert effect.outcome in ("completed", "budget-reached")
     assert effect.verdict == "faster"
     assert effect.speedup is not None and effect.low is not None and 1.2 < effect.low <= effect.speedup
@@ -227,7 +227,7 @@ def test_treat_climbs_to_workers_and_says_what_to_paste() -> None:
     ns = namespace()
     case = gpu_doctor.case(CELL, ns)
     before = state(ns)
-    plan = case.treat(max_trials=2, steps=25)
+    plan = case.treat(max_trials=2, steps=20)
     assert plan.settings.get("num_workers", 0) >= 2
     assert plan.speedup > 1.2
     assert "num_workers" in plan.code
@@ -250,7 +250,7 @@ def test_watch_observes_any_block() -> None:
             ns["optimizer"].zero_grad()
             nn.functional.cross_entropy(ns["model"](x), y).backward()
             ns["optimizer"].step()
-    assert run.recording is not None and len(run.recording.steps) == 50
+    assert run.recording is not None and len(run.recording.steps) == 30
     assert run.diagnosis is not None and run.diagnosis.bottleneck == "input"
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-import os
+import statistics
+import time
 
 import numpy as np
 import pytest
+import torch
 from loop_parts import Truth, warm_up
 from loops_apart import LOOPS
 
@@ -37,9 +39,20 @@ def record(name: str) -> tuple[Truth, Recording]:
 once = functools.cache(record)
 
 
+QUIET_STEP_S = 150e-6
+"""What a bare optimizer step right after a sleep takes on two quiet cores: caches are cold then."""
+
+
 def slowness() -> float:
-    """How much slower than alone everything between two timers runs now: threads that want a core, per core."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    """How much slower than on a quiet machine everything between two timers runs now, at least 1."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    took = []
+    for _ in range(8):
+        time.sleep(0.001)
+        begin = time.perf_counter()
+        optimizer.step()
+        took.append(time.perf_counter() - begin)
+    return max(1.0, statistics.mean(took) / QUIET_STEP_S)
 
 
 def errors(truth: Truth, recording: Recording) -> dict[str, tuple[float, float, float]]:

@@ -51,7 +51,7 @@ class Panel {
     this.steps = "50";
     this.changesTraining = false;
     this.stopping = this.unheard = false;
-    this.copied = null;
+    this.copied = this.broken = null;
     this.root = document.createElement("div");
     this.root.className = "gpu-doctor";
     this.root.dataset.gpuDoctor = "panel";
@@ -73,7 +73,7 @@ class Panel {
     for (let index = 0; index < 3; index += 1) {
       const box = make("gd-box");
       this.legends.push(make("gd-legend"));
-      this.cells.push(make("gd-cell"));
+      this.cells.push(Object.assign(make("gd-cell"), { id: `${this.id}-plot-${index}` }));
       box.append(this.legends[index], this.cells[index]);
       grid.append(box);
     }
@@ -87,7 +87,8 @@ class Panel {
       await this.plots.show(this.live.model.get("figure"), this.cells);
       this.drawLegends();
     } catch (error) {
-      this.key.textContent = `The plots could not be drawn (${error.message}). The run is not touched by it.`;
+      this.broken = `The plots could not be drawn (${error.message}). The run is not touched by it.`;
+      patch(this.key, [this.broken]);
     }
   }
 
@@ -111,7 +112,7 @@ class Panel {
   }
 
   drawLegends() {
-    if (!this.plots.figure) return;
+    if (!this.plots.doc || this.broken) return;
     this.plots.figure.plots.forEach((plot, index) => patch(this.legends[index], legendPart(plot, this.plots).flat()));
     patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt));
   }

@@ -68,30 +68,33 @@ class Plots {
     this.hidden = new Set();
     this.pointedAt = null;
     this.followed = {};
+    this.turn = 0;
   }
 
   get(id) { return this.doc?.get_model_by_id(id) ?? null; }
 
-  /** Draws `figure` into `cells`, one element per plot. */
+  /** Draws `figure` into `cells`, one element per plot; an element needs an id. */
   async show(figure, cells) {
     if (!figure?.doc) return;
-    const { Document, embed } = bokeh();
-    const doc = Document ? Document.from_json(figure.doc) : null;
     this.clear();
     for (const cell of cells) cell.replaceChildren();
+    const roots = Object.fromEntries(figure.plots.map((plot, index) => [plot.figure, cells[index].id]));
+    const item = { docid: "gpu_doctor", roots, root_ids: Object.keys(roots) };
+    const turn = (this.turn += 1);
+    const [views] = await bokeh().embed.embed_items({ gpu_doctor: figure.doc }, [item]);
+    if (turn !== this.turn) { views.clear?.(); return; }
     this.figure = figure;
-    this.doc = doc;
+    this.views = views;
+    this.doc = [...views][0].model.document;
     this.followed = {};
     this.recolour(cells[0]);
+    for (const key of this.hidden) this.showLine(key);
     this.fill(new Set(this.points.lines.keys()), new Map());
-    this.views = await embed.add_document_standalone(doc, cells[0], cells);
-    if (this.doc !== doc) return;
     for (const plot of figure.plots) {
       const fig = this.get(plot.figure);
       fig.on_event("mousemove", (event) => this.point(event.x));
       fig.on_event("mouseleave", () => this.point(null));
     }
-    this.follow();
   }
 
   clear() {
@@ -149,12 +152,16 @@ class Plots {
 
   toggle(key) {
     if (!this.hidden.delete(key)) this.hidden.add(key);
+    this.showLine(key);
+    this.redrawLegends();
+  }
+
+  showLine(key) {
     for (const plot of this.figure.plots) {
       for (const line of plot.lines.filter((one) => one.key === key)) {
         for (const id of [...line.base.glyphs, ...line.trial.glyphs]) this.get(id).visible = !this.hidden.has(key);
       }
     }
-    this.redrawLegends();
   }
 
   /** A moment pointed at: a line through all plots, and the legends show the values there. */

@@ -28,8 +28,10 @@ def percent(share: float) -> str:
 
 
 def millis(seconds: float) -> str:
-    """`41.3 ms`."""
+    """`41.3 ms`; `3.2 us` below a tenth of one."""
     ms = seconds * 1e3
+    if ms < 0.1:
+        return f"{ms * 1e3:.1f} us"
     return f"{ms:.2f} ms" if ms < 1 else f"{ms:.1f} ms" if ms < 100 else f"{ms:.0f} ms"
 
 

@@ -173,9 +173,10 @@ def _backward(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
         __tracebackhide__ = True
         if get_ident() != recorder.thread or not ledger.started:
             return original(tensors, *args, **kwargs)
-        loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
-        if isinstance(loss, torch.Tensor) and loss.numel() == 1:
-            recorder.loss(loss)
+        if recorder.loss_due():
+            loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
+            if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+                recorder.loss(loss.detach())
         before = ledger.backward()
         try:
             return original(tensors, *args, **kwargs)

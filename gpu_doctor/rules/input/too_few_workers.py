@@ -26,6 +26,7 @@ WAIT_SHARE = 0.05
 BUSY_SHARE = 0.5
 """Workers are the bound only if they fetch most of the time; idle ones wait for something else (an epoch's edge)."""
 GAIN = 1.05
+"""A forecast below 5 % is within what the forecast cannot tell."""
 
 
 def check(vitals: Vitals) -> Finding | None:

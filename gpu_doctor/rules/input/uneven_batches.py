@@ -39,6 +39,7 @@ batches (tried: workers at 1.6 times the loop's pace gained nothing from 16 batc
 PREFETCH = 2
 """torch's default prefetch_factor."""
 PREFETCH_MOST = 32
+"""Further ahead a run's end and its memory suffer more than a slow batch costs."""
 STOCK_BYTES = 4e9
 """More than this is not advised to lie in memory."""
 
@@ -80,7 +81,7 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text=f"Fetch {ahead} batches ahead in each worker",
+                text=f"Fetch {ahead} batches ahead in each worker (gains at most this)",
                 safety=Safety.BY_HAND if refusal else Safety.SAFE,
                 settings={} if refusal else {"prefetch_factor": ahead},
                 code=f"DataLoader(..., prefetch_factor={ahead})",

@@ -1,0 +1,283 @@
+"""What a diagnosis says: the class, one cause first, who was silent and why, and that it keeps still."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+
+import pytest
+from recordings import Loop, line, on_gpu
+
+from gpu_doctor.diagnosis import Diagnosis, Silence, Steady, diagnose, explain
+from gpu_doctor.recording import INFERENCE, Recording, Steps
+from gpu_doctor.rules.rule import NAMING_BAR, Finding
+from gpu_doctor.vitals import Vitals
+
+SLEEPING = Loop(wait=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)
+
+
+def of(loop: Loop) -> Diagnosis:
+    """The diagnosis of a loop's recording."""
+    return diagnose(loop.recording())
+
+
+def silence(diagnosis: Diagnosis, rule: str) -> str | None:
+    """Why a rule was silent, None if it judged."""
+    return next((one.reason for one in diagnosis.silent if one.rule == rule), None)
+
+
+# ---- the class -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("loop", "expected"),
+    [
+        (Loop(), "compute"),
+        (SLEEPING, "input"),
+        (Loop(other=30.0), "host"),
+        (Loop(other=0.0, loss=30.0), "compute"),
+        (Loop(evaluation=30.0), "compute"),
+        (Loop(transfer=30.0), "transfer"),
+        (on_gpu(), "compute"),
+        (on_gpu(wait=30.0, gpu_gap=30.0), "input"),
+        (on_gpu(wait=30.0, gpu_gap=0.1, gpu_work=40.0), "compute"),
+        (on_gpu(transfer=30.0, gpu_gap=30.0), "transfer"),
+        (on_gpu(other=30.0, gpu_gap=30.0), "host"),
+        (on_gpu(gpu_util=30.0, queue_empty=1.0), "host"),
+    ],
+)
+def test_the_class(loop: Loop, expected: str) -> None:
+    assert of(loop).bottleneck == expected
+
+
+def test_a_gpu_whose_clock_was_not_read_has_no_class() -> None:
+    recording = on_gpu(wait=30.0).recording()
+    blind = dataclasses.replace(
+        recording, steps=dataclasses.replace(recording.steps, device_steps=recording.steps.kind)
+    )
+    diagnosis = diagnose(blind)
+    assert diagnosis.bottleneck == "unknown"
+    assert silence(diagnosis, "loader-without-workers") == "needs the GPU's own clock"
+
+
+# ---- the verdict -----------------------------------------------------------------------------------------------------
+
+
+def test_a_healthy_loop_is_told_so() -> None:
+    diagnosis = of(Loop())
+    assert not diagnosis.findings
+    assert diagnosis.verdict.startswith("Compute-bound: 100 %") and "CPU is kept busy" in diagnosis.verdict
+
+
+def test_a_healthy_gpu_loop_has_no_finding() -> None:
+    assert not of(on_gpu()).findings
+
+
+def test_a_loop_with_a_large_wait_is_not_called_compute_bound() -> None:
+    # 45 % waiting that nothing here can shorten (no meter): compute is the largest part, but not all.
+    recording = dataclasses.replace(Loop(wait=8.0).recording(), fetches=())
+    assert "Compute-bound" not in diagnose(recording).verdict
+
+
+def test_the_verdict_is_the_dearest_finding() -> None:
+    diagnosis = of(SLEEPING)
+    assert diagnosis.verdict == diagnosis.findings[0].headline
+    assert "80 %" in diagnosis.verdict and "num_workers=0" in diagnosis.verdict
+
+
+def test_findings_stand_dearest_first_and_above_the_bar() -> None:
+    diagnosis = of(Loop(wait=20.0, fetch_cpu=1.0, other=30.0, evaluation=20.0))
+    costs = [one.cost_share for one in diagnosis.findings]
+    assert diagnosis.findings[0].rule == "slow-python" and len(costs) == 3
+    assert costs == sorted(costs, reverse=True) and min(costs) >= NAMING_BAR
+
+
+def test_one_cause_first() -> None:
+    # The wait of a slow collate that workers hide is not named twice.
+    rules = [one.rule for one in of(SLEEPING.but(collate=30.0)).findings]
+    assert rules == ["loader-without-workers"]
+
+
+# ---- how much was measured -------------------------------------------------------------------------------------------
+
+
+def test_no_step_at_all() -> None:
+    diagnosis = diagnose(Recording(steps=Steps.of(wall_s=[])))
+    assert diagnosis.bottleneck == "unknown" and "No training step was seen" in diagnosis.verdict
+
+
+@pytest.mark.parametrize("steps", [1, 4, 5])
+def test_fewer_than_five_measured_steps_give_no_verdict(steps: int) -> None:
+    diagnosis = of(SLEEPING.but(steps=steps))
+    assert diagnosis.bottleneck == "unknown" and not diagnosis.findings and diagnosis.early
+    assert "too few for a verdict" in diagnosis.verdict
+
+
+def test_early_below_twenty() -> None:
+    few, enough = of(SLEEPING.but(steps=15)), of(SLEEPING.but(steps=40))
+    assert few.early and few.findings[0].early
+    assert not enough.early and not enough.findings[0].early
+
+
+# ---- silence ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_of_a_gpu_is_invented_without_one() -> None:
+    for loop in (Loop(), SLEEPING, Loop(other=30.0), Loop(transfer=30.0), Loop(has_loader=False)):
+        diagnosis = of(loop)
+        for rule in ("pageable-transfer", "host-sync", "launch-bound", "full-precision", "small-batch"):
+            assert silence(diagnosis, rule) == "no GPU"
+        said = [diagnosis.verdict, *(text for one in diagnosis.findings for text in (one.headline, *one.evidence))]
+        assert not any("GPU" in text for text in said)
+
+
+def test_a_loop_without_a_loader_says_so() -> None:
+    assert "pulls from none" in (silence(of(Loop(has_loader=False)), "loader-without-workers") or "")
+
+
+def test_every_rule_judges_or_says_why_not() -> None:
+    from gpu_doctor.rules import RULES
+
+    diagnosis = of(SLEEPING)
+    for rule in RULES:
+        missing = any(getattr(diagnosis.vitals, need) is None for need in rule.needs)
+        assert bool(silence(diagnosis, rule.name)) == missing
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# gpudoctor: ignore loader-without-workers",
+        "x = 1  #gpudoctor:ignore slow-python, loader-without-workers",
+    ],
+)
+def test_the_cell_may_hush_a_rule(comment: str) -> None:
+    diagnosis = of(SLEEPING.but(source=f"for x in loader:\n    pass\n{comment}\n"))
+    assert all(one.rule != "loader-without-workers" for one in diagnosis.findings)
+    assert Silence("loader-without-workers", "told to be quiet in the cell") in diagnosis.silent
+
+
+def test_another_comment_hushes_nothing() -> None:
+    assert of(SLEEPING.but(source="# ignore loader-without-workers")).findings[0].rule == "loader-without-workers"
+
+
+# ---- loops of other shapes -------------------------------------------------------------------------------------------
+
+
+def test_an_inference_loop_is_judged_by_its_batches() -> None:
+    recording = SLEEPING.but(backward=0.0, optimizer=0.0).recording()
+    kind = recording.steps.kind * 0 + INFERENCE
+    diagnosis = diagnose(dataclasses.replace(recording, steps=dataclasses.replace(recording.steps, kind=kind)))
+    assert diagnosis.bottleneck == "input" and diagnosis.findings[0].rule == "loader-without-workers"
+
+
+def test_a_loop_without_loader_can_still_be_slow() -> None:
+    assert of(Loop(has_loader=False, other=30.0)).findings[0].rule == "slow-python"
+
+
+# ---- the known traps -------------------------------------------------------------------------------------------------
+
+
+def test_evaluation_every_tenth_step_is_not_the_loaders_fault() -> None:
+    recording = Loop().recording()
+    evaluation = recording.steps.evaluation_s.copy()
+    wall = recording.steps.wall_s.copy()
+    evaluation[::10] += 0.1
+    wall[::10] += 0.1
+    steps = dataclasses.replace(recording.steps, evaluation_s=evaluation, wall_s=wall)
+    diagnosis = diagnose(dataclasses.replace(recording, steps=steps))
+    assert [one.rule for one in diagnosis.findings] == ["heavy-evaluation"]
+
+
+def test_host_work_after_the_step_is_seen_and_is_not_the_loaders() -> None:
+    diagnosis = of(Loop(other=20.0, lines=(line("time.sleep(0.02)", 0.66),)))
+    assert [one.rule for one in diagnosis.findings] == ["slow-python"]
+    assert any("time.sleep" in one for one in diagnosis.findings[0].evidence)
+
+
+def test_a_second_run_is_judged_by_its_own_figures() -> None:
+    first, second = of(SLEEPING), of(Loop())
+    assert first.findings and not second.findings
+    assert of(SLEEPING) == first
+
+
+def test_ten_thousand_steps_are_judged_at_once() -> None:
+    recording = SLEEPING.but(steps=10_000).recording()
+    begin = time.perf_counter()
+    diagnose(recording)
+    assert time.perf_counter() - begin < 0.05  # 1 ms on an idle machine
+
+
+# ---- plain data, pages -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", [Loop(), SLEEPING, on_gpu(transfer=5.0, gpu_gap=5.0, pageable=2.0)])
+def test_to_dict_is_plain_json(loop: Loop) -> None:
+    diagnosis = of(loop)
+    again = json.loads(json.dumps(diagnosis.to_dict(), allow_nan=False))
+    assert again["bottleneck"] == diagnosis.bottleneck
+    assert len(again["findings"]) == len(diagnosis.findings)
+    for said in again["findings"]:
+        assert said["prescriptions"][0]["safety"] in ("safe", "changes-training", "by-hand")
+
+
+def test_explain_knows_spellings() -> None:
+    assert "num_workers=0" in str(explain("loader-without-workers"))
+    assert str(explain(" Slow_GetItem ")) == str(explain("slow-getitem"))
+
+
+def test_explain_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match="slow-collate"):
+        explain("slow-colate")
+    with pytest.raises(ValueError, match="The rules are"):
+        explain("zzz")
+
+
+def test_a_page_is_escaped() -> None:
+    assert "<script" not in explain("slow-getitem")._repr_html_() and "`" in str(explain("slow-getitem"))
+
+
+# ---- a verdict that holds still --------------------------------------------------------------------------------------
+
+
+def told(**costs: float) -> Diagnosis:
+    """A diagnosis that found these rules at these costs."""
+    findings = tuple(Finding(rule, f"{rule}.", cost) for rule, cost in sorted(costs.items(), key=lambda one: -one[1]))
+    return Diagnosis("input", findings[0].headline if findings else "nothing", findings, (), Vitals())
+
+
+def test_two_causes_of_like_cost_do_not_flicker() -> None:
+    steady = Steady()
+    shown = [
+        steady.shown(told(a=0.30 + wobble, b=0.31)).findings[0].rule for wobble in (0.02, -0.01, 0.02, -0.01, 0.02)
+    ]
+    assert shown == ["a"] * 5
+
+
+def test_a_lead_that_lasts_is_shown_after_a_while() -> None:
+    steady = Steady()
+    shown = [steady.shown(told(**costs)).findings[0].rule for costs in ({"a": 0.3}, *({"a": 0.3, "b": 0.33},) * 4)]
+    assert shown == ["a", "a", "a", "b", "b"]
+
+
+def test_a_clear_lead_is_shown_at_once() -> None:
+    steady = Steady()
+    steady.shown(told(a=0.3))
+    now = steady.shown(told(a=0.3, b=0.6))
+    assert now.findings[0].rule == "b"
+
+
+def test_a_finding_that_is_gone_is_not_held() -> None:
+    steady = Steady()
+    steady.shown(told(a=0.3))
+    assert steady.shown(told(b=0.1)).findings[0].rule == "b"
+    assert steady.shown(told()).verdict == "nothing"
+
+
+def test_what_is_held_keeps_its_own_verdict_and_figures() -> None:
+    steady = Steady()
+    steady.shown(told(a=0.3))
+    now = steady.shown(told(a=0.29, b=0.31))
+    assert now.verdict == "a." and [one.rule for one in now.findings] == ["a", "b"]
+    assert now.findings[0].cost_share == 0.29
