@@ -1,7 +1,7 @@
 """What watching a training loop costs: gpu_doctor, torch.profiler, gpuprof and TraceML beside the bare loop.
 
-    .venv-bench/bin/python -m benchmarks.overhead              # about 10 minutes; see benchmarks/README.md for the set-up
-    .venv/bin/python -m benchmarks.overhead --ours             # gpu_doctor alone
+    .venv-bench/bin/python -m benchmarks.overhead        # about 10 minutes; benchmarks/README.md has the set-up
+    .venv/bin/python -m benchmarks.overhead --ours       # gpu_doctor alone
 
 All tools that can be taken off again run in turn in one process (bare, A, B, C, bare, A, B, C, ...). TraceML stays in a
 process for good, so it gets one of its own between two of these. A tool's figure is the median over all turns of its
@@ -123,17 +123,22 @@ def contenders(ours: bool) -> list[str]:
     return names
 
 
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--ours", action="store_true", help="gpu_doctor alone")
+    options.add_argument("--rounds", type=int, default=3, help="fresh processes of every kind")
+    options.add_argument("--repeats", type=int, default=3, help="turns in a process")
+    options.add_argument("--seconds", type=float, default=2.0, help="timed part of a segment, in bare seconds")
+    options.add_argument("--warm", type=float, default=0.7, help="seconds of warming up before it")
+    options.add_argument("--quick", action="store_true", help="one short turn, to see that it runs; no figures to keep")
+    options.add_argument("--json", type=Path, help="write all turns to this file")
+    return options
+
+
 def main() -> None:
     """Prints a table a loop."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ours", action="store_true", help="gpu_doctor alone")
-    parser.add_argument("--rounds", type=int, default=3, help="fresh processes of every kind")
-    parser.add_argument("--repeats", type=int, default=3, help="turns in a process")
-    parser.add_argument("--seconds", type=float, default=2.0, help="timed part of a segment, in bare seconds")
-    parser.add_argument("--warm", type=float, default=0.7, help="seconds of warming up before it")
-    parser.add_argument("--quick", action="store_true", help="one short turn, to see that it runs; no figures to keep")
-    parser.add_argument("--json", type=Path, help="write all turns to this file")
-    options = parser.parse_args()
+    options = parser().parse_args()
     if options.quick:
         options.rounds = options.repeats = 1
         options.seconds, options.warm = 0.1, 0.05
@@ -141,7 +146,9 @@ def main() -> None:
     options.batch = batch_for(0.005)
     options.steps_s = bare_steps_s(options.batch)
     rows = measured(contenders(options.ours), options)
-    print(f"\n{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}")
+    print(
+        f"\n{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
+    )
     for name in (MLP, DEEP, BUSY):
         mine = [row for row in rows if row.loop == name]
         print(f"\n{name}: {statistics.median(mine[0].bare_us):.0f} us a step bare")

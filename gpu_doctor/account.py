@@ -12,12 +12,12 @@ from typing import Final
 
 from gpu_doctor.devicemarks import StepMarks
 from gpu_doctor.phases import EVALUATION, OTHER, PHASE_COUNT
-from gpu_doctor.stepcounts import Counts, Held, Pull, Stretch
+from gpu_doctor.stepcounts import Counts, Held, Pull, Stretch, row
 from gpu_doctor.steps import INFERENCE, TRAINING
 from gpu_doctor.steptable import StepTable
 
 CPU_EVERY_NS: Final = 1_000_000
-"""The CPU clock is a system call (about 1 us): it is read once in so long, which is for every step that is no shorter."""
+"""The CPU clock is a system call (about 1 us): it is read once in so long, for every step that is no shorter."""
 
 
 class Account:
@@ -98,7 +98,7 @@ class Account:
         now = self.now
         if self.counts is None:
             self.counts, self.now = now, Counts()
-        elif not now.blank:
+        elif now.batches or now.edge_ns or now.transfers or now.forward_samples == now.forward_samples:
             self.counts.add(now)
             self.now = Counts()
 
@@ -113,16 +113,30 @@ class Account:
         self.counts, self.stepped, self.asked, self.lead, self.tail = None, [], False, None, None
         return done
 
-    def _close(self, end: int, acc: list[int], kind: float = TRAINING) -> None:
-        self._append(self._stretch(end, acc, kind))
+    def _close(self, end: int, acc: list[int]) -> None:
+        """As `_append(_stretch(...))` for a training step, without an object in between: this is the hot path."""
+        cpu, begin = 0, self.step_begin
+        if end >= self.cpu_due:
+            now = self.cpu_clock()
+            cpu, self.cpu_mark, self.cpu_due = now - self.cpu_mark, now, end + CPU_EVERY_NS
+        counts = self.counts or Counts()
+        done = row(
+            begin - self.began, end - begin, acc, counts, TRAINING, self.asked, cpu, self.epoch, self.sync_measured
+        )
+        self.step_begin = end
+        self.counts, self.stepped, self.asked, self.lead, self.tail = None, [], False, None, None
+        self._put(done, end)
 
     def _append(self, done: Stretch) -> None:
-        number = self.table.append(done.row(self.began, self.sync_measured))
+        self._put(done.row(self.began, self.sync_measured), done.end)
+
+    def _put(self, done: list[float], end: int) -> None:
+        number = self.table.append(done)
         self.step_count += 1
         if self.marks is not None:
             self.marks.close(number)
         if self.on_step is not None:
-            self.on_step(done.end)
+            self.on_step(end)
 
     def _close_batch(self, now: int) -> None:
         """A batch of a loop in which no optimizer has stepped yet: inference, or the begin of an accumulation."""

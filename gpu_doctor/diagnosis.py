@@ -184,7 +184,7 @@ def _verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
 
 
 def _nothing_to_cure(named: str) -> str:
-    return f"Nothing costs 5 % or more that could be cured: most of the time goes to {named}."
+    return f"No cure that gains 5 % or more could be told from this recording: most of the time goes to {named}."
 
 
 def _largest_else(vitals: Vitals) -> float:

@@ -114,7 +114,7 @@ def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     if stages is None:
         return None
     cores = max(1, int(stages.cores))
-    if stages.fetch_cpu >= CPU_BOUND * stages.fetch:
+    if stages.fetch_cpu >= CPU_BOUND * min(stages.fetch, (vitals.fetch_median_s or stages.fetch) * stages.batches):
         most = cores
     else:
         demand = math.ceil(stages.fetch / max(stages.consumer, stages.device, 1e-9))

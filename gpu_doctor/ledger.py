@@ -25,8 +25,12 @@ class Ledger(Account):
             self.begin()
         before = self.switch(DATA_WAIT)
         now = self.mark
-        if self.fetched and self.last is not None:
-            self._judge(self.last, self.last is pull)
+        last = self.last
+        if self.fetched and last is not None:
+            if self.learned:
+                last.learned, last.evaluation = True, False
+            else:
+                self._judge(last, last is pull)
         if self.stepped:
             self._settle()
             self._close(now, self.acc)
@@ -93,14 +97,11 @@ class Ledger(Account):
             self.now.edge_ns += self.mark - began
 
     def _judge(self, pull: Pull, again: bool) -> None:
-        """Whether the batch before belonged to an evaluation pass: a forward, and nothing learned from it.
+        """Whether the batch before, of which nothing was learned, belonged to an evaluation pass: there was a forward.
 
         Forwards that record gradients in training mode are one only if the same iterator is asked again without a
         backward, and no batch of its loader was ever learned from: else the loop may be summing losses.
         """
-        if self.learned:
-            pull.learned, pull.evaluation = True, False
-            return
         idle = self.eval_forward or (again and self.forwarded and not pull.learned)
         if idle and self.any_optimizer and not pull.evaluation:
             pull.evaluation = not pull.learned

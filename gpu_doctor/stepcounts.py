@@ -39,12 +39,6 @@ class Counts:
         self.batches = self.edge_ns = 0
         self.transfers = self.transfer_bytes = self.pageable = 0
 
-    @property
-    def blank(self) -> bool:
-        """Nothing was counted."""
-        unread = self.forward_samples != self.forward_samples
-        return unread and not (self.batches or self.edge_ns or self.transfers)
-
     def add(self, later: Counts) -> None:
         """Takes in what came later in the same step."""
         self.samples += later.samples
@@ -80,35 +74,48 @@ class Stretch:
         Args:
             began: when the run began. sync: whether waits for a device were measured (NaN if not).
         """
-        counts, begin = self.counts, self.begin
-        wait, transfer, forward, backward, optimizer, synced, evaluation, loss, _ = self.acc
-        # Written out: a step of every run pays for this line by line.
-        return [
-            (begin - began) * 1e-9,
-            (self.end - begin) * 1e-9,
-            1.0,
-            self.kind,
-            counts.samples if counts.batches or self.asked else counts.forward_samples,
-            counts.batches,
-            wait * 1e-9,
-            transfer * 1e-9,
-            forward * 1e-9,
-            backward * 1e-9,
-            optimizer * 1e-9,
-            synced * 1e-9 if sync else _NAN,
-            evaluation * 1e-9,
-            loss * 1e-9,
-            counts.edge_ns * 1e-9,
-            (self.cpu_end - self.cpu_begin) * 1e-9,
-            counts.transfers,
-            counts.transfer_bytes,
-            counts.pageable,
-            _NAN,
-            _NAN,
-            _NAN,
-            0.0,
-            self.epoch if self.epoch > 0 else 0,
-        ]
+        cpu_ns, kind, epoch = self.cpu_end - self.cpu_begin, self.kind, self.epoch
+        return row(
+            self.begin - began, self.end - self.begin, self.acc, self.counts, kind, self.asked, cpu_ns, epoch, sync
+        )
+
+
+def row(
+    start: int, wall: int, acc: list[int], counts: Counts, kind: float, asked: bool, cpu: int, epoch: int, sync: bool
+) -> list[float]:
+    """The values of one row, in the order of `steps.STEP_COLUMNS`; written out, because every step pays for it.
+
+    Args:
+        start, wall, cpu: ns; `start` since the run began. sync: whether waits for a device were measured (NaN if not).
+        acc, counts, kind, asked, epoch: see `Stretch`.
+    """
+    wait, transfer, forward, backward, optimizer, synced, evaluation, loss, _ = acc
+    return [
+        start * 1e-9,
+        wall * 1e-9,
+        1.0,
+        kind,
+        counts.samples if counts.batches or asked else counts.forward_samples,
+        counts.batches,
+        wait * 1e-9,
+        transfer * 1e-9,
+        forward * 1e-9,
+        backward * 1e-9,
+        optimizer * 1e-9,
+        synced * 1e-9 if sync else _NAN,
+        evaluation * 1e-9,
+        loss * 1e-9,
+        counts.edge_ns * 1e-9,
+        cpu * 1e-9,
+        counts.transfers,
+        counts.transfer_bytes,
+        counts.pageable,
+        _NAN,
+        _NAN,
+        _NAN,
+        0.0,
+        epoch if epoch > 0 else 0,
+    ]
 
 
 class Held:

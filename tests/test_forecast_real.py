@@ -2,7 +2,7 @@
 
 Recorded, sick and cured loops take turns and medians are compared, since the machine may be shared; the tolerance is
 that of such a machine, not of the model. What other programs do with the cores between the rounds is looked at: where
-they take a good part, a fetch that computes cannot be timed, and the test says so.
+they take a good part, nothing can be timed that needs several, and the test says so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROUNDS = 3
 STEPS, BATCH = 60, 16
 SAMPLE_S = 1e-3
 OTHERS_PCT = 25.0
-"""Other programs may use so much of the machine while a computing loop is timed."""
+"""Other programs may use so much of the machine while loops are timed."""
 
 CELL = """
 for x, y in loader:
@@ -117,8 +117,8 @@ def test_the_forecast_comes_true(computes: bool, counts: tuple[int, ...]) -> Non
             told[count].append(seen.speedup)
         for count, seconds in times.items():
             seconds.append(bare_step_s(computes, count))
-    if computes and max(others) > OTHERS_PCT:
-        pytest.skip(f"other programs use {max(others):.0f} % of the cores")
+    if statistics.median(others) > OTHERS_PCT:
+        pytest.skip(f"other programs use {statistics.median(others):.0f} % of the cores")
     for count in counts:
         real = statistics.median(times[0]) / statistics.median(times[count])
         assert statistics.median(told[count]) == pytest.approx(real, rel=TOLERANCE), f"{count} workers: {times} {told}"
@@ -131,6 +131,8 @@ def test_the_right_cause_is_named_and_no_more_workers_than_a_computing_fetch_can
     assert found.rule == "loader-without-workers"
     assert int(found.prescriptions[0].settings["num_workers"]) >= 3
 
+    if psutil.cpu_percent(interval=0.4) > OTHERS_PCT:
+        pytest.skip("other programs use the cores: a fetch that computes then waits for one")
     spinning = gpu_doctor.diagnose(gpu_doctor.case(CELL, namespace(True, 0)).run())
     advised = [
         one.settings["num_workers"]

@@ -175,8 +175,8 @@ class Dashboard:
         """What to do with the points, and the points: for every line its x, then its y, as float32."""
         lines, parts = [], []
         for name, layer in self._layers.items():
-            for key, tail in layer.tails.items():
-                whole, x, y = tail.take(everything)
+            for key in layer.lines:
+                whole, x, y = layer.tails[key].take(everything)
                 if len(x) or whole:
                     lines.append([name, key, len(x), whole])
                     parts += [x, y]

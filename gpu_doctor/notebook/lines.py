@@ -6,7 +6,6 @@ News, turns step rows and readings into points, and keeps at most about MOST_POI
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from gpu_doctor.drawing import PHASE_COLOURS
 from gpu_doctor.feed import Cursor, Feed, News, series_key
-from gpu_doctor.recording import Column, Metric, Steps
+from gpu_doctor.recording import Column, Metric, Series, Steps
 
 MOST_POINTS: Final = 2000
 """Points of a line in the page."""
@@ -165,14 +164,10 @@ class Layer:
         self._cursor = replace(news.cursor, rows=news.cursor.rows - (len(news.steps) - len(steps)))
         self.elapsed_s, self.step_count = news.elapsed_s, news.step_count
         if news.reset:
-            for key in ("step", "wait", "hidden"):
-                self.tails.pop(key, None)
+            self.tails.update({line.key: Tail() for line in (STEP, WAIT, HIDDEN) if line.key in self.tails})
             self.marks, self._last_epoch, self._evaluating = Marks(), 0.0, False
-        self._meet(one.metric for one in news.series)
         for one in news.series:
-            line = self.lines.get(series_key(one.metric))
-            if line is not None:
-                self._tail(line.key).add(one.times_s, one.values * line.scale)
+            self._add_readings(one)
         if len(steps):
             self._add_steps(steps)
             self._add_marks(steps)
@@ -187,16 +182,21 @@ class Layer:
         last = int(read[-1]) + 1 if len(read) else 0
         return steps.rows(0, max(last, len(steps) - LATEST))
 
-    def _meet(self, metrics: Iterable[Metric]) -> None:
-        fresh = {series_key(metric): metric for metric in metrics if series_key(metric) not in self._metrics}
-        if not fresh:
+    def _add_readings(self, series: Series) -> None:
+        """Readings of one metric; a memory that nothing was ever in (no workers, say) gets no line."""
+        key = series_key(series.metric)
+        if key not in self._metrics:
+            self._metrics[key] = series.metric
+        line = line_of(series.metric, self._several)
+        if line is None:
             return
-        self._metrics.update(fresh)
-        several = len({one.device for one in self._metrics.values()} - {None}) > 1
-        for key, metric in self._metrics.items():
-            line = line_of(metric, several)
-            if line is not None:
-                self.lines[key] = line
+        self._tail(key).add(series.times_s, series.values * line.scale)
+        if key not in self.lines and (line.plot != "memory" or np.nanmax(series.values, initial=0.0) > 0):
+            self.lines[key] = line
+
+    @property
+    def _several(self) -> bool:
+        return len({one.device for one in self._metrics.values()} - {None}) > 1
 
     def _tail(self, key: str) -> Tail:
         if key not in self.tails:

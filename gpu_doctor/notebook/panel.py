@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from gpu_doctor import wording
@@ -180,8 +181,20 @@ def _prescription(one: Prescription) -> dict[str, Any]:
     }
 
 
-def _page(rule: str) -> dict[str, str]:
-    return {"rule": rule, "page": next((one.page for one in RULES if one.name == rule), "")}
+def _page(rule: str) -> dict[str, Any]:
+    return {"rule": rule, "page": _paragraphs(next((one.page for one in RULES if one.name == rule), ""))}
+
+
+@lru_cache(maxsize=256)
+def _paragraphs(page: str) -> list[dict[str, str]]:
+    """A rule's page as headings and flowing text; its docstring is broken for the source's line length."""
+    found = []
+    for block in page.strip().split("\n\n"):
+        first, *rest = block.splitlines() or [""]
+        indented = bool(rest) and all(line.startswith(" ") for line in rest) and not first.startswith(" ")
+        title, lines = (first, rest) if indented else ("", [first, *rest])
+        found.append({"title": title, "text": " ".join(line.strip() for line in lines)})
+    return found
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

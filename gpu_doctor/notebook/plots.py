@@ -11,15 +11,29 @@ from functools import lru_cache
 from typing import Any, Final
 
 from bokeh.document import Document
-from bokeh.models import BoxZoomTool, ColumnDataSource, PanTool, Range1d, ResetTool, Span, WheelZoomTool
+from bokeh.models import (
+    BoxZoomTool,
+    ColumnDataSource,
+    InlineStyleSheet,
+    PanTool,
+    Range1d,
+    Ray,
+    ResetTool,
+    Span,
+    VArea,
+    WheelZoomTool,
+)
+from bokeh.models import Line as LineGlyph
 from bokeh.plotting import figure
 
 from gpu_doctor.notebook.lines import INK, PLOTS, Line
 from gpu_doctor.notebook.lines import thinned as thinned
 
 HEIGHT: Final = 168
-FIRST_S: Final = 10.0
+FIRST_S: Final = 2.0
 """End of the x axis at the begin."""
+_TOOLBAR_CSS: Final = ":host { background: transparent !important; opacity: 0.85; }"
+"""Bokeh's is white, on a dark page too."""
 _GREY: Final = "#8C8C8C"
 _TITLES: Final = {"utilization": "utilization", "memory": "memory", "latency": "loader latency"}
 _UNITS: Final = {"utilization": "%", "memory": "GiB", "latency": "ms per batch"}
@@ -73,6 +87,7 @@ def _figure(name: str, lines: list[Line], x_range: Range1d) -> tuple[Any, dict[s
         min_border_right=6,
     )
     fig.toolbar.logo, fig.toolbar.autohide = None, True
+    fig.toolbar.stylesheets = [InlineStyleSheet(css=_TOOLBAR_CSS)]
     fig.background_fill_alpha = fig.border_fill_alpha = 0
     fig.outline_line_color = None
     fig.axis.minor_tick_line_color = None
@@ -94,21 +109,27 @@ def _figure(name: str, lines: list[Line], x_range: Range1d) -> tuple[Any, dict[s
 def _marks(fig: Any, name: str, dash: list[int], alpha: float) -> str:
     """Vertical lines of the plot's height at the x of a source; returns the source's id."""
     source = ColumnDataSource({"x": []}, name=f"marks:{name}")
-    fig.ray(x="x", y=0, length=0, angle=90, angle_units="deg", color=_GREY, line_dash=dash, alpha=alpha, source=source)
+    up = Ray(x="x", y=0, length=0, angle=90, angle_units="deg", line_color=_GREY, line_dash=dash, line_alpha=alpha)
+    fig.add_glyph(source, up)
     return str(source.id)
 
 
 def _line(fig: Any, line: Line, filled: bool) -> dict[str, Any]:
-    """Both glyph sets of a line; returns what the page needs to fill, colour, hide and name it."""
+    """Both glyph sets of a line, bare (`fig.line` would make three of each).
+
+    Returns:
+        What the page needs to fill, colour, hide and name it.
+    """
     colour = _GREY if line.colour == INK else line.colour
     ids: dict[str, Any] = {}
     for layer, width, alpha in (("trial", 4.0, 0.4), ("base", 1.6, 1.0)):
         source = ColumnDataSource({"x": [], "y": []}, name=f"{layer}:{line.key}")
         glyphs = []
         if filled and layer == "base":
-            glyphs.append(fig.varea(x="x", y1=0, y2="y", color=colour, alpha=0.10, source=source))
+            glyphs.append(fig.add_glyph(source, VArea(x="x", y1=0, y2="y", fill_color=colour, fill_alpha=0.10)))
         dash = line.dash if layer == "base" else "solid"
-        glyphs.append(fig.line("x", "y", color=colour, width=width, alpha=alpha, line_dash=dash, source=source))
+        drawn = LineGlyph(line_color=colour, line_width=width, line_alpha=alpha, line_dash=dash)
+        glyphs.append(fig.add_glyph(source, drawn))
         ids[layer] = {"source": source.id, "glyphs": [glyph.id for glyph in glyphs]}
     return {
         "key": line.key,

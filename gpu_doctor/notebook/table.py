@@ -11,10 +11,10 @@ from gpu_doctor.recording import Recording, describe
 from gpu_doctor.vitals import Vitals, measure
 
 VERDICTS: Final = {
-    "faster": "▲ faster",
-    "slower": "▼ slower",
-    "no-difference": "= no difference",
-    "inconclusive": "? inconclusive",
+    "faster": "▲\u00a0faster",
+    "slower": "▼\u00a0slower",
+    "no-difference": "=\u00a0no\u00a0difference",
+    "inconclusive": "?\u00a0inconclusive",
 }
 CLEAN: Final = ("completed", "budget-reached")
 
@@ -108,5 +108,5 @@ def _against(effect: Effect) -> dict[str, str]:
         reason = wording.clean(effect.reason, 200)
         return _cell(f"{outcome}: {reason}" if reason else outcome, "bad" if effect.outcome != "stopped" else "")
     tone = {"faster": "good", "slower": "bad"}.get(effect.verdict, "")
-    measured = wording.speedup(effect.speedup, effect.low, effect.high)
-    return _cell(f"{measured}  {VERDICTS.get(effect.verdict, effect.verdict)}", tone, wording.clean(effect.reason))
+    measured = wording.speedup(effect.speedup, effect.low, effect.high).replace(" ", "\u00a0")
+    return _cell(f"{measured} {VERDICTS.get(effect.verdict, effect.verdict)}", tone, wording.clean(effect.reason))

@@ -211,7 +211,7 @@ function render({ model, el }) {
   const panel = new Panel(live, el);
   const redrawn = () => panel.showPlots();
   const retold = () => { live.state = { ...live.state, ...model.get("state") }; panel.draw(); };
-  const theme = new MutationObserver(() => panel.plots.recolour(panel.cells[0]));
+  const theme = new MutationObserver(() => { panel.plots.recolour(panel.cells[0]); panel.drawLegends(); });
   let showStatic = () => {};
   const waiting = whenInPage(el, () => { showStatic = hideStatic(el); panel.showPlots(); });
   theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });

@@ -56,11 +56,15 @@ function advicePart(advice, busy, panel, where) {
       advice.predicted ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
       h("span", { class: "gd-soft" }, advice.safety),
       canTry ? button("Try it", () => panel.tryIt(advice.settings), { class: "gd-primary", "data-ask": "try", disabled: busy }) : null,
-      advice.page ? fold("why?", "why") : null,
+      advice.page.length ? fold("why?", "why") : null,
       advice.code ? fold("code", "code") : null),
     advice.changes ? h("div", { class: "gd-soft" }, advice.changes) : null,
     advice.code && panel.unfolded.has(folded("code")) ? codePart(advice.code, panel) : null,
-    advice.page && panel.unfolded.has(folded("why")) ? h("pre", { class: "gd-page" }, advice.page) : null);
+    advice.page.length && panel.unfolded.has(folded("why")) ? pagePart(advice.page) : null);
+}
+
+function pagePart(page) {
+  return h("div", { class: "gd-page" }, page.map((one) => [one.title ? h("b", {}, one.title) : null, h("p", {}, one.text)]));
 }
 
 function codePart(code, panel) {
@@ -96,13 +100,13 @@ function legendPart(plot, plots) {
     h("b", {}, plot.title), h("span", { class: "gd-soft gd-unit" }, plot.unit),
     plot.lines.filter((line) => plots.points.lines.get(`base:${line.key}`)?.x.length || plots.points.lines.get(`trial:${line.key}`)?.x.length)
       .map((line) => {
-        const colour = line.colour === "ink" ? "currentColor" : line.colour;
+        const colour = plots.colour(line);
         const style = { dashed: "dashed", dotted: "dotted", dotdash: "dashed" }[line.dash] ?? "solid";
         const now = number(plots.value(`base:${line.key}`), plot.unit);
         const then = trial ? number(plots.value(`trial:${line.key}`), plot.unit) : null;
         return button([
           h("i", { style: `border-top: 3px ${style} ${colour}` }), h("span", {}, line.label),
-          h("b", {}, then === null || then === "–" ? now : `${now} → ${then}`),
+          h("b", {}, then === null || then === "–" || then === now ? now : `${now} → ${then}`),
         ], () => plots.toggle(line.key), {
           key: line.key, class: "gd-line", title: `${line.title}: click to hide or show`, "aria-pressed": String(!plots.hidden.has(line.key)),
         });
@@ -125,7 +129,7 @@ function knobPart(knob, panel) {
   const id = `${panel.id}-${knob.name}`;
   const chosen = panel.chosen[knob.name] ?? knob.written;
   const choices = knob.choices.some((one) => one.value === chosen)
-    ? knob.choices : [...knob.choices, { value: chosen, label: String(chosen), refusal: "" }];
+    ? knob.choices : [...knob.choices, { value: chosen, label: chosen === null ? "–" : String(chosen), refusal: "" }];
   const moved = panel.chosen[knob.name] !== undefined;
   return h("div", { class: moved ? "gd-knob gd-moved" : "gd-knob", key: knob.name },
     h("label", { for: id }, knob.label),
@@ -197,7 +201,7 @@ function findingPart(finding, index, state, panel) {
     h("summary", {}, h("span", { class: "gd-share" }, finding.share), h("b", {}, finding.rule), h("span", {}, finding.headline)),
     h("ul", {}, finding.evidence.map((text) => h("li", {}, text))),
     finding.prescriptions.map((one, number) => advicePart(
-      { ...one, page: number === 0 ? finding.page : "" }, state.busy, panel, `${finding.rule}${number}`)));
+      { ...one, page: number === 0 ? finding.page : [] }, state.busy, panel, `${finding.rule}${number}`)));
 }
 
 function findingsPart(state, panel) {

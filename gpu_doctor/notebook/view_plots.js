@@ -2,7 +2,8 @@
 // the panel is drawn, or while it is redrawn; from there they go into Bokeh's data sources.
 
 const MOST_POINTS = 4000;
-const FIRST_S = 10;
+const FIRST_S = 2;
+const ON_DARK = { "#0072B2": "#3D9EE0", "#009E73": "#2BBE93" }; // Okabe and Ito's darker two, lighter on a dark page
 const NICE = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
 
 /** The page's BokehJS of the kernel's version: the one that is there, else ours, evaluated once. */
@@ -131,7 +132,7 @@ class Plots {
   /** Moves the axes along, unless a person has moved them; the reset tool brings them back. */
   follow() {
     const { end, tops } = this.points.head;
-    this.moveEnd(this.get(this.figure.x), "x", Math.max(end, FIRST_S));
+    this.moveEnd(this.get(this.figure.x), "x", Math.max(end * 1.01, FIRST_S));
     for (const plot of this.figure.plots) {
       const top = tops[plot.name];
       if (top > 0) this.moveEnd(this.get(plot.y), plot.name, roundUp(top));
@@ -193,27 +194,38 @@ class Plots {
     return count ? sum / count : null;
   }
 
-  /** Text, grid and the lines without a colour of their own follow the page's theme. */
+  colour(line) {
+    if (line.colour === "ink") return this.ink ?? "currentColor";
+    return (this.dark && ON_DARK[line.colour]) || line.colour;
+  }
+
+  /** Text, axes and lines follow the page's theme. */
   recolour(element) {
     if (!this.doc) return;
     const style = getComputedStyle(element);
-    const soft = style.getPropertyValue("--gd-soft-now").trim() || style.color;
-    const ink = style.color;
+    this.ink = style.color;
+    const [red, green, blue] = (this.ink.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
+    this.dark = (red + green + blue) / 3 > 127;
     for (const plot of this.figure.plots) {
       const fig = this.get(plot.figure);
       for (const axis of [...fig.below, ...fig.left]) {
         axis.setv({
-          major_label_text_color: ink, axis_line_color: soft, major_tick_line_color: soft,
-          axis_line_alpha: 0.5, major_tick_line_alpha: 0.5, major_label_text_font: style.fontFamily,
+          major_label_text_color: this.ink, axis_line_color: this.ink, major_tick_line_color: this.ink,
+          axis_line_alpha: 0.4, major_tick_line_alpha: 0.4, major_label_text_font: style.fontFamily,
         });
       }
-      for (const line of plot.lines.filter((one) => one.colour === "ink")) {
-        for (const id of [...line.base.glyphs, ...line.trial.glyphs]) {
-          const { glyph } = this.get(id);
-          if (glyph.properties.line_color) glyph.line_color = { value: ink };
-          if (glyph.properties.fill_color) glyph.fill_color = { value: ink };
-        }
-      }
+      for (const line of plot.lines) this.recolourLine(line);
     }
+  }
+
+  recolourLine(line) {
+    const value = this.colour(line);
+    for (const id of [...line.base.glyphs, ...line.trial.glyphs]) {
+      const { glyph } = this.get(id);
+      if (glyph.properties.line_color) glyph.line_color = { value };
+      if (glyph.properties.fill_color) glyph.fill_color = { value };
+    }
+    const trial = this.get(line.trial.glyphs[0]).glyph;
+    trial.line_alpha = { value: this.dark ? 0.55 : 0.42 };
   }
 }

@@ -22,19 +22,20 @@ from gpu_doctor import loaders
 from gpu_doctor.batches import sample_count
 from gpu_doctor.ledger import Pull
 from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.fetching import FetchBook
+from gpu_doctor.taps.fetching import FetchBook, Tally
 from gpu_doctor.taps.tap import TapScope
 
 
 class Source:
     """One iterator over a loader: the ledger's Pull, and what is known of its batches beforehand."""
 
-    __slots__ = ("batch_size", "key", "pull", "ref", "total")
+    __slots__ = ("batch_size", "key", "pull", "ref", "tally", "total")
 
-    def __init__(self, iterator: Any, key: str, loader: Any, pull: Pull) -> None:
+    def __init__(self, iterator: Any, key: str, loader: Any, pull: Pull, tally: Tally | None = None) -> None:
         self.ref = weakref.ref(iterator)
         self.pull = pull
         self.key = key
+        self.tally = tally
         self.batch_size = self.total = 0
         if loader is not None and _counted(loader):
             self.batch_size, self.total = int(loader.batch_size), len(loader.sampler)
@@ -152,7 +153,7 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 state.give_role(old)
             pull = Pull(state.counted.setdefault(key, [0]), learned=role == "training")
             pull.evaluation = role == "evaluation" and ledger.any_optimizer
-            state.sources[id(iterator)] = Source(iterator, key, self, pull)
+            state.sources[id(iterator)] = Source(iterator, key, self, pull, state.book.own(key))
         except TypeError:  # an iterator that takes no weak reference is still heard, by its batches alone
             pass
         return iterator
@@ -162,6 +163,7 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
 
 def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     recorder, ledger, book, sources = state.recorder, state.recorder.ledger, state.book, state.sources
+    meter = book.meter
     grad_enabled = torch.is_grad_enabled
 
     @functools.wraps(original)
@@ -177,7 +179,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         if recorder.ending:
             ledger.ended(before)
             recorder.check_end()
-        book.current = source.key
+        meter.tally = source.tally
         try:
             batch = original(self)
         except BaseException:
@@ -186,7 +188,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             state.give_role(source)
             raise
         finally:
-            book.current = ""
+            meter.tally = None
         if get_ident() != recorder.thread:  # another thread turned out to be the one that trains
             return batch
         ledger.delivered(pull, source.samples(batch), before)

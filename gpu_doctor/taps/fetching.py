@@ -48,15 +48,12 @@ class Tally:
     def __init__(self, buffer: Any, offset: int = 0) -> None:
         self._cells = memoryview(buffer)[offset : offset + _SLOT_BYTES].cast("d")
         self._count = int(self._cells[0])  # a worker of a later epoch goes on where its predecessor stopped
-        self._slow = True
-
-    def weight(self) -> int:
+        self.weight = 1
         """For how many fetches the CPU and collate seconds of the next one stand; 0 = they are not measured.
 
         The CPU clock is a system call: where fetches are fast it is read for one in EVERY of them, which leaves the
         expected sums as they are.
         """
-        return 1 if self._slow else EVERY if self._count % EVERY == 0 else 0
 
     def add(self, wall_s: float, cpu_s: float = 0.0, collate_s: float = 0.0) -> None:
         """One fetch; CPU and collate seconds times their weight."""
@@ -68,8 +65,8 @@ class Tally:
             cells[2] += cpu_s
             cells[3] += collate_s
         cells[0] += 1.0
-        self._count = count + 1
-        self._slow = wall_s >= SLOW_FETCH_S
+        self._count = count = count + 1
+        self.weight = 1 if wall_s >= SLOW_FETCH_S else 0 if count % EVERY else EVERY
 
     @property
     def sums(self) -> tuple[float, float, float, float]:
@@ -83,17 +80,25 @@ class Tally:
         return list(self._cells[4 : 4 + min(int(self._cells[0]), RECENT)].tolist())
 
 
+class Meter:
+    """Where the fetches of a process go now."""
+
+    def __init__(self, tally: Tally | None = None) -> None:
+        self.tally = tally
+        """None = not metered."""
+
+
 def metered(
-    original: Callable[[Any, Any], Any], tally_of: Callable[[], Tally | None], cpu_clock: Callable[[], float]
+    original: Callable[[Any, Any], Any], meter: Meter, cpu_clock: Callable[[], float]
 ) -> Callable[[Any, Any], Any]:
-    """A fetch that is metered into the Tally that `tally_of` names at its time (None = not metered)."""
+    """A fetch that is metered into the Tally that stands in `meter` at its time."""
 
     @functools.wraps(original)
     def fetch(self: Any, index: Any) -> Any:
-        tally = tally_of()
+        tally = meter.tally
         if tally is None:
             return original(self, index)
-        weight = tally.weight()
+        weight = tally.weight
         if not weight:
             begin = time.perf_counter()
             batch = original(self, index)
@@ -140,15 +145,15 @@ class WorkerInit:
             for fetcher in _FETCHERS:
                 # A forked worker inherits the training process' wrapper: the meter goes on what is under it.
                 plain = getattr(fetcher.fetch, "__wrapped__", fetcher.fetch)
-                fetcher.fetch = metered(plain, lambda: tally, time.process_time)  # type: ignore[method-assign]
+                fetcher.fetch = metered(plain, Meter(tally), time.process_time)  # type: ignore[method-assign]
 
 
 class FetchBook:
     """The tallies of one run: one for the training process and a slot per worker, for each loader."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self.current = ""
-        """Key of the loader that the training thread is pulling from."""
+        self.meter = Meter()
+        """Takes the tally of the loader that the training thread is pulling from."""
         self._recorder = recorder
         self._patches = Patches()
         self._own: dict[str, Tally] = {}
@@ -160,7 +165,7 @@ class FetchBook:
 
     def __enter__(self) -> FetchBook:
         for fetcher in _FETCHERS:
-            self._patches.wrap(fetcher, "fetch", lambda plain: metered(plain, self._tally, time.thread_time))
+            self._patches.wrap(fetcher, "fetch", lambda plain: metered(plain, self.meter, time.thread_time))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -168,12 +173,13 @@ class FetchBook:
         if self._path:
             Path(self._path).unlink(missing_ok=True)
 
-    def _tally(self) -> Tally | None:
-        if not self.current:
+    def own(self, key: str) -> Tally | None:
+        """The tally of a loader's fetches in this process; None for a loader without a name."""
+        if not key:
             return None
-        tally = self._own.get(self.current)
+        tally = self._own.get(key)
         if tally is None:
-            tally = self._own[self.current] = Tally(bytearray(_SLOT_BYTES))
+            tally = self._own[key] = Tally(bytearray(_SLOT_BYTES))
         return tally
 
     @contextmanager

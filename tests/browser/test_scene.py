@@ -120,7 +120,7 @@ def test_the_scene(lab: Lab, page: Page) -> None:
     assert "%" in verdict["text"]
     assert "predicted" in verdict["advice"]["predicted"]
     assert "no GPU" in state(page)["header"]["machine"]
-    assert [part["share"] for part in state(page)["anatomy"]["parts"]]
+    assert sum(part["share"] for part in state(page)["anatomy"]["segments"]) == pytest.approx(1.0, abs=0.02)
     notebook.screenshot("scene-running")
 
     # 2. Stop

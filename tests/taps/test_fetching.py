@@ -87,7 +87,8 @@ def fetched(loader: DataLoader[Any], epochs: int = 1) -> Fetch:
     return recording.fetches[0]
 
 
-def test_the_seam_is_restored_and_the_scratch_file_removed() -> None:
+def test_the_seam_is_restored_and_the_scratch_file_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = standing(*SEAMS)
     loader = DataLoader(Slow(), batch_size=8, num_workers=1)
     with on(tap):
