@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
@@ -48,15 +48,33 @@ class Loop:
     bare_s: float = 0.0
 
 
-Tool = Callable[[Loop, int, int], float]
-"""Loop, steps to warm up, steps to time -> seconds a step."""
+class Cost(NamedTuple):
+    """What a timed step took, on the wall and of the CPU."""
+
+    wall_s: float
+    cpu_s: float
+    """Of all threads of the process: what a tool does in the background is in it, other processes are not."""
 
 
-def train(loop: Loop, warm: int, steps: int) -> float:
-    """The plain loop; returns seconds per timed step."""
+class Lap:
+    """The clocks over the timed part of a segment."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def cost(self, steps: int) -> Cost:
+        """Since the begin, a step."""
+        return Cost((time.perf_counter() - self._wall) / steps, (time.process_time() - self._cpu) / steps)
+
+
+Tool = Callable[[Loop, int, int], Cost]
+"""Loop, steps to warm up, steps to time -> what a step took."""
+
+
+def train(loop: Loop, warm: int, steps: int) -> Cost:
+    """The plain loop."""
     model, loader, optimizer, criterion = loop.model, loop.loader, loop.optimizer, loop.criterion
-    begin = time.perf_counter()
-    done = 0
+    lap, done = Lap(), 0
     while True:
         for x, y in loader:
             optimizer.zero_grad()
@@ -65,18 +83,17 @@ def train(loop: Loop, warm: int, steps: int) -> float:
             optimizer.step()
             done += 1
             if done == warm:
-                begin = time.perf_counter()
+                lap = Lap()
             elif done == warm + steps:
-                return (time.perf_counter() - begin) / steps
+                return lap.cost(steps)
 
 
 def train_traced(trace_step: Callable[[nn.Module], Any]) -> Tool:
     """The same loop with TraceML's context around each step, as its quickstart says."""
 
-    def traced(loop: Loop, warm: int, steps: int) -> float:
+    def traced(loop: Loop, warm: int, steps: int) -> Cost:
         model, loader, optimizer, criterion = loop.model, loop.loader, loop.optimizer, loop.criterion
-        begin = time.perf_counter()
-        done = 0
+        lap, done = Lap(), 0
         while True:
             for x, y in loader:
                 with trace_step(model):
@@ -86,9 +103,9 @@ def train_traced(trace_step: Callable[[nn.Module], Any]) -> Tool:
                     optimizer.step()
                 done += 1
                 if done == warm:
-                    begin = time.perf_counter()
+                    lap = Lap()
                 elif done == warm + steps:
-                    return (time.perf_counter() - begin) / steps
+                    return lap.cost(steps)
 
     return traced
 
@@ -121,7 +138,7 @@ def batch_for(step_s: float) -> int:
     """The batch size with which a step of `busy` takes about `step_s` on this machine."""
     batch = 64
     for _ in range(3):
-        spent = min(train(busy(batch), 5, 20) for _ in range(3))
+        spent = min(train(busy(batch), 5, 20).wall_s for _ in range(3))
         batch = max(1, round(batch * step_s / spent))
     return batch
 
@@ -129,7 +146,7 @@ def batch_for(step_s: float) -> int:
 # ---- tools ----------------------------------------------------------------------------------------------------------
 
 
-def watched(loop: Loop, warm: int, steps: int) -> float:
+def watched(loop: Loop, warm: int, steps: int) -> Cost:
     """gpu_doctor's taps and poller.
 
     Raises:
@@ -157,8 +174,8 @@ def viewed() -> Tool:
 
     sent: list[int] = []
 
-    class Sink(BaseComm):  # type: ignore[misc]
-        def publish_msg(self, msg_type: str, data: Any = None, **rest: Any) -> None:
+    class Sink(BaseComm):
+        def publish_msg(self, msg_type: Any, data: Any = None, *args: Any, **rest: Any) -> None:
             sent.append(len(json.dumps(data, default=str)))  # a kernel would write it to a socket
 
     comm.create_comm = lambda *args, **kwargs: Sink(*args, **kwargs)
@@ -166,7 +183,7 @@ def viewed() -> Tool:
     shell.kernel = object()  # the panel is opened where there is a kernel
     shell.run_line_magic("load_ext", "gpu_doctor")
 
-    def tool(loop: Loop, warm: int, steps: int) -> float:
+    def tool(loop: Loop, warm: int, steps: int) -> Cost:
         shell.user_ns.update(train=train, loop=loop, warm=warm, steps=steps)
         before = len(sent)
         with contextlib.redirect_stdout(io.StringIO()):
@@ -176,14 +193,16 @@ def viewed() -> Tool:
             raise RuntimeError("The view sent nothing: a run without it was measured.")
         import gpu_doctor
 
-        recording = gpu_doctor.last_case().recordings[-1]
-        _expect(int(recording.steps.count.sum()), warm + steps)
-        return float(shell.user_ns["spent"])
+        case = gpu_doctor.last_case()
+        assert case is not None
+        _expect(int(case.recordings[-1].steps.count.sum()), warm + steps)
+        spent: Cost = shell.user_ns["spent"]
+        return spent
 
     return tool
 
 
-def profiled(loop: Loop, warm: int, steps: int) -> float:
+def profiled(loop: Loop, warm: int, steps: int) -> Cost:
     """torch.profiler with its defaults."""
     steps = max(round(steps * PROFILED_SHARE), 20)
     with torch.profiler.profile():
@@ -192,7 +211,7 @@ def profiled(loop: Loop, warm: int, steps: int) -> float:
     return spent
 
 
-def gpuprofed(loop: Loop, warm: int, steps: int) -> float:
+def gpuprofed(loop: Loop, warm: int, steps: int) -> Cost:
     """gpuprof's context manager with its defaults (its data base in a scratch folder, no summary printed)."""
     import gpuprof
 
@@ -210,8 +229,8 @@ def tracemled() -> Iterator[Tool]:
     yield train_traced(traceml.trace_step)
 
 
-def segments(tools: dict[str, Tool], options: argparse.Namespace) -> list[tuple[str, str, float]]:
-    """Every loop under every tool, in turn, `repeats` times: loop, tool, seconds a step."""
+def segments(tools: dict[str, Tool], options: argparse.Namespace) -> list[tuple[str, str, float, float]]:
+    """Every loop under every tool, in turn, `repeats` times: loop, tool, wall and CPU seconds a step."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     loops = {MLP: mlp(), DEEP: deep(), BUSY: busy(options.batch)}
@@ -222,7 +241,7 @@ def segments(tools: dict[str, Tool], options: argparse.Namespace) -> list[tuple[
         warm = max(round(options.warm / loop.bare_s), 5)
         for _ in range(options.repeats):
             for tool_name, tool in tools.items():
-                found.append((name, tool_name, tool(loop, warm, steps)))
+                found.append((name, tool_name, *tool(loop, warm, steps)))
     return found
 
 

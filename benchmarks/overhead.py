@@ -5,7 +5,8 @@
 
 All tools that can be taken off again run in turn in one process (bare, A, B, C, bare, A, B, C, ...). TraceML stays in a
 process for good, so it gets one of its own between two of these. A tool's figure is the median over all turns of its
-microseconds a step minus those of the bare loop in the same turn.
+microseconds a step minus those of the bare loop in the same turn, on the wall and of the CPU (of all threads of the
+process): on a machine with other work to do only the CPU's is worth something.
 """
 
 from __future__ import annotations
@@ -49,32 +50,41 @@ ROOT = CONTENDERS.parents[1]
 
 @dataclass
 class Row:
-    """One tool on one loop, all turns."""
+    """One tool on one loop, all turns: (wall, CPU) microseconds a step of the bare loop and of the watched one."""
 
     loop: str
     tool: str
-    bare_us: list[float]
-    us: list[float]
+    bare_us: list[tuple[float, float]]
+    us: list[tuple[float, float]]
 
-    @property
-    def over(self) -> list[float]:
-        """Microseconds a step over the bare loop of the same turn."""
-        return sorted(one - bare for one, bare in zip(self.us, self.bare_us, strict=True))
+    def over(self, clock: int) -> list[float]:
+        """Microseconds a step over the bare loop of the same turn, ascending; `clock`: 0 = wall, 1 = CPU."""
+        return sorted(one[clock] - bare[clock] for one, bare in zip(self.us, self.bare_us, strict=True))
 
     def line(self) -> str:
         """The row of the table."""
-        over, bare = statistics.median(self.over), statistics.median(self.bare_us)
-        low, high = self.over[len(self.over) // 4], self.over[-1 - len(self.over) // 4]
-        return f"{self.tool:<24}{over:>10.1f}{low:>10.1f}{high:>10.1f}{(bare + over) / bare:>9.3f}{len(self.us):>7}"
+        said = f"{self.tool:<24}"
+        for clock in (0, 1):
+            over = self.over(clock)
+            quarter = len(over) // 4
+            said += f"{statistics.median(over):>10.1f}{over[quarter]:>9.1f}{over[-1 - quarter]:>9.1f}"
+            bare = statistics.median(one[clock] for one in self.bare_us)
+            said += f"{1 + statistics.median(over) / bare:>7.3f}"
+        return f"{said}{len(self.us):>7}"
+
+
+HEAD = f"{'':<24}" + "".join(
+    f"{f'{clock} us':>10}{'low 25%':>9}{'high 25%':>9}{'ratio':>7}" for clock in ("wall", "CPU")
+)
 
 
 def bare_steps_s(batch: int) -> dict[str, float]:
     """Seconds of a bare step of every loop, roughly."""
     loops = {MLP: mlp(), DEEP: deep(), BUSY: busy(batch)}
-    return {name: min(train(loop, 5, 40) for _ in range(3)) for name, loop in loops.items()}
+    return {name: min(train(loop, 5, 40).wall_s for _ in range(3)) for name, loop in loops.items()}
 
 
-def child(tools: list[str], options: argparse.Namespace, repeats: int) -> list[tuple[str, str, float]]:
+def child(tools: list[str], options: argparse.Namespace, repeats: int) -> list[tuple[str, str, float, float]]:
     """Measures some tools in a fresh process; TraceML is started by its own launcher.
 
     Raises:
@@ -98,12 +108,12 @@ def child(tools: list[str], options: argparse.Namespace, repeats: int) -> list[t
 
 def measured(tools: list[str], options: argparse.Namespace) -> list[Row]:
     """All rows: rounds of one shared process and, where it is asked for, one of TraceML."""
-    bare: dict[str, list[float]] = defaultdict(list)
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    bare: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for number in range(options.rounds):
         for names in ([one for one in tools if one != TRACEML], [one for one in tools if one == TRACEML]):
-            for loop, tool, seconds in child(names, options, options.repeats) if names else ():
-                (bare[loop] if tool == BARE else found[loop, tool]).append(seconds * 1e6)
+            for loop, tool, wall_s, cpu_s in child(names, options, options.repeats) if names else ():
+                (bare[loop] if tool == BARE else found[loop, tool]).append((wall_s * 1e6, cpu_s * 1e6))
         print(f"  round {number + 1} of {options.rounds}", file=sys.stderr)
     return [Row(loop, tool, bare[loop], us) for (loop, tool), us in found.items()]
 
@@ -146,13 +156,14 @@ def main() -> None:
     options.batch = batch_for(0.005)
     options.steps_s = bare_steps_s(options.batch)
     rows = measured(contenders(options.ours), options)
+    python, load = platform.python_version(), os.getloadavg()[0]
     print(
-        f"\n{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
+        f"\n{platform.machine()}, {os.cpu_count()} cores, load {load:.1f}, Python {python}, torch {torch.__version__}"
     )
     for name in (MLP, DEEP, BUSY):
         mine = [row for row in rows if row.loop == name]
-        print(f"\n{name}: {statistics.median(mine[0].bare_us):.0f} us a step bare")
-        print(f"{'':<24}{'us over':>10}{'low 25%':>10}{'high 25%':>10}{'ratio':>9}{'turns':>7}")
+        wall, cpu = (statistics.median(one[clock] for one in mine[0].bare_us) for clock in (0, 1))
+        print(f"\n{name}: {wall:.0f} us a step bare ({cpu:.0f} us of CPU)\n{HEAD}")
         for row in mine:
             print(row.line())
     if options.json:

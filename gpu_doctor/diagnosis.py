@@ -19,6 +19,8 @@ SURE_STEPS: Final = 20
 HEALTHY_COMPUTE: Final = 0.90
 NOTHING_ELSE: Final = 0.10
 """Compute >= 90 % and nothing else >= 10 % of the wall-clock is compute-bound and healthy (TraceML 0.5)."""
+BOUND_SHARE: Final = 0.20
+"""From 20 % of the wall-clock on, waiting for data, copies or Python names the class (TraceML 0.5's upper bar)."""
 _IGNORE: Final = re.compile(r"#\s*gpudoctor:\s*ignore\s+([\w\-, ]+)")
 
 
@@ -134,7 +136,8 @@ def classified(vitals: Vitals) -> str:
     """The bottleneck class: on a GPU the exposed shares decide, on a CPU device the host's.
 
     Forward, backward, optimizer, the loss between them and evaluation are compute. On a GPU the rest of the gap, after
-    exposed wait and transfer, is the host's: it could not launch in time.
+    exposed wait and transfer, is the host's: it could not launch in time. A loop in which one of the others takes a
+    fifth is bound by that one, though compute takes more: compute is what the time is meant for.
     """
     wait, transfer = vitals.exposed_wait_share, vitals.exposed_transfer_share
     if vitals.on_gpu:
@@ -156,7 +159,8 @@ def classified(vitals: Vitals) -> str:
             "host": max((vitals.other_share or 0.0) - (vitals.loss_share or 0.0), 0.0),
             "compute": _compute(vitals),
         }
-    return max(parts, key=lambda name: parts[name])
+    largest = max(("input", "transfer", "host"), key=lambda name: parts[name])
+    return largest if parts[largest] >= min(BOUND_SHARE, parts["compute"]) else "compute"
 
 
 def _compute(vitals: Vitals) -> float:

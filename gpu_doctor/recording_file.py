@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,13 @@ from gpu_doctor.steps import STEP_COLUMNS, Steps
 
 SCHEMA: Final = 1
 """Number of the file format; a file with a higher one was written by a newer gpu_doctor and is refused."""
+
+
+_BROKEN: Final = (
+    *(OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What reading a damaged file may raise, in zipfile, numpy, json and our own types."""
 
 
 class RecordingError(ValueError):
@@ -60,7 +68,7 @@ def load(path: str | Path) -> Recording:
             return _unpacked(archive, header)
     except RecordingError:
         raise
-    except (OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except _BROKEN as error:
         raise RecordingError(
             f"{where} is not a complete gpu_doctor recording ({type(error).__name__}): save it again, "
             "or copy it again if the copy broke off."

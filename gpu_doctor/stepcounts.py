@@ -74,10 +74,8 @@ class Stretch:
         Args:
             began: when the run began. sync: whether waits for a device were measured (NaN if not).
         """
-        cpu_ns, kind, epoch = self.cpu_end - self.cpu_begin, self.kind, self.epoch
-        return row(
-            self.begin - began, self.end - self.begin, self.acc, self.counts, kind, self.asked, cpu_ns, epoch, sync
-        )
+        start, wall, cpu = self.begin - began, self.end - self.begin, self.cpu_end - self.cpu_begin
+        return row(start, wall, self.acc, self.counts, self.kind, self.asked, cpu, self.epoch, sync)
 
 
 def row(

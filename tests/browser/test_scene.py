@@ -195,7 +195,7 @@ def test_the_kernels_interrupt_ends_like_the_users_own(lab: Lab, page: Page) -> 
     wait_until(lambda: rows(page) > 5, 30, "No points came")
     begin = time.monotonic()
     notebook.interrupt()
-    notebook.wait_idle(15)
+    wait_until(lambda: not running(notebook), 15, "The cell did not end")
     assert time.monotonic() - begin < 6
     outputs = notebook.outputs(3)
     assert [one["ename"] for one in outputs if one["output_type"] == "error"] == ["KeyboardInterrupt"]
