@@ -24,7 +24,7 @@ def outermost(namespace: Mapping[str, Any] | None, parameters: Iterable[Tensor] 
     """The modules that no other live module contains.
 
     Looked for in the namespace first (its values, and one level of their attributes, so that `trainer.model` is found);
-    the whole process is scanned once (about 0.1 s for 360 000 objects) only where `parameters` are not all found so.
+    the whole process is scanned once (some 20 ms for 360 000 objects) only where `parameters` are not all found so.
 
     Args:
         namespace: the names that the loop runs with; None = none.
@@ -38,7 +38,7 @@ def outermost(namespace: Mapping[str, Any] | None, parameters: Iterable[Tensor] 
     holders = [module for module in named if _holds(module, wanted)]
     if not wanted or wanted <= {id(p) for module in holders for p in module.parameters()}:
         return holders
-    scanned = [one for one in gc.get_objects() if issubclass(type(one), nn.Module) and _KIND in vars(one)]
+    scanned = _alive()
     return [module for module in _outermost_of(scanned) if _holds(module, wanted)]
 
 
@@ -82,7 +82,7 @@ def describe(modules: Iterable[nn.Module]) -> dict[str, Any]:
 def drop_inert_hooks() -> None:
     """Takes hooks that do nothing (`nullcontext().__exit__`, left in a copy of a module) off every live module."""
     inert = contextlib.nullcontext.__exit__
-    for module in [one for one in gc.get_objects() if issubclass(type(one), nn.Module) and _KIND in vars(one)]:
+    for module in _alive():
         for hooks, flags in (
             ("_forward_pre_hooks", ("_forward_pre_hooks_with_kwargs",)),
             ("_forward_hooks", ("_forward_hooks_with_kwargs", "_forward_hooks_always_called")),
@@ -92,6 +92,20 @@ def drop_inert_hooks() -> None:
                 del table[key]
                 for flag in flags:
                     vars(module).get(flag, {}).pop(key, None)
+
+
+def _alive() -> list[nn.Module]:
+    """Every module of the process. Asked by type and each type once: a scan of 360 000 objects takes some 20 ms."""
+    kinds: dict[type, bool] = {}
+    found = []
+    for one in gc.get_objects():
+        kind = type(one)
+        is_module = kinds.get(kind)
+        if is_module is None:
+            is_module = kinds[kind] = issubclass(kind, nn.Module)
+        if is_module and _KIND in vars(one):
+            found.append(one)
+    return found
 
 
 def _modules_in(namespace: Mapping[str, Any]) -> list[nn.Module]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from contextlib import AbstractContextManager
 from types import TracebackType
+from typing import Any
 
 from gpu_doctor import trial
 from gpu_doctor.diagnosis import Diagnosis, diagnose
@@ -17,10 +19,11 @@ _numbers = itertools.count(1)
 class Watch:
     """A block under observation; `recording` and `diagnosis` are there after it."""
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str = "", namespace: dict[str, Any] | None = None) -> None:
+        """See `watch`; `namespace`: where models are looked for first."""
         self.recording: Recording | None = None
         self._recorder = Recorder(name=name or f"watch {next(_numbers)}")
-        self._open: AbstractContextManager[None] = trial.recorded(self._recorder, None)
+        self._open: AbstractContextManager[None] = trial.recorded(self._recorder, namespace)
 
     @property
     def diagnosis(self) -> Diagnosis | None:
@@ -45,4 +48,5 @@ def watch(name: str = "") -> Watch:
     Raises (on entering):
         trial.Busy: if a run is already being recorded in this process.
     """
-    return Watch(name)
+    caller = sys._getframe(1)
+    return Watch(name, {**caller.f_globals, **caller.f_locals})

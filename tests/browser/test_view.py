@@ -1,0 +1,135 @@
+"""The panel in a real page: it moves while the cell blocks the kernel, is heard, themed, reloaded, fits its width."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.lab import Lab
+from tests.browser.open_notebook import Notebook, wait_until
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PANEL = "document.querySelector('[data-gpu-doctor]')?.gpuDoctor"
+PREPARED = f"""
+import sys, time
+sys.path.insert(0, {str(REPOSITORY)!r})
+import dataclasses
+from IPython.display import HTML, display
+from gpu_doctor import knobs
+from gpu_doctor.feed import Replay
+from gpu_doctor.notebook.dashboard import Dashboard
+from gpu_doctor.notebook.panel import PanelInput
+from tests.panel_parts import shown, starved
+
+recording = starved(gpu=True, steps=1500)
+feed = Replay(recording, 0.0)
+asked = []
+seen = shown(recording, status="recording", recordings=())
+dashboard = Dashboard(lambda: seen, asked.append, knobs.KNOBS, gpus=(0,))
+"""
+BLOCKING = """
+dashboard.show()
+dashboard.follow(feed)
+dashboard.start()
+begin = time.monotonic()
+while time.monotonic() - begin < 20 and not any(one["ask"] == "stop" for one in asked):
+    feed.until_s = 2 * (time.monotonic() - begin)
+    time.sleep(0.02)
+dashboard.stop()
+seen = shown(recording)
+feed.until_s = None
+dashboard.last()
+display(HTML("<div class='gpu-doctor-static'>the static result</div>"))
+"""
+
+
+def rows(page: Page) -> int:
+    return int(page.evaluate(f"{PANEL}?.rows() ?? -1"))
+
+
+def ran(notebook: Notebook) -> bool:
+    return notebook.execution_count(1) is not None
+
+
+def started(lab: Lab, page: Page, name: str) -> Notebook:
+    """The panel's notebook, its blocking cell just begun."""
+    notebook = lab.open(page, lab.write(name, [PREPARED, BLOCKING]))
+    notebook.run_cell(0, wait_s=90)
+    notebook.run_cell(1)
+    wait_until(lambda: rows(page) > 5, 40, "No row came to the page while the cell ran")
+    return notebook
+
+
+def test_plots_move_while_the_cell_blocks_and_stop_is_heard(lab: Lab, page: Page) -> None:
+    notebook = started(lab, page, "view_live.ipynb")
+    counts = [rows(page)]
+    for _ in range(3):
+        page.wait_for_timeout(1200)
+        counts.append(rows(page))
+    assert not ran(notebook), "the cell was still running"
+    assert counts == sorted(set(counts)), f"rows grow: {counts}"
+    page.locator("[data-gpu-doctor] [data-ask=stop]").click()
+    wait_until(lambda: ran(notebook), 5, "Stop was not heard while the cell ran")
+    wait_until(lambda: rows(page) == 1500, 10, "The last rows did not come")
+    assert page.evaluate(f"{PANEL}.state().status") == "idle"
+    assert not page.locator(".gpu-doctor-static").is_visible(), "hidden while the panel stands beside it"
+    assert notebook.console_errors == []
+
+
+def test_a_reload_shows_the_plots_with_their_data(lab: Lab, page: Page) -> None:
+    notebook = started(lab, page, "view_reload.ipynb")
+    page.locator("[data-gpu-doctor] [data-ask=stop]").click()
+    wait_until(lambda: ran(notebook), 25, "The cell did not end")
+    notebook.save()
+    notebook.reload()
+    wait_until(lambda: rows(page) == 1500, 30, "The reloaded page has not all rows")
+    assert "Waiting for data" in page.locator("[data-gpu-doctor] .gd-text").inner_text()
+
+
+def test_the_panel_fits_every_width_in_both_themes(lab: Lab, page: Page, theme: str) -> None:
+    notebook = started(lab, page, f"view_{theme}.ipynb")
+    page.locator("[data-gpu-doctor] [data-ask=stop]").click()
+    wait_until(lambda: ran(notebook), 25, "The cell did not end")
+    for width, columns in ((1600, 3), (1000, None), (600, 1)):
+        page.set_viewport_size({"width": width, "height": 1300})
+        page.wait_for_timeout(700)
+        measured: dict[str, Any] = page.evaluate(
+            "(() => { const root = document.querySelector('[data-gpu-doctor]');"
+            " const box = root.getBoundingClientRect();"
+            " const cells = [...root.querySelectorAll('.gd-cell')].map((one) => one.getBoundingClientRect());"
+            " return {over: root.scrollWidth - root.clientWidth, columns: new Set(cells.map((one) => one.x)).size,"
+            " drawn: root.querySelectorAll('.gd-cell > *').length,"
+            " spill: Math.max(...cells.map((one) => one.right)) - box.right,"
+            " colour: getComputedStyle(root).color}; })()"
+        )
+        assert measured["over"] <= 0 and measured["spill"] <= 0
+        assert measured["drawn"] == 3
+        assert columns in (None, measured["columns"])
+        light_ink = int(measured["colour"].split("(")[1].split(",")[0]) > 127
+        assert light_ink == (theme == "dark")
+        notebook.screenshot(f"view-{theme}-{width}", page.locator("[data-gpu-doctor]").first)
+
+
+def test_knobs_are_turned_and_asked_for(lab: Lab, page: Page) -> None:
+    notebook = started(lab, page, "view_knobs.ipynb")
+    page.locator("[data-gpu-doctor] [data-ask=stop]").click()
+    wait_until(lambda: ran(notebook), 25, "The cell did not end")
+    panel = page.locator("[data-gpu-doctor]")
+    assert panel.locator("[data-ask=trial]").is_disabled(), "no knob is turned yet"
+    panel.locator("[data-knob=batch_size]").select_option(label="256")
+    assert "changes the training" in panel.locator(".gd-changes").inner_text()
+    panel.locator("input[type=number]").fill("30")
+    panel.locator("[data-ask=trial]").click()
+    expected = {"ask": "trial", "settings": {"batch_size": 256}, "steps": 30, "changes_training": False}
+    wait_until(lambda: notebook.kernel_value("asked[-1]") == repr(expected), 10, "The trial was not asked for")
+    panel.locator("[data-fold=code]").first.click()
+    assert "num_workers=" in panel.locator(".gd-code pre").first.inner_text()
+    panel.locator("[data-fold=why]").first.click()
+    assert "When to leave it" in panel.locator(".gd-page").first.inner_text()
+    panel.locator(".gd-line", has_text="CPU").click()
+    assert panel.locator(".gd-line", has_text="CPU").get_attribute("aria-pressed") == "false"
