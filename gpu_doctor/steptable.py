@@ -157,7 +157,7 @@ class _Block:
     def __init__(self, room: int, begin: npt.NDArray[np.float64] | None = None) -> None:
         """`room`: rows there can be. begin: the first of them."""
         self.rows: npt.NDArray[np.float64] = np.empty((room, _COLUMNS))
-        self.memory = memoryview(self.rows.reshape(-1).view(np.uint8))
+        self.memory = self.rows.data.cast("B")
         self.room, self.filled = room, 0
         if begin is not None:
             self.rows[: len(begin)] = begin

@@ -188,3 +188,12 @@ def test_a_request_is_taken_in_its_form() -> None:
 def test_a_request_out_of_form_is_answered_in_one_sentence(content: Any) -> None:
     with pytest.raises(ValueError, match=r"\.$"):
         checked_request(content, knobs.KNOBS)
+
+
+def test_the_colour_beside_the_verdict_is_that_of_its_cause() -> None:
+    compute = starved(wait_s=0.0001)
+    verdict = drawn(shown(compute))["verdict"]
+    assert verdict["advice"] is None and verdict["kind"] == "compute-bound"
+    half = drawn(shown(starved(wait_s=0.0065)))["verdict"]
+    assert half["text"].startswith("Waiting for data") and half["accent"] == PHASE_COLOURS["data_wait"]
+    assert verdict["accent"] not in (half["accent"], "")

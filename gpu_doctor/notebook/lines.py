@@ -76,7 +76,8 @@ def line_of(metric: Metric, several_gpus: bool = False) -> Line | None:
         colour = _PALETTE[(_PALETTE.index(colour) + metric.device) % 6] if colour in _PALETTE else colour
     scale = _GIB if metric.unit == "bytes" else 1.0
     key = series_key(metric)
-    return Line(key, metric.group, label, metric.label or label, colour, dash, scale, 100 * order + (metric.device or 0))
+    place = 100 * order + (metric.device or 0)
+    return Line(key, metric.group, label, metric.label or label, colour, dash, scale, place)
 
 
 def expected(gpus: Iterable[int]) -> tuple[Line, ...]:

@@ -32,11 +32,13 @@ _ACCENTS: Final = {
     "input": PHASE_COLOURS["data_wait"],
     "transfer": PHASE_COLOURS["transfer"],
     "host": "#CC79A7",
-    "compute": "#009E73",
+    "compute": "#0072B2",
     "memory": "#0072B2",
-    "communication": "#0072B2",
+    "hardware": "#CC79A7",
+    "distributed": "#56B4E9",
 }
-"""The colour beside the verdict, by bottleneck; its name stands there too."""
+"""The colour beside the verdict, by the family of the rule that leads; the words beside it say the same."""
+_HEALTHY: Final = "#009E73"
 _SAFETY: Final = {
     Safety.SAFE: "safe: the same numbers, sooner",
     Safety.CHANGES_TRAINING: "changes the training",
@@ -160,10 +162,16 @@ def _verdict(shown: PanelInput) -> dict[str, Any]:
     return {
         "text": wording.clean(diagnosis.verdict),
         "kind": wording.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
-        "accent": _ACCENTS.get(diagnosis.bottleneck, _NEUTRAL),
+        "accent": _accent(diagnosis, top),
         "early": early,
         "advice": None if top is None or first is None else {**_prescription(first), **_page(top.rule)},
     }
+
+
+def _accent(diagnosis: Diagnosis, top: Finding | None) -> str:
+    if top is None:
+        return _HEALTHY if diagnosis.bottleneck == "compute" else _NEUTRAL
+    return _ACCENTS.get(next((rule.family for rule in RULES if rule.name == top.rule), ""), _NEUTRAL)
 
 
 def _prescription(one: Prescription) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def _line(fig: Any, line: Line, filled: bool) -> dict[str, Any]:
     """
     colour = _GREY if line.colour == INK else line.colour
     ids: dict[str, Any] = {}
-    for layer, width, alpha in (("trial", 4.0, 0.4), ("base", 1.6, 1.0)):
+    for layer, width, alpha in (("trial", 3.0, 0.45), ("base", 1.5, 1.0)):
         source = ColumnDataSource({"x": [], "y": []}, name=f"{layer}:{line.key}")
         glyphs = []
         if filled and layer == "base":

@@ -226,6 +226,6 @@ class Plots {
       if (glyph.properties.fill_color) glyph.fill_color = { value };
     }
     const trial = this.get(line.trial.glyphs[0]).glyph;
-    trial.line_alpha = { value: this.dark ? 0.55 : 0.42 };
+    trial.line_alpha = { value: this.dark ? 0.6 : 0.48 };
   }
 }
