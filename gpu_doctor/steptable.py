@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,7 @@ class StepTable:
         self.generation = 0
         """Counts the thinnings; row numbers of an older generation mean nothing."""
         self._table = _Block(min(FIRST_ROWS, capacity))
-        self._scratch = _Block(0)
+        self._scratch = _Block(BLOCK)
         """Steps of rows that stand for several, until they are summed."""
         self._publish()
 
@@ -157,7 +157,8 @@ class _Block:
     def __init__(self, room: int, begin: npt.NDArray[np.float64] | None = None) -> None:
         """`room`: rows there can be. begin: the first of them."""
         self.rows: npt.NDArray[np.float64] = np.empty((room, _COLUMNS))
-        self.memory = self.rows.data.cast("B")
+        flat: Any = self.rows.reshape(-1).view(np.uint8)  # an array is a buffer, which its types say from 3.12 on only
+        self.memory = memoryview(flat)
         self.room, self.filled = room, 0
         if begin is not None:
             self.rows[: len(begin)] = begin
