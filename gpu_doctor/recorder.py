@@ -24,7 +24,8 @@ from gpu_doctor.steptable import StepTable
 MOST_READINGS: Final = 16384
 """Readings kept per metric (over two hours at 2 Hz); then neighbours are averaged by twos."""
 DENSE_LOSSES: Final = 4096
-"""The loss of so many steps is kept one by one, later of every 64th."""
+"""The loss of so many steps is kept one by one, later of every SPARSE_LOSSES-th."""
+SPARSE_LOSSES: Final = 64
 _CALIBRATION_ROUNDS: Final = 200
 
 
@@ -85,6 +86,8 @@ class Recorder:
         self.thread = threading.get_ident()
         self.max_steps = max_steps
         self.deadline_ns = None if max_s is None else clock() + round(max_s * 1e9)
+        self.loss_next = 0
+        """The first step whose loss is to be kept next: detaching one costs a microsecond."""
         self.ending = ""
         """Outcome with which the loop shall be left at its next step: `stopped` or `budget-reached`; empty = go on."""
         self.beat: Callable[[], None] | None = None
@@ -138,15 +141,12 @@ class Recorder:
             readings = self._readings[key] = Readings(metric)
         readings.add(at_clock - self._began * 1e-9, value)
 
-    def loss_due(self) -> bool:
-        """Whether the open step's loss is to be kept and is not kept yet (detaching one costs a microsecond)."""
-        step = self.ledger.step_count
-        return (step < DENSE_LOSSES or step % 64 == 0) and not (self._losses and self._losses[-1][0] == step)
-
     def loss(self, tensor: Any) -> None:
         """The detached loss of the open step; it is read when the book closes, so that no step waits for it."""
-        if self.loss_due():
-            self._losses.append((self.ledger.step_count, tensor))
+        step = self.ledger.step_count
+        if step >= self.loss_next:
+            self._losses.append((step, tensor))
+            self.loss_next = step + 1 if step + 1 < DENSE_LOSSES else (step // SPARSE_LOSSES + 1) * SPARSE_LOSSES
 
     def note(self, text: str) -> None:
         """One sentence for the footer, once."""

@@ -28,57 +28,65 @@ _compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", None) o
 
 
 class Listener:
-    """Both ends of one outermost module's forward; put on the module as its two forward hooks."""
+    """What both ends of one outermost module's forward share; `begin` and `end` go on the module as its hooks."""
 
     def __init__(self, recorder: Recorder, module: nn.Module) -> None:
-        self._recorder = recorder
-        self._befores: list[int] = []
+        self.recorder = recorder
+        self.befores: list[int] = []
         self.parameters = frozenset(id(p) for p in module.parameters())
         self.trained = False
         self.copied = False
-
-    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Forward pre-hook."""
-        if _compiling():
-            return
-        recorder = self._recorder
-        if get_ident() != recorder.thread:
-            return
-        ledger = recorder.ledger
-        if recorder.ending and not ledger.asked and not self._befores:
-            recorder.check_end()
-        grad = torch.is_grad_enabled()
-        samples = _NAN
-        if not ledger.now.batches and ledger.now.forward_samples != ledger.now.forward_samples:
-            samples = sample_count(args or tuple(kwargs.values()))
-        if self.trained and "autocast" not in recorder.facts:
-            recorder.facts["autocast"] = _autocast(recorder.facts.get("device", "cpu"))
-        self._befores.append(ledger.forward(module.training, grad, self.trained, samples))
-
-    def end(self, module: nn.Module, args: Any, output: Any) -> None:
-        """Forward hook, also called when the forward raised."""
-        if _compiling():
-            return
-        if self._befores and get_ident() == self._recorder.thread:
-            self._recorder.ledger.forward_done(self._befores.pop())
+        self.begin, self.end = Begin(self), End(self)
 
 
 class Hook:
     """One end of a Listener as a hook that leaves nothing of ours behind in copies and pickles of the module."""
 
-    def __init__(self, listener: Listener, call: Callable[[nn.Module, Any, Any], None]) -> None:
-        self._listener, self._call = listener, call
+    __slots__ = ("befores", "listener", "recorder")
 
-    def __call__(self, module: nn.Module, args: Any, rest: Any) -> None:
-        self._call(module, args, rest)
+    def __init__(self, listener: Listener) -> None:
+        self.listener, self.recorder, self.befores = listener, listener.recorder, listener.befores
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        self._listener.copied = True
+        self.listener.copied = True
         return contextlib.nullcontext().__exit__
 
     def __reduce__(self) -> tuple[Any, ...]:
         # nullcontext().__exit__ takes any arguments and returns None: a hook that does nothing and needs no gpu_doctor.
         return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+class Begin(Hook):
+    """Forward pre-hook."""
+
+    __slots__ = ()
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        recorder = self.recorder
+        if _compiling() or get_ident() != recorder.thread:
+            return
+        ledger, befores, trained = recorder.ledger, self.befores, self.listener.trained
+        if recorder.ending and not ledger.asked and not befores:
+            recorder.check_end()
+        samples, now = _NAN, ledger.now
+        if not now.batches and now.forward_samples != now.forward_samples:
+            samples = sample_count(args or tuple(kwargs.values()))
+        if trained and "autocast" not in recorder.facts:
+            recorder.facts["autocast"] = _autocast(recorder.facts.get("device", "cpu"))
+        befores.append(ledger.forward(module.training, torch.is_grad_enabled(), trained, samples))
+
+
+class End(Hook):
+    """Forward hook, also called when the forward raised."""
+
+    __slots__ = ()
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        if _compiling():
+            return
+        befores, recorder = self.befores, self.recorder
+        if befores and get_ident() == recorder.thread:
+            recorder.ledger.forward_done(befores.pop())
 
 
 def _autocast(device: str) -> str:
@@ -111,8 +119,8 @@ def tap(scope: TapScope) -> Iterator[None]:
                 kept.append(module)
                 continue
             try:
-                begin = module.register_forward_pre_hook(Hook(listener, listener.begin), with_kwargs=True)
-                end = module.register_forward_hook(Hook(listener, listener.end), always_call=True)
+                begin = module.register_forward_pre_hook(listener.begin, with_kwargs=True)
+                end = module.register_forward_hook(listener.end, always_call=True)
             except Exception as error:
                 recorder.note(f"The forward of {type(module).__name__} could not be listened to: {error}")
                 continue
@@ -173,7 +181,7 @@ def _backward(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
         __tracebackhide__ = True
         if get_ident() != recorder.thread or not ledger.started:
             return original(tensors, *args, **kwargs)
-        if recorder.loss_due():
+        if ledger.step_count >= recorder.loss_next:
             loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
             if isinstance(loss, torch.Tensor) and loss.numel() == 1:
                 recorder.loss(loss.detach())

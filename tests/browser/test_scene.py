@@ -228,8 +228,8 @@ def test_both_themes(lab: Lab, page: Page, theme: str) -> None:
     wait_until(lambda: "num_workers=0" in state(page).get("verdict", {}).get("text", ""), 40, "No verdict came")
     wait_until(lambda: rows(page) > 5, 20, "No points came")
     notebook.screenshot(f"panel-{theme}-running")
-    notebook.wait_idle(120)
-    wait_until(lambda: finished(page), 20, "The panel did not settle")
+    wait_until(lambda: not running(notebook), 150, "The cell did not end")
+    wait_until(lambda: finished(page), 30, "The panel did not settle")
     notebook.screenshot(f"panel-{theme}", of=page.locator("[data-gpu-doctor]").first)
     ground = page.evaluate(
         """() => {
