@@ -175,7 +175,8 @@ class Case:
             rounds.run(against, settings, steps, seconds, self._quietly)
         finally:
             self._say("")
-            notes = snapshot.restore()
+            with trial.uninterrupted():
+                notes = snapshot.restore()
         bases, candidates = rounds.bases, rounds.candidates
         if not bases or not candidates:
             one = (bases or candidates)[-1]
@@ -221,7 +222,8 @@ class Case:
             with self._quietly():
                 result = self._once({}, "baseline", steps, seconds)
         finally:
-            snapshot.restore()
+            with trial.uninterrupted():
+                snapshot.restore()
         if isinstance(result.error, KeyboardInterrupt):
             raise KeyboardInterrupt
         self.trials.append((result.recording, result.recording))

@@ -13,7 +13,7 @@ from typing import Any, Final
 from gpu_doctor.effect import needs_more
 from gpu_doctor.recording import Recording, Settings
 from gpu_doctor.snapshot import Snapshot
-from gpu_doctor.trial import Result
+from gpu_doctor.trial import Result, uninterrupted
 
 MOST_ROUNDS: Final = 4
 """Pairs of baseline and candidate in one trial, at most; fewer where the interval is clear."""
@@ -66,7 +66,8 @@ class Rounds:
         into.append(result.recording)
         interrupted = isinstance(result.error, KeyboardInterrupt)
         del result  # its traceback holds the loop's frames, and those a loader's workers and the memory that ran out
-        self.restore.restore()
+        with uninterrupted():
+            self.restore.restore()
         outcome = into[-1].outcome
         if outcome == "out-of-memory":
             _free()

@@ -153,6 +153,27 @@ def _last_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """What puts state back is not left half done: an interrupt that comes meanwhile is raised when it is done.
+
+    Raises:
+        KeyboardInterrupt: at the end, if the user interrupted.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
 def stop(recorder: Recorder, patience_s: float = STOP_PATIENCE_S) -> None:
     """Ends a run from any thread: at its next step, or by an interrupt if it reaches none within `patience_s`."""
     recorder.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 from typing import Any
@@ -14,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
+from gpu_doctor import trial
 from gpu_doctor.knobs.knob import Refused
 
 
@@ -267,3 +269,17 @@ def test_a_watch_keeps_its_recording_when_the_block_raises() -> None:
         with watch:
             1 / 0  # noqa: B018
     assert watch.recording is not None and watch.recording.outcome == "failed"
+
+
+def test_an_interrupt_while_state_is_put_back_waits_until_it_is() -> None:
+    done = []
+
+    def put_back() -> None:
+        with trial.uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append("whole")
+
+    with pytest.raises(KeyboardInterrupt):
+        put_back()
+    assert done == ["whole"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
