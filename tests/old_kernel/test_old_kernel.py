@@ -180,4 +180,8 @@ def test_an_interrupt_ends_the_run_with_its_diagnosis(trained: Heard, kernel: Ol
     assert heard.reply["status"] == "error"
     assert heard.reply["ename"] == "KeyboardInterrupt"
     assert any("gpu-doctor-static" in html for html in heard.html())
-    assert kernel.run("print(gpu_doctor.last_case().recordings[-1].outcome)").text("stdout") == "interrupted\n"
+    for _ in range(10):  # a kernel aborts what reaches it right after an error
+        said = kernel.run("import gpu_doctor; print(gpu_doctor.last_case().recordings[-1].outcome)")
+        if said.reply["status"] == "ok":
+            break
+    assert said.text("stdout") == "interrupted\n"
