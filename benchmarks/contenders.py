@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from multiprocessing.connection import Client
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -39,13 +39,12 @@ PROFILED_SHARE: Final = 0.1
 
 @dataclass
 class Loop:
-    """Everything that a training loop needs, and how long a step of it takes without any tool."""
+    """Everything that a training loop needs."""
 
     model: nn.Module
     loader: DataLoader[Any]
     optimizer: torch.optim.Optimizer
     criterion: nn.Module
-    bare_s: float = 0.0
 
 
 class Cost(NamedTuple):
@@ -138,7 +137,8 @@ def batch_for(step_s: float) -> int:
     """The batch size with which a step of `busy` takes about `step_s` on this machine."""
     batch = 64
     for _ in range(3):
-        spent = min(train(busy(batch), 5, 20).wall_s for _ in range(3))
+        loop = busy(batch)
+        spent = min(train(loop, 2, 10).cpu_s for _ in range(10))
         batch = max(1, round(batch * step_s / spent))
     return batch
 
@@ -229,33 +229,19 @@ def tracemled() -> Iterator[Tool]:
     yield train_traced(traceml.trace_step)
 
 
-def segments(tools: dict[str, Tool], options: argparse.Namespace) -> list[tuple[str, str, float, float]]:
-    """Every loop under every tool, in turn, `repeats` times: loop, tool, wall and CPU seconds a step."""
+def main() -> None:
+    """Answers the parent's questions (which loop, which tool) until it hangs up."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("address", help="of the parent's socket")
+    parser.add_argument("tools", help="names, separated by semicolons")
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--steps-s", type=json.loads, required=True, help="seconds of a bare step, for each loop")
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--warm", type=float, required=True)
+    options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     loops = {MLP: mlp(), DEEP: deep(), BUSY: busy(options.batch)}
-    found = []
-    for name, loop in loops.items():
-        loop.bare_s = options.steps_s[name]
-        steps = max(round(options.seconds / loop.bare_s), 10)
-        warm = max(round(options.warm / loop.bare_s), 5)
-        for _ in range(options.repeats):
-            for tool_name, tool in tools.items():
-                found.append((name, tool_name, *tool(loop, warm, steps)))
-    return found
-
-
-def main() -> None:
-    """Measures in this process and writes the result to a file (tools print what they like)."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("result", type=Path)
-    parser.add_argument("--tools", required=True, help="comma-separated")
-    parser.add_argument("--steps-s", type=json.loads, required=True, help="seconds of a bare step, for each loop")
-    parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--warm", type=float, required=True)
-    parser.add_argument("--repeats", type=int, required=True)
-    options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         makers: dict[str, Callable[[], Tool]] = {
             BARE: lambda: train,
@@ -266,8 +252,12 @@ def main() -> None:
             TRACEML: lambda: stack.enter_context(tracemled()),
         }
         tools = {name: makers[name]() for name in options.tools.split(";")}
-        found = segments(tools, options)
-    options.result.write_text(json.dumps(found))
+        parent = stack.enter_context(Client(options.address))
+        while (asked := parent.recv()) is not None:
+            loop_name, tool_name = asked
+            step_s = options.steps_s[loop_name]
+            steps, warm = max(round(options.seconds / step_s), 10), max(round(options.warm / step_s), 5)
+            parent.send(tuple(tools[tool_name](loops[loop_name], warm, steps)))
 
 
 if __name__ == "__main__":

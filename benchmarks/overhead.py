@@ -3,15 +3,16 @@
     .venv-bench/bin/python -m benchmarks.overhead        # about 10 minutes; benchmarks/README.md has the set-up
     .venv/bin/python -m benchmarks.overhead --ours       # gpu_doctor alone
 
-All tools that can be taken off again run in turn in one process (bare, A, B, C, bare, A, B, C, ...). TraceML stays in a
-process for good, so it gets one of its own between two of these. A tool's figure is the median over all turns of its
-microseconds a step minus those of the bare loop in the same turn, on the wall and of the CPU (of all threads of the
-process): on a machine with other work to do only the CPU's is worth something.
+The tools take turns (bare, A, B, C, bare, A, B, C, ...). Those that can be taken off again share a process with the
+bare loop; TraceML stays in a process for good, so it has one of its own that sleeps while it is not its turn. A tool's
+figure is the median over all turns of its microseconds a step minus those of the bare loop in the same turn, on the
+wall and of the CPU (of all threads of the process): with other work on the machine, only the CPU's is worth something.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -21,8 +22,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import defaultdict
 from dataclasses import dataclass
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 
 import torch
@@ -81,39 +84,75 @@ HEAD = f"{'':<24}" + "".join(
 def bare_steps_s(batch: int) -> dict[str, float]:
     """Seconds of a bare step of every loop, roughly."""
     loops = {MLP: mlp(), DEEP: deep(), BUSY: busy(batch)}
-    return {name: min(train(loop, 5, 40).wall_s for _ in range(3)) for name, loop in loops.items()}
+    return {name: min(train(loop, 5, 40).wall_s for _ in range(5)) for name, loop in loops.items()}
 
 
-def child(tools: list[str], options: argparse.Namespace, repeats: int) -> list[tuple[str, str, float, float]]:
-    """Measures some tools in a fresh process; TraceML is started by its own launcher.
+class Child:
+    """A process in which some tools wait for their turn; TraceML's is started by its own launcher."""
 
-    Raises:
-        RuntimeError: with the end of what the process said, if it failed.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
-        args = [str(result), "--tools", ";".join(tools), "--steps-s", json.dumps(options.steps_s)]
-        args += ["--batch", str(options.batch), "--seconds", str(options.seconds), "--warm", str(options.warm)]
-        args += ["--repeats", str(repeats)]
+    def __init__(self, tools: list[str], options: argparse.Namespace, folder: Path) -> None:
+        self._said = folder / "said.txt"
+        listener = Listener(str(folder / "socket"), "AF_UNIX")
+        args = [str(folder / "socket"), ";".join(tools), "--batch", str(options.batch)]
+        args += ["--steps-s", json.dumps(options.steps_s), "--seconds", str(options.seconds)]
+        args += ["--warm", str(options.warm)]
         command = [sys.executable, str(CONTENDERS), *args]
         if TRACEML in tools:
             launcher = Path(sys.executable).with_name("traceml")
-            command = [str(launcher), "run", str(CONTENDERS), "--logs-dir", f"{folder}/logs", "--args", *args]
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": folder}
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
-        if not result.exists():
-            raise RuntimeError(f"{tools} failed:\n{done.stdout[-2000:]}{done.stderr[-3000:]}")
-        return [tuple(one) for one in json.loads(result.read_text())]
+            command = [str(launcher), "run", str(CONTENDERS), "--logs-dir", str(folder / "logs"), "--args", *args]
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(folder)}
+        with self._said.open("w") as said:
+            self._process = subprocess.Popen(command, cwd=folder, env=env, stdout=said, stderr=subprocess.STDOUT)
+        waiting = threading.Thread(target=self._watch, args=(str(folder / "socket"),), daemon=True)
+        waiting.start()
+        self._connection = listener.accept()
+        listener.close()
+
+    def _watch(self, address: str) -> None:
+        """Ends the wait for a child that ended before it called."""
+        self._process.wait()
+        with contextlib.suppress(OSError):
+            Client(address).close()
+
+    def cost_us(self, loop: str, tool: str) -> tuple[float, float]:
+        """Wall and CPU microseconds a step of one segment.
+
+        Raises:
+            RuntimeError: with the end of what the process said, if it failed.
+        """
+        try:
+            self._connection.send((loop, tool))
+            wall_s, cpu_s = self._connection.recv()
+        except (EOFError, OSError):
+            self._process.wait()
+            raise RuntimeError(f"{tool} failed:\n{self._said.read_text()[-4000:]}") from None
+        return wall_s * 1e6, cpu_s * 1e6
+
+    def close(self) -> None:
+        """Hangs up and waits for the end."""
+        with contextlib.suppress(OSError):
+            self._connection.send(None)
+        self._process.wait()
 
 
 def measured(tools: list[str], options: argparse.Namespace) -> list[Row]:
-    """All rows: rounds of one shared process and, where it is asked for, one of TraceML."""
+    """All rows: bare, A, B, C, bare, A, B, C, ... for each loop, in fresh processes every round."""
     bare: dict[str, list[tuple[float, float]]] = defaultdict(list)
     found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    groups = [[one for one in tools if one != TRACEML], [one for one in tools if one == TRACEML]]
     for number in range(options.rounds):
-        for names in ([one for one in tools if one != TRACEML], [one for one in tools if one == TRACEML]):
-            for loop, tool, wall_s, cpu_s in child(names, options, options.repeats) if names else ():
-                (bare[loop] if tool == BARE else found[loop, tool]).append((wall_s * 1e6, cpu_s * 1e6))
+        with contextlib.ExitStack() as stack:
+            children: dict[str, Child] = {}
+            for group in filter(None, groups):
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                child = Child(group, options, folder)
+                stack.callback(child.close)
+                children |= dict.fromkeys(group, child)
+            for loop in (MLP, DEEP, BUSY):
+                for _ in range(options.repeats):
+                    for tool in tools:
+                        us = children[tool].cost_us(loop, tool)
+                        (bare[loop] if tool == BARE else found[loop, tool]).append(us)
         print(f"  round {number + 1} of {options.rounds}", file=sys.stderr)
     return [Row(loop, tool, bare[loop], us) for (loop, tool), us in found.items()]
 
@@ -138,9 +177,9 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--ours", action="store_true", help="gpu_doctor alone")
     options.add_argument("--rounds", type=int, default=3, help="fresh processes of every kind")
-    options.add_argument("--repeats", type=int, default=3, help="turns in a process")
-    options.add_argument("--seconds", type=float, default=2.0, help="timed part of a segment, in bare seconds")
-    options.add_argument("--warm", type=float, default=0.7, help="seconds of warming up before it")
+    options.add_argument("--repeats", type=int, default=12, help="turns in a process")
+    options.add_argument("--seconds", type=float, default=0.5, help="timed part of a segment, in bare seconds")
+    options.add_argument("--warm", type=float, default=0.3, help="seconds of warming up before it")
     options.add_argument("--quick", action="store_true", help="one short turn, to see that it runs; no figures to keep")
     options.add_argument("--json", type=Path, help="write all turns to this file")
     return options

@@ -52,8 +52,10 @@ def test_a_turn_is_compared_with_the_bare_loop_of_the_same_turn() -> None:
     assert row.line().split()[-9:] == ["20.0", "10.0", "30.0", "1.100", "2.0", "1.0", "3.0", "1.033", "3"]
 
 
-def test_a_child_that_fails_says_why() -> None:
+def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
     options = overhead.parser().parse_args(["--quick"])
     options.steps_s, options.batch = {}, 1
+    child = overhead.Child(["no such tool"], options, tmp_path)
     with pytest.raises(RuntimeError, match="KeyError: 'no such tool'"):
-        overhead.child(["no such tool"], options, 1)
+        child.cost_us(MLP, "no such tool")
+    child.close()
