@@ -89,10 +89,12 @@ class Case:
         Raises:
             Whatever the code raises, untouched, after the recording was kept.
             Refused: if a setting cannot be honoured.
+            ValueError: if steps or seconds are not positive.
             trial.Busy: if a run is already being recorded in this process.
         """
         __tracebackhide__ = True
-        result = self._once(settings or {}, "run", steps, seconds)
+        trial.check_budget(steps, seconds)
+        result = self._once(knobs.as_settings(settings), "run", steps, seconds)
         if result.recording.outcome == "refused":
             raise Refused(result.recording.reason)
         self.recordings.append(result.recording)
@@ -156,12 +158,11 @@ class Case:
             ValueError: if steps or seconds are not positive.
             trial.Busy: if a run is already being recorded in this process.
         """
-        if steps < 1 or seconds <= 0:
-            raise ValueError("A trial needs at least 1 step and more than 0 seconds, such as steps=50, seconds=60.")
+        trial.check_budget(steps, seconds)
         if trial.running() is not None:
             raise trial.Busy("A run is being recorded in this process: wait for its end, then start the trial.")
         begin = time.perf_counter()
-        settings, against = dict(settings), dict(against or {})
+        settings, against = knobs.as_settings(settings), knobs.as_settings(against)
         self._stopped = False
         refusal = self._refusal(settings)
         try:
@@ -178,9 +179,9 @@ class Case:
             with trial.uninterrupted():
                 notes = snapshot.restore()
         bases, candidates = rounds.bases, rounds.candidates
-        if not bases or not candidates:
-            one = (bases or candidates)[-1]
-            return self._keep(Effect(settings, against, outcome=one.outcome, reason=one.reason))
+        if not candidates:
+            outcome, reason = bases[-1].outcome, trial.baseline_ended(bases[-1])
+            return self._keep(Effect(settings, against, outcome=outcome, reason=reason))
         self.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
         if self.diagnosis is None:
             self.diagnosis = diagnose(bases[-1])

@@ -79,7 +79,12 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
 
     Returns:
         The diagnosis; a pure function of its argument.
+
+    Raises:
+        TypeError: if it is neither.
     """
+    if not isinstance(subject, (Recording, Vitals)):
+        raise TypeError(f"diagnose() takes a recording, such as gpu_doctor.load(path) gives, not {subject!r:.60}.")
     vitals = measure(subject) if isinstance(subject, Recording) else subject
     if vitals.measured_steps < FEWEST_STEPS or vitals.step_wall_s is None:
         return Diagnosis("unknown", _too_little(vitals), (), (), vitals, early=True)
@@ -203,7 +208,8 @@ def _too_little(vitals: Vitals) -> str:
             "No training step was seen: put the loop that pulls batches from a DataLoader or calls optimizer.step() "
             "into the cell."
         )
-    return f"Only {vitals.measured_steps} steps were measured, too few for a verdict: let the loop run for 5 or more."
+    seen = "1 step was" if vitals.measured_steps == 1 else f"{vitals.measured_steps} steps were"
+    return f"Only {seen} measured, too few for a verdict: let the loop run for 5 or more."
 
 
 class Steady:

@@ -36,8 +36,13 @@ def save(recording: Recording, path: str | Path) -> Path:
 
     Returns:
         The path written (with `.npz` added if it had no suffix).
+
+    Raises:
+        OSError: if it is a directory or cannot be written.
     """
     target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a directory: name a file in it, such as {target / 'run.npz'}")
     if not target.suffix:
         target = target.with_suffix(".npz")
     arrays, header = _packed(recording)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gpu_doctor import trial
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.effect import Effect
 from gpu_doctor.recording import Settings
@@ -34,9 +35,14 @@ class Plan:
     """The lines to paste."""
     by_hand: tuple[str, ...] = ()
     """What is left that no knob can do, dearest first."""
+    reason: str = ""
+    """Why nothing was tried; empty if something was."""
 
     def __str__(self) -> str:
-        tried = "\n".join(f"  {effect}" for effect in self.effects) or "  nothing to try"
+        tried = (
+            "\n".join(f"  {effect}" for effect in self.effects)
+            or f"  nothing to try{': ' if self.reason else ''}{self.reason}"
+        )
         kept = self.code or "nothing was worth keeping"
         return f"Treatment plan: {self.speedup:.2f}x\n{tried}\nKeep:\n{kept}"
 
@@ -51,7 +57,11 @@ def treat(case: Case, max_trials: int, *, steps: int, seconds: float, changes_tr
 
     Returns:
         The plan; nothing is changed in the code or the namespace.
+
+    Raises:
+        ValueError: if steps or seconds are not positive.
     """
+    trial.check_budget(steps, seconds)
     allowed = {Safety.SAFE, Safety.CHANGES_TRAINING} if changes_training else {Safety.SAFE}
     kept: dict[str, Any] = {}
     speedup = 1.0
@@ -71,7 +81,9 @@ def treat(case: Case, max_trials: int, *, steps: int, seconds: float, changes_tr
             diagnosis = diagnose(case.trials[-1][1])
         if effect.outcome in ("stopped", "interrupted"):
             break
-    return Plan(kept, speedup, tuple(effects), case.code(kept), _by_hand(diagnosis))
+    return Plan(
+        kept, speedup, tuple(effects), case.code(kept), _by_hand(diagnosis), "" if effects else _why(case, diagnosis)
+    )
 
 
 def _next_step(
@@ -85,6 +97,14 @@ def _next_step(
             if prescription.settings and prescription.safety in allowed and new:
                 return prescription
     return None
+
+
+def _why(case: Case, diagnosis: Diagnosis) -> str:
+    """Why there was nothing to try: the code fails by itself, or the verdict leaves nothing to turn."""
+    base = case.baseline
+    if base is not None and base.outcome in ("failed", "out-of-memory"):
+        return f"the code as written ended with {base.reason}. Make it run through first."
+    return diagnosis.verdict
 
 
 def _by_hand(diagnosis: Diagnosis | None) -> tuple[str, ...]:

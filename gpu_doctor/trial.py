@@ -148,8 +148,26 @@ def is_out_of_memory(error: BaseException) -> bool:
     return named or (isinstance(error, RuntimeError) and "out of memory" in str(error).lower())
 
 
+def check_budget(steps: int | None, seconds: float | None) -> None:
+    """Lets a budget pass that a loop can be given; None is no limit.
+
+    Raises:
+        ValueError: if it leaves no step to measure, or is no number.
+    """
+    if (steps is not None and not steps >= 1) or (seconds is not None and not 0 < seconds < float("inf")):
+        raise ValueError("A budget is at least 1 step and more than 0 seconds, such as steps=50, seconds=60.")
+
+
+def baseline_ended(ended: Recording) -> str:
+    """Why a trial ended with its baseline: a failure there is not that of the settings under trial."""
+    own = ended.outcome in ("failed", "out-of-memory")
+    return f"without the change too, {ended.reason}" if own else ended.reason
+
+
 def _last_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
+    if len(lines) > 1 and lines[0].startswith("Caught ") and "worker process" in lines[0]:
+        return f"{lines[-1]} (in a DataLoader worker)"  # torch puts the worker's traceback before its error
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 

@@ -31,6 +31,8 @@ class Watch:
         return diagnose(self.recording) if self.recording is not None else None
 
     def __enter__(self) -> Watch:
+        if self.recording is not None:
+            raise RuntimeError("A watch observes one block: make another with gpu_doctor.watch().")
         self._open.__enter__()
         return self
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,7 @@ from gpu_doctor.recording import Settings, SettingValue, Setup
 if TYPE_CHECKING:
     KNOBS: KnobTable
 
-__all__ = ["KNOBS", "allow", "parse_assignments", "turned"]
+__all__ = ["KNOBS", "allow", "as_settings", "parse_assignments", "turned"]
 
 _ORDER: Final = (
     "num_workers",
@@ -54,13 +54,28 @@ def known(name: str) -> Knob:
     raise Refused(f"There is no knob named {name!r}.{hint} The knobs are: {', '.join(table)}.")
 
 
+def as_settings(given: Settings | None) -> dict[str, SettingValue]:
+    """A copy of settings that a person gave in Python; None is none.
+
+    Raises:
+        TypeError: if they are no mapping.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"Settings are a dict of knobs and values, such as {{'num_workers': 4}}, not {given!r:.60}.")
+    return dict(given or {})
+
+
 def allow(settings: Settings, setup: Setup) -> None:
     """Lets settings pass that can be honoured for the loop of `setup` (an empty setup: nothing was found out yet).
 
     Raises:
-        Refused: if a name is unknown or a value cannot be honoured.
+        Refused: if a name is unknown, or a value is none of the knob's or cannot be honoured.
     """
     knobs = {name: known(name) for name in settings}
+    for name, knob in knobs.items():
+        said = _no_value(settings[name], knob, setup)
+        if said:
+            raise Refused(said)
     if setup == Setup():
         return
     then = _with_workers(setup, settings)
@@ -106,6 +121,21 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, SettingValue]:
         except Refused as unknown:
             raise ValueError(str(unknown)) from None
     return settings
+
+
+def _no_value(value: SettingValue, knob: Knob, setup: Setup) -> str:
+    """Why the knob has no such value, in its own words; empty if it has, or if it is the one as written."""
+    if value == knob.found(setup):
+        return ""
+    try:
+        meant = knob.parsed(str(value))
+    except ValueError as error:
+        return str(error)
+    return (
+        ""
+        if meant == value
+        else f"{knob.name} takes {meant!r}, not {value!r}: give it as {{{knob.name!r}: {meant!r}}}."
+    )
 
 
 def _with_workers(setup: Setup, settings: Settings) -> Setup:

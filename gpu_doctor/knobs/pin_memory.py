@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
 
 from gpu_doctor.knobs.knob import Choice, TrialScope
 from gpu_doctor.knobs.loader_knob import loader_refusal, loaders_turned, on_or_off, trained_from
@@ -42,10 +45,21 @@ class PinMemory:
         return "No GPU: pinned memory has nothing to speed up."
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        return loaders_turned(self.name, bool(value), scope)
+        return _pinned(bool(value), scope)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         return f"DataLoader(..., pin_memory={bool(value)})"
+
+
+@contextmanager
+def _pinned(value: bool, scope: TrialScope) -> Iterator[None]:
+    """Where no run has told yet whether the loop uses a GPU, a pinning that did nothing is noted at its end."""
+    with loaders_turned("pin_memory", value, scope):
+        yield
+    if value and scope.setup == Setup() and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        scope.notes.append(
+            "pin_memory=True changed nothing: the loop used no GPU, and pinning speeds up copies to one."
+        )
 
 
 KNOB = PinMemory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -21,24 +22,28 @@ class _Parser(argparse.ArgumentParser):
     form = ""
 
     def error(self, message: str) -> NoReturn:
+        message = re.sub(r"^argument (\S+): takes ", r"\1 takes ", message)
         raise UsageError(f"{message[:1].upper()}{message[1:]}. Use: {self.form}")
 
 
 def _count(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
     if value < 1:
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"takes a whole number of at least 1, such as 50, not {text!r}")
     return value
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"takes a number of seconds above 0, such as 30, not {text!r}")
     return value
-
-
-_count.__name__, _seconds.__name__ = "whole number of at least 1", "number of seconds above 0"
 
 
 def cell_parser() -> argparse.ArgumentParser:

@@ -71,9 +71,13 @@ class Visit:
             return
         self._open_panel()
         error = self.attempt(dict(self._options.settings), self._options.steps, self._options.seconds)
-        self._save()
+        unsaved = self._save()
+        if unsaved and error is not None:
+            sys.stderr.write(unsaved + "\n")  # what the cell raised passes on, so this is only said
         if error is not None:
             raise error
+        if unsaved:
+            raise UsageError(unsaved)
 
     def attempt(
         self, settings: dict[str, Any], steps: int | None = None, seconds: float | None = None
@@ -107,15 +111,18 @@ class Visit:
             self._dashboard.last()
         self.show_result()
 
-    def _save(self) -> None:
+    def _save(self) -> str:
+        """Saves the recording if that was asked for; why it could not be saved, else empty."""
         if not self._options.save or not self.case.recordings:
-            return
+            return ""
         try:
             self.case.recordings[-1].save(self._options.save)
         except OSError as error:
-            raise UsageError(
-                f"The recording could not be saved: {error}. Give --save a path that can be written."
-            ) from None
+            return (
+                f"The recording could not be saved: {error}. It is still in memory: "
+                "gpu_doctor.last_case().recordings[-1].save(PATH) writes it to a path that can be written."
+            )
+        return ""
 
     def busy(self, status: str) -> None:
         """A trial or a treatment begins: the panel shows its progress."""

@@ -95,6 +95,7 @@ def metered(
 
     @functools.wraps(original)
     def fetch(self: Any, index: Any) -> Any:
+        __tracebackhide__ = True
         tally = meter.tally
         if tally is None:
             return original(self, index)
@@ -107,6 +108,7 @@ def metered(
         collate, collate_s = self.collate_fn, 0.0
 
         def collate_timed(data: Any) -> Any:
+            __tracebackhide__ = True
             nonlocal collate_s
             begin = time.perf_counter()
             try:

@@ -1,0 +1,194 @@
+"""Bad input outside of the cell's own code: each gets one clear sentence, nothing is lost, nothing stays patched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from IPython.core.error import UsageError
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import gpu_doctor
+from gpu_doctor import knobs, patching
+from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.notebook.options import parsed_cell_line
+from gpu_doctor.recording import LoaderSetup, Setup
+
+SCRIPT = "<script>alert(1)</script>"
+LOOP = """
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def namespace() -> dict[str, Any]:
+    data = TensorDataset(torch.randn(320, 8), torch.randint(0, 2, (320,)))
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return {"nn": nn, "loader": DataLoader(data, batch_size=32), "model": model, "optimizer": optimizer}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"num_workers": -1}, "from 0 up"),
+        ({"num_workers": "many"}, "from 0 up"),
+        ({"num_workers": True}, "from 0 up"),
+        ({"batch_size": 0}, "from 1 up"),
+        ({"batch_size": 2.5}, "from 1 up"),
+        ({"batch_size": "64"}, "takes 64, not '64'"),
+        ({"amp": "int4"}, "off, bf16 or fp16"),
+        ({"threads": 0}, "from 1 up"),
+        ({"prefetch_factor": -3}, "from 1 up"),
+        ({"persistent_workers": "x"}, "True or False"),
+    ],
+)
+def test_a_value_that_a_knob_does_not_have_is_refused_before_anything_runs(settings: Any, says: str) -> None:
+    case = gpu_doctor.case("ran = True", {})
+    effect = case.trial(settings)
+    assert effect.outcome == "refused"
+    assert says in effect.reason
+    with pytest.raises(Refused) as refused:
+        case.run(settings)
+    assert says in str(refused.value)
+    assert "ran" not in case.namespace
+    assert patching.active() == ()
+
+
+def test_every_value_that_a_knob_offers_is_one_that_it_takes() -> None:
+    loader = LoaderSetup(key="loader", role="training", batch_size=32, num_workers=2, dataset_len=4096)
+    seen = 0
+    for name, knob in knobs.KNOBS.items():
+        for choice in knob.choices(Setup(loaders=(loader,), usable_cores=4)):
+            knobs.allow({name: choice.value}, Setup())
+            seen += 1
+    assert seen > 2 * len(knobs.KNOBS)
+
+
+@pytest.mark.parametrize("settings", ["num_workers=2", ["num_workers=2"], 4])
+def test_settings_that_are_no_mapping(settings: Any) -> None:
+    case = gpu_doctor.case("x = 1")
+    for attempt in (case.trial, case.run):
+        with pytest.raises(TypeError, match=r"dict of knobs and values, such as \{'num_workers': 4\}"):
+            attempt(settings)
+
+
+@pytest.mark.parametrize("budget", [{"steps": 0}, {"steps": -5}, {"seconds": 0}, {"seconds": float("nan")}])
+def test_a_budget_that_measures_nothing(budget: Any) -> None:
+    case = gpu_doctor.case("x = 1")
+    for attempt in (lambda: case.run(**budget), lambda: case.trial({}, **budget), lambda: case.treat(**budget)):
+        with pytest.raises(ValueError, match="such as steps=50, seconds=60"):
+            attempt()
+
+
+def test_a_trial_of_code_that_fails_as_written_does_not_blame_the_setting() -> None:
+    effect = gpu_doctor.case(LOOP + "1 / 0", namespace()).trial({"batch_size": 64})
+    assert effect.outcome == "failed"
+    assert effect.reason == "without the change too, ZeroDivisionError: division by zero"
+
+
+class FailsInWorker(torch.utils.data.Dataset[Any]):
+    """Raises in a worker only."""
+
+    def __len__(self) -> int:
+        return 320
+
+    def __getitem__(self, index: int) -> Any:
+        if torch.utils.data.get_worker_info() is not None:
+            raise OSError("no such image")
+        return torch.zeros(8), 1
+
+
+def test_a_loader_that_fails_in_a_worker_is_told_by_the_workers_own_error() -> None:
+    names = namespace()
+    names["loader"] = DataLoader(FailsInWorker(), batch_size=32)
+    effect = gpu_doctor.case(LOOP, names).trial({"num_workers": 1}, steps=3)
+    assert effect.outcome == "failed"
+    assert effect.reason == "OSError: no such image (in a DataLoader worker)"
+    assert names["loader"].num_workers == 0
+
+
+@pytest.mark.parametrize(("code", "says"), [("1 / 0", "ended with ZeroDivisionError"), ("x = 1", "No training step")])
+def test_a_treatment_with_nothing_to_try_says_why(code: str, says: str) -> None:
+    plan = gpu_doctor.case(code).treat(steps=3, seconds=3)
+    assert says in str(plan)
+    assert plan.effects == ()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="pins on a GPU")
+def test_pinning_without_a_gpu_is_noted_on_the_first_run() -> None:
+    recording = gpu_doctor.case(LOOP, namespace()).run({"pin_memory": True})
+    assert any("pin_memory=True changed nothing" in note for note in recording.notes)
+
+
+def test_a_path_is_no_recording() -> None:
+    with pytest.raises(TypeError, match=r"gpu_doctor\.load\(path\)"):
+        gpu_doctor.diagnose("run.npz")  # type: ignore[arg-type]
+
+
+def test_a_watch_is_for_one_block() -> None:
+    run = gpu_doctor.watch()
+    with run:
+        pass
+    with pytest.raises(RuntimeError, match="make another"), run:
+        pytest.fail("not reached")
+    assert patching.active() == ()
+
+
+def test_a_recording_is_not_saved_beside_a_directory_that_was_named(tmp_path: Path) -> None:
+    recording = gpu_doctor.case("x = 1").run()
+    with pytest.raises(OSError, match="is a directory"):
+        recording.save(tmp_path)
+
+
+@pytest.mark.parametrize(("cell", "raised"), [("1 / 0", ZeroDivisionError), ("done = 1", UsageError)])
+def test_a_save_that_fails_loses_neither_the_recording_nor_the_cells_own_error(
+    cell: str, raised: type[Exception], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    gpu_doctor.load_ipython_extension(shell)
+    line = f"--no-view --save {tmp_path / 'missing' / 'run.npz'}"
+    with pytest.raises(raised) as error:
+        shell.run_cell_magic("gpudoctor", line, cell)
+    case = gpu_doctor.last_case()
+    assert case is not None and len(case.recordings) == 1
+    assert "It is still in memory" in f"{error.value}{capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--steps 0", "--steps takes a whole number of at least 1, such as 50, not '0'."),
+        ("--steps 3 --seconds 0", "--seconds takes a number of seconds above 0, such as 30, not '0'."),
+        ("--seconds nan", "--seconds takes a number of seconds above 0, such as 30, not 'nan'."),
+    ],
+)
+def test_a_bad_budget_is_answered_in_plain_words(line: str, says: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parsed_cell_line(line)
+    assert str(error.value).startswith(says)
+
+
+def test_markup_in_names_and_messages_stays_text() -> None:
+    names = namespace()
+    names["Bad"] = type(SCRIPT, (nn.Linear,), {})
+    code = f"model = Bad(8, 2)\n{LOOP}\n# {SCRIPT}\nraise RuntimeError({SCRIPT!r})"
+    case = gpu_doctor.case(code, names, name=SCRIPT)
+    with pytest.raises(RuntimeError):
+        case.run()
+    case.trial({"batch_size": 64}, steps=3)
+    from gpu_doctor import report
+
+    assert case.diagnosis is not None
+    page = report.html(case.diagnosis, tuple(case.recordings), tuple(case.effects), title=SCRIPT, notes=(SCRIPT,))
+    assert "alert(1)" in page
+    assert "<script" not in page
+    assert "<script" not in case.diagnosis._repr_html_()
