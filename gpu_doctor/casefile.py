@@ -7,13 +7,11 @@ uses the namespace itself and not a copy of it, because functions of earlier cel
 
 from __future__ import annotations
 
-import contextlib
-import io
 import itertools
 import linecache
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +22,7 @@ from gpu_doctor.forecast import forecast
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording, Settings, Setup
-from gpu_doctor.rounds import Rounds
+from gpu_doctor.rounds import Rounds, silence
 from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
 from gpu_doctor.vitals import measure
 
@@ -53,7 +51,7 @@ class Case:
         self.name = name or f"run {next(_numbers)}"
         self.source = code if isinstance(code, str) else ""
         if namespace is None:
-            namespace = {"__name__": "__main__"} if isinstance(code, str) else code.__globals__
+            namespace = {"__name__": "__main__"} if isinstance(code, str) else trial.globals_of(code)
         self.namespace = namespace
         self.recordings: list[Recording] = []
         """The runs, oldest first (trials are in `trials`)."""
@@ -67,10 +65,12 @@ class Case:
         """Told of every recorder that opens, with its role: `run`, `baseline` or `candidate`."""
         self._code = code
         self._execute = execute or self._plain_execute()
-        self._quietly = quietly or _silence
+        self._quietly = quietly or silence
         self._current: Recorder | None = None
-        self._stopped = False
-        _last[:] = [self]
+        self.stopped = False
+        """Stop was asked for since the last trial or treatment began."""
+        if trial.running() is None:  # code inside a recorded run may make cases of its own
+            _last[:] = [self]
 
     # ---- runs ---------------------------------------------------------------------------------------------------
 
@@ -100,15 +100,18 @@ class Case:
         self.recordings.append(result.recording)
         self.diagnosis = diagnose(result.recording)
         if result.error is not None:
-            raise result.error
+            try:
+                raise result.error
+            finally:
+                del result  # the error's traceback holds this frame: a circle would keep the loop's memory
         return result.recording
 
     def _once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> trial.Result:
         recorder = Recorder(settings=settings, name=self.name, source=self.source, max_steps=max_steps, max_s=max_s)
-        self._current = recorder
-        if self.on_begin is not None:
-            self.on_begin(recorder, role)
         try:
+            self._current = recorder
+            if self.on_begin is not None:
+                self.on_begin(recorder, role)
             return trial.run(
                 lambda: self._execute(self.namespace), recorder, self.namespace, settings=settings, found=self.found
             )
@@ -118,18 +121,18 @@ class Case:
     @property
     def found(self) -> Setup | None:
         """The setup that the newest run or trial baseline as written found, None before any."""
-        plain = [one for one in self.recordings if not one.settings] or [base for base, _ in self.trials]
-        return plain[-1].setup if plain else None
+        return None if self.baseline is None else self.baseline.setup
 
     @property
     def baseline(self) -> Recording | None:
-        """The newest run as written, or the newest trial's baseline."""
-        plain = [one for one in self.recordings if not one.settings] or [base for base, _ in self.trials]
+        """The newest run as written, or the newest trial's baseline as written."""
+        bases = [base for base, _ in self.trials]
+        plain = [one for one in self.recordings if not one.settings] or [one for one in bases if not one.settings]
         return plain[-1] if plain else None
 
     def stop(self) -> None:
         """Ends the run or trial that is going on; may be called on any thread."""
-        self._stopped = True
+        self.stopped = True
         recorder = self._current
         if recorder is not None:
             trial.stop(recorder)
@@ -163,7 +166,7 @@ class Case:
             raise trial.Busy("A run is being recorded in this process: wait for its end, then start the trial.")
         begin = time.perf_counter()
         settings, against = knobs.as_settings(settings), knobs.as_settings(against)
-        self._stopped = False
+        self.stopped = False
         refusal = self._refusal(settings)
         try:
             snapshot = None if refusal else Snapshot.take(self.namespace, extra=(self._code,))
@@ -171,7 +174,7 @@ class Case:
             snapshot, refusal = None, str(too_large)
         if snapshot is None:
             return self._keep(Effect(settings, against, outcome="refused", reason=refusal))
-        rounds = Rounds(self._once, snapshot, self._say, lambda: self._stopped)
+        rounds = Rounds(self._once, snapshot, self._say, lambda: self.stopped)
         try:
             rounds.run(against, settings, steps, seconds, self._quietly)
         finally:
@@ -180,7 +183,9 @@ class Case:
                 notes = snapshot.restore()
         bases, candidates = rounds.bases, rounds.candidates
         if not candidates:
-            outcome, reason = bases[-1].outcome, trial.baseline_ended(bases[-1])
+            outcome, reason = "stopped", ""
+            if bases:
+                outcome, reason = bases[-1].outcome, trial.baseline_ended(bases[-1])
             return self._keep(Effect(settings, against, outcome=outcome, reason=reason))
         self.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
         if self.diagnosis is None:
@@ -244,6 +249,7 @@ class Case:
         """Climbs to better settings: see `treatment.treat`."""
         from gpu_doctor.treatment import treat  # stands on Case, so it is met here
 
+        self.stopped = False
         return treat(self, max_trials, steps=steps, seconds=seconds, changes_training=changes_training)
 
     def code(self, settings: Settings) -> str:
@@ -266,13 +272,6 @@ class Case:
             exec(compiled, namespace)
 
         return execute
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Swallows what a trial's code writes: the run has shown it already."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        yield
 
 
 def case(code: str | Callable[[], Any], namespace: dict[str, Any] | None = None, *, name: str = "") -> Case:

@@ -215,6 +215,7 @@ class Recorder:
         Args:
             outcome: one of `recording.OUTCOMES`. reason: one sentence where it is not `completed`.
         """
+        self.over.set()
         self.ledger.finish()
         self._closed_s = self.elapsed_s()
         return self._recording(outcome, reason, self._closed_s, self._losses_read())

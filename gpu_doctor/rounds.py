@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import io
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gpu_doctor.effect import needs_more
@@ -55,7 +56,7 @@ class Rounds:
                 ):
                     self.say(f"round {number} of at most {MOST_ROUNDS}: {role}")
                     left_s = min(BLOCK_SHARE * seconds, max(deadline - time.monotonic(), 1.0))
-                    if not self._side(side, role, steps, left_s, into):
+                    if self.stopped() or not self._side(side, role, steps, left_s, into):
                         return
                 if time.monotonic() >= deadline or not needs_more(self.bases, self.candidates):
                     return
@@ -69,11 +70,21 @@ class Rounds:
         with uninterrupted():
             self.restore.restore()
         outcome = into[-1].outcome
+        if self.stopped() and outcome in ("completed", "budget-reached"):  # Stop came while the state was put back
+            outcome = "stopped"
+            into[-1] = replace(into[-1], outcome=outcome)
         if outcome == "out-of-memory":
             _free()
         if interrupted:
             raise KeyboardInterrupt
         return outcome in ("completed", "budget-reached") and not self.stopped()
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Swallows what a trial's code writes: the run has shown it already."""
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        yield
 
 
 def _free() -> None:

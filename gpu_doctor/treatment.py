@@ -67,10 +67,11 @@ def treat(case: Case, max_trials: int, *, steps: int, seconds: float, changes_tr
     speedup = 1.0
     effects: list[Effect] = []
     tried: list[dict[str, Any]] = []
-    diagnosis = case.diagnosis or diagnose(case.measured(steps=steps, seconds=seconds))
+    # The code as written is what is cured: the newest diagnosis may be that of a run under other settings.
+    diagnosis = diagnose(case.baseline or case.measured(steps=steps, seconds=seconds))
     for _ in range(max_trials):
         step = _next_step(diagnosis, allowed, kept, tried)
-        if step is None:
+        if step is None or case.stopped:
             break
         candidate = {**kept, **step.settings}
         tried.append(candidate)
@@ -79,8 +80,6 @@ def treat(case: Case, max_trials: int, *, steps: int, seconds: float, changes_tr
         if effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH:
             kept, speedup = candidate, speedup * (effect.speedup or 1.0)
             diagnosis = diagnose(case.trials[-1][1])
-        if effect.outcome in ("stopped", "interrupted"):
-            break
     return Plan(
         kept, speedup, tuple(effects), case.code(kept), _by_hand(diagnosis), "" if effects else _why(case, diagnosis)
     )

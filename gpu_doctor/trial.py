@@ -61,14 +61,14 @@ def recorded(recorder: Recorder, namespace: dict[str, Any] | None) -> Iterator[N
     """
     if _running:
         raise Busy("gpu_doctor is already recording a run in this process, and that recording covers this code too.")
-    _running.append(recorder)
-    recorder.facts.update(usable_cores=usable_cores(), os_cores=os_cores(), driver_version=driver_version())
     sampler = LineSampler(recorder)
     recorder.lined = sampler.costs
     poller = Poller(PROBES, recorder.add, note=recorder.note, sampler=sampler.look)
     recorder.own_cpu_s.append(lambda: poller.cpu_s)
     recorder.peak_bytes = lambda: _peak_bytes(recorder)
+    _running.append(recorder)
     try:
+        recorder.facts.update(usable_cores=usable_cores(), os_cores=os_cores(), driver_version=driver_version())
         with listening(recorder, namespace):
             poller.start()
             try:
@@ -118,7 +118,11 @@ def run(
             return Result(recorder.close("refused", str(refusal)))
         stack.enter_context(recorded(recorder, namespace))
         try:
-            execute()
+            try:
+                execute()
+            finally:
+                # Before the loop's frames are let go: a late Stop must not interrupt a loader that ends its workers.
+                recorder.over.set()
         except RunEnded as ended:
             outcome = str(ended)
         except Refused as refusal:
@@ -131,7 +135,10 @@ def run(
             outcome = "out-of-memory" if is_out_of_memory(raised) else "failed"
     for note in scope.notes:
         recorder.note(note)
-    return Result(recorder.close(outcome, reason), error)
+    try:
+        return Result(recorder.close(outcome, reason), error)
+    finally:
+        del error  # the frames of its traceback know this one: a circle would keep the loop's memory
 
 
 def _users(error: BaseException) -> BaseException:
@@ -146,6 +153,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     """True for torch's out-of-memory errors of any device, and Python's own."""
     named = type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError)
     return named or (isinstance(error, RuntimeError) and "out of memory" in str(error).lower())
+
+
+def globals_of(code: Callable[[], Any]) -> dict[str, Any]:
+    """Where a callable's function reads its globals; a new namespace if it has none, such as a callable object."""
+    found: dict[str, Any] = getattr(getattr(code, "func", code), "__globals__", {})
+    return found
 
 
 def check_budget(steps: int | None, seconds: float | None) -> None:

@@ -75,7 +75,10 @@ class Visit:
         if unsaved and error is not None:
             sys.stderr.write(unsaved + "\n")  # what the cell raised passes on, so this is only said
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # its traceback holds this frame: a circle would keep the loop's memory
         if unsaved:
             raise UsageError(unsaved)
 
@@ -90,17 +93,20 @@ class Visit:
         __tracebackhide__ = True
         self.status, self.message = "recording", ""
         error: BaseException | None = None
-        if self._dashboard is not None:
-            self._dashboard.start()
         try:
-            self.case.run(settings, steps=steps, seconds=seconds)
-        except Refused as refusal:
-            raise UsageError(str(refusal)) from None
-        except BaseException as raised:
-            error = raised
+            try:
+                if self._dashboard is not None:
+                    self._dashboard.start()
+                self.case.run(settings, steps=steps, seconds=seconds)
+            except Refused as refusal:
+                raise UsageError(str(refusal)) from None
+            except BaseException as raised:
+                error = raised
+            finally:
+                self.settle()
+            return error
         finally:
-            self.settle()
-        return error
+            del error
 
     def settle(self) -> None:
         """The run or trial is over: final state to the panel, result to its output."""
@@ -152,9 +158,9 @@ class Visit:
 
     def _began(self, recorder: Recorder, role: str) -> None:
         """A run, or a side of a trial, begins: the panel follows it."""
-        self._recorder = recorder
         if role == "run":
             self._steady, self._live, self._judged, self._judge_next = Steady(), None, 0, 0.0
+        self._recorder = recorder  # last: from here on the refresher judges it
         dashboard = self._dashboard
         if dashboard is not None:
             recorder.own_cpu_s.append(_since(lambda: dashboard.cpu_s))

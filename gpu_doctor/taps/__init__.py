@@ -49,6 +49,11 @@ def listening(
                 stack.enter_context(tap(scope))
             except Exception as error:
                 recorder.note(f"The {name} tap could not be set and stayed off: {error}")
-        yield scope
+        try:
+            yield scope
+        finally:
+            # What listens holds the model and, through the scope, itself: a circle would outlive `del model`.
+            scope.pulled.clear()
+            scope.optimized.clear()
     for note in patches.notes:
         recorder.note(note)

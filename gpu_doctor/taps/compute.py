@@ -24,6 +24,7 @@ from gpu_doctor.recorder import Recorder
 from gpu_doctor.taps.tap import TapScope
 
 _NAN = float("nan")
+_tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
 _compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", None) or (lambda: False)
 
 
@@ -69,7 +70,8 @@ class Begin(Hook):
         if recorder.ending and not ledger.asked and not befores:
             recorder.check_end()
         samples, now = _NAN, ledger.now
-        if not now.batches and now.forward_samples != now.forward_samples:
+        unknown = not now.batches and now.forward_samples != now.forward_samples
+        if unknown and not _tracing():  # reading a size would warn inside the user's trace
             samples = sample_count(args or tuple(kwargs.values()))
         if trained and "autocast" not in recorder.facts:
             recorder.facts["autocast"] = _autocast(recorder.facts.get("device", "cpu"))
@@ -119,14 +121,16 @@ def tap(scope: TapScope) -> Iterator[None]:
                 kept.append(module)
                 continue
             try:
-                begin = module.register_forward_pre_hook(listener.begin, with_kwargs=True)
+                # The end first, which older torch refuses: a begin without an end would never leave its phase.
                 end = module.register_forward_hook(listener.end, always_call=True)
+                scope.patches.hook(f"forward hook of {type(module).__name__}", end.remove)
+                begin = module.register_forward_pre_hook(listener.begin, with_kwargs=True)
+                scope.patches.hook(f"forward pre-hook of {type(module).__name__}", begin.remove)
             except Exception as error:
                 recorder.note(f"The forward of {type(module).__name__} could not be listened to: {error}")
                 continue
             listeners[id(module)] = listener
             kept.append(module)
-            scope.patches.hook(f"forward hooks of {type(module).__name__}", _both(begin.remove, end.remove))
 
     def first_pull() -> None:
         listen(models.outermost(scope.namespace, ()))
@@ -162,14 +166,6 @@ def _compiled_call(listener: Listener, module: nn.Module, original: Callable[...
             listener.end(module, args, None)
 
     return call
-
-
-def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
-    def remove() -> None:
-        first()
-        second()
-
-    return remove
 
 
 def _backward(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -189,6 +189,7 @@ def test_a_file_written_meanwhile_needs_nothing_of_ours(tmp_path: Path) -> None:
     assert done.stdout.strip() == "(2, 1)", done.stderr
 
 
+@pytest.mark.filterwarnings("error::torch.jit.TracerWarning")
 def test_a_script_and_a_trace_are_made_of_the_bare_model() -> None:
     def make(net: nn.Module) -> Any:
         return torch.jit.script(net), torch.jit.trace(net, torch.rand(2, 4))
