@@ -98,7 +98,7 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
             silent.append(Silence(rule.name, reason))
             continue
         finding = rule.check(vitals)
-        if finding is not None and finding.cost_share >= NAMING_BAR:
+        if finding is not None and (finding.cost_share >= NAMING_BAR or finding.risk):
             findings.append(dataclasses.replace(finding, early=early))
     findings = _one_cause(findings)
     bottleneck = classified(vitals)
@@ -109,7 +109,8 @@ def _one_cause(findings: list[Finding]) -> list[Finding]:
     """Drops what a dearer or more telling finding explains already; dearest first."""
     excludes = {rule.name: rule.excludes for rule in RULES}
     absorbed = {name for finding in findings for name in excludes.get(finding.rule, ())}
-    return sorted((one for one in findings if one.rule not in absorbed), key=lambda one: -one.cost_share)
+    named = (one for one in findings if one.rule not in absorbed)
+    return sorted(named, key=lambda one: (bool(one.risk), -one.cost_share))
 
 
 def _missing(rule: Rule, vitals: Vitals) -> str:
@@ -174,7 +175,7 @@ def _compute(vitals: Vitals) -> float:
 
 
 def _verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
-    if findings:
+    if findings and not findings[0].risk:
         return findings[0].headline
     device = "GPU" if vitals.on_gpu else "CPU"
     share = _compute(vitals)

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from gpu_doctor.facts import Chore, EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
 from gpu_doctor.steps import INFERENCE as INFERENCE
 from gpu_doctor.steps import PHASES as PHASES
 from gpu_doctor.steps import STEP_COLUMNS as STEP_COLUMNS
@@ -97,6 +98,11 @@ class Setup:
     driver_version: str = ""
     flags: Mapping[str, Any] = field(default_factory=dict)
     """torch switches as plain values, such as {"matmul_precision": "highest", "cudnn_benchmark": False}."""
+    model: ModelFacts | None = None
+    optimizer_facts: tuple[OptimizerFacts, ...] | None = None
+    inputs: InputFacts | None = None
+    evaluation: EvaluationFacts | None = None
+    world: World | None = None
 
     @property
     def on_gpu(self) -> bool:
@@ -152,6 +158,12 @@ class Fetch:
     batch_bytes: float
     """Mean bytes of a batch's tensors, NaN if it holds none."""
     walls_s: Column
+    queued_s: float | None = None
+    """Seconds of `wall_s` in which the fetching thread could run and waited for a core; None = not measured."""
+    read_bytes: float | None = None
+    """Bytes read from files (the page cache included) during the fetches; None = not measured."""
+    stored_bytes: float | None = None
+    """Of `read_bytes`, those that came from the storage itself and not from the page cache; None = not measured."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +180,8 @@ class LineCost:
     """Share of the run's sampled wall-clock, 0..1."""
     in_torch: bool = False
     """The samples' innermost Python frame was inside torch: compute called by this line, not Python of the line."""
+    in_worker: bool = False
+    """Seen in a loader's worker process; `share` is then of the workers' fetch time, not of the loop's wall-clock."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +208,10 @@ class Recording:
     fetches: tuple[Fetch, ...] = ()
     lines: tuple[LineCost, ...] = ()
     losses: Losses = field(default_factory=Losses)
+    chores: tuple[Chore, ...] | None = None
+    """Costly calls besides training, dearest first; None = nobody listened."""
+    traffic: Traffic | None = None
+    """Copies between host and devices; None = there is no device to copy to, or nobody listened."""
     notes: tuple[str, ...] = ()
     name: str = ""
     source: str = ""

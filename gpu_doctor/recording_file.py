@@ -13,9 +13,20 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from gpu_doctor.facts import (
+    Chore,
+    EvaluationFacts,
+    InputFacts,
+    ModelFacts,
+    OptimizerFacts,
+    Traffic,
+    World,
+    of_plain,
+)
 from gpu_doctor.recording import DeviceSetup, Fetch, LineCost, LoaderSetup, Losses, Metric, Recording, Series, Setup
 from gpu_doctor.steps import STEP_COLUMNS, Steps
 
+_FACTS: Final = {"model": ModelFacts, "inputs": InputFacts, "evaluation": EvaluationFacts, "world": World}
 SCHEMA: Final = 1
 """Number of the file format; a file with a higher one was written by a newer gpu_doctor and is refused."""
 
@@ -103,6 +114,10 @@ def _packed(recording: Recording) -> tuple[dict[str, npt.NDArray[Any]], dict[str
             header["setup"] = dataclasses.asdict(value)
         elif item.name == "lines":
             header["lines"] = [dataclasses.asdict(one) for one in value]
+        elif item.name == "chores":
+            header["chores"] = None if value is None else [dataclasses.asdict(one) for one in value]
+        elif item.name == "traffic":
+            header["traffic"] = None if value is None else dataclasses.asdict(value)
         else:
             header[item.name] = dict(value) if isinstance(value, Mapping) else value
     return arrays, header
@@ -116,6 +131,11 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
         DeviceSetup(**{**one, "capability": tuple(one["capability"]) if one["capability"] else None})
         for one in setup["devices"]
     )
+    for name, kind in _FACTS.items():
+        setup[name] = of_plain(kind, setup.get(name))
+    optimizers = setup.get("optimizer_facts")
+    setup["optimizer_facts"] = None if optimizers is None else tuple(OptimizerFacts(**one) for one in optimizers)
+    chores = header.get("chores")
     setup["models"], setup["optimizers"] = tuple(setup["models"]), tuple(setup["optimizers"])
     plain = {"settings", "outcome", "reason", "name", "source", "started_at", "duration_s", "overhead_s", "peak_bytes"}
     return Recording(
@@ -131,5 +151,7 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
         lines=tuple(LineCost(**one) for one in header["lines"]),
         losses=Losses(*(archive[f"losses.{name}"] for name in ("step", "samples", "value"))),
         notes=tuple(header["notes"]),
+        chores=None if chores is None else tuple(Chore(**one) for one in chores),
+        traffic=of_plain(Traffic, header.get("traffic")),
         **{name: header[name] for name in plain},
     )

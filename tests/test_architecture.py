@@ -29,7 +29,7 @@ FLOORS = {
     2: ["recorder", "rules", "effect", "knobs", "forecast"],
     1: [
         "feed",
-        "vitals",
+        "vitals vitals_fields vitals_memory vitals_hardware vitals_world",
         "models",
         "batches",
         "ledger account devicemarks stepcounts steptable",
@@ -39,7 +39,7 @@ FLOORS = {
         "loaders loader_limits",
         "snapshot snapshot_kinds snapshot_undo snapshot_walk tensor_store",
     ],
-    0: ["recording recording_file steps", "phases", "patching", "wording"],
+    0: ["recording recording_file steps facts", "phases", "patching", "wording"],
 }
 # The exceptions, each with its reason.
 ALSO_ALLOWED = {
@@ -64,7 +64,7 @@ NEVER = {"jupyter_bokeh", "matplotlib", "pandas", "pickle", "requests", "urllib"
 LOOKED_AT = {("snapshot_kinds", "socket"): "knows a socket when it meets one, to leave it alone"}
 BARRED_NAMES = {"utils", "helpers", "common", "core", "base", "manager"}
 # What reads a recording: none of it needs a guest.
-DIAGNOSIS_HALF = "recording recording_file steps feed vitals forecast rules diagnosis effect report"
+DIAGNOSIS_HALF = "recording recording_file steps facts feed vitals forecast rules diagnosis effect report"
 
 FLOOR_OF = {name: floor for floor, things in FLOORS.items() for thing in things for name in thing.split()}
 THING_OF = {name: thing for things in FLOORS.values() for thing in things for name in thing.split()}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpu_doctor.facts import Chore, EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
 from gpu_doctor.recording import (
     DeviceSetup,
     Fetch,
@@ -72,6 +73,11 @@ def full() -> Recording:
         cuda_version="13",
         driver_version="600",
         flags={"matmul_precision": "highest", "cudnn_benchmark": False},
+        model=ModelFacts({"cuda:0": 40}, {"float32": 40}, 2, 1, ("head Linear(3, 5)",), True, "DataParallel"),
+        optimizer_facts=(OptimizerFacts("Adam", 4, 10, False, None, True),),
+        inputs=InputFacts(9, 2, (8, 3), "float32", "cuda:0", True, 1),
+        evaluation=EvaluationFacts(5, 2),
+        world=World(4, 1, 8, 1e9, (0.1, 0.2)),
     )
     return Recording(
         steps=Steps(**columns),
@@ -83,9 +89,11 @@ def full() -> Recording:
             Series(Metric("power_w", "W", "power", "detail", 0), np.array([0.5, 1.0]), np.array([300.0, np.nan])),
             Series(Metric("ram", "bytes", "RAM", "memory"), np.empty(0), np.empty(0)),
         ),
-        fetches=(Fetch("D[8] #0", 2, 5, 1.0, 0.5, 0.1, float("nan"), np.array([0.2, 0.3])),),
-        lines=(LineCost("cell.py", 3, "f", "x < 1 & y", "other", 0.25, True),),
+        fetches=(Fetch("D[8] #0", 2, 5, 1.0, 0.5, 0.1, float("nan"), np.array([0.2, 0.3]), 0.1, 3e6, 1e6),),
+        lines=(LineCost("cell.py", 3, "f", "x < 1 & y", "other", 0.25, True, True),),
         losses=Losses(np.array([0.0]), np.array([8.0]), np.array([2.3])),
+        chores=(Chore("checkpoint", 3, 0.5, 4e6, "cell.py", 9, "f", "torch.save(m, f)"),),
+        traffic=Traffic(3, 1e6, 1, 2, 1, 8.0, 1, 5e5),
         notes=("one", "zwei äöü"),
         name="mine",
         source="for x in loader:\n    pass\n",

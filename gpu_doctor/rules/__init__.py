@@ -1,41 +1,13 @@
-"""The shelf of rules: every known reason for a loop that keeps its device waiting. One file each, listed in RULES."""
+"""The shelf of rules: every known reason for a loop that keeps its device waiting. One file each,
+listed in MODULES of its family."""
 
 from __future__ import annotations
 
-from gpu_doctor.rules.compute import full_precision, heavy_evaluation
-from gpu_doctor.rules.host import host_sync, launch_bound, slow_python
-from gpu_doctor.rules.input import (
-    loader_without_workers,
-    slow_collate,
-    slow_getitem,
-    too_few_workers,
-    too_many_workers,
-    uneven_batches,
-    workers_restart_each_epoch,
-)
-from gpu_doctor.rules.memory import small_batch
+from gpu_doctor.rules import compute, distributed, hardware, host, input, memory, transfer
 from gpu_doctor.rules.rule import Rule, rule_of
-from gpu_doctor.rules.transfer import pageable_transfer
 
-RULES: tuple[Rule, ...] = tuple(
-    rule_of(module)
-    for module in (
-        loader_without_workers,
-        too_few_workers,
-        too_many_workers,
-        uneven_batches,
-        slow_getitem,
-        slow_collate,
-        workers_restart_each_epoch,
-        pageable_transfer,
-        host_sync,
-        launch_bound,
-        slow_python,
-        full_precision,
-        heavy_evaluation,
-        small_batch,
-    )
-)
+FAMILIES = (input, transfer, host, compute, memory, hardware, distributed)
+RULES: tuple[Rule, ...] = tuple(rule_of(module) for family in FAMILIES for module in family.MODULES)
 
 
 def table_markdown() -> str:

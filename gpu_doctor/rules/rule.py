@@ -58,6 +58,9 @@ class Finding:
     """Figures with units that led here, and lines of the user's code where line costs know them."""
     prescriptions: tuple[Prescription, ...] = ()
     """Best first."""
+    risk: str = ""
+    """What will or may happen, one sentence, where it costs nothing yet (memory that will not suffice): such a finding
+    is named whatever its price, after the priced ones."""
     early: bool = False
     """Judged on fewer than 20 measured steps."""
 

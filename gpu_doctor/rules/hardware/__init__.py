@@ -1,0 +1,5 @@
+"""Rules of the family hardware: the card and the machine hold the loop back."""
+
+from types import ModuleType
+
+MODULES: tuple[ModuleType, ...] = ()

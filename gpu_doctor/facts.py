@@ -1,0 +1,125 @@
+"""What rules ask of a run besides its seconds per phase: costly calls, the make of model and optimizer, inputs, copies.
+
+Plain values, as everything in a recording; None = nobody listened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Chore:
+    """A costly call that the loop makes besides training, heard at its seam on the training thread."""
+
+    kind: str
+    """`checkpoint` (torch.save), `empty-cache`, `collect-garbage`, `communication`, ..."""
+    calls: int
+    wall_s: float
+    """Host seconds of all calls within the run, nested calls of the same kind once."""
+    nbytes: float = float("nan")
+    """Bytes that were handed over, NaN where that is not known."""
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    text: str = ""
+    """The user's line that calls it most often; empty where none was found."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """The make of the trained modules, all outermost ones together."""
+
+    device_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of parameters on each device, such as {"cuda:0": 102400}."""
+    dtype_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of parameters of each dtype, such as {"float32": 102400}."""
+    convolutions: int = 0
+    """2D and 3D convolutions."""
+    channels_last: int = 0
+    """Of them, those whose weight is stored channels last."""
+    unaligned: tuple[str, ...] = ()
+    """Matrix layers with a width that is no multiple of 8, with their place and sizes, largest first."""
+    compiled: bool = False
+    """torch.compile is in use on the model, as a wrapper or by `model.compile()`."""
+    wrapper: str = ""
+    """`DataParallel`, `DistributedDataParallel`, `FullyShardedDataParallel`, or empty."""
+
+
+@dataclass(frozen=True)
+class OptimizerFacts:
+    """One optimizer that stepped in the run."""
+
+    name: str
+    tensors: int
+    elements: int
+    foreach: bool | None = None
+    """As its parameter groups say; None = torch's own choice, or the optimizer has no such option."""
+    fused: bool | None = None
+    can_fuse: bool = False
+    """It takes `fused=True` and its parameters lie where torch has a fused kernel for it."""
+
+
+@dataclass(frozen=True)
+class InputFacts:
+    """What the outermost trained module was handed (first tensor argument), in those training forwards looked at."""
+
+    looked_at: int = 0
+    shapes: int = 0
+    """How many different shapes; bounded, so at 64 read 'at least'."""
+    shape: tuple[int, ...] = ()
+    """The most frequent one."""
+    dtype: str = ""
+    device: str = ""
+    channels_last: bool = False
+    new_shape_steps: int = 0
+    """Forwards with a shape that had not been seen before, the first one left out."""
+
+
+@dataclass(frozen=True)
+class EvaluationFacts:
+    """Forwards in evaluation mode."""
+
+    forwards: int = 0
+    with_gradients: int = 0
+    """Of them, those that recorded gradients which no backward ever used."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Copies between host and devices, all of the run, on the training thread."""
+
+    to_device: int = 0
+    to_device_bytes: float = 0.0
+    small: int = 0
+    """Of them, those below 64 kB."""
+    blocking_pinned: int = 0
+    """From pinned memory and without `non_blocking=True`."""
+    to_host: int = 0
+    to_host_bytes: float = 0.0
+    round_trips: int = 0
+    """Copies to a device of a tensor that came from a device earlier in the same step."""
+    wide_bytes: float = 0.0
+    """Of `to_device_bytes`, float32 or float64 tensors of at least 1 MB."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The process among its like."""
+
+    world_size: int = 1
+    rank: int = 0
+    visible_gpus: int = 0
+    shm_free_bytes: float = float("nan")
+    """Free space in /dev/shm when the run began, NaN where there is none."""
+    step_s_by_rank: tuple[float, ...] = ()
+    """Mean own (not communicating) seconds of a step on every rank, where the ranks told each other."""
+
+
+def of_plain(kind: type[Any], plain: Mapping[str, Any] | None) -> Any:
+    """One of the types above from its `dataclasses.asdict`, after JSON made lists of its tuples; None stays None."""
+    if plain is None:
+        return None
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()})

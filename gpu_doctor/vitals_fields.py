@@ -1,0 +1,129 @@
+"""The vitals as a table: the name of every number that is read off a recording, its meaning and its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpu_doctor.facts import Chore, Traffic
+from gpu_doctor.recording import LineCost, LoaderSetup, SettingValue, Setup
+from gpu_doctor.vitals_hardware import HardwareVitals
+from gpu_doctor.vitals_memory import MemoryVitals
+from gpu_doctor.vitals_world import WorldVitals
+
+
+@dataclass(frozen=True)
+class Vitals(MemoryVitals, HardwareVitals, WorldVitals):
+    """What `measure` reads off a recording. Every field but the counts may be None = not measured."""
+
+    # how much was measured
+    steps: int = 0
+    """Steps (optimizer steps, or batches of a loop without optimizer), warm-up included."""
+    measured_steps: int = 0
+    """Steps after warm-up: what every share below is made of."""
+    warmup_steps: int = 0
+    warmup_s: float | None = None
+    samples: float | None = None
+    """Training samples in all steps."""
+    samples_per_s: float | None = None
+    """After warm-up."""
+    steps_per_s: float | None = None
+    step_wall_s: float | None = None
+    """Mean host seconds of a step after warm-up."""
+    epochs: int | None = None
+    """Training epochs that the measured steps touch; each but the first begins inside of them."""
+    samples_per_step: float | None = None
+    batches_per_step: float | None = None
+
+    run_s: float | None = None
+    """Host seconds of all steps, warm-up included."""
+
+    # where the wall-clock went (host clock, 0..1; they sum to 1 with other_share)
+    data_wait_share: float | None = None
+    transfer_share: float | None = None
+    forward_share: float | None = None
+    backward_share: float | None = None
+    optimizer_share: float | None = None
+    sync_share: float | None = None
+    evaluation_share: float | None = None
+    other_share: float | None = None
+    loss_share: float | None = None
+    """Part of other_share: between forward and backward."""
+    edge_share: float | None = None
+    """Part of data_wait_share: end and start of workers and the first batch, at epoch edges."""
+
+    # what it cost the device
+    exposed_wait_share: float | None = None
+    """Part of the wall-clock in which the device had nothing to do because of the loader: on a CPU device the wait,
+    on a GPU the smaller of wait and GPU gap."""
+    exposed_transfer_share: float | None = None
+    gpu_gap_share: float | None = None
+    """Device-clock gap between steps over wall-clock."""
+    gpu_busy_share: float | None = None
+    """1 - gap share, over the steps with device readings; an upper bound of busy time (gaps inside a step unseen)."""
+    queue_empty_share: float | None = None
+    """Share of steps at whose end the GPU had already finished everything that was launched."""
+
+    # the fetch of a batch, in the process where it runs (means)
+    fetch_wall_s: float | None = None
+    fetch_cpu_s: float | None = None
+    collate_s: float | None = None
+    batch_bytes: float | None = None
+    workers: int | None = None
+    """num_workers of the training loader during this run."""
+    fetch_median_s: float | None = None
+    fetch_p99_s: float | None = None
+    """Of single recent fetches, 60 at most per process."""
+    consumer_s: float | None = None
+    """Mean seconds per step that are not data wait."""
+    consumer_cpu_s: float | None = None
+    """CPU seconds per step of the training process without its own fetching (all threads)."""
+
+    fetch_queued_s: float | None = None
+    """Of fetch_wall_s, seconds in which the fetching thread waited for a core."""
+    fetch_read_bytes: float | None = None
+    """Bytes read from files per fetch, page cache included."""
+    fetch_stored_bytes: float | None = None
+    """Of them, those that came from the storage itself."""
+
+    # copies
+    transfers_per_step: float | None = None
+    transfer_bytes_per_step: float | None = None
+    pageable_share: float | None = None
+    """Of the host-to-device copies that were looked at, the share from pageable memory."""
+
+    # machine readings (means over the run after warm-up unless said otherwise)
+    gpu_util_pct: float | None = None
+    tensor_active_pct: float | None = None
+    cpu_util_pct: float | None = None
+    """Of all usable cores, machine-wide."""
+    peak_bytes: float | None = None
+    memory_total_bytes: float | None = None
+    peak_share: float | None = None
+    """peak_bytes over the device's memory, GPU only."""
+    usable_cores: float = 1.0
+
+    overhead_share: float | None = None
+    final_loss: float | None = None
+    on_gpu: bool = False
+    loader: LoaderSetup | None = None
+    """The training loader, None if the loop pulls from none."""
+    setup: Setup = field(default_factory=Setup)
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    lines: tuple[LineCost, ...] = ()
+    """Line costs, dearest first."""
+    source: str = ""
+    outcome: str = "completed"
+    """How the run ended, one of recording.OUTCOMES."""
+    reason: str = ""
+    """Why, where that is not `completed`."""
+    chores: tuple[Chore, ...] | None = None
+    """Costly calls besides training, dearest first; None = nobody listened."""
+    traffic: Traffic | None = None
+    """Copies between host and devices; None = no device, or nobody listened."""
+
+    def chore_share(self, kind: str) -> float | None:
+        """Seconds of the chores of a kind over the wall-clock of all steps; None if nobody listened."""
+        if self.chores is None or not self.run_s:
+            return None
+        return sum(one.wall_s for one in self.chores if one.kind == kind) / self.run_s
