@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
+from gpu_doctor.calibration import event_cost_ns
 from gpu_doctor.feed import Cursor, News, readings_since, series_key
 from gpu_doctor.ledger import Ledger
 from gpu_doctor.recording import Fetch, LineCost, LoaderSetup, Losses, Metric, Recording, Series, Settings, Setup
@@ -26,7 +27,6 @@ MOST_READINGS: Final = 16384
 DENSE_LOSSES: Final = 4096
 """The loss of so many steps is kept one by one, later of every SPARSE_LOSSES-th."""
 SPARSE_LOSSES: Final = 64
-_CALIBRATION_ROUNDS: Final = 200
 
 
 class RunEnded(BaseException):
@@ -93,7 +93,9 @@ class Recorder:
         self.beat: Callable[[], None] | None = None
         """Called on the training thread about twice a second, where a view cannot be reached from another thread."""
         self.facts: dict[str, Any] = {}
-        """Fields of Setup, as the taps find them."""
+        """Fields of Setup, as the taps find them: values, or functions that say what they are by now."""
+        self.parts: dict[str, Callable[[], Any]] = {}
+        """Further fields of Recording that taps add up (chores, traffic): functions that say them as of now."""
         self.loaders: dict[str, LoaderSetup] = {}
         self.fetched: Callable[[], tuple[Fetch, ...]] = tuple
         self.lined: Callable[[], tuple[LineCost, ...]] = tuple
@@ -202,7 +204,7 @@ class Recorder:
     def setup(self) -> Setup:
         """What was found so far."""
         known = {field.name for field in dataclasses.fields(Setup)}
-        facts = {name: value for name, value in self.facts.items() if name in known}
+        facts = {name: one() if callable(one) else one for name, one in self.facts.copy().items() if name in known}
         return Setup(**{**facts, "loaders": tuple(self.loaders.values())})
 
     def so_far(self) -> Recording:
@@ -239,6 +241,7 @@ class Recorder:
             duration_s=duration_s,
             overhead_s=own_s,
             peak_bytes=self.peak_bytes(),
+            **{name: part() for name, part in self.parts.copy().items()},
         )
 
     def series_now(self) -> tuple[Series, ...]:
@@ -267,32 +270,3 @@ def _samples_before(steps: Steps, at: Any) -> Any:
         np.concatenate([[0.0], np.cumsum(steps.count)]),
         np.concatenate([[0.0], np.cumsum(steps.samples)]),
     )
-
-
-def event_cost_ns(clock: Callable[[], int] = time.perf_counter_ns) -> float:
-    """What one tap event costs on this machine now: a wrapped call around a switch there and back, halved, in ns."""
-    ledger = Ledger(StepTable(capacity=2), clock)
-    switch = ledger.switch
-
-    def bare(*args: Any, **kwargs: Any) -> None:
-        return None
-
-    def tapped(*args: Any, **kwargs: Any) -> None:
-        if threading.get_ident() == 0:
-            return None
-        before = switch(0)
-        try:
-            return bare(*args, **kwargs)
-        finally:
-            switch(before)
-
-    costs: Mapping[Callable[..., None], float] = {}
-    costs = {call: _mean_ns(call) for call in (bare, tapped)}
-    return max(costs[tapped] - costs[bare], 0.0) / 2
-
-
-def _mean_ns(call: Callable[..., None]) -> float:
-    begin = time.perf_counter_ns()
-    for _ in range(_CALIBRATION_ROUNDS):
-        call()
-    return (time.perf_counter_ns() - begin) / _CALIBRATION_ROUNDS

@@ -26,7 +26,7 @@ FLOORS = {
     5: ["casefile treatment rounds", "watching"],
     4: ["trial", "report sheet report_facts report_plots"],
     3: ["taps", "probes", "diagnosis", "checkup"],
-    2: ["recorder", "rules", "effect", "knobs", "forecast"],
+    2: ["recorder calibration", "rules", "effect", "knobs", "forecast"],
     1: [
         "feed",
         "vitals vitals_fields vitals_memory vitals_hardware vitals_world",

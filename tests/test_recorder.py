@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpu_doctor.calibration import event_cost_ns
 from gpu_doctor.feed import Cursor
 from gpu_doctor.ledger import Pull
-from gpu_doctor.recorder import DENSE_LOSSES, MOST_READINGS, Readings, Recorder, RunEnded, event_cost_ns
+from gpu_doctor.recorder import DENSE_LOSSES, MOST_READINGS, Readings, Recorder, RunEnded
 from gpu_doctor.recording import LoaderSetup, Metric
 from gpu_doctor.steptable import StepTable
 
