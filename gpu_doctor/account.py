@@ -6,18 +6,17 @@ parts of a step sum to its wall-clock by construction and nothing is counted twi
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from typing import Final
 
 from gpu_doctor.devicemarks import StepMarks
+from gpu_doctor.eventnotes import BACK
 from gpu_doctor.phases import EVALUATION, OTHER, PHASE_COUNT
+from gpu_doctor.steadysteps import CPU_EVERY_NS
 from gpu_doctor.stepcounts import Counts, Held, Pull, Stretch, row
 from gpu_doctor.steps import INFERENCE, TRAINING
 from gpu_doctor.steptable import StepTable
-
-CPU_EVERY_NS: Final = 1_000_000
-"""The CPU clock is a system call (about 1 us): it is read once in so long, for every step that is no shorter."""
 
 
 class Account:
@@ -37,7 +36,13 @@ class Account:
         self.started = self.any_optimizer = False
         self.events = self.step_count = 0
         self.on_step: Callable[[int], None] | None = None
-        """Called with the clock's time at every step's end, on the training thread."""
+        """Called with the clock's time at a step's end (of steps that repeat, once a block), on the training thread."""
+        self.look_at = math.inf
+        """The step count at which `on_step` must be called in any case."""
+        self.back: list[int] = []
+        """Phases to go back to of events that began while they were only noted, outermost first."""
+        self.newest: list[float] = []
+        """The row of the step that was closed last."""
         self._clear(self.began)
 
     def _clear(self, now: int) -> None:
@@ -59,6 +64,8 @@ class Account:
         # since the last batch
         self.last: Pull | None = None
         self.last_samples = 0.0
+        self.blind = False
+        """It was asked for without gradients being recorded."""
         self.acc_at_ask, self.edge_at_ask = self.acc.copy(), 0
         self.learned = self.forwarded = self.eval_forward = self.fetched = False
         # the ends of the last optimizer step, where a step ends that nothing is pulled for, and of the last evaluation
@@ -74,15 +81,20 @@ class Account:
 
     # ---- phases -------------------------------------------------------------------------------------------------
 
-    def switch(self, phase: int) -> int:
+    def _switch(self, phase: int) -> int:
         """Ends the phase that the thread is in and begins another; returns the one that ended."""
         now = self.clock()
+        if phase == BACK:
+            phase = self.back.pop()
         before = self.phase
         self.acc[EVALUATION if self.evaluating else before] += now - self.mark
         self.mark = now
         self.phase = phase
         self.events += 1
         return before
+
+    switch = _switch
+    """What the taps call: it may be noted for later, where the ledger's own calls may not."""
 
     def carve(self, phase: int, ns: int) -> None:
         """Moves `ns` that were just spent inside the running phase to `phase` (copies and waits: leaves of a stack)."""
@@ -132,6 +144,7 @@ class Account:
 
     def _put(self, done: list[float], end: int) -> None:
         number = self.table.append(done)
+        self.newest = done
         self.step_count += 1
         if self.marks is not None:
             self.marks.close(number)
@@ -141,12 +154,13 @@ class Account:
     def _close_batch(self, now: int) -> None:
         """A batch of a loop in which no optimizer has stepped yet: inference, or the begin of an accumulation."""
         self._settle()
+        blind = self.lead if self.blind and not self.learned and not self.forwarded else None
         done = self._stretch(now, self.acc, INFERENCE)
         self.acc = [0] * PHASE_COUNT
         evaluated = self.eval_forward and not self.learned and not self.forwarded
         if self.held is None or (evaluated and not self.held.stretches):
             self._append(done)
-        elif self.held.hold(done, evaluated, self.learned or self.forwarded):
+        elif self.held.hold(done, evaluated, self.learned or self.forwarded, blind):
             self._release()
 
     def _release(self) -> None:
@@ -164,6 +178,6 @@ class Account:
     def _merge_held(self) -> None:
         """The first optimizer step has come: the batches held back were its accumulation."""
         held, self.held = self.held, None
-        first = held.merge(self.acc, self.now) if held is not None else None
+        first = held.merge(self.acc, self.now, self.last) if held is not None else None
         if first is not None:
             self.step_begin, self.cpu_mark, self.asked = first.begin, first.cpu_begin, True

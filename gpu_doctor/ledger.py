@@ -8,22 +8,47 @@ Only the training thread writes here. Nothing in this file reads a tensor, takes
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from gpu_doctor.account import Account
+from gpu_doctor.eventnotes import BACK
 from gpu_doctor.phases import BACKWARD, DATA_WAIT, EVALUATION, FORWARD, LOSS, OPTIMIZER, OTHER, PHASE_COUNT, TRANSFER
+from gpu_doctor.steadysteps import SteadySteps
 from gpu_doctor.stepcounts import Pull as Pull
 from gpu_doctor.steps import TRAINING
+from gpu_doctor.steptable import StepTable
 
 
 class Ledger(Account):
     """The account of one run, told what happens in the loop."""
 
+    def __init__(
+        self,
+        table: StepTable,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        cpu_clock: Callable[[], int] = time.process_time_ns,
+        sync_measured: bool = False,
+    ) -> None:
+        """See `Account`."""
+        super().__init__(table, clock, cpu_clock, sync_measured)
+        self.steady = SteadySteps(self)
+        """Takes the events while steps repeat."""
+
+    def phase_now(self) -> int:
+        """The phase that the thread is in; asked on any thread."""
+        if self.steady.taking:
+            return self.steady.phase()
+        return EVALUATION if self.evaluating else self.phase
+
     # ---- batches ------------------------------------------------------------------------------------------------
 
     def ask(self, pull: Pull, grad_enabled: bool) -> int:
         """The loop asks a loader for its next batch; returns the phase to go back to."""
+        ended = bool(self.stepped)
         if not self.started:
             self.begin()
-        before = self.switch(DATA_WAIT)
+        before = self._switch(DATA_WAIT)
         now = self.mark
         last = self.last
         if self.fetched and last is not None:
@@ -35,21 +60,28 @@ class Ledger(Account):
             self._settle()
             self._close(now, self.acc)
             self.acc = [0] * PHASE_COUNT
-        elif not self.any_optimizer and self.now.batches and (pull is self.lead or self.eval_forward or self.learned):
+        elif (
+            not self.any_optimizer
+            and self.now.batches
+            # A first look at held-out data, before any training, is asked for without gradients and then left.
+            and (pull is self.lead or self.eval_forward or self.learned or (self.blind and grad_enabled))
+        ):
             self._close_batch(now)
         if self.any_optimizer and not grad_enabled and not pull.learned:
             pull.evaluation = True
         self.evaluating = pull.evaluation
         if not self.evaluating:
             self.asked = True
-        self.last = pull
+        self.last, self.blind = pull, not grad_enabled
         self.acc_at_ask, self.edge_at_ask = self.acc.copy(), self.now.edge_ns
         self.learned = self.forwarded = self.eval_forward = self.fetched = False
+        if ended:
+            self.steady.step_ended()
         return OTHER if before == LOSS else before
 
     def delivered(self, pull: Pull, samples: float, before: int) -> None:
         """The batch that was asked for is here: `samples` in it, NaN if that cannot be read."""
-        self.switch(before)
+        self._switch(before)
         pull.delivered += 1
         self.fetched = True
         self.last_samples = samples
@@ -76,7 +108,7 @@ class Ledger(Account):
 
     def ended(self, before: int) -> None:
         """The iterator had no further batch, or failed."""
-        self.switch(before)
+        self._switch(before)
         if self.evaluating:
             self.tail = self.mark, self.acc.copy()
         self.evaluating = False
@@ -87,12 +119,12 @@ class Ledger(Account):
         """`iter(loader)` begins (worker start); returns the phase to hand to `opened`."""
         if not self.started:
             self.begin()
-        return self.switch(EVALUATION if evaluation and self.any_optimizer else DATA_WAIT)
+        return self._switch(EVALUATION if evaluation and self.any_optimizer else DATA_WAIT)
 
     def opened(self, before: int) -> None:
         """The iterator that `opening` announced is there: an epoch's edge."""
         began, in_loader = self.mark, self.phase == DATA_WAIT
-        self.switch(before)
+        self._switch(before)
         if in_loader and not self.evaluating:
             self.now.edge_ns += self.mark - began
 
@@ -129,6 +161,10 @@ class Ledger(Account):
 
     # ---- model and optimizer ------------------------------------------------------------------------------------
 
+    def wants_samples(self) -> bool:
+        """Whether a forward should say how many samples its input holds: nothing was pulled for the open step."""
+        return not self.now.batches and self.now.forward_samples != self.now.forward_samples
+
     def forward(self, training: bool, grad: bool, trained: bool, samples: float) -> int:
         """An outermost module's forward begins; returns the phase to hand to `forward_done`.
 
@@ -138,7 +174,7 @@ class Ledger(Account):
         """
         if not self.started:
             self.begin()
-        before = self.switch(FORWARD)
+        before = self._switch(FORWARD)
         if training and grad:
             self.forwarded = True
             if self.evaluating and (self.last is None or not self.last.evaluation):
@@ -155,13 +191,15 @@ class Ledger(Account):
 
     def forward_done(self, before: int) -> None:
         """The forward that `forward` began has returned or raised."""
-        self.switch(LOSS if before == OTHER else before)
+        if before == BACK:
+            before = self.back.pop()
+        self._switch(LOSS if before == OTHER else before)
         if self.evaluating:
             self.tail = self.mark, self.acc.copy()
 
     def backward(self) -> int:
         """A backward pass begins; returns the phase to switch back to."""
-        before = self.switch(BACKWARD)
+        before = self._switch(BACKWARD)
         self.learned = True
         if self.evaluating:
             self._learn_after_all()
@@ -169,12 +207,12 @@ class Ledger(Account):
 
     def gradient(self) -> int:
         """As `backward`, for gradients that are handed out: forces in an evaluation are made so, nothing is learned."""
-        before = self.switch(BACKWARD)
+        before = self._switch(BACKWARD)
         return OTHER if before == LOSS else before
 
     def zeroing(self) -> int:
         """An optimizer sets its gradients to zero; returns the phase to switch back to."""
-        before = self.switch(OPTIMIZER)
+        before = self._switch(OPTIMIZER)
         if self.evaluating and (self.last is None or not self.last.evaluation):
             self.evaluating = False
         return OTHER if before == LOSS else before
@@ -183,7 +221,7 @@ class Ledger(Account):
         """Optimizer `key` is about to step."""
         if not self.started:
             self.begin()
-        before = self.switch(OPTIMIZER)
+        before = self._switch(OPTIMIZER)
         self.learned = True
         if self.evaluating:
             self._learn_after_all()
@@ -196,7 +234,7 @@ class Ledger(Account):
 
     def optimizer_done(self, key: int, before: int) -> None:
         """Optimizer `key` has stepped."""
-        self.switch(before)
+        self._switch(before)
         if not self.any_optimizer:
             self.any_optimizer = True
             self._merge_held()

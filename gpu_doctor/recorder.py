@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor.calibration import event_cost_ns
+from gpu_doctor.calibration import event_cost_ns, note_cost_ns
 from gpu_doctor.feed import Cursor, News, readings_since, series_key
 from gpu_doctor.ledger import Ledger
 from gpu_doctor.recording import Fetch, LineCost, LoaderSetup, Losses, Metric, Recording, Series, Settings, Setup
@@ -83,6 +83,8 @@ class Recorder:
         self.table = StepTable()
         self.ledger = Ledger(self.table, clock, sync_measured=sync_measured)
         self.ledger.on_step = self._step_ended
+        if max_steps is not None:
+            self.ledger.look_at = max_steps
         self.thread = threading.get_ident()
         self.max_steps = max_steps
         self.deadline_ns = None if max_s is None else clock() + round(max_s * 1e9)
@@ -112,7 +114,7 @@ class Recorder:
         self._losses: list[tuple[int, Any]] = []
         self._next_beat = 0
         self._closed_s: float | None = None
-        self._event_ns = event_cost_ns(clock)
+        self._event_ns, self._note_ns = event_cost_ns(clock), note_cost_ns(clock)
 
     # ---- written by taps and probes -----------------------------------------------------------------------------
 
@@ -223,7 +225,9 @@ class Recorder:
         return self._recording(outcome, reason, self._closed_s, self._losses_read())
 
     def _recording(self, outcome: str, reason: str, duration_s: float, losses: Losses) -> Recording:
-        own_s = self.ledger.events * self._event_ns * 1e-9 + sum(one() for one in self.own_cpu_s)
+        noted = self.ledger.steady.noted
+        own_ns = (self.ledger.events - noted) * self._event_ns + noted * self._note_ns
+        own_s = own_ns * 1e-9 + sum(one() for one in self.own_cpu_s)
         return Recording(
             steps=self.table.steps(),
             settings=self.settings,

@@ -64,6 +64,17 @@ class StepTable:
         table.filled = number + 1
         return number
 
+    def append_rows(self, rows: npt.NDArray[np.float64]) -> None:
+        """Adds a block of steps, shape (steps, columns)."""
+        table = self._table
+        end = table.filled + len(rows)
+        if self.stride > 1 or end > table.room:
+            for row in rows.tolist():
+                self.append(row)
+            return
+        table.rows[table.filled : end] = rows
+        table.filled = end
+
     def add_device(self, row: int, generation: int, gpu_s: float, gap_s: float, queue_empty: float) -> None:
         """Adds the device readings of one step, known some steps after it ended, to its row.
 

@@ -1,0 +1,291 @@
+"""Steps that repeat: once a loop has found its rhythm, its events are only noted down and accounted for in blocks.
+
+Every event of a loop runs through the ledger, some hundred lines of Python that the training itself pushes out of the
+processor's caches: tens of microseconds a step. But most loops do the same thing step after step. Where two steps in a
+row had the same events from the same state of the ledger, the third will be accounted for in the same way: which event
+ends which phase is known, and only the times differ. So from then on an event is noted with its time, a step's end
+compares one list, and a block of steps becomes rows in a few array operations. With the first event that does not fit
+(an evaluation, a new epoch, another order) the block is closed, the open step is told to the ledger event by event at
+the times that were noted, and the ledger goes on as before.
+
+The formula is not trusted but tried: it is used only if it gives, for the second of the two steps, the row to the last
+bit that the ledger has written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from gpu_doctor.eventnotes import ASKED, BACK, BEGINS, ENDS, SELDOM, Noted, code_of, is_forward, notes, tell
+from gpu_doctor.phases import EVALUATION, LOSS, OTHER, PHASE_COUNT
+from gpu_doctor.stepcounts import Pull
+from gpu_doctor.steps import PHASES, STEP_COLUMNS, TRAINING
+
+if TYPE_CHECKING:
+    from gpu_doctor.ledger import Ledger
+
+CPU_EVERY_NS: Final = 1_000_000
+"""The CPU clock is a system call (about 1 us): it is read once in so long, for every step that is no shorter."""
+BLOCK: Final = 32
+"""Steps that are accounted for in one go, at most: their times stay in the processor's nearest cache."""
+BLOCK_NS: Final = 100_000_000
+"""And at least so often: a view asks twice a second."""
+MOST_EVENTS: Final = 256
+"""A step of more events is not noted down: what is gained a step is lost where one does not fit."""
+FIRST_LOOK: Final = 2
+"""Steps before the first look for a rhythm; after one that failed or broke off, twice as many as the time before."""
+LONGEST_PAUSE: Final = 64
+
+_TIMES: Final = {
+    *("mark", "step_begin", "cpu_due", "cpu_mark", "acc", "acc_at_ask", "end_ns", "end_acc", "last_samples"),
+    *("events", "step_count", "now", "counts", "newest", *BEGINS, *ENDS, *SELDOM, *ASKED),
+}
+"""What of the ledger differs from step to step without changing what an event means."""
+_COLUMN: Final = {name: i for i, name in enumerate(STEP_COLUMNS)}
+_PHASE_COLUMNS: Final = [_COLUMN[f"{phase}_s"] for phase in PHASES]
+_SYNC: Final = PHASES.index("sync")
+
+
+class SteadySteps:
+    """Watches one ledger for steps that repeat, and takes its events while they do."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.taking = False
+        """The ledger's events are noted here, not told to it."""
+        self.noted = 0
+        """Events that were accounted for in blocks."""
+        self._watching = False
+        self._pause = self._wait = FIRST_LOOK
+        # what a step is made of
+        self._noted = Noted()
+        self._phases: list[int] = []
+        self._state: dict[str, Any] = {}
+        self._before: tuple[list[Any], list[int]] | None = None
+        self._ended = False
+        # the rhythm
+        self._pattern: list[Any] = []
+        self._rhythm: list[int] = []
+        self._matrix: npt.NDArray[np.float64] = np.empty((0, 0))
+        self._template: npt.NDArray[np.float64] = np.empty(0)
+        self._pull: Pull = Pull()
+        self._batches = self._forwards = 0
+        self._ask_before = OTHER
+        self._pending = 0
+        self._base = self._due = 0
+
+    # ---- finding it -------------------------------------------------------------------------------------------------
+
+    def step_ended(self) -> None:
+        """The ledger has closed a training step at an ask, and the ask is done."""
+        if self._watching:
+            self._ended = True  # the watched ask goes on from here
+            return
+        self._wait -= 1
+        if self._wait <= 0:
+            self._watch()
+
+    def phase(self) -> int:
+        """The phase that the training thread is in, while events are noted; asked on any thread."""
+        at = len(self._noted.codes)
+        return self._rhythm[at] if at < len(self._rhythm) else OTHER
+
+    def _snapshot(self) -> dict[str, Any] | None:
+        """All that decides what the coming events mean; None where a step has left something open."""
+        ledger = self._ledger
+        now = ledger.now
+        fresh = not (now.batches or now.samples or now.edge_ns or now.transfers)
+        if ledger.counts is not None or not fresh or now.forward_samples == now.forward_samples or any(ledger.acc):
+            return None
+        if ledger.marks is not None or ledger.held is not None or ledger.back or ledger.stepped:
+            return None
+        kept = ((name, value) for name, value in vars(ledger).items() if name not in _TIMES)
+        return {name: value.copy() if isinstance(value, list) else value for name, value in kept}
+
+    def _watch(self) -> None:
+        state = self._snapshot()
+        if state is None:
+            self._fail()
+            return
+        self._watching, self._state, self._before, self._ended = True, state, None, False
+        self._clear()
+        for name in (*BEGINS, *ENDS):
+            setattr(self._ledger, name, self._watched(name))
+        for name in SELDOM:
+            setattr(self._ledger, name, self._broken(name))
+
+    def _watched(self, name: str) -> Callable[..., Any]:
+        """The ledger's own method, with its event, the phase that it ends and its time noted down."""
+        ledger, direct = self._ledger, getattr(type(self._ledger), name)
+
+        def event(*args: Any) -> Any:
+            self._noted.codes.append(code_of(name, args))
+            self._phases.append(EVALUATION if ledger.evaluating else ledger.phase)
+            result = direct(ledger, *args)
+            self._noted.times.append(ledger.mark)
+            if name == "delivered":
+                self._noted.samples.append(args[1])
+            elif name == "ask" and self._ended:
+                self._compare(args[0], result)
+                if self.taking:
+                    return result
+            elif len(self._noted.codes) > MOST_EVENTS:
+                self._fail()
+            if name not in BEGINS or args == (BACK,):
+                return None
+            ledger.back.append(result)
+            return BACK
+
+        return event
+
+    def _broken(self, name: str) -> Callable[..., Any]:
+        """An event that no rhythm has: the ledger is told as ever."""
+        ledger, direct = self._ledger, getattr(type(self._ledger), name)
+
+        def event(*args: Any) -> Any:
+            if self.taking:
+                self.stop()
+            else:
+                self._fail()
+            return direct(ledger, *args)
+
+        return event
+
+    def _compare(self, pull: Pull, before: int) -> None:
+        """A watched step has ended: the rhythm is found if it is the same as the one before."""
+        self._ended = False
+        state = self._snapshot()
+        codes, phases = self._noted.codes.copy(), self._phases.copy()
+        if state is None or state != self._state or self._foreign(pull):
+            self._fail()
+            return
+        if self._before is None:
+            self._before = codes, phases
+            self._clear()
+            return
+        if self._before != (codes, phases) or not self._formula_holds(phases):
+            self._fail()
+            return
+        self._take(pull, before)
+
+    def _foreign(self, pull: Pull) -> bool:
+        """Whether another iterator than `pull` was asked in the step, or not every ask was answered."""
+        asked = [one for one in self._noted.codes if not isinstance(one, int)]
+        return any(one is not pull for one in asked) or len(asked) != len(self._noted.samples)
+
+    def _formula_holds(self, phases: list[int]) -> bool:
+        """Sets up the formula of a step's row and tries it on the one that the ledger has just written."""
+        ledger, written = self._ledger, np.asarray(self._ledger.newest)
+        self._matrix = np.zeros((len(phases), PHASE_COUNT))
+        self._matrix[np.arange(len(phases)), phases] = 1.0
+        self._template, self._batches = written, len(self._noted.samples)
+        if written[_COLUMN["kind"]] != TRAINING or written[_COLUMN["edge_s"]] or written[_COLUMN["transfers"]]:
+            return False
+        begin = round((written[_COLUMN["start_s"]]) * 1e9) + ledger.began
+        rows, _ = self._rows(1, begin)
+        same: npt.NDArray[np.bool_] = (rows[0] == written) | (np.isnan(rows[0]) & np.isnan(written))
+        same[_COLUMN["cpu_s"]] = True
+        # The begin was rounded to seconds: what lies a nanosecond apart is the same.
+        same[_COLUMN["start_s"]] = same[_COLUMN["wall_s"]] = abs(rows[0] - written)[[0, 1]].max() < 2e-9
+        return bool(same.all())
+
+    def _fail(self) -> None:
+        """No rhythm: the ledger goes on as it is, and is watched again after a while."""
+        self._release()
+        self._watching = False
+        self._wait, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+
+    def _release(self) -> None:
+        for name in (*BEGINS, *ENDS, *SELDOM, *ASKED):
+            vars(self._ledger).pop(name, None)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._noted.clear()
+        self._phases.clear()
+
+    # ---- taking the events ------------------------------------------------------------------------------------------
+
+    def _take(self, pull: Pull, ask_before: int) -> None:
+        """From here on events are noted; the ledger has just been told of the ask that ends a step."""
+        ledger = self._ledger
+        self._pattern, self._rhythm = self._noted.codes.copy(), self._phases.copy()
+        self._forwards = sum(is_forward(code) for code in self._pattern)
+        self._pull, self._ask_before, self._pending = pull, ask_before, 0
+        self._base = ledger.mark
+        self._due = ledger.mark + BLOCK_NS
+        self._watching, self.taking = False, True
+        self._clear()
+        for name, note in notes(self._noted, ledger.clock, len(self._pattern), self._step).items():
+            setattr(ledger, name, note)
+
+    def _step(self) -> None:
+        """An ask after as many events as a step has: a step of the rhythm, or its end."""
+        if self._noted.codes != self._pattern:
+            self.stop()
+            return
+        self._noted.codes.clear()
+        ledger = self._ledger
+        ledger.step_count += 1
+        self._pending += 1
+        if self._pending >= BLOCK or self._noted.times[-1] >= self._due or ledger.step_count >= ledger.look_at:
+            self.put_down()
+
+    def put_down(self) -> None:
+        """The whole steps that were noted become rows."""
+        if not self._pending:
+            return
+        ledger, steps, pull = self._ledger, self._pending, self._pull
+        rows, end = self._rows(steps, self._base)
+        if end >= ledger.cpu_due:
+            cpu, ledger.cpu_due = ledger.cpu_clock(), end + CPU_EVERY_NS
+            rows[-1, _COLUMN["cpu_s"]] = (cpu - ledger.cpu_mark) * 1e-9
+            ledger.cpu_mark = cpu
+        whole = steps * len(self._pattern)
+        ledger.mark = ledger.step_begin = self._base = end
+        ledger.events += whole
+        self.noted += whole
+        pull.loader[0] += steps * self._batches
+        ledger.last_samples = self._noted.samples[steps * self._batches - 1]
+        del self._noted.times[:whole], self._noted.samples[: steps * self._batches]
+        del self._noted.inputs[: steps * self._forwards]
+        self._pending, self._due = 0, end + BLOCK_NS
+        ledger.table.append_rows(rows)
+        if ledger.on_step is not None:
+            ledger.on_step(end)
+
+    def _rows(self, steps: int, begin: int) -> tuple[npt.NDArray[np.float64], int]:
+        """The rows of the first `steps` noted steps, which begin at `begin` ns; and when the last ended."""
+        events = len(self._matrix)
+        times = np.empty(1 + steps * events, dtype=np.int64)
+        times[0], times[1:] = begin, self._noted.times[: steps * events]
+        spent = np.diff(times).reshape(steps, events).astype(np.float64)
+        phases = spent @ self._matrix * 1e-9
+        rows = np.repeat(self._template[None], steps, axis=0)
+        starts = times[:-1:events] if events else times[:1]
+        rows[:, _COLUMN["start_s"]] = (starts - self._ledger.began) * 1e-9
+        rows[:, _COLUMN["wall_s"]] = np.diff(times[::events]) * 1e-9
+        for phase, column in enumerate(_PHASE_COLUMNS):
+            if phase != _SYNC:
+                rows[:, column] = phases[:, phase]
+        rows[:, _COLUMN["loss_s"]] = phases[:, LOSS]
+        rows[:, _COLUMN["cpu_s"]] = 0.0
+        samples = np.asarray(self._noted.samples[: steps * self._batches])
+        rows[:, _COLUMN["samples"]] = samples.reshape(steps, self._batches).sum(axis=1)
+        return rows, int(times[-1])
+
+    def stop(self) -> None:
+        """The rhythm is broken: the ledger is told of the open step at the times noted, and goes on itself."""
+        if not self.taking:
+            return
+        self.taking = False
+        self.put_down()
+        noted, self._noted = self._noted, Noted()
+        self._release()
+        self._wait = 2 * len(noted.codes) + FIRST_LOOK  # no look while it is told
+        tell(self._ledger, noted, self._pull, self._ask_before)
+        self._wait = self._pause = FIRST_LOOK
