@@ -1,17 +1,77 @@
-"""Vitals of hardware: what the card and the machine do to the speed: clocks, neighbours, links, energy."""
+"""Vitals of hardware: what the card and the machine do to the speed: clocks, neighbours, links, energy.
+
+GPU: not yet run on one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
+
+from gpu_doctor.growth import steps_done
+from gpu_doctor.nvidia import HELD_BIT, IDLE_BIT, POWER_CAP_BIT, THROTTLE_BITS, served_cuda
 from gpu_doctor.recording import Recording
-from gpu_doctor.steps import Steps
+from gpu_doctor.steps import Column, Steps
+from gpu_doctor.vitals_memory import trained_on
+
+FEWEST_READINGS: Final = 3
+LOADED_PCT: Final = 30.0
+"""A reading is of a loaded card if some kernel ran in so much of NVML's sample: an idle one lowers clocks and link."""
 
 
 @dataclass(frozen=True)
 class HardwareVitals:
-    """A part of Vitals."""
+    """A part of Vitals. Readings of the card that the loop trains on, under load, after warm-up, unless said otherwise.
+
+    Where it trains on none, the three facts at the end are of the first card that this process sees.
+    """
+
+    throttle_shares: Mapping[str, float] | None = None
+    """Reason (see nvidia.THROTTLE_BITS) -> share of the readings in which it held the clocks down; empty = none did."""
+    throttled_share: float | None = None
+    """Share of the readings with any of these reasons."""
+    held_share: float | None = None
+    """Share of the readings in which application or locked clocks held them."""
+    power_capped_share: float | None = None
+    """Share of the readings at the power limit."""
+    sm_clock_mhz: float | None = None
+    """Mean SM clock."""
+    sm_clock_throttled_mhz: float | None = None
+    """Mean over the readings that were throttled."""
+    sm_clock_free_mhz: float | None = None
+    """Mean over the readings that were not."""
+    sm_clock_max_mhz: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    power_default_w: float | None = None
+    """The limit as the card was delivered."""
+    temperature_c: float | None = None
+    """Highest reading."""
+    energy_per_sample_j: float | None = None
+    """Joules of the whole card a training sample, from its energy counter, all that runs on it included."""
+    other_processes: float | None = None
+    """Largest number of processes on the card that are not of our tree."""
+    other_processes_bytes: float | None = None
+    other_processes_util_pct: float | None = None
+    """Mean part of the time in which kernels of theirs ran."""
+    pcie_gen: float | None = None
+    """Highest generation read: links rest at a lower one."""
+    pcie_width: float | None = None
+    pcie_gen_max: float | None = None
+    """Of card and slot together."""
+    pcie_gen_card: float | None = None
+    pcie_width_max: float | None = None
+    mig: bool | None = None
+    """The device is a MIG slice of a card."""
+    cards_seen: int | None = None
+    """GPUs of this process that NVML answered for; None = NVML was not there."""
+    driver_cuda: tuple[int, int] | None = None
+    """Highest CUDA version that the driver serves."""
+    architecture_support: int | None = None
+    """nvidia.NATIVE, TRANSLATED or ABSENT: torch's machine code for the card; None = no device in use."""
 
 
 def hardware(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
@@ -20,4 +80,117 @@ def hardware(recording: Recording, steps: Steps, begin_s: float) -> dict[str, An
     Args:
         recording: of a run or a trial. steps: the rows judged, warm-up included. begin_s: end of the warm-up.
     """
-    return {}
+    asked = (s.metric.device for s in recording.series if s.metric.name == "gpu_memory_total_bytes")
+    seen = {device for device in asked if device is not None}
+    device = trained_on(recording)
+    card = _Card(recording, device if device is not None else min(seen, default=0), steps, begin_s)
+    served, mig, architecture = card.last("driver_cuda"), card.last("mig"), card.last("architecture_support")
+    found: dict[str, Any] = {
+        "cards_seen": len(seen) or None,
+        "driver_cuda": served_cuda(served) if served else None,
+        "architecture_support": None if architecture is None else int(architecture),
+        "mig": None if mig is None else bool(mig),
+    }
+    if device is None:
+        return found
+    others = card.values("other_processes")
+    return found | {
+        **_clocks(card),
+        "power_w": card.mean("gpu_power_w"),
+        "power_limit_w": card.last("gpu_power_limit_w"),
+        "power_default_w": card.last("gpu_power_default_w"),
+        "temperature_c": card.most("gpu_temperature_c"),
+        "energy_per_sample_j": _energy(card, steps),
+        "other_processes": float(others.max()) if len(others) else None,
+        "other_processes_bytes": card.most("other_processes_bytes"),
+        "other_processes_util_pct": card.mean("other_processes_util_pct", loaded=False),
+        "pcie_gen": card.most("pcie_gen"),
+        "pcie_width": card.most("pcie_width"),
+        "pcie_gen_max": card.last("pcie_gen_max"),
+        "pcie_gen_card": card.last("pcie_gen_card"),
+        "pcie_width_max": card.last("pcie_width_max"),
+    }
+
+
+class _Card:
+    """The readings of one card while the loop ran."""
+
+    def __init__(self, recording: Recording, device: int, steps: Steps, begin_s: float) -> None:
+        self._recording, self._device, self._begin_s = recording, device, begin_s
+        self._end_s = float(steps.start_s[-1] + steps.wall_s[-1]) if len(steps) else 0.0
+        busy = recording.one_series("gpu_util_pct", device)
+        self._loaded_at = busy.times_s[busy.values >= LOADED_PCT] if busy is not None else None
+
+    def timed(self, name: str, loaded: bool = True) -> tuple[Column, Column]:
+        """Times and values after warm-up and before the loop's end; those of an idle card left out if `loaded`."""
+        series = self._recording.one_series(name, self._device)
+        if series is None:
+            return np.empty(0), np.empty(0)
+        wanted = (series.times_s >= self._begin_s) & (series.times_s <= self._end_s)
+        if loaded and self._loaded_at is not None:  # one probe reads all of a card at one time
+            wanted &= np.isin(series.times_s, self._loaded_at)
+        return series.times_s[wanted], series.values[wanted]
+
+    def values(self, name: str) -> Column:
+        """All readings of the run."""
+        series = self._recording.one_series(name, self._device)
+        return series.values if series is not None else np.empty(0)
+
+    def last(self, name: str) -> float | None:
+        """What hardly changes: the last reading of the run."""
+        values = self.values(name)
+        return float(values[-1]) if len(values) else None
+
+    def most(self, name: str) -> float | None:
+        """The highest reading of the run."""
+        values = self.values(name)
+        return float(values.max()) if len(values) else None
+
+    def mean(self, name: str, loaded: bool = True) -> float | None:
+        """The mean reading."""
+        _, values = self.timed(name, loaded)
+        return float(values.mean()) if len(values) else None
+
+
+def _clocks(card: _Card) -> dict[str, Any]:
+    """Clocks and why they are where they are, over the readings in which the card had work."""
+    at, clocks = card.timed("sm_clock_mhz")
+    bits_at, bits = card.timed("clock_limit_bits")
+    found: dict[str, Any] = {
+        "sm_clock_mhz": float(clocks.mean()) if len(clocks) else None,
+        "sm_clock_max_mhz": card.last("sm_clock_max_mhz"),
+    }
+    whole = bits == np.floor(bits)  # in a very long run neighbours are averaged: half a bit is none
+    bits_at, flags = bits_at[whole], bits[whole].astype(np.int64)
+    busy = (flags & IDLE_BIT) == 0
+    bits_at, flags = bits_at[busy], flags[busy]
+    if len(flags) < FEWEST_READINGS:
+        return found
+    held = np.zeros(len(flags), dtype=bool)
+    shares = {}
+    for bit, words in THROTTLE_BITS.items():
+        set_here = (flags & bit) != 0
+        held |= set_here
+        if set_here.any():
+            shares[words] = float(set_here.mean())
+    throttled, free = np.isin(at, bits_at[held]), np.isin(at, bits_at[~held])
+    return found | {
+        "throttle_shares": dict(sorted(shares.items(), key=lambda one: -one[1])),
+        "throttled_share": float(held.mean()),
+        "held_share": float(((flags & HELD_BIT) != 0).mean()),
+        "power_capped_share": float(((flags & POWER_CAP_BIT) != 0).mean()),
+        "sm_clock_throttled_mhz": float(clocks[throttled].mean()) if throttled.any() else None,
+        "sm_clock_free_mhz": float(clocks[free].mean()) if free.any() else None,
+    }
+
+
+def _energy(card: _Card, steps: Steps) -> float | None:
+    """Joules between the first and the last reading over the samples trained between them."""
+    times, joules = card.timed("gpu_energy_j", loaded=False)
+    if len(joules) < FEWEST_READINGS or not len(steps) or not np.isfinite(steps.samples).all():
+        return None
+    done = np.concatenate([[0.0], np.cumsum(steps.count)])
+    samples = np.concatenate([[0.0], np.cumsum(steps.samples)])
+    trained = np.diff(np.interp(steps_done(steps, times[[0, -1]]), done, samples))[0]
+    spent = float(joules[-1] - joules[0])
+    return spent / float(trained) if trained > 0 and spent > 0 else None

@@ -1,17 +1,61 @@
-"""Vitals of memory: how full the device and the host are, and whether it grows."""
+"""Vitals of memory: how full the device and the host are, and whether it grows.
+
+GPU: not yet run on one.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_doctor.recording import Recording
-from gpu_doctor.steps import Steps
+import numpy as np
+
+from gpu_doctor.growth import Growth, rising, steps_done
+from gpu_doctor.recording import Recording, Series
+from gpu_doctor.steps import Column, Steps
 
 
 @dataclass(frozen=True)
 class MemoryVitals:
     """A part of Vitals."""
+
+    reserved_peak_bytes: float | None = None
+    """Largest reading of what torch's allocator holds of the GPU that the loop trains on."""
+    reserved_first_bytes: float | None = None
+    """The first reading of it: what an earlier cell may have left."""
+    inactive_split_bytes: float | None = None
+    """Largest reading of free pieces inside of blocks in use: they can neither be given back nor joined."""
+    alloc_retries: float | None = None
+    """Allocations in this run that fitted only after the allocator had given everything cached back."""
+    ooms: float | None = None
+    """Allocations in this run that did not fit."""
+    device_used_bytes: float | None = None
+    """Largest reading of the memory in use on that GPU, all processes and CUDA's own (NVML)."""
+    device_growth_bytes_per_step: float | None = None
+    """Rise of torch's allocated memory; 0 = does not rise steadily, None = too few readings to tell."""
+    device_steps_to_full: float | None = None
+    """Steps after the last reading until the GPU's memory is full at that rate; None where it does not rise."""
+    host_growth_bytes_per_step: float | None = None
+    """Rise of the process' memory without pages of files; as above."""
+    host_steps_to_full: float | None = None
+    """Steps after the last reading until the host's available memory is used up at that rate."""
+    device_rise_bytes: float | None = None
+    """Rise over the readings that the rate is of."""
+    host_rise_bytes: float | None = None
+    growth_past_first_epoch: bool | None = None
+    """The rates are of readings taken after the first epoch, when what is cached on first sight is there."""
+    host_memory_available_bytes: float | None = None
+    """Least reading."""
+    host_memory_total_bytes: float | None = None
+    """Within the container's limit."""
+    process_rss_bytes: float | None = None
+    """Largest reading of the training process."""
+    workers_rss_bytes: float | None = None
+    """Largest reading of all child processes together; pages that they share are counted in each."""
+    process_swapped_bytes: float | None = None
+    """Largest reading of what of the training process is swapped out."""
+    swap_in_bytes_per_s: float | None = None
+    """Mean after warm-up, whole machine."""
 
 
 def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
@@ -20,4 +64,97 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
     Args:
         recording: of a run or a trial. steps: the rows judged, warm-up included. begin_s: end of the warm-up.
     """
-    return {}
+    swap = recording.one_series("swap_in_bytes_per_s")
+    swapped_in = swap.values[swap.times_s >= begin_s] if swap is not None else np.empty(0)
+    found: dict[str, Any] = {
+        "host_memory_available_bytes": _least(recording.one_series("host_memory_available_bytes")),
+        "host_memory_total_bytes": _most(recording.one_series("host_memory_total_bytes")),
+        "process_rss_bytes": _most(recording.one_series("process_rss_bytes")),
+        "workers_rss_bytes": _most(recording.one_series("workers_rss_bytes")),
+        "process_swapped_bytes": _most(recording.one_series("process_swapped_bytes")),
+        "swap_in_bytes_per_s": float(swapped_in.mean()) if len(swapped_in) else None,
+    }
+    after_s = _second_epoch_s(steps)
+    past = after_s is not None and _readings_after(recording, max(after_s, begin_s))
+    since_s = max(after_s or 0.0, begin_s) if past else begin_s
+    found["growth_past_first_epoch"] = bool(past)
+    held = recording.one_series("process_held_bytes") or recording.one_series("process_rss_bytes")
+    found |= _growing("host", held, held, steps, since_s, found["host_memory_available_bytes"])
+    device = trained_on(recording)
+    if device is None:
+        return found
+    reserved, allocated = (recording.one_series(f"torch_{name}_bytes", device) for name in ("reserved", "allocated"))
+    used = _most(recording.one_series("gpu_memory_used_bytes", device))
+    total = next((one.memory_bytes for one in recording.setup.devices if one.index == device), None)
+    peak = recording.one_series("torch_peak_bytes", device)
+    top = _most(peak)
+    left = None if not total or top is None else max(float(total) - top, 0.0)
+    found |= _growing("device", allocated, peak, steps, since_s, left)
+    return found | {
+        "reserved_peak_bytes": _most(reserved),
+        "reserved_first_bytes": float(reserved.values[0]) if reserved is not None and len(reserved.values) else None,
+        "inactive_split_bytes": _most(recording.one_series("torch_inactive_split_bytes", device)),
+        "alloc_retries": _most(recording.one_series("torch_alloc_retries", device)),
+        "ooms": _most(recording.one_series("torch_ooms", device)),
+        "device_used_bytes": used,
+    }
+
+
+def trained_on(recording: Recording) -> int | None:
+    """torch's number of the GPU that the loop trains on; None where it trains on none."""
+    setup = recording.setup
+    if not setup.on_gpu:
+        return None
+    _, _, number = setup.device.partition(":")
+    return int(number) if number.isdigit() else 0
+
+
+def _growing(
+    where: str, held: Series | None, highest: Series | None, steps: Steps, since_s: float, left: float | None
+) -> dict[str, float | None]:
+    """Rate, rise and steps until full, of a series that must rise both in what it holds and in its highest mark."""
+    if held is None or highest is None:
+        return {}
+    times, marks = _between(highest, since_s, steps)
+    grown = rising(steps_done(steps, times), marks)
+    if grown is None:
+        return {}
+    # Within a step memory swings by all its activations: what is held at a reading can only speak against a rise.
+    _, now = _between(held, since_s, steps)
+    half = len(now) // 2
+    if grown is False or half == 0 or now[half:].min() <= now[:half].min():
+        return {f"{where}_growth_bytes_per_step": 0.0}
+    assert isinstance(grown, Growth)
+    return {
+        f"{where}_growth_bytes_per_step": grown.bytes_per_step,
+        f"{where}_rise_bytes": grown.rise_bytes,
+        f"{where}_steps_to_full": None if left is None else left / grown.bytes_per_step,
+    }
+
+
+def _between(series: Series, since_s: float, steps: Steps) -> tuple[Column, Column]:
+    """Readings from a time to the end of the last step: what comes after the loop says nothing of its steps."""
+    end_s = float(steps.start_s[-1] + steps.wall_s[-1]) if len(steps) else 0.0
+    inside = (series.times_s >= since_s) & (series.times_s <= end_s)
+    return series.times_s[inside], series.values[inside]
+
+
+def _second_epoch_s(steps: Steps) -> float | None:
+    """When the second epoch of the run began; None where there is but one."""
+    epochs = steps.epoch
+    later = np.flatnonzero(epochs > epochs[0]) if len(steps) and np.isfinite(epochs[0]) else np.empty(0)
+    return float(steps.start_s[later[0]]) if len(later) else None
+
+
+def _readings_after(recording: Recording, since_s: float) -> bool:
+    """Whether enough was read after a time for a rate."""
+    series = recording.one_series("process_rss_bytes") or recording.one_series("torch_allocated_bytes")
+    return series is not None and int((series.times_s >= since_s).sum()) > 8
+
+
+def _most(series: Series | None) -> float | None:
+    return float(series.values.max()) if series is not None and len(series.values) else None
+
+
+def _least(series: Series | None) -> float | None:
+    return float(series.values.min()) if series is not None and len(series.values) else None

@@ -35,6 +35,7 @@ class Card:
     power_default_mw: int | None = 700_000
     temperature: int | None = 54
     clock: int | None = 1_755
+    energy_mj: int | None = 1_000_000
     clock_max: int | None = 1_980
     reasons: int | None = 0
     gen: int | None = 5
@@ -44,6 +45,8 @@ class Card:
     width_max: int | None = 16
     ecc: int | None = 0
     processes: list[tuple[int, int | None]] | None = field(default_factory=list)
+    busy_for: list[tuple[int, int, int]] | None = None
+    """Time stamp, process id, per cent, as NVML's samples per process."""
     gpm: dict[int, float] | None = None
     slices: list[Card] = field(default_factory=list)
     parent: Card | None = None
@@ -89,6 +92,7 @@ class StubNvml:
             "nvmlDeviceGetEnforcedPowerLimit": "power_limit_mw",
             "nvmlDeviceGetPowerManagementDefaultLimit": "power_default_mw",
             "nvmlDeviceGetTemperature": "temperature",
+            "nvmlDeviceGetTotalEnergyConsumption": "energy_mj",
             "nvmlDeviceGetClockInfo": "clock",
             "nvmlDeviceGetMaxClockInfo": "clock_max",
             "nvmlDeviceGetCurrentClocksEventReasons": "reasons",
@@ -152,6 +156,10 @@ class StubNvml:
 
     def nvmlDeviceGetComputeRunningProcesses(self, card: Card) -> Any:
         return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in self._value(card, "processes")]
+
+    def nvmlDeviceGetProcessUtilization(self, card: Card, since: int) -> Any:
+        samples = self._value(card, "busy_for")
+        return [SimpleNamespace(timeStamp=at, pid=pid, smUtil=util) for at, pid, util in samples]
 
     def nvmlDeviceGetMigMode(self, card: Card) -> list[int]:
         return [int(bool(card.slices))] * 2

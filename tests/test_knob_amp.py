@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict, namedtuple
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+import gpu_doctor
 from gpu_doctor import knobs, patching
 from gpu_doctor.knobs.amp import KNOB, mixed_precision
 from gpu_doctor.knobs.autocasting import in_fp32
@@ -96,8 +98,7 @@ def test_the_parts_of_a_container_that_is_never_called(data: Any) -> None:
         for _ in range(4):
             (a(data[0]) + b(data[0])).sum().backward()
             opt.step()
-    assert a.dtypes == [torch.float32] + [torch.bfloat16] * 3
-    assert b.dtypes == [torch.float32] * 2 + [torch.bfloat16] * 2
+    assert a.dtypes == b.dtypes == [torch.bfloat16] * 4
 
 
 def test_a_copy_and_an_untrained_model_of_the_same_class_stay_as_they_are(data: Any) -> None:
@@ -273,8 +274,63 @@ def test_the_users_own_amp_is_shown_as_yours() -> None:
     own = Setup(**{**vars(SEEN), "autocast": "bfloat16"})
     assert KNOB.found(own) == "bf16"
     assert [choice.label for choice in KNOB.choices(own)] == ["off", "bf16 (yours)", "fp16"]
-    assert "itself" in KNOB.refusal("off", own)
+    assert KNOB.refusal("off", own) == ""
+    assert "itself" in KNOB.refusal("fp16", own)
+    compile(KNOB.code("off", own), "<code>", "exec")
     assert KNOB.found(SEEN) == "off"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_users_own_autocast_and_scaler_are_switched_off_and_back(fails: bool, data: Any) -> None:
+    own = Setup(**{**vars(SEEN), "autocast": "bfloat16"})
+    net = Net()
+    scaler, context = torch.amp.GradScaler("cpu", init_scale=8.0), torch.autocast("cpu", dtype=torch.bfloat16)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    decorated = torch.autocast("cpu", dtype=torch.bfloat16)(net.__call__)
+
+    def loop(made: Any) -> None:
+        for _ in range(2):
+            with context:
+                out = net(data[0])
+            decorated(data[0])
+            loss = out.float().mean()
+            assert made.scale(loss) is loss
+            made.scale(loss).backward()
+            made.unscale_(opt)
+            made.step(opt)
+            made.update()
+            if fails:
+                raise RuntimeError("of the loop")
+
+    with pytest.raises(RuntimeError, match="of the loop") if fails else nullcontext():
+        with knobs.turned({"amp": "off"}, TrialScope({"net": net}, own)):
+            assert not scaler.is_enabled()
+            loop(scaler)
+            loop(torch.amp.GradScaler("cpu"))
+    assert set(net.dtypes) == {torch.float32}
+    assert scaler.is_enabled() and scaler.get_scale() == 8.0 and "_enabled" not in vars(torch.amp.GradScaler)
+    with context:
+        assert net(data[0]).dtype == torch.bfloat16
+
+
+def test_a_trial_without_the_users_own_autocast() -> None:
+    code = """
+net, scaler = Net(), torch.amp.GradScaler("cpu", enabled=True)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x in data:
+    opt.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = net(x).float().mean()
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+"""
+    case = gpu_doctor.case(code, {"torch": torch, "Net": Net, "data": list(torch.randn(30, 4, 8))})
+    assert case.run().setup.autocast == "bfloat16"
+    effect = case.trial({"amp": "off"}, steps=10, seconds=5)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    baseline, candidate = case.trials[-1]
+    assert (baseline.setup.autocast, candidate.setup.autocast) == ("bfloat16", "")
 
 
 def test_fp16_is_refused_on_the_cpu_and_beside_an_own_scaler() -> None:

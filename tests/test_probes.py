@@ -78,6 +78,8 @@ def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     assert first["sm_clock_mhz"] == 1755 and first["sm_clock_max_mhz"] == 1980 and first["clock_limit_bits"] == 4
     assert (first["pcie_gen"], first["pcie_width"], first["pcie_width_max"]) == (5, 16, 16)
     assert (first["other_processes"], first["other_processes_bytes"]) == (1, 9 * GIB)
+    assert first["gpu_energy_j"] == again["gpu_energy_j"] == 1000 and first["gpu_power_default_w"] == 700
+    assert (first["pcie_gen_card"], first["driver_cuda"], first["mig"]) == (5, 13000, 0)
     assert "tensor_active_pct" not in first, "two samples less than 100 ms apart"
     assert (again["tensor_active_pct"], again["sm_active_pct"], again["dram_active_pct"]) == (12.5, 64, 40)
     assert again["pcie_tx_bytes_per_s"] == 100 * MIB
@@ -238,6 +240,7 @@ def test_a_mig_slice(monkeypatch: pytest.MonkeyPatch, desk: Desk, allowed: str |
     assert found["gpu_memory_total_bytes"] == 20 * GIB and "gpu_util_pct" not in found
     assert found["tensor_active_pct"] == (44.0 if allowed == "MIG-two" else 11.0), "its own slice's, not the card's"
     assert found["gpu_power_w"] == pytest.approx(402.5), "the card's: a slice has none"
+    assert found["mig"] == 1 and len(desk.notes) == 1 and "MIG slice" in desk.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -263,6 +266,27 @@ def test_other_processes(monkeypatch: pytest.MonkeyPatch, desk: Desk, processes:
         assert found["other_processes"] == told[0] and found.get("other_processes_bytes") == told[1]
 
 
+@pytest.mark.parametrize(
+    ("samples", "in_use", "told"),
+    [
+        ([(7, 1, 40), (8, 1, 60)], False, 50.0),
+        ([(7, 1, 40), (7, os.getpid(), 50), (8, os.getpid(), 50)], True, 20.0),
+        ([(7, 1, 80), (7, 2, 80)], False, 100.0),
+        ([(7, 1, 40)], True, None),  # ids of another namespace
+        ([], False, None),
+        (None, False, None),
+    ],
+)
+def test_how_busy_others_keep_the_card(
+    monkeypatch: pytest.MonkeyPatch, desk: Desk, samples: Any, in_use: bool, told: float | None
+) -> None:
+    stubbed(monkeypatch, Card(busy_for=samples))
+    monkeypatch.setattr(nvml, "cuda_in_use", lambda: in_use)
+    with nvml.opened(desk.scope) as read:
+        assert read is not None
+        assert values(read()).get("other_processes_util_pct") == told
+
+
 # ---- torch's allocator -----------------------------------------------------------------------------------------------
 
 
@@ -271,9 +295,13 @@ class StubTorch:
 
     def __init__(self) -> None:
         self.version, self.awake = SimpleNamespace(cuda="13.0"), False
-        self.now, self.peak, self.reserved, self.retries = 0, 0, 0, 3
+        self.now, self.peak, self.reserved, self.retries, self.ooms = 0, 0, 0, 3, 1
         self.cuda = SimpleNamespace(
-            is_initialized=lambda: self.awake, device_count=lambda: 1, memory_stats_as_nested_dict=self.stats
+            is_initialized=lambda: self.awake,
+            device_count=lambda: 1,
+            memory_stats_as_nested_dict=self.stats,
+            get_arch_list=lambda: ["sm_80", "sm_90"],
+            get_device_capability=lambda index: (9, 0),
         )
         self.backends = SimpleNamespace(mps=SimpleNamespace(is_available=lambda: False))
         self.mps = SimpleNamespace()
@@ -283,7 +311,9 @@ class StubTorch:
         return {
             "allocated_bytes": {"all": {"current": self.now, "peak": self.peak}},
             "reserved_bytes": {"all": {"current": self.reserved, "peak": self.reserved}},
+            "inactive_split_bytes": {"all": {"current": 70}},
             "num_alloc_retries": self.retries,
+            "num_ooms": self.ooms,
         }
 
 
@@ -301,10 +331,14 @@ def test_torchs_allocator(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
             "torch_reserved_bytes": 1000,
             "torch_peak_bytes": 900,
             "torch_alloc_retries": 0,
+            "torch_ooms": 0,
+            "torch_inactive_split_bytes": 70,
+            "architecture_support": 2,
         }
-        torch.now, torch.peak, torch.retries = 300, 950, 5
+        torch.now, torch.peak, torch.retries, torch.ooms = 300, 950, 5, 2
         found = values(read())
-        assert (found["torch_peak_bytes"], found["torch_alloc_retries"]) == (950, 2)
+        assert (found["torch_peak_bytes"], found["torch_alloc_retries"], found["torch_ooms"]) == (950, 2, 1)
+        assert "architecture_support" not in found, "what does not change is asked once"
 
 
 def test_an_old_peak_is_not_this_runs(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
@@ -342,20 +376,37 @@ def test_the_host_tells_shares_from_the_second_reading_on() -> None:
     with host.opened(ProbeScope(notes.append)) as read:
         assert read is not None
         first = values(read(), None)
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), time.process_time()
         while time.perf_counter() - begin < 0.3:
             pass
+        share = (time.process_time() - used) / (time.perf_counter() - begin)  # of one core: others may want it too
         spun = values(read(), None)
         time.sleep(0.2)
         slept = values(read(), None)
     assert "process_cpu_pct" not in first
     one_core = 100 / host.usable_cores()
-    assert 0.3 * one_core < spun["process_cpu_pct"] <= 1.2 * one_core
+    assert 0.5 * share * one_core < spun["process_cpu_pct"] <= 1.2 * one_core
     assert slept["process_cpu_pct"] < 0.5 * spun["process_cpu_pct"]
     assert 0 <= spun["cpu_util_pct"] <= 100 and spun["cpu_max_core_pct"] >= spun["cpu_util_pct"] - 1e-6
     assert spun["process_rss_bytes"] == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)
     assert 0 < spun["host_memory_available_bytes"] <= spun["host_memory_total_bytes"]
+    if sys.platform == "linux":
+        assert 0 < spun["process_held_bytes"] <= spun["process_rss_bytes"] + spun["process_swapped_bytes"] + MIB
+        assert "swap_in_bytes_per_s" not in first
     assert notes == []
+
+
+def test_what_a_process_holds_is_without_pages_of_files(tmp_path: Path) -> None:
+    status = tmp_path / "status"
+    status.write_text(
+        "Name:\tx\nVmRSS:\t 900 kB\nRssAnon:\t 300 kB\nRssFile:\t 500 kB\nRssShmem:\t 100 kB\nVmSwap:\t 8 kB\n"
+    )
+    assert host.held_bytes(status) == (408 << 10, 8 << 10)
+    assert host.held_bytes(tmp_path / "none") is None
+    vmstat = tmp_path / "vmstat"
+    vmstat.write_text("nr_free 5\npswpin 3\npswpout 9\n")
+    assert host.swapped_in_bytes(vmstat) == 3 * os.sysconf("SC_PAGE_SIZE")
+    assert host.swapped_in_bytes(tmp_path / "none") is None
 
 
 def test_children_are_counted_and_their_cpu_goes_on_after_they_end() -> None:

@@ -8,23 +8,14 @@ from typing import Final
 from gpu_doctor.checkup.facts import CardFacts, Facts
 from gpu_doctor.checkup.host_lines import size
 from gpu_doctor.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
+from gpu_doctor.nvidia import HELD_BIT, POWER_CAP_BIT, THROTTLE_BITS, link_gb_per_s
 
 STRAY_BYTES: Final = 2 << 30
 """So much may be in use on an idle card for the driver itself."""
 POWER_CAP_SHARE: Final = 0.95
 BUSY_PCT: Final = 10.0
-_LANE_GB_PER_S: Final = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
-"""GB/s one way of one lane by PCIe generation, after line coding (PCI-SIG)."""
-_HELD: Final = 0x2
-_POWER_CAP: Final = 0x4
-_REASONS: Final = {
-    0x8: (WRONG, "hardware slowdown (too hot, or too little power)"),
-    0x40: (WRONG, "hardware thermal slowdown"),
-    0x80: (WRONG, "power brake by the power supply"),
-    0x20: (LOOK, "software thermal slowdown"),
-    0x10: (LOOK, "held to the clocks of a group (sync boost)"),
-}
-"""NVML's clock-limit bits (nvml.h, nvmlClocksEventReason*); idle, application clocks and power cap are told apart."""
+_ONLY_A_LOOK: Final = {0x20, 0x10}
+"""Limits that come and go by themselves; the others say that heat or power is not in order."""
 
 
 def card_lines(facts: Facts) -> tuple[Callable[[CardFacts], CheckLine | None], ...]:
@@ -112,16 +103,16 @@ def clocks(card: CardFacts) -> CheckLine | None:
     now = f"SM clock {card.sm_clock_mhz} MHz" if card.sm_clock_mhz is not None else "SM clock unknown"
     now += f" of {card.sm_clock_max_mhz} MHz" if card.sm_clock_max_mhz is not None else ""
     now += f", {card.temperature_c} °C" if card.temperature_c is not None else ""
-    reasons = [(status, said) for bit, (status, said) in _REASONS.items() if bits & bit]
+    reasons = {bit: words for bit, words in THROTTLE_BITS.items() if bits & bit}
     if reasons:
-        status = WRONG if any(one == WRONG for one, _ in reasons) else LOOK
-        said = ", ".join(said for _, said in reasons)
+        status = LOOK if set(reasons) <= _ONLY_A_LOOK else WRONG
+        said = ", ".join(reasons.values())
         to_do = "Check cooling, airflow and power cables; on a rented machine, ask for another one."
         return CheckLine("clocks", status, f"Throttled: {said}. {now}.", to_do)
-    if bits & _HELD:
+    if bits & HELD_BIT:
         to_do = "nvidia-smi -rac and -rgc (as root) give the clocks back to the card."
         return CheckLine("clocks", LOOK, f"Held by a setting (application or locked clocks). {now}.", to_do)
-    if bits & _POWER_CAP:
+    if bits & POWER_CAP_BIT:
         return CheckLine("clocks", OK, f"At the power limit, as a busy card is. {now}.")
     return CheckLine("clocks", OK, f"Not throttled. {now}.")
 
@@ -131,5 +122,5 @@ def _of(card: CardFacts) -> str:
 
 
 def _gb_per_s(gen: int, width: int) -> str:
-    lane = _LANE_GB_PER_S.get(gen)
-    return "bandwidth unknown" if lane is None else f"{lane * width:.1f} GB/s"
+    speed = link_gb_per_s(gen, width)
+    return "bandwidth unknown" if speed is None else f"{speed:.1f} GB/s"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_doctor.checkup.facts import CardFacts, Facts, TorchFacts
+from gpu_doctor.nvidia import served_cuda
 from gpu_doctor.probes import host, nvml
 from gpu_doctor.probes.nvml_neighbours import others
 from gpu_doctor.probes.nvml_visible import Gpu, ask, device_setup, look, text
@@ -50,8 +51,7 @@ def _nvml_facts(vendor: Any) -> dict[str, Any]:
         "cards_installed": sight.cards,
         "cuda_in_use": in_use,
         "driver": text(ask(vendor, "nvmlSystemGetDriverVersion")),
-        # 12040 means 12.4 (nvml.h, NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR)
-        "driver_cuda": (int(served) // 1000, int(served) % 1000 // 10) if served else None,
+        "driver_cuda": served_cuda(served) if served else None,
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -10,6 +9,7 @@ from gpu_doctor.checkup.card_lines import card_lines
 from gpu_doctor.checkup.facts import CardFacts, Facts, TorchFacts
 from gpu_doctor.checkup.host_lines import size
 from gpu_doctor.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
+from gpu_doctor.nvidia import NATIVE, TRANSLATED, architecture_support, too_old, version
 
 _GET_TORCH: Final = "see pytorch.org/get-started/locally"
 _SAID_NOTHING: Final = ("no-driver", "")
@@ -113,13 +113,10 @@ def _driver_missing(facts: Facts, cards: str) -> CheckLine:
 
 
 def _driver_and_build(facts: Facts, torch: TorchFacts, serves: tuple[int, int]) -> CheckLine:
-    """CUDA's rule: a driver serves every toolkit of its own major version and of earlier ones.
-
-    Source: CUDA Compatibility, "minor version compatibility".
-    """
-    built = _version(torch.cuda)
+    """Whether the driver serves torch's CUDA (see nvidia.too_old)."""
+    built = version(torch.cuda)
     found = f"NVIDIA driver {facts.driver} serves CUDA {serves[0]}.{serves[1]}; torch is built for {torch.cuda}."
-    if built[0] > serves[0] and not torch.available:
+    if too_old(serves, built) and not torch.available:
         older = f"install a torch built for CUDA {serves[0]} ({_GET_TORCH})"
         return CheckLine("driver", WRONG, f"{found} The driver is too old.", f"Update the driver, or {older}.")
     if built > serves:
@@ -146,37 +143,20 @@ def build(facts: Facts, torch: TorchFacts) -> Iterator[CheckLine]:
 
 
 def architecture(card: CardFacts, torch: TorchFacts) -> CheckLine | None:
-    """Whether the build holds machine code for the card.
-
-    `sm_80` code runs on 8.0 and later minors of 8; `compute_80` is translated at first use on any later card; `sm_90a`
-    runs on 9.0 alone (CUDA programming guide, "application compatibility").
-    """
+    """Whether the build holds machine code for the card (see nvidia.architecture_support)."""
     if card.capability is None or not torch.arches:
         return None
     major, minor = card.capability
     found = f"compute capability {major}.{minor}"
-    native = {_arch(one) for one in torch.arches if one.startswith("sm_")} - {None}
-    portable = {_arch(one) for one in torch.arches if one.startswith("compute_")} - {None}
-    exact = f"sm_{major}{minor}" in {one.rstrip("af") for one in torch.arches}
-    if exact or any(one is not None and one[0] == major and one[1] <= minor for one in native):
+    support = architecture_support(card.capability, torch.arches)
+    if support == NATIVE:
         return CheckLine("architecture", OK, f"{found}: in this torch build.")
-    if any(one is not None and one <= (major, minor) for one in portable):
+    if support == TRANSLATED:
         found = f"{found}: not in this torch build, which translates its kernels at first use (slow start)."
         return CheckLine("architecture", LOOK, found, f"Install a newer torch build: {_GET_TORCH}.")
     have = ", ".join(torch.arches)
     to_do = f"Install a torch build that has sm_{major}{minor}: {_GET_TORCH}."
     return CheckLine("architecture", WRONG, f"{found}: this torch build has only {have} and cannot run on it.", to_do)
-
-
-def _arch(name: str) -> tuple[int, int] | None:
-    """`sm_86` -> (8, 6); None for `sm_90a`, whose code runs on no other card."""
-    match = re.fullmatch(r"(?:sm|compute)_(\d+)(\d)", name)
-    return (int(match[1]), int(match[2])) if match else None
-
-
-def _version(text: str) -> tuple[int, int]:
-    numbers = [int(part) for part in re.findall(r"\d+", text)[:2]]
-    return (numbers[0], numbers[1]) if len(numbers) == 2 else (numbers[0] if numbers else 0, 0)
 
 
 def _merged(facts: Facts, judge: Callable[[CardFacts], CheckLine | None]) -> Iterator[CheckLine]:

@@ -27,6 +27,12 @@ _ORDER: Final = (
     "pin_memory",
     "persistent_workers",
     "prefetch_factor",
+    "non_blocking",
+    "channels_last",
+    "compile",
+    "fused_optimizer",
+    "tf32",
+    "cudnn_benchmark",
     "threads",
 )
 """Every knob's file, in the order in which they are shown and turned: workers before what acts on workers only."""
@@ -78,10 +84,10 @@ def allow(settings: Settings, setup: Setup) -> None:
             raise Refused(said)
     if setup == Setup():
         return
-    then = _with_workers(setup, settings)
+    then = _with_loaders(setup, settings)
     for name, knob in knobs.items():
-        # num_workers itself is judged by the loader as it is, what acts on workers by the loader as it will be.
-        said = knob.refusal(settings[name], setup if name == "num_workers" else then)
+        # These two are judged by the loader as it is, what acts on their work by the loader as it will be.
+        said = knob.refusal(settings[name], setup if name in ("num_workers", "pin_memory") else then)
         if said:
             raise Refused(said)
 
@@ -138,12 +144,12 @@ def _no_value(value: SettingValue, knob: Knob, setup: Setup) -> str:
     )
 
 
-def _with_workers(setup: Setup, settings: Settings) -> Setup:
-    """The setup as it will be once num_workers is turned: what acts on workers is asked about those."""
-    if "num_workers" not in settings:
-        return setup
-    workers = int(settings["num_workers"])
-    loaders = tuple(
-        dataclasses.replace(one, num_workers=workers) if one.role == "training" else one for one in setup.loaders
-    )
+def _with_loaders(setup: Setup, settings: Settings) -> Setup:
+    """The setup as it will be once its loaders are turned: what acts on workers or pinned batches is asked about it."""
+    then: dict[str, Any] = {}
+    if "num_workers" in settings:
+        then["num_workers"] = int(settings["num_workers"])
+    if "pin_memory" in settings:
+        then["pin_memory"] = bool(settings["pin_memory"])
+    loaders = tuple(dataclasses.replace(one, **then) if one.role == "training" else one for one in setup.loaders)
     return dataclasses.replace(setup, loaders=loaders)

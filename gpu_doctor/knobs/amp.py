@@ -12,6 +12,7 @@ import torch
 from gpu_doctor.knobs.autocasting import autocasting
 from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
 from gpu_doctor.knobs.loss_scaling import LBFGS, LossScaling, loss_scaling
+from gpu_doctor.knobs.own_amp import own_switched_off
 from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.rules.rule import Safety
 
@@ -59,7 +60,8 @@ class Amp:
         if value not in (OFF, *DTYPES):
             return "amp takes off, bf16 or fp16."
         if setup.autocast:
-            return f"Your code enters autocast ({setup.autocast}) itself: change its dtype or enabled= there."
+            own = f"Your code enters autocast ({setup.autocast}) itself: change its dtype there."
+            return "" if value == OFF else own
         if not setup.optimizers:
             return "No optimizer stepped, so no trained module is known that could run in half precision."
         if setup.dtype not in ("float32", ""):
@@ -70,12 +72,16 @@ class Amp:
         return _bf16_refusal(setup) if value == "bf16" else _fp16_refusal(kind, setup)
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        return _turned(str(value), scope, value == self.found(scope.setup))
+        # With no setup yet, `off` may be asked of a loop that has an autocast of its own.
+        return _turned(str(value), scope, scope.setup != Setup() and value == self.found(scope.setup))
 
     def code(self, value: SettingValue, setup: Setup) -> str:
-        if value == OFF:
-            return "# without torch.autocast and GradScaler"
         kind = setup.device.partition(":")[0]
+        if value == OFF:
+            return (
+                f'torch.autocast("{kind}", enabled=False)  # or without it\n'
+                f'torch.amp.GradScaler("{kind}", enabled=False)  # or without it'
+            )
         lines = [
             f'with torch.autocast("{kind}", dtype=torch.{"bfloat16" if value == "bf16" else "float16"}):',
             "    output = model(input)",
@@ -104,8 +110,12 @@ def mixed_precision(dtype: torch.dtype, scope: TrialScope, allow: Any = None) ->
 
 @contextmanager
 def _turned(value: str, scope: TrialScope, as_written: bool) -> Iterator[None]:
-    if as_written or value == OFF:
+    if as_written:
         yield
+        return
+    if value == OFF:
+        with own_switched_off(scope):
+            yield
         return
     if value == "fp16" and (_OWN_AMP.search(scope.source) or _own_scaler(scope.namespace)):
         raise Refused("The cell uses autocast or a GradScaler of its own: fp16 has to be set there.")

@@ -6,6 +6,7 @@ Shares of CPU are of the *usable* cores (affinity and container quota), so that 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,10 +26,17 @@ CHILDREN_EVERY_S: Final = 1.0
 CHILDREN_COST_SHARE: Final = 0.002
 """Listing children walks every process of the machine; it may take this share of one core."""
 
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
 CPU = Metric("cpu_util_pct", "%", "CPU, all usable cores", "utilization")
 CPU_MAX_CORE = Metric("cpu_max_core_pct", "%", "CPU, busiest core", "detail")
 PROCESS_CPU = Metric("process_cpu_pct", "%", "CPU of this process and its workers, of the usable cores", "detail")
 PROCESS_RSS = Metric("process_rss_bytes", "bytes", "process", "memory")
+PROCESS_HELD = Metric(
+    "process_held_bytes", "bytes", "memory of this process without pages of files, swapped ones too", "detail"
+)
+PROCESS_SWAPPED = Metric("process_swapped_bytes", "bytes", "memory of this process that was swapped out", "detail")
+SWAP_IN = Metric("swap_in_bytes_per_s", "bytes/s", "read back from swap, whole machine", "detail")
 WORKERS_RSS = Metric("workers_rss_bytes", "bytes", "workers (shared pages counted in each)", "memory")
 WORKERS = Metric("child_processes", "count", "child processes", "detail")
 RAM_AVAILABLE = Metric("host_memory_available_bytes", "bytes", "host memory available", "detail")
@@ -81,6 +89,32 @@ def shm_bytes(path: str = "/dev/shm") -> tuple[int, int] | None:
     return (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize) if found.f_blocks else None
 
 
+def held_bytes(status: Path = Path("/proc/self/status")) -> tuple[int, int] | None:
+    """Bytes that a process holds without pages of files (private, shared, swapped ones too), and swapped ones.
+
+    Pages of files (memory-mapped datasets) are left out: the kernel drops them by itself when memory runs short. None
+    where Linux' /proc is not there.
+    """
+    try:
+        rows = (row.split() for row in status.read_text().splitlines())
+    except OSError:
+        return None
+    sizes = {row[0]: int(row[1]) << 10 for row in rows if len(row) == 3 and row[2] == "kB"}
+    if "RssAnon:" not in sizes:
+        return None
+    swapped = sizes.get("VmSwap:", 0)
+    return sizes["RssAnon:"] + sizes.get("RssShmem:", 0) + swapped, swapped
+
+
+def swapped_in_bytes(vmstat: Path = Path("/proc/vmstat")) -> int | None:
+    """Bytes that the machine has read back from swap since it started; None where Linux' /proc is not there."""
+    try:
+        found = re.search(r"^pswpin (\d+)$", vmstat.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) * _PAGE_BYTES if found else None
+
+
 def busy_and_total_s(times: Any) -> tuple[float, float]:
     """Busy and all seconds of one core (psutil's `scputimes`); idle and waiting for I/O are not busy."""
     # Linux counts guest time in user time already.
@@ -127,6 +161,7 @@ class _Tree:
         self._list_again_s = float("-inf")
         self._cpu: tuple[float, float] | None = None
         self._disk: tuple[float, dict[int, tuple[int, int]]] | None = None
+        self._swap: tuple[float, int] | None = None
 
     def read(self) -> list[Reading]:
         self._list_children()
@@ -143,7 +178,17 @@ class _Tree:
         found: list[Reading] = [(PROCESS_RSS, float(self._self.memory_info().rss)), (WORKERS, float(len(alive)))]
         if alive:
             found.append((WORKERS_RSS, float(rss)))
-        return found + self._cpu_share(cpu_s) + self._disk_rates([self._self, *alive])
+        held = held_bytes()
+        if held is not None:
+            found += [(PROCESS_HELD, float(held[0])), (PROCESS_SWAPPED, float(held[1]))]
+        return found + self._swap_rate() + self._cpu_share(cpu_s) + self._disk_rates([self._self, *alive])
+
+    def _swap_rate(self) -> list[Reading]:
+        total = swapped_in_bytes()
+        before, self._swap = self._swap, None if total is None else (self._clock(), total)
+        if before is None or self._swap is None or self._swap[0] <= before[0]:
+            return []
+        return [(SWAP_IN, max(self._swap[1] - before[1], 0) / (self._swap[0] - before[0]))]
 
     def _list_children(self) -> None:
         now = self._clock()

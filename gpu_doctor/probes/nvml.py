@@ -160,6 +160,9 @@ def _often(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Answ
         ),
         (metric("gpu_power_w", "W", "power"),): lambda: (vendor.nvmlDeviceGetPowerUsage(card) / 1000,),
         (metric("gpu_temperature_c", "C", "temperature"),): lambda: (float(temperature_c(vendor, card)),),
+        (metric("gpu_energy_j", "J", "energy since the driver was loaded"),): lambda: (
+            vendor.nvmlDeviceGetTotalEnergyConsumption(card) / 1000,
+        ),
         (metric("sm_clock_mhz", "MHz", "SM clock"),): lambda: (
             float(vendor.nvmlDeviceGetClockInfo(card, _GPU_CLOCK_SM)),
         ),
@@ -184,6 +187,16 @@ def _rarely(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Ans
         ),
         (metric("gpu_power_limit_w", "W", "power limit"),): lambda: (
             vendor.nvmlDeviceGetEnforcedPowerLimit(card) / 1000,
+        ),
+        (metric("gpu_power_default_w", "W", "power limit as delivered"),): lambda: (
+            vendor.nvmlDeviceGetPowerManagementDefaultLimit(card) / 1000,
+        ),
+        (metric("pcie_gen_card", "count", "PCIe generation of the card alone"),): lambda: (
+            float(vendor.nvmlDeviceGetGpuMaxPcieLinkGeneration(card)),
+        ),
+        (metric("mig", "count", "1 = a MIG slice of a card"),): lambda: (float(gpu.mig),),
+        (metric("driver_cuda", "count", "highest CUDA version that the driver serves, 12040 = 12.4"),): lambda: (
+            float(vendor.nvmlSystemGetCudaDriverVersion_v2()),
         ),
         (metric("sm_clock_max_mhz", "MHz", "SM clock, maximum"),): lambda: (
             float(vendor.nvmlDeviceGetMaxClockInfo(card, _GPU_CLOCK_SM)),
@@ -227,6 +240,10 @@ def opened(scope: ProbeScope) -> Iterator[Reader | None]:
             return
         if sight.note:
             scope.note(sight.note)
+        if any(gpu.mig for gpu in sight.gpus):
+            scope.note(
+                "The GPU is a MIG slice of a card: clocks, power and link are the card's, utilization is not told."
+            )
         found = [_Device(vendor, gpu, scope.clock) for gpu in sight.gpus]
         rarely_at = float("-inf")
 

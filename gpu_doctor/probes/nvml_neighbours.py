@@ -1,4 +1,4 @@
-"""Other processes on the GPUs of this one: how many, and how much memory they hold.
+"""Other processes on the GPUs of this one: how many, how much memory they hold, how busy they keep it.
 
 The vendor module is handed in, so that a stub can stand for it. GPU: not yet run on one.
 """
@@ -45,8 +45,26 @@ def others(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> dict[int, tuple[in
     return found
 
 
+def others_util_pct(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> dict[int, float]:
+    """GPU index -> part of the latest samples in which kernels of processes that are not of our tree ran, in per cent.
+
+    NVML keeps a few seconds of samples per process; their mean is taken, over processes summed, at most 100. Nothing
+    is said where the driver does not tell (MIG, no permission), or where we compute and are not in it ourselves: it
+    then has the process ids of another namespace.
+    """
+    found: dict[int, float] = {}
+    for gpu in gpus:
+        samples = ask(vendor, "nvmlDeviceGetProcessUtilization", gpu.handle, 0)
+        if not samples or gpu.mig or (in_use and all(one.pid != os.getpid() for one in samples)):
+            continue
+        times = {one.timeStamp for one in samples}
+        busy = sum(float(one.smUtil) for one in samples if one.pid and not _is_ours(one.pid))
+        found[gpu.index] = min(busy / len(times), 100.0)
+    return found
+
+
 def neighbours(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> list[Reading]:
-    """`others` as readings."""
+    """`others` and `others_util_pct` as readings."""
     readings: list[Reading] = []
     for index, (count, size) in others(vendor, gpus, in_use).items():
         metric = Metric("other_processes", "count", "other processes on the GPU", "detail", index)
@@ -54,6 +72,8 @@ def neighbours(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> list[Reading]:
         if size is not None:
             metric = Metric("other_processes_bytes", "bytes", "held by other processes", "detail", index)
             readings.append((metric, float(size)))
+    for index, busy in others_util_pct(vendor, gpus, in_use).items():
+        readings.append((Metric("other_processes_util_pct", "%", "GPU busy for others", "detail", index), busy))
     return readings
 
 

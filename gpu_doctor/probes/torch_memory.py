@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gpu_doctor.nvidia import architecture_support
 from gpu_doctor.probes.probe import ProbeScope, Reader, Reading
 from gpu_doctor.recording import Metric
 
@@ -29,6 +30,19 @@ def _peak(device: int) -> Metric:
 
 def _retries(device: int) -> Metric:
     return Metric("torch_alloc_retries", "count", "allocations that had to be tried twice", "detail", device)
+
+
+def _inactive(device: int) -> Metric:
+    return Metric("torch_inactive_split_bytes", "bytes", "free pieces that cannot be given back", "detail", device)
+
+
+def _ooms(device: int) -> Metric:
+    return Metric("torch_ooms", "count", "allocations that did not fit", "detail", device)
+
+
+def _architecture(device: int) -> Metric:
+    label = "torch has machine code for the card: 2 yes, 1 translated at first use, 0 no"
+    return Metric("architecture_support", "count", label, "detail", device)
 
 
 def torch_if_loaded() -> Any | None:
@@ -66,18 +80,20 @@ class _CudaDevice:
         self._index = index
         self._highest = 0.0
         self._old_peak: float | None = None
-        self._old_retries = 0.0
+        self._old_retries = self._old_ooms = 0.0
+        self._inactive, self._ooms, self._architecture = _inactive(index), _ooms(index), _architecture(index)
+        self._asked = False
 
     def read(self, torch: Any) -> list[Reading]:
-        """Allocated, reserved, peak and retries; empty while nothing was ever allocated on the device."""
+        """Allocated, reserved, peak, retries and what else tells; empty while nothing was ever allocated on it."""
         stats = torch.cuda.memory_stats_as_nested_dict(self._index)
         if not stats:
             return []
         allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
         now, peak = float(allocated["current"]), float(allocated["peak"])
-        retries = float(stats.get("num_alloc_retries", 0))
+        retries, ooms = float(stats.get("num_alloc_retries", 0)), float(stats.get("num_ooms", 0))
         if self._old_peak is None:
-            self._old_peak, self._old_retries = peak, retries
+            self._old_peak, self._old_retries, self._old_ooms = peak, retries, ooms
         # The allocator's peak is the process', and resetting it would change what the user's own code reads. Where it
         # rose it is this run's; otherwise the highest reading is the best that can be said (at least so much).
         self._old_peak = min(self._old_peak, peak)  # the user's code reset it
@@ -85,7 +101,23 @@ class _CudaDevice:
         values = (now, float(reserved["current"]), self._highest, max(retries - self._old_retries, 0.0))
         if not reserved["peak"]:
             return []
-        return list(zip(self._metrics, values, strict=True))
+        found = [*zip(self._metrics, values, strict=True), (self._ooms, max(ooms - self._old_ooms, 0.0))]
+        split = stats.get("inactive_split_bytes", {}).get("all", {}).get("current")
+        if split is not None:
+            found.append((self._inactive, float(split)))
+        if not self._asked:  # it does not change
+            self._asked, known = True, _support(torch, self._index)
+            found += [(self._architecture, float(known))] if known is not None else []
+        return found
+
+
+def _support(torch: Any, device: int) -> int | None:
+    """`nvidia.architecture_support` of a device that is in use; None where torch cannot tell."""
+    try:
+        arches, capability = torch.cuda.get_arch_list(), torch.cuda.get_device_capability(device)
+    except Exception:
+        return None
+    return architecture_support(capability, arches) if arches else None
 
 
 @contextmanager

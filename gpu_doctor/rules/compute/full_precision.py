@@ -9,17 +9,20 @@ Why it costs you
 
 What to try
     `torch.autocast` with bfloat16 (compute capability 8 and later), or float16 with a GradScaler (V100, T4). A trial
-    shows the speed-up and both losses.
+    shows the speed-up and both losses. Where float32 has to stay, TF32 (compute capability 8 and later) is one line and
+    gains less.
 
 When to leave it
     When the result needs float32 (some losses, scientific models), or when the step is bound by something else.
 """
 
+from gpu_doctor.rules.compute import tf32_off
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("gpu_busy_share",)
+EXCLUDES = ("tf32-off",)
 
 CAPABILITY = (7, 0)
 """Tensor cores came with compute capability 7.0 (NVIDIA's tuning guides)."""
@@ -44,6 +47,13 @@ def check(vitals: Vitals) -> Finding | None:
     dtype = "bf16" if device.capability >= BF16_CAPABILITY else "fp16"
     name = "bfloat16" if dtype == "bf16" else "float16"
     cost = busy * (1.0 - 1.0 / ASSUMED_GAIN)
+    milder = Prescription(
+        text="Or stay in float32 and let its products run in TF32",
+        safety=Safety.CHANGES_TRAINING,
+        settings={"tf32": True},
+        code=tf32_off.CODE,
+        changes=tf32_off.CHANGES,
+    )
     return Finding(
         rule="full-precision",
         headline=f"Full precision: about {percent(cost)} of the time goes into float32 products on a {device.name}.",
@@ -60,5 +70,6 @@ def check(vitals: Vitals) -> Finding | None:
                 code=f"with torch.autocast('cuda', dtype=torch.{name}):\n    outputs = model(inputs)",
                 changes=f"Forward products are rounded to {name}; compare the losses of the trial.",
             ),
+            *((milder,) if tf32_off.applies(vitals) else ()),
         ),
     )

@@ -25,6 +25,8 @@ MEMORY_SHARE = 0.6
 """Below 60 % of the card's memory there is room (catalogue)."""
 BUSY_PCT = 80.0
 """A GPU that some kernel keeps busy at least so much gains little from a larger batch."""
+FEWEST_BATCHES = 10
+"""A batch that leaves fewer steps an epoch is not advised: there would be hardly any training in one."""
 WAIT_SHARE = 0.10
 """Above, the loop waits for data, and a larger batch waits longer."""
 
@@ -37,8 +39,13 @@ def check(vitals: Vitals) -> Finding | None:
     if peak >= MEMORY_SHARE or util >= BUSY_PCT or wait >= WAIT_SHARE:
         return None
     bigger = loader.batch_size * (4 if peak < 0.2 else 2)
+    if loader.dataset_len is not None and loader.dataset_len < FEWEST_BATCHES * bigger:
+        return None
     seen = batch_forecast(vitals, bigger)
-    cost = max(1.0 - util / 100.0 - wait, 0.0)
+    # Copies and evaluation take as long with another batch.
+    kept = wait + (vitals.exposed_transfer_share or 0.0) + (vitals.evaluation_share or 0.0)
+    cost = max(1.0 - util / 100.0 - kept, 0.0)
+    refused = loader.refusals.get("batch_size", "")
     return Finding(
         rule="small-batch",
         headline=f"The batch is small: the GPU idles {percent(cost)} of the time and uses {percent(peak)} of memory.",
@@ -47,8 +54,8 @@ def check(vitals: Vitals) -> Finding | None:
         prescriptions=(
             Prescription(
                 text=f"Train with a batch of {bigger}",
-                safety=Safety.CHANGES_TRAINING,
-                settings={"batch_size": bigger},
+                safety=Safety.BY_HAND if refused else Safety.CHANGES_TRAINING,
+                settings={} if refused else {"batch_size": bigger},
                 code=f"DataLoader(..., batch_size={bigger})",
                 predicted_speedup=seen.speedup if seen is not None else None,
                 changes="Fewer, larger optimizer steps: scale the learning rate with the batch.",

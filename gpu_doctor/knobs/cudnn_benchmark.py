@@ -1,0 +1,69 @@
+"""Knob `cudnn_benchmark`: cuDNN times its algorithms for each convolution shape once and keeps the fastest.
+
+GPU: not yet run on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+
+from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
+from gpu_doctor.knobs.loader_knob import on_or_off
+from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.rules.rule import Safety
+
+
+class CudnnBenchmark:
+    """See `Knob`."""
+
+    name = "cudnn_benchmark"
+    label = "cuDNN benchmark"
+    safety = Safety.SAFE
+    changes = ""
+    front = False
+
+    def found(self, setup: Setup) -> bool | None:
+        written = setup.flags.get("cudnn_benchmark")
+        return None if written is None else bool(written)
+
+    def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        return tuple(Choice(value, "on" if value else "off", self.refusal(value, setup)) for value in (False, True))
+
+    def parsed(self, text: str) -> bool:
+        return on_or_off(text, self.name)
+
+    def refusal(self, value: SettingValue, setup: Setup) -> str:
+        if value == self.found(setup):
+            return ""
+        if not setup.on_gpu:
+            return "The loop does not train on a CUDA device: cuDNN computes convolutions there only."
+        if setup.layers and not any("Conv" in kind for kind in setup.layers):
+            return "The model has no convolutions, and cuDNN would have nothing to choose."
+        return ""
+
+    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
+        return _turned(bool(value), scope, value == self.found(scope.setup))
+
+    def code(self, value: SettingValue, setup: Setup) -> str:
+        return f"torch.backends.cudnn.benchmark = {bool(value)}  # once, before training"
+
+
+KNOB = CudnnBenchmark()
+
+
+@contextmanager
+def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
+    if as_written:
+        yield
+        return
+    if scope.setup == Setup() and not torch.cuda.is_available():
+        raise Refused("No GPU: cuDNN computes convolutions on CUDA devices only.")
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = value
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -1,0 +1,110 @@
+"""Knob `tf32`: float32 products on tensor cores, rounded to TF32 on the way in. GPU: not yet run on one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final
+
+import torch
+
+from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
+from gpu_doctor.knobs.loader_knob import on_or_off
+from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.rules.rule import Safety
+
+CAPABILITY: Final = 8
+"""TF32 came with compute capability 8.0 (Ampere; NVIDIA's Ampere tuning guide)."""
+NO_CARD: Final = "TF32 is a format of NVIDIA cards from compute capability 8.0 on, and the loop trains on {0}."
+NEWER: Final = "The precision was set by torch's newer names (fp32_precision = ...): set it to 'tf32' there."
+
+
+class TF32:
+    """See `Knob`."""
+
+    name = "tf32"
+    label = "TF32"
+    safety = Safety.CHANGES_TRAINING
+    changes = (
+        "Float32 products keep 10 of 23 bits of their factors' mantissa and add up in float32: the loss curve differs "
+        "slightly; compare it over the same samples before you keep it."
+    )
+    front = False
+
+    def found(self, setup: Setup) -> bool | None:
+        written = setup.flags.get("matmul_precision")
+        return None if written is None else written != "highest"
+
+    def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        return tuple(Choice(value, "on" if value else "off", self.refusal(value, setup)) for value in (False, True))
+
+    def parsed(self, text: str) -> bool:
+        return on_or_off(text, self.name)
+
+    def refusal(self, value: SettingValue, setup: Setup) -> str:
+        if value == self.found(setup):
+            return ""
+        if not setup.on_gpu:
+            return NO_CARD.format("the CPU" if setup.device == "cpu" else setup.device)
+        if torch.version.hip is not None:
+            return NO_CARD.format("an AMD card")
+        index = int(setup.device.partition(":")[2] or 0)
+        device = next((one for one in setup.devices if one.index == index), None)
+        if device is not None and device.capability is not None and device.capability[0] < CAPABILITY:
+            major, minor = device.capability
+            return f"{device.name} (compute capability {major}.{minor}) has no TF32: it came with 8.0."
+        if value and setup.dtype not in ("float32", ""):
+            return f"The parameters are {setup.dtype}: TF32 is for products in float32."
+        return ""
+
+    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
+        return _turned(bool(value), scope, value == self.found(scope.setup))
+
+    def code(self, value: SettingValue, setup: Setup) -> str:
+        precision = "high" if value else "highest"
+        return (
+            f'torch.set_float32_matmul_precision("{precision}")  # once, before training\n'
+            f"torch.backends.cudnn.allow_tf32 = {bool(value)}"
+        )
+
+
+KNOB = TF32()
+
+
+@contextmanager
+def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
+    if as_written:
+        yield
+        return
+    if scope.setup == Setup():  # no run has told yet where the loop trains
+        _refuse_without_card()
+    try:
+        precision = torch.get_float32_matmul_precision()
+        convolutions = torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # torch does not tell, where its newer and its older names for it are mixed
+        raise Refused(NEWER) from None
+    newer = [(place, place.fp32_precision) for place in _places()]
+    try:
+        torch.set_float32_matmul_precision("high" if value else "highest")
+        torch.backends.cudnn.allow_tf32 = value
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = convolutions
+        torch.set_float32_matmul_precision(precision)
+        for place, written in newer:  # setting the older name writes these: "none" (as is set for all) becomes "ieee"
+            place.fp32_precision = written
+
+
+def _places() -> list[Any]:
+    """Where torch keeps the precision of matrix products under its newer names (from 2.9 on)."""
+    found = (torch.backends.cuda.matmul, getattr(getattr(torch.backends, "mkldnn", None), "matmul", None))
+    return [one for one in found if hasattr(one, "fp32_precision")]
+
+
+def _refuse_without_card() -> None:
+    if not torch.cuda.is_available() or torch.version.hip is not None:
+        raise Refused("No GPU: TF32 is a format of NVIDIA cards from compute capability 8.0 on.")
+    capability = torch.cuda.get_device_capability()
+    if capability[0] < CAPABILITY:
+        name, (major, minor) = torch.cuda.get_device_name(), capability
+        raise Refused(f"{name} (compute capability {major}.{minor}) has no TF32: it came with 8.0.")

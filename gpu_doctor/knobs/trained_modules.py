@@ -1,0 +1,153 @@
+"""Finding what a knob acts on: the optimizers of a run, and the outermost modules that they train.
+
+Nothing is hung on the instances (a deep copy, such as an average of the weights, would take it along): the wrapper sits
+on the class' `__call__` or `forward` and asks whether this instance is one of the trained ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from gpu_doctor import models
+from gpu_doctor.knobs.knob import TrialScope
+from gpu_doctor.patching import Patches
+
+Call = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any]
+"""Runs a trained module: `call(original, module, args, kwargs)`."""
+
+
+def meet_optimizers(
+    scope: TrialScope,
+    patches: Patches,
+    label: str,
+    met: Callable[[Optimizer], None],
+    stepping: Callable[[Optimizer], None],
+) -> None:
+    """Tells of the optimizers in the namespace at once, of others as they are made, and of every step before it.
+
+    Args:
+        scope: where to look. patches: what takes the listeners off again. label: names them, such as `amp`.
+        met: told of an optimizer, maybe more than once. stepping: told before each step.
+    """
+    trains_on = scope.setup.device.partition(":")[0] if scope.setup.optimizers else ""
+    for optimizer in [one for one in scope.namespace.values() if issubclass(type(one), Optimizer)]:
+        on = next((parameter.device.type for parameter in parameters_of(optimizer)), "")
+        if trains_on in ("", on):  # one left over from another loop would only confuse
+            met(optimizer)
+
+    def make(original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def init(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            met(optimizer)
+
+        return init
+
+    patches.wrap(Optimizer, "__init__", make)
+    before = register_optimizer_step_pre_hook(lambda optimizer, *_: stepping(optimizer))
+    patches.hook(f"optimizer step pre-hook ({label})", before.remove)
+
+
+class TrainedModules:
+    """Finds the trained modules, first those of optimizers that exist, then of those that are made or step."""
+
+    def __init__(
+        self, scope: TrialScope, patches: Patches, label: str, call: Call, attribute: str = "__call__"
+    ) -> None:
+        """`call` runs instead of `attribute` of every trained outermost module; `label` names the knob in notes."""
+        self._scope, self._patches, self._label = scope, patches, label
+        self._call, self._attribute = call, attribute
+        self._modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._called: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._settled: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._classes: set[type] = set()
+        self.allow: Callable[[nn.Module], None] = lambda module: None
+        """Told of each module before it is wrapped; may raise `Refused`."""
+        self.on_optimizer: Callable[[Optimizer], None] = lambda optimizer: None
+        """Told of every optimizer whose modules are wrapped; may raise `Refused`."""
+
+    def start(self) -> None:
+        """Wraps the modules of the optimizers in the namespace, and listens for others."""
+        meet_optimizers(self._scope, self._patches, self._label, self._meet, self._stepping)
+
+    def _meet(self, optimizer: Optimizer) -> None:
+        for module in models.outermost(self._scope.namespace, parameters_of(optimizer)):
+            self._wrap(module)
+        self.on_optimizer(optimizer)
+
+    def _stepping(self, optimizer: Optimizer) -> None:
+        """Looks once more where an optimizer steps what no wrapped module has computed.
+
+        The model may have been wrapped since (compiled, made parallel), or be a mere container whose parts are called;
+        then its parts are wrapped, one level a step. A container that is called later covers its parts by itself.
+        """
+        if optimizer in self._settled:
+            return
+        mine = {id(parameter) for parameter in parameters_of(optimizer)}
+        covered = {id(p) for module in self._called for p in module.parameters()}
+        if mine <= covered:
+            self._settled.add(optimizer)
+            return
+        idle = [module for module in self._modules if module not in self._called]
+        found = models.outermost(None, parameters_of(optimizer))
+        fresh = [module for module in found if module not in self._modules]
+        fresh += [child for module in idle for child in module.children() if _any_of(child, mine - covered)]
+        for module in fresh:
+            self._wrap(module)
+        self.on_optimizer(optimizer)
+        if not fresh:
+            self._settled.add(optimizer)
+            if not self._called:
+                self._scope.notes.append(f"{self._label} did not act: no module that the optimizer trains was called.")
+
+    def _wrap(self, module: nn.Module) -> None:
+        if module in self._modules:
+            return
+        if issubclass(type(module), torch.jit.ScriptModule):
+            self._scope.notes.append(f"{self._label} left a scripted module as it is.")
+            return
+        self.allow(module)
+        self._modules.add(module)
+        if type(module) not in self._classes:
+            self._classes.add(type(module))
+            self._patches.wrap(type(module), self._attribute, self._make)
+
+    def _make(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def instead(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if _compiling() or module not in self._modules:
+                return original(module, *args, **kwargs)
+            return self._call(original, module, args, kwargs)
+
+        return instead
+
+    def called(self, module: nn.Module) -> None:
+        """Remembers that the knob acts on this module."""
+        self._called.add(module)
+
+
+def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
+    """All parameters in the optimizer's groups."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def device_type(module: nn.Module) -> str:
+    """Where the module's first parameter lives, `cpu` without parameters."""
+    return next((parameter.device.type for parameter in module.parameters()), "cpu")
+
+
+def _any_of(module: nn.Module, ids: set[int]) -> bool:
+    return any(id(parameter) in ids for parameter in module.parameters())
+
+
+def _compiling() -> bool:
+    compiler = getattr(torch, "compiler", None)
+    return bool(compiler is not None and hasattr(compiler, "is_compiling") and compiler.is_compiling())

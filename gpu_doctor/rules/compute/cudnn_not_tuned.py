@@ -1,0 +1,62 @@
+"""Convolutions of one fixed shape run with the algorithm that cuDNN guesses, not with the fastest it has.
+
+What it means
+    `torch.backends.cudnn.benchmark` is off: cuDNN picks its algorithms by a rule of thumb. With it on, each new shape
+    is timed once with all of them.
+
+Why it costs you
+    For some shapes the guess is far from the fastest, and every step pays for it.
+
+What to try
+    `torch.backends.cudnn.benchmark = True`, once before training.
+
+When to leave it
+    When input shapes change from batch to batch (each new shape is timed anew), or when runs must repeat bit for bit.
+"""
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("gpu_busy_share",)
+
+ASSUMED_GAIN = 1.1
+"""Price only: PyTorch's tuning guide recommends it without a figure; a tenth is what such reports begin with."""
+EMPTY_SHARE = 0.8
+"""From here on the queue runs dry, and faster kernels gain nothing (launch-bound)."""
+LOOKED_AT = 5
+"""Fewer inputs looked at do not say that the shape is fixed."""
+CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
+PRODUCTS = ("Linear", "MultiheadAttention")
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires on a GPU that is busy with convolutions of one shape, with the benchmark switched off."""
+    setup, busy, inputs = vitals.setup, vitals.gpu_busy_share, vitals.setup.inputs
+    if busy is None or not setup.on_gpu or inputs is None or inputs.shapes != 1 or inputs.looked_at < LOOKED_AT:
+        return None
+    if setup.flags.get("cudnn_benchmark") is not False or setup.flags.get("deterministic"):
+        return None
+    convolutions = sum(setup.layers.get(name, 0) for name in CONVOLUTIONS)
+    products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
+    if convolutions <= products or (vitals.queue_empty_share or 0.0) >= EMPTY_SHARE:
+        return None
+    cost = busy * (1.0 - 1.0 / ASSUMED_GAIN)
+    return Finding(
+        rule="cudnn-not-tuned",
+        headline=f"cuDNN guesses its convolution algorithms: timing them may save about {percent(cost)} of the time.",
+        cost_share=cost,
+        evidence=(
+            f"{convolutions} convolutions, cudnn.benchmark off, every input of shape {inputs.shape}; the GPU is busy "
+            f"{percent(busy)} of the time",
+            f"priced at a {ASSUMED_GAIN}x faster GPU step: measure it",
+        ),
+        prescriptions=(
+            Prescription(
+                text="Let cuDNN time its algorithms once",
+                safety=Safety.SAFE,
+                settings={"cudnn_benchmark": True},
+                code="torch.backends.cudnn.benchmark = True",
+            ),
+        ),
+    )

@@ -1,0 +1,98 @@
+"""Half precision is used in a way that this GPU emulates, or float16 without a gradient scaler.
+
+What it means
+    bfloat16 is native from compute capability 8.0 on; older cards emulate it in float32. And float16 holds no number
+    below 6e-8: without a GradScaler, small gradients become zero.
+
+Why it costs you
+    Emulated products run without tensor cores, slower than float16. Gradients that underflow do not train.
+
+What to try
+    float16 autocast with a `torch.amp.GradScaler` on cards before compute capability 8.0; on later ones bfloat16, which
+    needs no scaler.
+
+When to leave it
+    When a loop scales its loss in a way that cannot be seen in its text, or only the memory that is saved matters.
+"""
+
+import re
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("step_wall_s",)
+
+ASSUMED_GAIN = 1.5
+"""Price only: as full-precision, since emulated products run as float32 does."""
+EMPTY_SHARE = 0.8
+"""From here on the queue runs dry, and faster products gain nothing (launch-bound)."""
+BACKWARD = re.compile(r"(?<!accelerator)(?<!fabric)(?<!engine)\.backward\(")
+"""The loop itself calls backward on a loss, so that a scaler would stand in its text too."""
+SCALED = re.compile(r"scaler|GradScaler|\.scale\(|\bscale_loss\b|\*\s*loss_scale|loss_scale\s*\*", re.IGNORECASE)
+FP16 = (
+    'scaler = torch.amp.GradScaler("cuda")  # once, before the loop\n'
+    'with torch.autocast("cuda", dtype=torch.float16):\n'
+    "    loss = criterion(model(inputs), targets)\n"
+    "scaler.scale(loss).backward()\n"
+    "scaler.step(optimizer)\n"
+    "scaler.update()"
+)
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires on emulated bfloat16, and names float16 that nothing scales as a risk."""
+    setup = vitals.setup
+    used = setup.autocast or setup.dtype
+    if vitals.step_wall_s is None or not setup.on_gpu or "amp" in vitals.settings:
+        return None
+    if used == "bfloat16" and setup.flags.get("bf16_native") is False:
+        return _emulated(vitals)
+    scaled = SCALED.search(vitals.source) or not BACKWARD.search(vitals.source)
+    return None if used != "float16" or scaled else _unscaled(vitals)
+
+
+def _emulated(vitals: Vitals) -> Finding | None:
+    setup, busy = vitals.setup, vitals.gpu_busy_share
+    if busy is None or (vitals.queue_empty_share or 0.0) >= EMPTY_SHARE:
+        return None
+    device = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
+    name = device.name if device is not None else "this GPU"
+    cost = busy * (1.0 - 1.0 / ASSUMED_GAIN)
+    return Finding(
+        rule="emulated-half-precision",
+        headline=f"{name} emulates bfloat16: about {percent(cost)} of the time is lost in its products.",
+        cost_share=cost,
+        evidence=(
+            f"{'autocast' if setup.autocast else 'the parameters'} in bfloat16 on a card without native bfloat16; the "
+            f"GPU is busy {percent(busy)} of the time",
+            f"priced at a {ASSUMED_GAIN}x faster GPU step, as float32 against float16: measure it",
+        ),
+        prescriptions=(
+            Prescription(
+                text="Take float16 autocast with a gradient scaler on this card",
+                safety=Safety.BY_HAND,
+                code=FP16,
+                changes="float16 has more bits and less range than bfloat16; compare the losses.",
+            ),
+        ),
+    )
+
+
+def _unscaled(vitals: Vitals) -> Finding:
+    native = vitals.setup.flags.get("bf16_native") is True
+    bf16 = 'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = criterion(model(inputs), targets)'
+    cures = [Prescription(text="Scale the loss", safety=Safety.BY_HAND, code=FP16)]
+    if native:
+        cures.insert(0, Prescription(text="Take bfloat16, which needs no scaler", safety=Safety.BY_HAND, code=bf16))
+    return Finding(
+        rule="emulated-half-precision",
+        headline="float16 without a gradient scaler: small gradients become zero.",
+        cost_share=0.0,
+        evidence=(
+            f"{'autocast' if vitals.setup.autocast else 'the parameters'} in float16, and the cell calls backward "
+            "without a GradScaler",
+        ),
+        prescriptions=tuple(cures),
+        risk="Gradients below 6e-8 underflow to zero in float16, and the layers that get them stop learning.",
+    )

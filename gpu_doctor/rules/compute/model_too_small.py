@@ -1,0 +1,86 @@
+"""The model is too small for the GPU: even large batches leave it idle, and that is fine.
+
+What it means
+    The batch is large already, and still the arithmetic of a whole step is so little that a CPU would do it in the time
+    that the step takes now. The GPU waits for launches because there is nothing else to wait for.
+
+Why it costs you
+    It costs little: the GPU's utilisation looks low, and there is no work that could fill it.
+
+What to try
+    Leave it, or train on the CPU and leave the GPU to others. What still shortens the step is fewer launches (CUDA
+    graphs, torch.compile) or several models trained side by side.
+
+When to leave it
+    When the run is short anyway, or the model is about to grow.
+"""
+
+import math
+
+from gpu_doctor.rules.evidence import millis, percent
+from gpu_doctor.rules.host import launch_bound
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = launch_bound.NEEDS
+EXCLUDES = ("launch-bound", "not-compiled", "small-batch", "full-precision", "tf32-off")
+
+LARGE_BATCH = 1024
+"""From here on a batch counts as large: small-batch's cure has been taken already."""
+CORE_FLOPS = 10e9
+"""Float32 operations a second that one core sustains in matrix products: a third of what a core with AVX2 at 2 GHz
+does at its peak (2 units x 8 lanes x 2 operations), so that 'as fast' is not said too early."""
+FLOPS_PER_WEIGHT = 6.0
+"""Of one position in one training step: 2 in the forward, 4 in the backward."""
+
+FEWER_LAUNCHES = Prescription(
+    text="To shorten the step all the same, launch fewer pieces: compile the model",
+    safety=Safety.SAFE,
+    settings={"compile": True},
+    code="model.compile()  # the first steps take seconds to minutes",
+)
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where a launch-bound loop has a large batch and next to no arithmetic."""
+    setup, inputs, wall = vitals.setup, vitals.setup.inputs, vitals.step_wall_s
+    bound = launch_bound.check(vitals)
+    if bound is None or not setup.on_gpu or inputs is None or not inputs.shape or not setup.parameters or not wall:
+        return None
+    batch, loader = inputs.shape[0], vitals.loader
+    whole = loader is not None and loader.dataset_len is not None and batch >= loader.dataset_len > 1
+    if batch < LARGE_BATCH and not whole:
+        return None
+    flops = FLOPS_PER_WEIGHT * setup.parameters * _positions(inputs.shape, inputs.dtype)
+    cpu_s = flops * max(vitals.batches_per_step or 1.0, 1.0) / (CORE_FLOPS * max(vitals.usable_cores, 1.0))
+    if cpu_s > wall:
+        return None
+    compiled = (setup.model is not None and setup.model.compiled) or vitals.settings.get("compile") is True
+    return Finding(
+        rule="model-too-small",
+        headline=f"The model is too small to fill this GPU: it idles {percent(bound.cost_share)} of the time.",
+        cost_share=bound.cost_share,
+        evidence=(
+            *bound.evidence,
+            f"{'the whole data set' if whole else f'{batch} samples'} in a batch, {setup.parameters} weights: "
+            f"{flops / 1e6:.1f} million operations a step, at most",
+            f"a step takes {millis(wall)}; {vitals.usable_cores:g} CPU cores would need about {millis(cpu_s)} for them",
+        ),
+        prescriptions=(
+            Prescription(
+                text="Leave it: low utilisation is fine here; or train on the CPU, which should be as fast",
+                safety=Safety.BY_HAND,
+                code='device = "cpu"  # model.to(device) and batches as they come',
+            ),
+            *((FEWER_LAUNCHES,) if setup.model is not None and not compiled else ()),
+        ),
+    )
+
+
+def _positions(shape: tuple[int, ...], dtype: str) -> float:
+    """How often each weight is used in a forward, at most: samples, times tokens, steps or pixels."""
+    if "int" in dtype or len(shape) < 3:
+        return float(math.prod(shape) if "int" in dtype else shape[0])
+    if len(shape) == 3:  # (sample, step, feature) or the other way round
+        return float(shape[0] * max(shape[1:]))
+    return float(shape[0] * math.prod(shape[2:]))  # images and volumes, channels first

@@ -1,0 +1,77 @@
+"""Float32 matrix products run without tensor cores although the GPU has TF32.
+
+What it means
+    `torch.get_float32_matmul_precision()` is "highest", torch's default: matrix products of float32 tensors are
+    computed in full float32. (Convolutions are allowed TF32 by default.)
+
+Why it costs you
+    From compute capability 8.0 on, tensor cores multiply float32 matrices rounded to TF32 several times as fast.
+
+What to try
+    `torch.set_float32_matmul_precision("high")`, one line before training. A trial shows the speed-up and both losses.
+
+When to leave it
+    When the result needs all 23 bits of the mantissa (some scientific models), or when bfloat16 autocast is an option:
+    it gains more.
+"""
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("gpu_busy_share",)
+
+CAPABILITY = (8, 0)
+"""TF32 came with compute capability 8.0 (NVIDIA's Ampere tuning guide)."""
+ASSUMED_GAIN = 1.3
+"""Price only: TF32's peak is half of that of half precision on the same card (NVIDIA A100 data sheet), so its gain is
+taken as the lower part of full-precision's."""
+EMPTY_SHARE = 0.8
+"""From here on the queue runs dry, and faster products gain nothing (launch-bound)."""
+PRODUCTS = ("Linear", "MultiheadAttention", "Bilinear", "NonDynamicallyQuantizableLinear")
+"""Layers whose products `set_float32_matmul_precision` is about; convolutions and RNNs go to cuDNN."""
+CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d")
+CODE = 'torch.set_float32_matmul_precision("high")'
+CHANGES = "Float32 products keep 10 of 23 bits of their factors' mantissa; compare the losses of the trial."
+
+
+def applies(vitals: Vitals) -> bool:
+    """Whether float32 matrix products are the model's main work and could run in TF32."""
+    setup = vitals.setup
+    device = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
+    if device is None or device.capability is None or device.capability < CAPABILITY or "AMD" in device.name:
+        return False
+    products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
+    convolutions = sum(setup.layers.get(name, 0) for name in CONVOLUTIONS)
+    written = setup.flags.get("matmul_precision") == "highest"
+    return written and setup.dtype == "float32" and not setup.autocast and products > convolutions
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires on a GPU with TF32 that is busy with float32 matrix products of full precision."""
+    busy = vitals.gpu_busy_share
+    if busy is None or not applies(vitals) or (vitals.queue_empty_share or 0.0) >= EMPTY_SHARE:
+        return None
+    setup = vitals.setup
+    device = next(one for one in setup.devices if f"cuda:{one.index}" == setup.device)
+    cost = busy * (1.0 - 1.0 / ASSUMED_GAIN)
+    products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
+    return Finding(
+        rule="tf32-off",
+        headline=f"TF32 is off: about {percent(cost)} of the time is lost in float32 products on a {device.name}.",
+        cost_share=cost,
+        evidence=(
+            f'{products} layers with float32 products, matmul precision "highest"; the GPU is busy {percent(busy)} of '
+            "the time",
+            f"priced at a {ASSUMED_GAIN}x faster GPU step: measure it",
+        ),
+        prescriptions=(
+            Prescription(
+                text="Let float32 products run in TF32",
+                safety=Safety.CHANGES_TRAINING,
+                settings={"tf32": True},
+                code=CODE,
+                changes=CHANGES,
+            ),
+        ),
+    )

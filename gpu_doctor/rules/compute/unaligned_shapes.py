@@ -1,0 +1,91 @@
+"""Half-precision products have a width that is no multiple of 8, which tensor cores cannot read in full.
+
+What it means
+    A large layer (often the vocabulary of a language model) is, say, 50257 wide. Tensor cores read rows of 16 bytes: 8
+    numbers in half precision; rows of another length start at odd addresses.
+
+Why it costs you
+    Such products run in slower kernels, some on no tensor core at all.
+
+What to try
+    Round the width up to a multiple of 8, better of 64: a padded vocabulary, a hidden size of 1024 rather than 1000.
+    The extra rows are never a target and learn nothing.
+
+When to leave it
+    When the width comes with pretrained weights that must be loaded as they are, or the layer is a small part of the
+    step.
+"""
+
+import math
+import re
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("gpu_busy_share",)
+
+ALIGNED = 8
+"""Numbers of half precision in the 16 bytes that tensor cores read at once (NVIDIA's matrix multiplication guide)."""
+ASSUMED_GAIN = 2.0
+"""Price only: padding GPT-2's vocabulary from 50257 to 50304, a third of its weights, is reported to save a fifth to a
+quarter of the step (A. Karpathy, nanoGPT): such a layer took more than twice as long as it had to."""
+EMPTY_SHARE = 0.8
+"""From here on the queue runs dry, and faster products gain nothing (launch-bound)."""
+HALF = ("float16", "bfloat16")
+_SIZES = re.compile(r"\d+(?: x \d+)+$")
+"""The widths at the end of `head: Linear 768 x 50257`."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires on a GPU that is busy in half precision with large layers of odd width."""
+    setup, busy, model = vitals.setup, vitals.gpu_busy_share, vitals.setup.model
+    if busy is None or not setup.on_gpu or model is None or not model.unaligned or not setup.parameters:
+        return None
+    used = setup.autocast or setup.dtype
+    if used not in HALF or (vitals.queue_empty_share or 0.0) >= EMPTY_SHARE:
+        return None
+    weights = sum(_weights(text) for text in model.unaligned)
+    share = min(weights / setup.parameters, 1.0)
+    cost = busy * share * (1.0 - 1.0 / ASSUMED_GAIN)
+    if not share:
+        return None
+    odd = max((w for text in model.unaligned for w in _widths(text) if w % ALIGNED), default=0)
+    if not odd:
+        return None
+    rows = _rows(setup.inputs.shape if setup.inputs is not None else ())
+    return Finding(
+        rule="unaligned-shapes",
+        headline=f"Layers of odd width hold {percent(share)} of the weights: tensor cores cannot read them in full.",
+        cost_share=cost,
+        evidence=(
+            *model.unaligned[:3],
+            f"{used} products, the GPU is busy {percent(busy)} of the time; priced at products that take "
+            f"{ASSUMED_GAIN:g} times as long as padded ones: measure it",
+            *((f"batches of {rows} are no multiple of {ALIGNED} either",) if rows % ALIGNED else ()),
+        ),
+        prescriptions=(
+            Prescription(
+                text=f"Round {odd} up to a multiple of 64",
+                safety=Safety.BY_HAND,
+                code=f"width = {-(-odd // 64) * 64}  # instead of {odd}: vocabulary, classes or hidden size, padded",
+                changes="The model gets a few more weights, which no target ever uses.",
+            ),
+        ),
+    )
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    found = _SIZES.search(text)
+    return tuple(int(one) for one in found.group().split(" x ")) if found else ()
+
+
+def _weights(text: str) -> int:
+    """Weights of one layer, at least: a convolution's kernel is not counted."""
+    widths = _widths(text)
+    return math.prod(widths) if widths else 0
+
+
+def _rows(shape: tuple[int, ...]) -> int:
+    """Samples in a batch; 0 where nobody looked."""
+    return shape[0] if shape else 0

@@ -1,0 +1,68 @@
+"""Other processes compute on the same GPU, or hold a good part of its memory.
+
+What it means
+    NVML sees processes that this one did not start: they take turns with its kernels, or hold memory that this run
+    cannot have. Inside a container they may be seen by nothing but the memory that nobody here holds.
+
+Why it costs you
+    Kernels of different processes run one after the other: what the others compute, this run waits for, at most.
+
+What to try
+    Shut down notebooks that are no longer needed: their kernels hold the memory until they end. Use another GPU.
+
+When to leave it
+    When the GPU is shared on purpose and there is no other.
+"""
+
+from gpu_doctor import wording
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("device_used_bytes", "memory_total_bytes")
+
+UTIL_PCT = 5.0
+"""Below, the others may be a desktop or a monitor."""
+HELD_SHARE = 0.10
+"""Of the card, held by others: so much smaller the batch has to be."""
+UNSEEN_BYTES = float(4 << 30)
+"""In use beyond torch's own, where the driver lists nobody: CUDA's context and libraries take 0.3 to 2 GiB."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires on kernels of others, priced, or on their memory, as a risk."""
+    used, total = vitals.device_used_bytes, vitals.memory_total_bytes
+    if used is None or not total:
+        return None
+    util, count = vitals.other_processes_util_pct, vitals.other_processes
+    held = vitals.other_processes_bytes
+    if held is None and count is None and vitals.reserved_peak_bytes is not None:
+        beside = used - vitals.reserved_peak_bytes
+        held = beside if beside >= UNSEEN_BYTES else None
+    computes = util is not None and util >= UTIL_PCT
+    hoards = held is not None and held >= HELD_SHARE * total
+    if not computes and not hoards:
+        return None
+    evidence = []
+    if count:
+        evidence.append(f"{count:.0f} other process{'es' * (count != 1)} on the GPU")
+    if held:
+        evidence.append(f"{wording.size(held)} of {wording.size(total)} are held by others")
+    cost = min((util or 0.0) / 100.0, 1.0) * (vitals.gpu_busy_share or 0.0) if computes else 0.0
+    said = f"they keep it busy {percent((util or 0.0) / 100.0)} of the time" if computes else ""
+    if not said and held is not None:
+        said = f"{percent(held / total)} of its memory is not there for this run"
+    return Finding(
+        rule="shared-gpu",
+        headline=f"Others use the same GPU: {said}.",
+        cost_share=cost,
+        evidence=tuple(evidence),
+        prescriptions=(
+            Prescription(
+                "Shut down what is not needed (often a forgotten kernel), or use another GPU",
+                Safety.BY_HAND,
+                code='!nvidia-smi\n# before torch is imported: os.environ["CUDA_VISIBLE_DEVICES"] = "1"',
+            ),
+        ),
+        risk="" if computes else "A batch that fits on an empty card may not fit here.",
+    )

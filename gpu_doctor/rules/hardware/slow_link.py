@@ -1,0 +1,62 @@
+"""Copies to the GPU are exposed, and its PCIe link runs with fewer lanes or a lower generation than the card has.
+
+What it means
+    The highest link seen while the GPU worked is narrower or slower than card and slot could make it.
+
+Why it costs you
+    Copies take longer by the ratio of the bandwidths. Only the part of them that the GPU waits for is counted.
+
+What to try
+    Another slot, the BIOS's setting of the slot, a better riser; on a rented machine, another one. Meanwhile, fewer
+    bytes: send uint8 and convert on the GPU, pin the memory, copy while the GPU computes.
+
+When to leave it
+    When copies are hidden behind the computing: the link is then fast enough.
+"""
+
+from gpu_doctor.nvidia import link_gb_per_s
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max", "exposed_transfer_share")
+
+TRANSFER_SHARE = 0.05
+"""The bar for naming a finding: below it no link is too slow."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where exposed copies go through a link that is less than the card's."""
+    gen, width, exposed = vitals.pcie_gen, vitals.pcie_width, vitals.exposed_transfer_share
+    best_gen = max(vitals.pcie_gen_card or 0.0, vitals.pcie_gen_max or 0.0)
+    best_width = vitals.pcie_width_max
+    if not gen or not width or not best_gen or not best_width or exposed is None or exposed < TRANSFER_SHARE:
+        return None
+    now, best = link_gb_per_s(gen, width), link_gb_per_s(best_gen, best_width)
+    if now is None or best is None or now >= best:
+        return None
+    link = (
+        f"PCIe gen {gen:.0f} x{width:.0f} ({now:.1f} GB/s) where the card can do gen {best_gen:.0f} x{best_width:.0f}"
+    )
+    size = vitals.transfer_bytes_per_step
+    return Finding(
+        rule="slow-link",
+        headline=f"The GPU's link is slow: {link} ({best:.1f} GB/s).",
+        cost_share=exposed * (1.0 - now / best),
+        evidence=(
+            f"the GPU waits for copies {percent(exposed)} of the time",
+            *((f"{size / 1e6:.1f} MB are copied a step",) if size else ()),
+        ),
+        prescriptions=(
+            Prescription(
+                "Send fewer bytes: uint8 or indices, converted on the GPU",
+                Safety.BY_HAND,
+                code="x = x.to(device, non_blocking=True).float().div_(255)",
+            ),
+            Prescription(
+                "Use a full-width slot of the card's generation; look for power saving (ASPM) in the BIOS",
+                Safety.BY_HAND,
+                code="!nvidia-smi -q -d PERFORMANCE | grep -i -A3 pcie",
+            ),
+        ),
+    )

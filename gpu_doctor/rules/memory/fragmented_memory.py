@@ -1,0 +1,62 @@
+"""The allocator holds far more of the GPU than is in use, in pieces that do not fit what is asked for.
+
+What it means
+    torch keeps freed memory in blocks. Where sizes change from step to step, blocks are split, and a large request fits
+    into no piece although the sum is there.
+
+Why it costs you
+    When a request fits nowhere, the allocator gives everything back and asks the driver anew: the GPU stands still for
+    it, and at the end stands an out-of-memory error with gigabytes unused.
+
+What to try
+    Expandable segments, which join free pieces. Pad or bucket inputs to few sizes. Run the largest batch first.
+
+When to leave it
+    When no allocation had to be retried and nothing else needs the memory.
+"""
+
+from gpu_doctor import wording
+from gpu_doctor.rules.memory.out_of_memory import SEGMENTS
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("peak_bytes", "memory_total_bytes", "reserved_peak_bytes")
+
+RATIO = 2.0
+"""Reserved over allocated at their peaks (TraceML 0.5)."""
+MATTERS_SHARE = 0.5
+"""Of the card: below it, what is held in vain is missed by nobody."""
+GREW_SHARE = 0.25
+"""Of what is reserved, taken in this run: the rest may be an earlier cell's cache, which is no fragmentation."""
+GAP_SHARE = 0.10
+"""With retries: unused memory of so much of the card while requests did not fit."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where requests had to be retried beside much unused memory, or twice the peak is held and missed."""
+    peak, total, reserved = vitals.peak_bytes, vitals.memory_total_bytes, vitals.reserved_peak_bytes
+    if peak is None or not total or reserved is None or not peak or not vitals.on_gpu:
+        return None
+    retries, grew = vitals.alloc_retries or 0.0, reserved - (vitals.reserved_first_bytes or 0.0)
+    retried = retries >= 1 and reserved - peak >= GAP_SHARE * total
+    hoarded = reserved >= RATIO * peak and reserved >= MATTERS_SHARE * total and grew >= GREW_SHARE * reserved
+    if not retried and not hoarded:
+        return None
+    evidence = [
+        f"reserved {wording.size(reserved)} of {wording.size(total)}, of which {wording.size(peak)} were used at most"
+    ]
+    if vitals.inactive_split_bytes:
+        evidence.append(f"free pieces inside of blocks in use: {wording.size(vitals.inactive_split_bytes)}")
+    if retries:
+        evidence.append(f"{retries:.0f} allocations fitted only after the allocator had given its cache back")
+    return Finding(
+        rule="fragmented-memory",
+        headline=f"The GPU's memory is in pieces: {wording.size(reserved - peak)} are held and never used.",
+        cost_share=0.0,
+        evidence=tuple(evidence),
+        prescriptions=(
+            SEGMENTS,
+            Prescription("Pad or bucket the inputs to few sizes, and run the largest first", Safety.BY_HAND),
+        ),
+        risk="A large request may find no piece that fits and end the run, although the sum is there.",
+    )

@@ -1,0 +1,85 @@
+"""The host's memory is nearly used up, or the process is being swapped out.
+
+What it means
+    Hardly any memory is available any more (within the container's limit), or pages of the training process lie in
+    swap and are read back while it runs.
+
+Why it costs you
+    Swapping turns memory accesses into disk accesses. When nothing is left, the system kills a process: often a loader
+    worker ("killed by signal: Killed"), or the whole kernel without a word.
+
+What to try
+    Fewer workers, where these hold much of it: each has its own copy of what it writes to, and reference counts are
+    writes. Numpy arrays instead of lists of Python objects, memory-mapped files, a smaller prefetch_factor.
+
+When to leave it
+    When the memory is another program's that will end soon.
+"""
+
+from gpu_doctor import wording
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("host_memory_available_bytes", "host_memory_total_bytes")
+
+LOW_SHARE = 0.05
+"""Of the host's memory; earlyoom, which kills before the kernel has to, begins to at 10 %."""
+LOW_BYTES = float(4 << 30)
+"""On large machines 5 % are plenty: never more than so much."""
+SWAP_IN_BYTES_PER_S = 1e6
+"""Read back from swap while the loop ran: a worn page now and then is less."""
+WORKERS_SHARE = 0.2
+"""Of the memory in use: from here on fewer workers make a difference."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where little is left, or where the process itself is swapped and read back."""
+    left, total = vitals.host_memory_available_bytes, vitals.host_memory_total_bytes
+    if left is None or not total:
+        return None
+    low = left < min(LOW_SHARE * total, LOW_BYTES)
+    swapping = bool(vitals.process_swapped_bytes) and (vitals.swap_in_bytes_per_s or 0.0) >= SWAP_IN_BYTES_PER_S
+    if not low and not swapping:
+        return None
+    evidence = [f"least available {wording.size(left)} of {wording.size(total)}"]
+    if swapping:
+        swapped, rate = vitals.process_swapped_bytes or 0.0, vitals.swap_in_bytes_per_s or 0.0
+        evidence.append(f"{wording.size(swapped)} of the process are swapped out; {wording.size(rate)}/s are read back")
+    if vitals.process_rss_bytes is not None:
+        evidence.append(f"the training process holds {wording.size(vitals.process_rss_bytes)}")
+    theirs = _workers_bytes(vitals, left, total)
+    if theirs:
+        evidence.append(f"its {vitals.workers} workers hold at most {wording.size(theirs)} of their own")
+    headline = "The process is being swapped out and read back." if swapping else "The host's memory is nearly used up."
+    return Finding(
+        rule="host-memory-pressure",
+        headline=headline.replace(".", f": {wording.size(left)} of {wording.size(total)} are left."),
+        cost_share=0.0,
+        evidence=tuple(evidence),
+        prescriptions=tuple(_cures(vitals, theirs, total - left)),
+        risk="When nothing is left, the system kills a worker or the kernel.",
+    )
+
+
+def _workers_bytes(vitals: Vitals, left: float, total: float) -> float:
+    """What the workers can hold of their own: shared pages count in each, so the machine's use is an upper bound."""
+    if not vitals.workers or vitals.workers_rss_bytes is None:
+        return 0.0
+    return max(min(vitals.workers_rss_bytes, total - left - (vitals.process_rss_bytes or 0.0)), 0.0)
+
+
+def _cures(vitals: Vitals, theirs: float, used: float) -> list[Prescription]:
+    workers = vitals.workers or 0
+    cures = []
+    if workers >= 2 and theirs >= WORKERS_SHARE * used:
+        fewer = workers // 2
+        cures.append(
+            Prescription(
+                text=f"Use {fewer} loader workers",
+                safety=Safety.SAFE,
+                settings={"num_workers": fewer},
+                code=f"DataLoader(..., num_workers={fewer})",
+            )
+        )
+    text = "Read the data from a memory-mapped file, whose pages all processes share"
+    return [*cures, Prescription(text, Safety.BY_HAND, code='data = np.load("data.npy", mmap_mode="r")')]

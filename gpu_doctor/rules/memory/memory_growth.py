@@ -1,0 +1,121 @@
+"""Memory grows from step to step and will be full: something of every step is kept.
+
+What it means
+    What torch holds on the GPU, or what the process holds on the host, rises at a steady rate that does not flatten,
+    which a cache or an allocator that warms up does.
+
+Why it costs you
+    Nothing until it is full; then the run ends, often after hours. Most often a list or a sum keeps a loss or an output
+    with the whole graph behind it: every activation of every step.
+
+What to try
+    Keep numbers, not tensors: `losses.append(loss.item())`. On a GPU, where reading each step would make the loop wait,
+    `.detach()`; on a CPU that is not enough, since small tensors that live on pin the heap around them (23 kB a step
+    were measured, 35 kB with the graph). Evaluate under `torch.inference_mode()`.
+
+When to leave it
+    When the growth is meant and ends in time, such as a cache of the data set that fits.
+"""
+
+from gpu_doctor import wording
+from gpu_doctor.keepers import Kept, kept_graphs
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("host_growth_bytes_per_step",)
+
+LARGE_RISE_BYTES = float(1 << 30)
+"""A rise that is named however far the limit is (TraceML 0.5)."""
+SEEN_RISE_BYTES = float(256 << 20)
+"""Without a line of the cell that explains it, a smaller rise may be anything: imports at the first steps, and pieces
+of the heap under changing sizes brought 200 MB within 70 steps (measured on an LSTM, 2 busy cores)."""
+SEEN_STEPS = 50
+"""And it must have gone on for so many steps."""
+NAMED_RISE_BYTES = float(4 << 20)
+"""With such a line: what a steady rise must bring to be told from single pages."""
+CACHED_FROM = 0.5
+CACHED_TO = 2.0
+"""A step's rise over its batch's bytes between which a cache explains it (stored before or after a conversion)."""
+HORIZON_S = 24 * 3600.0
+"""A rise that needs more than a day to fill the memory is left alone: no notebook's run lasts longer."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires on the side that is full first: the GPU or the host."""
+    sides = [one for one in (_side(vitals, "device"), _side(vitals, "host")) if one is not None]
+    if not sides:
+        return None
+    where, rate, rise, left = min(sides, key=lambda one: one[3] if one[3] is not None else float("inf"))
+    kept = kept_graphs(vitals.source)
+    if not _told(vitals, rate, rise, left, kept):
+        return None
+    place = "the GPU's memory" if where == "device" else "the process' memory"
+    named = kept[0] if kept else None
+    because = f": line {named.line} keeps `{named.value}` of every step" if named is not None else ""
+    soon = f"The memory is full after about {_round(left)} more steps." if left is not None else ""
+    return Finding(
+        rule="memory-growth",
+        headline=f"Memory grows by {wording.size(rate)} a step{because}.",
+        cost_share=0.0,
+        evidence=(
+            f"{place} rose by {wording.size(rise)} while it was watched, and the rate does not fall",
+            *(f"cell line {one.line}: {one.text}" for one in kept[:3]),
+        ),
+        prescriptions=_cures(kept, vitals.on_gpu),
+        risk=soon or "The memory will be full, and the run will end.",
+    )
+
+
+def _side(vitals: Vitals, where: str) -> tuple[str, float, float, float | None] | None:
+    rate = vitals.device_growth_bytes_per_step if where == "device" else vitals.host_growth_bytes_per_step
+    rise = vitals.device_rise_bytes if where == "device" else vitals.host_rise_bytes
+    left = vitals.device_steps_to_full if where == "device" else vitals.host_steps_to_full
+    return (where, rate, rise, left) if rate and rise else None
+
+
+def _told(vitals: Vitals, rate: float, rise: float, left: float | None, kept: tuple[Kept, ...]) -> bool:
+    """Whether the rise is one that goes on: what the first epoch caches ends with it."""
+    ends = left is not None and left * (vitals.step_wall_s or 0.0) <= HORIZON_S
+    if not ends and rise < LARGE_RISE_BYTES:
+        return False
+    if kept and not _like_caching(vitals, rate):
+        return rise >= NAMED_RISE_BYTES
+    if vitals.growth_past_first_epoch or (vitals.workers or 0) > 0:  # workers cache in their own memory
+        return rise >= SEEN_RISE_BYTES and vitals.measured_steps >= SEEN_STEPS
+    # Within the first epoch a cache of the data looks alike. It matters if even that does not fit.
+    batches = vitals.loader.batches if vitals.loader is not None else None
+    if not batches or left is None or rise < SEEN_RISE_BYTES:
+        return False
+    return left < batches / max(vitals.batches_per_step or 1.0, 1.0) - vitals.steps
+
+
+def _like_caching(vitals: Vitals, rate: float) -> bool:
+    """Whether every step of the first epoch adds about its batch: a data set that keeps what it has read does so."""
+    if vitals.growth_past_first_epoch or vitals.workers or not vitals.batch_bytes:
+        return False
+    return CACHED_FROM <= rate / (vitals.batch_bytes * max(vitals.batches_per_step or 1.0, 1.0)) <= CACHED_TO
+
+
+def _cures(kept: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:
+    code = "\n".join(one.cure for one in kept[:3] if one.cure) or "losses.append(loss.item())"
+    if on_gpu:  # a number would have to be waited for
+        code = code.replace(".item()", ".detach()")
+    first = Prescription("Let the graph go before a tensor is kept", Safety.BY_HAND, code=code)
+    evaluated = Prescription(
+        "Run what is not trained on without a graph", Safety.BY_HAND, code="with torch.inference_mode():\n    ..."
+    )
+    if kept:
+        return (first, evaluated)
+    seek = Prescription(
+        "Find what is kept: lists, sums and dictionaries that outlive the step",
+        Safety.BY_HAND,
+        code="import gc, torch\n"
+        "tensors = [o for o in gc.get_objects() if isinstance(o, torch.Tensor)]\n"
+        "print(len(tensors))  # every 100 steps: does the number rise?",
+    )
+    return (seek, first)
+
+
+def _round(steps: float) -> str:
+    """A forecast in two figures: `340`, `12 000`."""
+    return wording.grouped(float(f"{steps:.2g}"))

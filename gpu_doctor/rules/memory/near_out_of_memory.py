@@ -1,0 +1,67 @@
+"""The peak of memory is so near to what the GPU has that a slightly larger batch ends the run.
+
+What it means
+    At its peak the run needed more than 90 % of the GPU's memory: what torch had allocated, and what CUDA itself and
+    other processes hold beside it.
+
+Why it costs you
+    Nothing yet, or some: when memory is short the allocator gives its cache back and asks anew, and each time the GPU
+    stands still. A longer sentence, a larger image or an evaluation with another batch size ends the run.
+
+What to try
+    Half the batch with two micro-batches a step (the same gradients, but for batch statistics), activation
+    checkpointing, half precision, and `torch.inference_mode()` in evaluations.
+
+When to leave it
+    When all batches have one size, evaluation was in the run, and no retry was counted: then it just fits.
+"""
+
+from gpu_doctor import wording
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("peak_bytes", "memory_total_bytes", "peak_share")
+
+NEAR_SHARE = 0.90
+"""torch-tb-profiler's bar for its memory view (TraceML 0.5: 92 %)."""
+
+HALVED = Prescription(
+    text="Halve the batch and step the optimizer every second batch",
+    safety=Safety.BY_HAND,
+    code="(criterion(model(x), y) / 2).backward()\n"
+    "if (i + 1) % 2 == 0:\n"
+    "    optimizer.step(); optimizer.zero_grad(set_to_none=True)",
+)
+CHECKPOINTED = Prescription(
+    text="Compute activations again in the backward instead of keeping them",
+    safety=Safety.BY_HAND,
+    code="from torch.utils.checkpoint import checkpoint\nh = checkpoint(block, h, use_reentrant=False)",
+)
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where what the run needs at once leaves less than a tenth of the card."""
+    peak, total = vitals.peak_bytes, vitals.memory_total_bytes
+    if peak is None or not total or not vitals.on_gpu:
+        return None
+    beside = 0.0
+    if vitals.device_used_bytes is not None and vitals.reserved_peak_bytes is not None:
+        beside = max(vitals.device_used_bytes - vitals.reserved_peak_bytes, 0.0)
+    share = (peak + beside) / total
+    if share <= NEAR_SHARE:
+        return None
+    retries = vitals.alloc_retries or 0.0
+    evidence = [f"allocated by torch at the peak {wording.size(peak)} of {wording.size(total)}"]
+    if beside:
+        evidence.append(f"held beside it by CUDA itself and other processes {wording.size(beside)}")
+    if retries:
+        evidence.append(f"{retries:.0f} allocations fitted only after the allocator had given its cache back")
+    return Finding(
+        rule="near-out-of-memory",
+        headline=f"The GPU's memory is nearly full: the peak takes {percent(min(share, 1.0))} of it.",
+        cost_share=0.0,
+        evidence=tuple(evidence),
+        prescriptions=(HALVED, CHECKPOINTED),
+        risk="A slightly larger batch, or an evaluation beside it, ends the run with an out-of-memory error.",
+    )

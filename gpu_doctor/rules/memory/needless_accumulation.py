@@ -1,0 +1,68 @@
+"""Gradients are accumulated over micro-batches though a larger one would fit, and the GPU is not kept busy by one.
+
+What it means
+    Several batches are pulled for one optimizer step while at least half of the GPU's memory stays free, and the GPU
+    has idle time.
+
+Why it costs you
+    Every micro-batch pays the fixed cost of a forward and a backward (launches, Python), which one larger batch would
+    pay once. Accumulation is for batches that do not fit.
+
+What to try
+    Twice the batch with half the accumulation steps: the same samples in every optimizer step.
+
+When to leave it
+    When batch normalisation was tuned for the small batch, or when the code must also run on a smaller card.
+"""
+
+from gpu_doctor import wording
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("peak_share", "gpu_util_pct", "loader", "exposed_wait_share", "batches_per_step", "memory_total_bytes")
+EXCLUDES = ("small-batch",)
+
+ACCUMULATED = 1.9
+"""Batches in a step, on average: a last, incomplete one counts less."""
+FREE_SHARE = 0.5
+"""Of the card, not needed at the peak: twice the batch fits then, whatever part of the peak grows with it."""
+BUSY_PCT = 80.0
+"""A GPU that some kernel keeps busy at least so much gains little from a larger batch (as in small-batch)."""
+WAIT_SHARE = 0.10
+"""Above, the loop waits for data, and a larger batch waits longer (as in small-batch)."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where twice the micro-batch surely fits and the GPU has time."""
+    peak, util, loader, batches = vitals.peak_share, vitals.gpu_util_pct, vitals.loader, vitals.batches_per_step
+    wait, total = vitals.exposed_wait_share, vitals.memory_total_bytes
+    if peak is None or util is None or loader is None or wait is None or not batches or not total:
+        return None
+    beside = max((vitals.device_used_bytes or 0.0) - (vitals.reserved_peak_bytes or 0.0), 0.0) / total
+    used = peak + (beside if vitals.reserved_peak_bytes is not None else 0.0)
+    if batches < ACCUMULATED or used > 1.0 - FREE_SHARE or util >= BUSY_PCT or wait >= WAIT_SHARE:
+        return None
+    # What is certain to fit: everything that is used now might grow with the batch.
+    factor = max(f for f in range(1, round(batches) + 1) if round(batches) % f == 0 and f * used <= 0.9)
+    if factor < 2 or not loader.batch_size:
+        return None
+    cost = max(1.0 - util / 100.0 - wait, 0.0) * (1.0 - 1.0 / factor)
+    size, rest = loader.batch_size * factor, round(batches) // factor
+    return Finding(
+        rule="needless-accumulation",
+        headline=f"{batches:.0f} micro-batches make one step while {percent(1.0 - used)} of the GPU's memory is free.",
+        cost_share=cost,
+        evidence=(
+            f"batch size {loader.batch_size}, peak {wording.size(peak * total)} of {wording.size(total)}",
+            f"NVML utilisation {util:.0f} %",
+        ),
+        prescriptions=(
+            Prescription(
+                text=f"Train with batches of {size} and {rest} of them a step",
+                safety=Safety.BY_HAND,
+                code=f"DataLoader(..., batch_size={size})\naccumulation_steps = {rest}",
+                changes="The same samples in every step; batch normalisation sees more of them at once.",
+            ),
+        ),
+    )

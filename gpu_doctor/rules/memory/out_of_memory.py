@@ -1,0 +1,189 @@
+"""The run ended because memory did not suffice: what was asked for, what held the rest, and what would fit.
+
+What it means
+    An allocation failed. On a GPU that is torch's allocator (its message says what was free and what was held); on the
+    host it is the system's.
+
+Why it costs you
+    The run ended before its time, and what it had learnt since the last checkpoint is gone.
+
+What to try
+    A smaller batch first: activations grow with it, while parameters, gradients and the optimizer's state do not. Where
+    the memory is there but in pieces, expandable segments; where other processes hold it, end them; where it came after
+    many steps that fitted, look for what is kept from step to step.
+
+When to leave it
+    When you were looking for the largest batch that fits: now you know.
+"""
+
+import re
+
+from gpu_doctor import wording
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("outcome",)
+EXCLUDES = ("near-out-of-memory", "small-batch")
+
+FITS_SHARE = 0.90
+"""A batch is called fitting up to so much of the card (torch-tb-profiler's bar for nearly full)."""
+LATE_STEPS = 20
+"""After so many steps that fitted, it is not the usual batch that does not fit."""
+STATES = {"SGD": 0, "Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "RMSprop": 1, "Adagrad": 1, "Adamax": 2}
+"""Copies of the parameters that an optimizer keeps (torch.optim; SGD without momentum, RMSprop plain)."""
+
+HOST_SAYS = ("DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory")
+"""What torch's allocator for the CPU says: no word of `out of memory`, so the run counts as failed."""
+
+_SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB)"
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+SEGMENTS = Prescription(
+    text="Let the allocator join free pieces (set it before torch is imported, in a fresh kernel)",
+    safety=Safety.BY_HAND,
+    code='import os\nos.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"',
+)
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires on the outcome alone: a run may end so in its first step."""
+    failed = vitals.outcome == "failed" and any(words in vitals.reason for words in HOST_SAYS)
+    if vitals.outcome != "out-of-memory" and not failed:
+        return None
+    return _on_gpu(vitals) if _is_gpu(vitals) else _on_host(vitals)
+
+
+def _is_gpu(vitals: Vitals) -> bool:
+    return "CUDA" in vitals.reason or "HIP" in vitals.reason or "MPS" in vitals.reason
+
+
+def _bytes(pattern: str, text: str) -> float | None:
+    """The size in torch's message that a pattern leads to."""
+    found = re.search(pattern.replace("SIZE", _SIZE), text)
+    return float(found[1]) * _UNITS[found[2]] if found else None
+
+
+def _on_gpu(vitals: Vitals) -> Finding:
+    said = vitals.reason
+    tried = _bytes("Tried to allocate SIZE", said)
+    total = _bytes("total capacity of SIZE", said) or vitals.memory_total_bytes
+    free = _bytes("of which SIZE is free", said)
+    allocated = _bytes("SIZE is allocated by PyTorch", said)
+    cached = _bytes("SIZE is reserved by PyTorch but unallocated", said)
+    # In a container torch lists itself by an id that it does not know as its own: then nobody can be told apart.
+    listed = re.findall(rf"Process \d+ has {_SIZE} memory in use", said) if "this process has" in said else []
+    others = sum(float(count) * _UNITS[unit] for count, unit in listed)
+    figures = {
+        "asked for": tried,
+        "free on the card": free,
+        "in use by torch": allocated,
+        "held by torch in pieces that did not fit": cached,
+        "held by other processes": others or None,
+        "of the card": total,
+    }
+    evidence = [", ".join(f"{wording.size(size)} {what}" for what, size in figures.items() if size is not None)]
+    cures = []
+    if others and others > (tried or 0.0):
+        cures.append(
+            Prescription(
+                "End the other processes on the card (often a forgotten kernel): see nvidia-smi", Safety.BY_HAND
+            )
+        )
+    if cached is not None and tried is not None and cached >= tried:
+        cures.append(SEGMENTS)
+    if vitals.steps >= LATE_STEPS:
+        grows = (vitals.device_growth_bytes_per_step or 0.0) > 0
+        what = (
+            "memory had grown all along"
+            if grows
+            else "a larger batch, an evaluation, or what is kept from step to step"
+        )
+        evidence.append(f"it came after {vitals.steps} steps that fitted: {what}")
+    needed = None if tried is None or allocated is None else tried + allocated
+    cures += _smaller(vitals, total, needed, evidence)
+    asked = f" when {wording.size(tried)} more were asked for" if tried is not None else ""
+    return Finding(
+        rule="out-of-memory",
+        headline=f"The GPU's memory did not suffice: the run ended after {_steps(vitals)}{asked}.",
+        cost_share=0.0,
+        evidence=tuple(one for one in evidence if one),
+        prescriptions=tuple(cures),
+        risk="The run did not reach its end; the same settings will fail again.",
+    )
+
+
+def _smaller(vitals: Vitals, total: float | None, needed: float | None, evidence: list[str]) -> list[Prescription]:
+    """A batch that fits, as far as can be told: what does not grow with the batch is known, the rest grows with it."""
+    batch = vitals.loader.batch_size if vitals.loader is not None else None
+    fixed = _fixed_bytes(vitals)
+    if fixed is not None and total and fixed > FITS_SHARE * total:
+        evidence.append(f"parameters, gradients and the optimizer's state alone take {wording.size(fixed)}")
+        text = "Shard the model over GPUs, or train fewer parameters (adapters): no batch is small enough"
+        return [Prescription(text, Safety.BY_HAND)]
+    if not batch or batch < 2:
+        return [
+            Prescription(
+                "Compute activations again in the backward (checkpointing), or use half precision", Safety.BY_HAND
+            )
+        ]
+    target = batch // 2
+    if fixed is not None and total and needed is not None and needed > fixed:
+        room = (FITS_SHARE * total - fixed) / (needed - fixed)
+        target = max(min(target, int(batch * room)), 1)
+        evidence.append(
+            f"{wording.size(fixed)} of it do not depend on the batch (parameters, gradients, optimizer); "
+            f"of {batch} samples at most {max(int(batch * room), 1)} would fit"
+        )
+    return [
+        Prescription(
+            text=f"Train with a batch of {target}",
+            safety=Safety.CHANGES_TRAINING,
+            settings={"batch_size": target},
+            code=f"DataLoader(..., batch_size={target})",
+            changes=f"An optimizer step every {round(batch / target)} batches keeps the step of {batch} samples.",
+        )
+    ]
+
+
+def _fixed_bytes(vitals: Vitals) -> float | None:
+    """Parameters, their gradients and the optimizer's state; None where the make is not known."""
+    size, names = vitals.setup.parameter_bytes, vitals.setup.optimizers
+    if not size or not names or any(name not in STATES for name in names):
+        return None
+    return float(size) * (2 + max(STATES[name] for name in names))
+
+
+def _on_host(vitals: Vitals) -> Finding:
+    asked = re.search(r"tried to allocate (\d+) bytes", vitals.reason)
+    said = f"{wording.size(float(asked[1]))} more were asked for" if asked else wording.clean(vitals.reason, 160)
+    evidence = [said]
+    if vitals.host_memory_available_bytes is not None and vitals.host_memory_total_bytes is not None:
+        left, total = vitals.host_memory_available_bytes, vitals.host_memory_total_bytes
+        evidence.append(f"least available {wording.size(left)} of {wording.size(total)}")
+    if vitals.process_rss_bytes is not None:
+        evidence.append(f"the process held {wording.size(vitals.process_rss_bytes)}")
+    cures = [
+        Prescription("Read the data as it is needed instead of holding all of it (memory-mapped files)", Safety.BY_HAND)
+    ]
+    if (vitals.workers or 0) >= 2:
+        fewer = (vitals.workers or 0) // 2
+        cures.insert(
+            0,
+            Prescription(
+                f"Use {fewer} loader workers",
+                Safety.SAFE,
+                {"num_workers": fewer},
+                f"DataLoader(..., num_workers={fewer})",
+            ),
+        )
+    return Finding(
+        rule="out-of-memory",
+        headline=f"The host's memory did not suffice: the run ended after {_steps(vitals)}.",
+        cost_share=0.0,
+        evidence=tuple(evidence),
+        prescriptions=tuple(cures),
+        risk="The run did not reach its end; the same settings will fail again.",
+    )
+
+
+def _steps(vitals: Vitals) -> str:
+    return "1 step" if vitals.steps == 1 else f"{vitals.steps} steps"

@@ -1,0 +1,45 @@
+"""host-memory-pressure: hardly anything is left, or the process lies in swap."""
+
+from __future__ import annotations
+
+from readings import judged, read, surely
+from recordings import Loop
+
+RULE = "host-memory-pressure"
+GIB = float(1 << 30)
+LOOP = Loop(wait=1.0, workers=8)
+LOW = {"host_memory_available_bytes": 0.5 * GIB, "host_memory_total_bytes": 32 * GIB, "process_rss_bytes": 4 * GIB}
+
+
+def test_sick() -> None:
+    found = surely(RULE, read(LOOP.recording(), None, **LOW, workers_rss_bytes=40 * GIB))
+    assert found.risk and found.prescriptions[0].settings == {"num_workers": 4}
+    assert any("at most 27.5 GiB" in one for one in found.evidence), "shared pages are counted in each worker"
+
+
+def test_swapping() -> None:
+    readings = {"host_memory_available_bytes": 10 * GIB, "host_memory_total_bytes": 32 * GIB}
+    found = surely(RULE, read(LOOP.recording(), None, **readings, process_swapped_bytes=GIB, swap_in_bytes_per_s=5e6))
+    assert "swapped out" in found.headline
+
+
+def test_well() -> None:
+    plenty = {"host_memory_available_bytes": 20 * GIB, "host_memory_total_bytes": 32 * GIB}
+    assert judged(RULE, read(LOOP.recording(), None, **plenty)) is None
+    assert judged(RULE, LOOP) is None
+
+
+def test_workers_that_hold_little_are_not_taken_away() -> None:
+    found = surely(RULE, read(LOOP.recording(), None, **LOW, workers_rss_bytes=GIB))
+    assert not any(one.settings for one in found.prescriptions)
+
+
+def test_a_twentieth_of_a_large_machine_is_plenty() -> None:
+    large = {"host_memory_available_bytes": 20 * GIB, "host_memory_total_bytes": 1024 * GIB}
+    assert judged(RULE, read(LOOP.recording(), None, **large)) is None
+
+
+def test_others_swapping_is_not_ours() -> None:
+    readings = {"host_memory_available_bytes": 10 * GIB, "host_memory_total_bytes": 32 * GIB}
+    recording = read(LOOP.recording(), None, **readings, process_swapped_bytes=0, swap_in_bytes_per_s=5e7)
+    assert judged(RULE, recording) is None

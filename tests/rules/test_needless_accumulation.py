@@ -1,0 +1,48 @@
+"""needless-accumulation: micro-batches though the card is half empty and has time."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from found import named
+from readings import judged, replaced, surely
+from recordings import Loop, on_gpu
+
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.recording import Recording
+
+RULE = "needless-accumulation"
+IDLE = on_gpu(gpu_util=50.0, peak_share=0.2)
+
+
+def accumulating(loop: Loop, batches: int = 4) -> Recording:
+    recording = loop.recording()
+    steps = recording.steps
+    return replaced(recording, steps=dataclasses.replace(steps, batches=np.full(len(steps), float(batches))))
+
+
+def test_sick() -> None:
+    found = surely(RULE, accumulating(IDLE))
+    assert found.cost_share == pytest.approx(0.5 * 0.75)
+    assert "batch_size=128" in found.prescriptions[0].code and "accumulation_steps = 1" in found.prescriptions[0].code
+    assert [one.rule for one in diagnose(accumulating(IDLE)).findings] == [RULE], "small-batch says the same"
+
+
+def test_only_what_surely_fits_is_advised() -> None:
+    assert "accumulation_steps = 2" in surely(RULE, accumulating(IDLE.but(peak_share=0.4))).prescriptions[0].code
+    assert judged(RULE, accumulating(IDLE.but(peak_share=0.4), batches=3)) is None
+
+
+def test_well() -> None:
+    assert RULE not in named(IDLE)
+    assert judged(RULE, accumulating(IDLE.but(peak_share=0.7))) is None
+
+
+def test_a_busy_gpu_gains_nothing() -> None:
+    assert judged(RULE, accumulating(IDLE.but(gpu_util=97.0))) is None
+
+
+def test_a_loop_that_waits_for_data_gains_nothing() -> None:
+    assert judged(RULE, accumulating(IDLE.but(wait=5.0, gpu_gap=5.0))) is None

@@ -1,0 +1,180 @@
+"""The knob fused_optimizer: fused for the run, as it was afterwards, and able to go on training."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gpu_doctor
+from gpu_doctor import knobs, patching
+from gpu_doctor.facts import OptimizerFacts
+from gpu_doctor.knobs.fused_optimizer import KNOB
+from gpu_doctor.knobs.fusing import why_not
+from gpu_doctor.knobs.knob import TrialScope
+from gpu_doctor.recording import Setup
+
+SEEN = Setup(optimizers=("Adam",), optimizer_facts=(OptimizerFacts("Adam", 4, 100, can_fuse=True),))
+MAKERS: dict[str, Any] = {
+    "Adam": lambda p: torch.optim.Adam(p, lr=0.01, foreach=True),
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=0.01),
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
+}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Any:
+    yield
+    assert patching.active() == ()
+
+
+def train(net: nn.Module, opt: torch.optim.Optimizer, steps: int) -> None:
+    torch.manual_seed(1)
+    for x in torch.randn(steps, 8, 6):
+        opt.zero_grad()
+        net(x).pow(2).mean().backward()
+        opt.step()
+
+
+def options(opt: torch.optim.Optimizer) -> list[tuple[Any, ...]]:
+    flag = vars(opt).get("_step_supports_amp_scaling", "absent")
+    return [(group["fused"], group["foreach"], flag) for group in opt.param_groups]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("where", ["before", "inside", "hidden"])
+def test_turned_put_back_and_going_on(name: str, where: str) -> None:
+    torch.manual_seed(0)
+    net = nn.Linear(6, 2)
+    twin = copy.deepcopy(net)
+    opt, plain = (None if where == "inside" else MAKERS[name](net.parameters())), MAKERS[name](twin.parameters())
+    if opt is not None:
+        train(net, opt, 2)
+        train(twin, plain, 2)
+    written = options(plain)
+    scope = TrialScope({"net": net, "opt": opt} if where == "before" else {})
+    with knobs.turned({"fused_optimizer": True}, scope):
+        opt = opt or MAKERS[name](net.parameters())
+        train(net, opt, 3)
+        assert [group["fused"] for group in opt.param_groups] == [True]
+    assert options(opt) == written and scope.notes == []
+    train(twin, plain, 3)
+    train(net, opt, 2)
+    train(twin, plain, 2)
+    for mine, other in zip(net.parameters(), twin.parameters(), strict=True):
+        assert torch.allclose(mine, other, atol=1e-6)
+        for key, value in plain.state[other].items():
+            if isinstance(value, torch.Tensor):
+                assert opt.state[mine][key].dtype == value.dtype
+                assert torch.allclose(opt.state[mine][key], value, atol=1e-6), key
+
+
+def test_put_back_when_the_loop_raised() -> None:
+    net = nn.Linear(6, 2)
+    opt = torch.optim.Adam(net.parameters())
+    train(net, opt, 1)
+    step = opt.state[net.weight]["step"]
+
+    def failing() -> None:
+        with knobs.turned({"fused_optimizer": True}, TrialScope({"opt": opt}, SEEN)):
+            train(net, opt, 1)
+            raise RuntimeError("of the loop")
+
+    with pytest.raises(RuntimeError, match="of the loop"):
+        failing()
+    assert options(opt) == [(None, None, "absent")]
+    assert opt.state[net.weight]["step"] is step and float(step) == 2.0
+
+
+def test_step_counters_of_another_dtype_come_back_as_they_were() -> None:
+    net = nn.Linear(6, 2)
+    opt = torch.optim.Adam(net.parameters())
+    train(net, opt, 1)
+    kept = opt.state[net.weight]["step"] = torch.tensor(1.0, dtype=torch.float64)
+    with knobs.turned({"fused_optimizer": True}, TrialScope({"opt": opt}, SEEN)):
+        assert opt.state[net.weight]["step"].dtype == torch.float32
+        train(net, opt, 2)
+    assert opt.state[net.weight]["step"] is kept and float(kept) == 3.0
+
+
+def test_a_group_added_and_a_state_loaded_meanwhile_are_fused_too() -> None:
+    net, more = nn.Linear(6, 6), nn.Linear(6, 2)
+    opt = torch.optim.Adam(net.parameters())
+    kept = copy.deepcopy(opt.state_dict())
+    with knobs.turned({"fused_optimizer": True}, TrialScope({"opt": opt}, SEEN)):
+        opt.load_state_dict(kept)
+        train(net, opt, 1)
+        assert [group["fused"] for group in opt.param_groups] == [True]
+        opt.add_param_group({"params": list(more.parameters())})
+        train(nn.Sequential(net, more), opt, 1)
+        assert [group["fused"] for group in opt.param_groups] == [True, True]
+    assert [group["fused"] for group in opt.param_groups] == [None, None]
+
+
+def test_what_cannot_be_fused_is_left_and_said() -> None:
+    net, table = nn.Linear(6, 2), nn.Embedding(5, 2, sparse=True)
+    rms = torch.optim.RMSprop(net.parameters())
+    assert "no fused update for RMSprop" in why_not(rms)
+    assert "differentiable" in why_not(torch.optim.Adam(net.parameters(), differentiable=True))
+    assert "complex64" in why_not(torch.optim.SGD([torch.zeros(2, dtype=torch.complex64)]))
+    assert "on meta" in why_not(torch.optim.SGD([torch.zeros(2, device="meta")]))
+    sparse = torch.optim.SGD(table.parameters(), lr=0.1)
+    scope = TrialScope({"rms": rms, "sparse": sparse})
+    with knobs.turned({"fused_optimizer": True}, scope):
+        train(net, rms, 2)
+        for _ in range(2):
+            table(torch.tensor([1])).sum().backward()
+            sparse.step()
+    assert len(scope.notes) == 2 and "RMSprop" in scope.notes[0] and "sparse" in scope.notes[1]
+    assert options(sparse) == [(None, None, "absent")]
+
+
+def test_refused_with_the_optimizers_name() -> None:
+    rms = Setup(optimizers=("RMSprop",), optimizer_facts=(OptimizerFacts("RMSprop", 4, 100),))
+    assert KNOB.refusal(True, rms) == "torch has no fused update for RMSprop on cpu in this version."
+    assert "RMSprop" in KNOB.refusal(True, dataclasses.replace(rms, optimizer_facts=None))
+    assert "No optimizer" in KNOB.refusal(True, Setup(torch_version="2"))
+    assert KNOB.refusal(True, SEEN) == "" and KNOB.refusal(False, SEEN) == ""
+    assert KNOB.found(SEEN) is False and KNOB.found(Setup()) is None
+    fused = dataclasses.replace(SEEN, optimizer_facts=(OptimizerFacts("Adam", 4, 100, fused=True, can_fuse=True),))
+    assert KNOB.found(fused) is True
+    assert KNOB.code(True, SEEN) == "optimizer = torch.optim.Adam(model.parameters(), ..., fused=True)"
+
+
+def test_the_users_own_is_switched_off_and_on_again() -> None:
+    net = nn.Linear(6, 2)
+    opt = torch.optim.Adam(net.parameters(), fused=True)
+    with knobs.turned({"fused_optimizer": False}, TrialScope({"opt": opt})):
+        train(net, opt, 2)
+        assert options(opt) == [(False, None, "absent")]
+    assert options(opt) == [(True, None, True)]
+    train(net, opt, 1)
+
+
+LOOP = """
+for x in data:
+    opt.zero_grad()
+    net(x).pow(2).mean().backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("steps_before", [0, 2])
+def test_a_trial_leaves_everything_bit_for_bit(steps_before: int) -> None:
+    net = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 2))
+    opt = torch.optim.Adam(net.parameters())
+    train(net, opt, steps_before)
+    weights, state = copy.deepcopy(net.state_dict()), copy.deepcopy(opt.state_dict())
+    case = gpu_doctor.case(LOOP, {"net": net, "opt": opt, "data": list(torch.randn(40, 8, 6))})
+    effect = case.trial({"fused_optimizer": True}, steps=10, seconds=3)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    assert all(torch.equal(value, weights[name]) for name, value in net.state_dict().items())
+    now = opt.state_dict()
+    assert now["param_groups"] == state["param_groups"] and now["state"].keys() == state["state"].keys()
+    for key, entry in now["state"].items():
+        assert all(torch.equal(value, state["state"][key][name]) for name, value in entry.items())

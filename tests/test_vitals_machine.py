@@ -1,0 +1,78 @@
+"""Vitals of memory and hardware: what readings of the machine come to, and that what was not read is None."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from readings import READINGS, read
+from recordings import Loop, on_gpu
+
+from gpu_doctor.growth import rising
+from gpu_doctor.recording import Recording, Setup, Steps
+from gpu_doctor.vitals import measure
+from gpu_doctor.vitals_hardware import HardwareVitals, hardware
+from gpu_doctor.vitals_memory import MemoryVitals, memory
+
+RAMP = np.linspace(0.0, 1.0, READINGS)
+
+
+@pytest.mark.parametrize("loop", [Loop(), on_gpu()])
+def test_what_was_not_read_is_none(loop: Loop) -> None:
+    vitals = measure(dataclasses.replace(loop.recording(), series=()))
+    for part in (MemoryVitals, HardwareVitals):
+        found = {one.name: getattr(vitals, one.name) for one in dataclasses.fields(part)}
+        assert {name for name, value in found.items() if value is not None} <= {"growth_past_first_epoch"}, found
+
+
+def test_an_empty_run_and_a_run_without_steps() -> None:
+    empty = Recording(steps=Steps.of(wall_s=[]), setup=Setup(device="cuda:0"))
+    assert memory(empty, empty.steps, 0.0)["host_memory_available_bytes"] is None
+    assert hardware(empty, empty.steps, 0.0).get("throttled_share") is None
+
+
+def test_growth_is_a_line_through_steps_and_leads_to_the_limit() -> None:
+    loop = on_gpu(steps=1000, steps_per_epoch=100)
+    recording = read(loop.recording(), 0, torch_allocated_bytes=10e9 + 10e9 * RAMP, torch_peak_bytes=20e9 + 10e9 * RAMP)
+    vitals = measure(recording)
+    assert vitals.device_growth_bytes_per_step == pytest.approx(10e9 / 1000, rel=0.02)
+    assert vitals.device_steps_to_full == pytest.approx((80e9 - 30e9) / 1e7, rel=0.02)
+    assert vitals.growth_past_first_epoch
+    still = measure(read(loop.recording(), 0, torch_allocated_bytes=10e9, torch_peak_bytes=20e9))
+    assert still.device_growth_bytes_per_step == 0.0 and still.device_steps_to_full is None
+    few = measure(read(loop.recording(), 0, torch_allocated_bytes=[1e9, 2e9], torch_peak_bytes=[1e9, 2e9]))
+    assert few.device_growth_bytes_per_step is None
+
+
+def test_too_few_readings_are_none_and_a_flat_line_is_false() -> None:
+    assert rising(np.arange(5.0) * 10, np.arange(5.0)) is None
+    assert rising(np.arange(20.0) * 10, np.zeros(20)) is False
+
+
+def test_the_second_card_is_read_where_the_loop_trains_on_it() -> None:
+    loop = on_gpu(setup={"device": "cuda:1"})
+    recording = read(
+        read(loop.recording(), 0, gpu_temperature_c=90, torch_ooms=7), 1, gpu_temperature_c=50, torch_ooms=0
+    )
+    vitals = measure(recording)
+    assert (vitals.temperature_c, vitals.ooms) == (50, 0)
+
+
+def test_joules_of_a_sample() -> None:
+    loop = on_gpu(steps=1000, batch=32, gpu_work=10.0)
+    vitals = measure(read(loop.recording(), 0, gpu_energy_j=5e6 + 3200 * RAMP))
+    assert vitals.energy_per_sample_j == pytest.approx(3200 / 32_000, rel=0.02)
+    assert measure(read(loop.recording(), 0, gpu_energy_j=5e6)).energy_per_sample_j is None
+
+
+def test_a_slice_is_noted_and_facts_stand_without_a_gpu_loop() -> None:
+    vitals = measure(read(Loop().recording(), 0, gpu_memory_total_bytes=8e9, driver_cuda=12040, mig=1))
+    assert (vitals.cards_seen, vitals.driver_cuda, vitals.mig) == (1, (12, 4), True)
+    assert vitals.temperature_c is None
+
+
+def test_bits_that_were_averaged_in_a_very_long_run_are_none() -> None:
+    bits = np.where(np.arange(READINGS) % 2 == 0, 0.0, 32.5)
+    vitals = measure(read(on_gpu().recording(), 0, clock_limit_bits=bits, sm_clock_mhz=1980, gpu_util_pct=90))
+    assert vitals.throttled_share == 0.0
