@@ -26,6 +26,8 @@ class Chore:
     function: str = ""
     text: str = ""
     """The user's line that calls it most often; empty where none was found."""
+    other_s: float = float("nan")
+    """Of `wall_s`, seconds that lay in no phase of training (`other`); NaN where that was not noted."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,14 @@ class InputFacts:
     channels_last: bool = False
     new_shape_steps: int = 0
     """Forwards with a shape that had not been seen before, the first one left out."""
+    new_shape_s: float = float("nan")
+    """Host seconds by which the timed steps among them took longer than those with a known shape of about the same
+    size; NaN where there was nothing to compare. The first steps, which warm up anyway, are left out."""
 
 
 @dataclass(frozen=True)
 class EvaluationFacts:
-    """Forwards in evaluation mode."""
+    """Forwards of outermost modules in evaluation mode, those that were looked at."""
 
     forwards: int = 0
     with_gradients: int = 0
@@ -89,7 +94,7 @@ class EvaluationFacts:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Copies between host and devices, all of the run, on the training thread."""
+    """Copies between host and devices, all of the run but its evaluations, on the training thread."""
 
     to_device: int = 0
     to_device_bytes: float = 0.0
@@ -103,6 +108,9 @@ class Traffic:
     """Copies to a device of a tensor that came from a device earlier in the same step."""
     wide_bytes: float = 0.0
     """Of `to_device_bytes`, float32 or float64 tensors of at least 1 MB."""
+    round_trip_s: float = 0.0
+    """Host seconds from the end of a copy to the host to the end of the copy back, over all `round_trips`: the device
+    has nothing queued meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,14 @@ class World:
     """Free space in /dev/shm when the run began, NaN where there is none."""
     step_s_by_rank: tuple[float, ...] = ()
     """Mean own (not communicating) seconds of a step on every rank, where the ranks told each other."""
+    reduce_s: float = float("nan")
+    """Mean seconds of a backward in which DistributedDataParallel reduced gradients, by its own sampled clock."""
+    reduce_hidden_s: float = float("nan")
+    """Of `reduce_s`, seconds that ran beside the backward's own computing."""
+    replicated: bool = False
+    """A DistributedDataParallel or FullyShardedDataParallel module was trained."""
+    unsynced: int = 0
+    """How often `no_sync()` of such a module was entered."""
 
 
 def of_plain(kind: type[Any], plain: Mapping[str, Any] | None) -> Any:

@@ -6,24 +6,30 @@ once per worker, and a "faster" loader of repeated items is no cure.
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import sys
 from collections.abc import Iterator
-from types import CodeType, FunctionType
+from types import FunctionType, GeneratorType, ModuleType
 from typing import Any, Final
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from gpu_doctor.loader_sharding import OBJECT_DEPTH, can_be_read, draws_at_random, parts
+from gpu_doctor.loader_sharding import shards_itself as shards_itself
+
 KNOBS_ON_LOADERS: Final = ("num_workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers")
 
-_SHARDING_NAMES: Final = frozenset({"get_worker_info", "split_by_worker", "split_dataset_by_node"})
-_SELF_SHARDING_PACKAGES: Final = frozenset({"webdataset", "datasets", "streaming", "litdata", "torchdata"})
+_HANDLES: Final = frozenset({"_thread", "_socket", "socket", "sqlite3", "_sqlite3", "h5py._hl.files", "lmdb"})
+"""Where types come from whose objects are bound to the process: locks, connections, open databases."""
+_BOUND: Final = (
+    *(io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper),
+    *(GeneratorType, ModuleType),
+)
 MULTIPROCESSING_CONTEXT: Final = "_DataLoader__multiprocessing_context"
 """Where DataLoader keeps what its property of that name returns."""
-_CODE_DEPTH: Final = 3
-_OBJECT_DEPTH: Final = 4
 
 
 def refusal(loader: Any, knob: str, value: Any = None) -> str:
@@ -120,9 +126,11 @@ def _num_workers(loader: Any, values: dict[str, Any], value: Any) -> str:
     if issubclass(type(dataset), IterableDataset):
         one_copy = int(values.get("num_workers", 0)) <= 1 and value is not None and int(value) <= 1
         if not one_copy and not shards_itself(dataset, values.get("worker_init_fn")):
-            return (
-                f"{type(dataset).__name__} is an IterableDataset that does not use get_worker_info: every worker "
-                "would deliver all items again. Shard it by worker first."
+            known = can_be_read(dataset) and not draws_at_random(dataset)
+            return f"{type(dataset).__name__} is an IterableDataset that does not use get_worker_info: " + (
+                "every worker would deliver all items again. Shard it by worker first."
+                if known
+                else "whether workers would repeat each other's items cannot be told. Shard it by worker first."
             )
     if value == 0:
         return ""
@@ -139,85 +147,46 @@ def _unpicklable(loader: Any, values: dict[str, Any]) -> str:
     main_travels = hasattr(sys.modules.get("__main__"), "__file__")
     for what in ("dataset", "collate_fn", "worker_init_fn"):
         value = values.get(what)
-        if value is None:
-            continue
-        name = getattr(value, "__qualname__", "")
-        if "<lambda>" in name or "<locals>" in name:
-            return f"Workers start by {method} here, and {what} is a lambda or a local function: define it in a module."
-        if not main_travels and any(_home(part) == "__main__" for part in _parts(value, _OBJECT_DEPTH)):
-            return f"Workers start by {method} here, and {what} is defined in the notebook: move it to a module."
+        for part in _travelling(value, OBJECT_DEPTH) if value is not None else ():
+            why = _cannot_travel(part, main_travels)
+            if why:
+                inside = "is" if part is value else "holds"
+                return f"Workers start by {method} here, and {what} {inside} {why}."
     return ""
 
 
-def shards_itself(dataset: Any, worker_init_fn: Any = None) -> bool:
-    """True if an iterable-style dataset (or something it is made of) gives each worker items of its own.
-
-    Looked for are: `get_worker_info` in the code of `__iter__`, of functions it calls, of wrapped datasets or of
-    `worker_init_fn`; datapipes with a sharding filter; and libraries that shard by worker themselves.
-    """
-    if isinstance(worker_init_fn, FunctionType) and _mentions(worker_init_fn, None, _CODE_DEPTH):
-        return True
-    for part in _parts(dataset, _OBJECT_DEPTH):
-        kind = type(part)
-        if kind.__module__.partition(".")[0] in _SELF_SHARDING_PACKAGES or hasattr(kind, "apply_sharding"):
-            return True
-        for name in ("__iter__", "__next__", "__init__"):
-            function = getattr(kind, name, None)
-            if isinstance(function, FunctionType) and not _is_torch(function) and _mentions(function, kind):
-                return True
-        if isinstance(part, FunctionType) and _mentions(part, None):
-            return True
-    return False
+def _cannot_travel(part: Any, main_travels: bool) -> str:
+    """Why an object cannot be pickled for a worker, with what to do; empty if it probably can."""
+    name = getattr(part, "__qualname__", "")
+    kind = type(part)
+    if isinstance(part, FunctionType) and ("<lambda>" in name or "<locals>" in name):
+        return "a lambda or a local function: define it in a module"
+    if kind.__module__ in _HANDLES or issubclass(kind, _BOUND):
+        return f"a {kind.__name__}, which is bound to this process: open it in the worker, at its first use"
+    if "<locals>" in kind.__qualname__:
+        return f"a {kind.__name__}, a class defined inside a function: move it to a module"
+    if not main_travels and _home(part) == "__main__":
+        return "defined in the notebook: move it to a module"
+    return ""
 
 
-def _mentions(function: FunctionType, owner: type | None, depth: int = _CODE_DEPTH) -> bool:
-    """True if the function, or a function or method that it names, uses one of the sharding names."""
-    for name in _names(function.__code__):
-        if name in _SHARDING_NAMES:
-            return True
-        if depth <= 0:
-            continue
-        for called in (getattr(owner, name, None) if owner else None, function.__globals__.get(name)):
-            if isinstance(called, property):
-                called = called.fget
-            if not isinstance(called, FunctionType) or called is function or _is_torch(called):
-                continue
-            if _mentions(called, owner, depth - 1):
-                return True
-    return False
+def _travelling(root: Any, depth: int) -> Iterator[Any]:
+    """As `parts`, but not into objects that say themselves how they are pickled."""
+    for part in parts(root, 1 if depth > 0 else 0):
+        if part is root:
+            yield part
+        elif not _own_pickling(type(root)):
+            yield from _travelling(part, depth - 1)
 
 
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
-
-
-def _parts(root: Any, depth: int) -> Iterator[Any]:
-    """An object and what it is made of, to a small depth: attributes, and the members of short lists and tuples."""
-    yield root
-    if depth <= 0:
-        return
-    inner: list[Any] = []
-    if type(root) in (list, tuple):
-        inner = list(root[:8])
-    elif type(root) is dict:
-        inner = list(root.values())[:8]
-    elif not isinstance(root, (type, torch.Tensor, FunctionType)) and hasattr(type(root), "__dictoffset__"):
-        inner = list(getattr(root, "__dict__", {}).values())[:32]
-    for part in inner:
-        if part is not None and type(part) not in (int, float, str, bytes, bool):
-            yield from _parts(part, depth - 1)
+def _own_pickling(kind: type) -> bool:
+    names = ("__getstate__", "__reduce__", "__reduce_ex__")
+    return any(name in vars(one) for one in kind.__mro__[:-1] for name in names)
 
 
 def _holds_gpu_tensors(dataset: Any) -> bool:
-    return any(isinstance(part, torch.Tensor) and part.is_cuda for part in _parts(dataset, _OBJECT_DEPTH))
+    return any(isinstance(part, torch.Tensor) and part.is_cuda for part in parts(dataset, OBJECT_DEPTH))
 
 
 def _home(part: Any) -> str:
     return str(getattr(part, "__module__", "") if isinstance(part, FunctionType) else type(part).__module__)
-
-
-def _is_torch(function: FunctionType) -> bool:
-    return str(function.__module__).partition(".")[0] == "torch"

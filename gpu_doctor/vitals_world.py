@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gpu_doctor.recording import Recording
 from gpu_doctor.steps import Steps
+
+BUSY_PCT = 10.0
+"""A GPU whose mean NVML utilisation is above this is in use, if not by this loop then by something else."""
+
+PREFETCH = 2
+"""torch's default prefetch_factor."""
 
 
 @dataclass(frozen=True)
 class WorldVitals:
     """A part of Vitals."""
+
+    world_size: int | None = None
+    """Processes that train together, 1 without a process group."""
+    idle_gpus: int | None = None
+    """GPUs that this process may use, that hold no trained parameter, and that nobody else was seen to use."""
+    used_gpus: int | None = None
+    """GPUs that hold trained parameters of this process (all visible ones under DataParallel)."""
+    shm_free_bytes: float | None = None
+    """Free shared memory (/dev/shm) when the run began."""
+    reduce_exposed_s: float | None = None
+    """Seconds of a backward in which gradients were reduced between processes and nothing was computed."""
+    step_s_by_rank: tuple[float, ...] | None = None
+    """Mean seconds of a step on every rank without communication and backward; None where they were not exchanged."""
+    epoch_samples: float | None = None
+    """Samples of the longest epoch that was seen from its begin to its end."""
 
 
 def world(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
@@ -20,4 +44,64 @@ def world(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
     Args:
         recording: of a run or a trial. steps: the rows judged, warm-up included. begin_s: end of the warm-up.
     """
-    return {}
+    found: dict[str, Any] = {"epoch_samples": _epoch_samples(steps)}
+    seen = recording.setup.world
+    if seen is None:
+        return found
+    found |= {
+        "world_size": seen.world_size,
+        "shm_free_bytes": _known(seen.shm_free_bytes),
+        "step_s_by_rank": seen.step_s_by_rank or None,
+    }
+    exposed_s = seen.reduce_s - seen.reduce_hidden_s
+    found["reduce_exposed_s"] = max(exposed_s, 0.0) if math.isfinite(exposed_s) else None
+    if recording.setup.on_gpu and seen.visible_gpus:
+        used = _used(recording)
+        found["used_gpus"] = len(used)
+        found["idle_gpus"] = sum(
+            index not in used and not _busy(recording, index, begin_s) for index in range(seen.visible_gpus)
+        )
+    return found
+
+
+def workers_in_shm(free_bytes: float | None, batch_bytes: float | None, ahead: int | None) -> float:
+    """So many workers find room for the batches that they fetch ahead; without limit where it is not known.
+
+    Args:
+        free_bytes: of /dev/shm. batch_bytes: of one batch's tensors. ahead: prefetch_factor, None = torch's own.
+    """
+    if not batch_bytes or free_bytes is None:
+        return math.inf
+    return free_bytes // (batch_bytes * (ahead or PREFETCH))
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _used(recording: Recording) -> set[int]:
+    """Indices of the GPUs that hold trained parameters."""
+    setup = recording.setup
+    if setup.model is not None and setup.model.wrapper == "DataParallel" and setup.world is not None:
+        return set(range(setup.world.visible_gpus))
+    names = {setup.device, *(setup.model.device_bytes if setup.model is not None else ())}
+    cards = [name.partition(":") for name in names if name.startswith("cuda")]
+    return {int(index) if index.isdigit() else 0 for _, _, index in cards}
+
+
+def _busy(recording: Recording, index: int, begin_s: float) -> bool:
+    """Whether NVML saw the GPU at work; False also where it was not read."""
+    one = recording.one_series("gpu_util_pct", index)
+    values = one.values[one.times_s >= begin_s] if one is not None else np.empty(0)
+    values = values[np.isfinite(values)]
+    return bool(len(values)) and float(values.mean()) >= BUSY_PCT
+
+
+def _epoch_samples(steps: Steps) -> float | None:
+    """Epochs are complete but for the last one, which the run may have left early."""
+    known = np.isfinite(steps.epoch) & np.isfinite(steps.samples)
+    epoch, samples = steps.epoch[known], steps.samples[known]
+    if not len(epoch) or epoch.min() == epoch.max() or steps.count.max() > 1:
+        return None  # thinned rows of a long run may reach over an epoch's end
+    sums = np.bincount((epoch - epoch.min()).astype(np.int64), weights=samples)
+    return float(sums[:-1].max())

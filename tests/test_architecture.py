@@ -26,20 +26,21 @@ FLOORS = {
     5: ["casefile treatment rounds", "watching"],
     4: ["trial", "report sheet report_facts report_plots"],
     3: ["taps", "probes", "diagnosis", "checkup"],
-    2: ["recorder calibration", "rules", "effect", "knobs", "forecast"],
+    2: ["recorder calibration", "rules", "effect", "knobs", "forecast stages"],
     1: [
         "feed",
-        "vitals vitals_fields vitals_memory vitals_hardware vitals_world",
-        "models",
+        "vitals vitals_fields vitals_memory vitals_hardware vitals_world growth",
+        "models modelmakes",
         "batches",
-        "ledger account devicemarks stepcounts steptable",
+        "ledger account devicemarks stepcounts steptable steadysteps eventnotes",
+        "feeding feeding_syntax",
         "interval",
         "parity",
         "drawing",
-        "loaders loader_limits",
+        "loaders loader_limits loader_sharding",
         "snapshot snapshot_kinds snapshot_undo snapshot_walk tensor_store",
     ],
-    0: ["recording recording_file steps facts", "phases", "patching", "wording"],
+    0: ["recording recording_file steps facts", "phases", "patching", "seam", "wording", "nvidia", "keepers"],
 }
 # The exceptions, each with its reason.
 ALSO_ALLOWED = {
@@ -52,7 +53,7 @@ ALSO_ALLOWED = {
 }
 # Guests and their rooms: nobody else imports them, so the diagnosis half runs on a machine that has none of them.
 ROOMS = {
-    "torch": "taps knobs checkup probes.torch_memory models batches loaders loader_limits"
+    "torch": "taps knobs checkup probes.torch_memory models modelmakes batches loaders loader_limits loader_sharding"
     " snapshot snapshot_kinds snapshot_undo snapshot_walk tensor_store",
     "pynvml": "probes.nvml",
     "bokeh": "notebook.plots notebook.bokeh_view",

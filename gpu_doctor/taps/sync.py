@@ -16,10 +16,13 @@ from typing import Any
 import torch
 
 from gpu_doctor.phases import SYNC
-from gpu_doctor.taps.seam import Seam
+from gpu_doctor.seam import Seam
 from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.taps.traffic import book_of
 
 METHODS = ("item", "cpu", "tolist", "numpy", "nonzero", "__bool__", "__float__", "__int__", "__index__")
+COPIES = ("cpu", "tolist", "numpy")
+"""Of them, those that bring the whole tensor to the host (its values, not a size or one number)."""
 
 
 @contextmanager
@@ -28,7 +31,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     if not scope.accelerated:
         yield
         return
-    recorder, ledger = scope.recorder, scope.recorder.ledger
+    recorder, ledger, book = scope.recorder, scope.recorder.ledger, book_of(scope)
     ledger.sync_measured = True
     inside = False
 
@@ -44,6 +47,13 @@ def tap(scope: TapScope) -> Iterator[None]:
             inside = False
             ledger.carve(SYNC, recorder.clock() - begin)
 
+    def fetch(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if inside or self.device.type == "cpu" or get_ident() != recorder.thread or not ledger.started:
+            return original(self, *args, **kwargs)
+        result = wait(original, self, *args, **kwargs)
+        book.came(self, result, recorder.clock())
+        return result
+
     def synchronizing(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def synchronize(*args: Any, **kwargs: Any) -> Any:
@@ -58,6 +68,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         return synchronize
 
     for name in METHODS:
-        scope.patches.wrap(torch.Tensor, name, lambda original: Seam(original, wait))
+        call = fetch if name in COPIES else wait
+        scope.patches.wrap(torch.Tensor, name, functools.partial(Seam, call=call))
     scope.patches.wrap(torch.cuda, "synchronize", synchronizing)
     yield

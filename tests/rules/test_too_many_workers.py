@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from found import asked, sick
+from judged import with_more
 from recordings import Loop
 
 RULE = "too-many-workers"
@@ -33,3 +36,33 @@ def test_a_fetch_that_waits_may_have_more_workers_than_cores() -> None:
 def test_crowding_that_costs_nothing_is_left_alone() -> None:
     # The step is as long as the cores need for its work: fewer workers would not be faster.
     assert asked(RULE, CROWDED.but(wait=0.6)) is None
+
+
+def queueing(loop: Loop, ms: float) -> Loop:
+    """The loop, with the measured milliseconds of a fetch in which the worker waited for a core."""
+    (fetch,) = loop.recording().fetches
+    return with_more(loop, fetches=(replace(fetch, queued_s=ms * 1e-3 * fetch.batches),))
+
+
+def test_a_fetch_that_was_measured_to_wait_for_something_else() -> None:
+    # the same wall and CPU seconds, but hardly a millisecond of waiting for a core: the network, a lock
+    assert asked(RULE, queueing(CROWDED, 1.0)) is None
+
+
+def test_cores_that_other_programs_take_are_not_given_back_by_fewer_workers() -> None:
+    # loop and workers use 86 % of two cores that are never free: with fewer workers they would get less of them
+    assert asked(RULE, queueing(CROWDED, 37.0)) is None
+
+
+def test_idle_workers_beside_a_slow_model_cost_no_time() -> None:
+    # one of the eight is enough, and the cores have time to spare: fewer would be as fast, and not faster
+    own = {"forward": 20.0, "backward": 20.0, "cores": 2.0, "consumer_cpu": 40.0}
+    assert asked(RULE, Loop(workers=8, fetch=12.0, fetch_cpu=12.0, wait=0.5, **own)) is None
+
+
+def test_the_fewest_that_are_enough_are_advised() -> None:
+    # on 8 cores 40 workers crowd, but the training needs no more than a few of them
+    crowd = {"forward": 20.0, "backward": 20.0, "optimizer": 10.0, "consumer_cpu": 200.0, "cores": 8.0}
+    found = sick(RULE, queueing(Loop(wait=6.0, workers=40, fetch=800.0, fetch_cpu=120.0, **crowd), 680.0))
+    assert "waits 680 ms for a core" in found.evidence[0]
+    assert found.prescriptions[0].settings["num_workers"] in (3, 4)

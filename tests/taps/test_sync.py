@@ -110,3 +110,16 @@ def test_before_the_loop_nothing_is_timed() -> None:
     with on(tap, recorder, accelerated=True):
         torch.ones(1).as_subclass(Elsewhere).item()
     assert recorder.ledger.acc[SYNC] == 0
+
+
+def test_values_that_come_to_the_host_are_counted_as_copies() -> None:
+    recorder = begun()
+    tensor = torch.ones(3).as_subclass(Elsewhere)
+    with on(tap, recorder, accelerated=True):
+        tensor.cpu()
+        tensor.tolist()
+        tensor.numpy()
+        tensor.sum().as_subclass(Elsewhere).item()  # one number: a wait, no traffic
+    traffic = recorder.so_far().traffic
+    assert traffic is not None
+    assert (traffic.to_host, traffic.to_host_bytes) == (3, 36)

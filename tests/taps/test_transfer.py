@@ -6,13 +6,20 @@ from typing import Any
 
 import pytest
 import torch
-from one_tap import Ticking, on, standing
+from one_tap import Ticking, batches, on, standing
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor.phases import OTHER, TRANSFER
+from gpu_doctor.facts import Traffic
+from gpu_doctor.phases import OTHER, SYNC, TRANSFER
 from gpu_doctor.recorder import Recorder
+from gpu_doctor.stepcounts import Pull
+from gpu_doctor.taps.traffic import book_of
 from gpu_doctor.taps.transfer import tap
 
-SEAMS = ((torch.Tensor, "to"), (torch.Tensor, "cuda"))
+SEAMS = (
+    *((torch.Tensor, name) for name in ("to", "cuda", "copy_")),
+    (_BaseDataLoaderIter, "__next__"),
+)
 
 
 def begun(clock: Any = None) -> Recorder:
@@ -111,3 +118,151 @@ def test_a_subclass_that_looks_its_methods_up_finds_them() -> None:
         assert Tracked.seen[0]
         assert torch.Tensor.to in Tracked.handled
         assert torch.Tensor.to.__name__ == "to"
+
+
+def counted(recorder: Recorder) -> Traffic:
+    """What the recording will say of copies."""
+    traffic = recorder.so_far().traffic
+    assert traffic is not None
+    return traffic
+
+
+def test_copies_are_sorted_by_size_and_kind() -> None:
+    recorder = begun()
+    with on(tap, recorder, accelerated=True):
+        torch.zeros(300_000).to("meta", non_blocking=True)  # 1.2 MB of float32: wide
+        torch.zeros(300_000, dtype=torch.uint8).to("meta")
+        torch.zeros(4).to("meta")
+        torch.empty(5, device="meta").copy_(torch.zeros(5))
+        torch.zeros(6).copy_(torch.ones(6))
+    seen = counted(recorder)
+    assert (seen.to_device, seen.small, seen.to_host, seen.round_trips) == (4, 2, 0, 0)
+    assert seen.to_device_bytes == 1_200_000 + 300_000 + 16 + 20
+    assert seen.wide_bytes == 1_200_000
+    assert recorder.ledger.now.transfers == 4
+
+
+def test_without_a_device_there_is_no_traffic_rather_than_none_of_it() -> None:
+    recorder = begun()
+    with on(tap, recorder, accelerated=False):
+        torch.zeros(4).to(torch.float64)
+    assert recorder.so_far().traffic is None
+
+
+class Pinned(torch.Tensor):
+    """A tensor that says it is pinned."""
+
+    def is_pinned(self, *args: Any) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("call", "blocking"),
+    [
+        (lambda x: x.to("meta"), 1),
+        (lambda x: x.to("meta", non_blocking=True), 0),
+        (lambda x: x.to("meta", torch.float32, True), 0),
+        (lambda x: x.to("meta", torch.float32, False), 1),
+        (lambda x: torch.empty(2, device="meta").copy_(x, True), 0),
+        (lambda x: torch.empty(2, device="meta").copy_(x), 1),
+    ],
+    ids=["plain", "keyword", "positional", "positional false", "copy_ non-blocking", "copy_"],
+)
+def test_copies_from_pinned_memory_that_the_host_waits_for(call: Any, blocking: int) -> None:
+    recorder = begun()
+    with on(tap, recorder, accelerated=True):
+        call(torch.zeros(2).as_subclass(Pinned))
+    assert counted(recorder).to_device == 1
+    assert counted(recorder).blocking_pinned == blocking
+    assert recorder.ledger.now.pageable == 0
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor in main memory that says it is on a device, until it is copied."""
+
+    device = torch.device("meta")  # type: ignore[assignment]
+
+    def to(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        with torch._C.DisableTorchFunctionSubclass():
+            return torch.Tensor.to(self, *args, **kwargs)
+
+
+def to_host(recorder: Recorder, tensor: torch.Tensor) -> torch.Tensor:
+    """What `.cpu()` gives, and what the tap `sync` then writes down."""
+    result = tensor.clone()
+    book = recorder.parts["traffic"]
+    assert callable(book)
+    book.came(tensor, result, recorder.clock())  # type: ignore[attr-defined]
+    return result
+
+
+def test_a_round_trip_is_timed_from_the_host_and_back() -> None:
+    recorder = begun(Ticking())
+    with on(tap, recorder, accelerated=True) as scope:
+        assert book_of(scope) is recorder.parts["traffic"]
+        there = to_host(recorder, torch.ones(4, 3))
+        (there * 2).to("meta")  # computed on meanwhile: the same shape
+        again = to_host(recorder, torch.ones(7))
+        again.to("meta")  # the same memory
+    seen = counted(recorder)
+    assert (seen.to_host, seen.to_host_bytes, seen.round_trips) == (2, 48 + 28, 2)
+    # on this clock a microsecond passes at each look: at the way back begin and end
+    assert seen.round_trip_s == pytest.approx(4e-6)
+
+
+def test_a_tensor_of_another_shape_or_a_number_is_no_round_trip() -> None:
+    recorder = begun()
+    with on(tap, recorder, accelerated=True):
+        to_host(recorder, torch.ones(4, 3))
+        torch.ones(3, 4).to("meta")
+        to_host(recorder, torch.ones(1))
+        torch.ones(1).to("meta")
+    assert counted(recorder).round_trips == 0
+
+
+def test_a_label_copied_after_a_metric_of_its_shape_is_no_round_trip() -> None:
+    recorder = begun()
+    with on(tap, recorder, accelerated=True):
+        for x, y in batches(16):
+            x.to("meta")
+            predicted = to_host(recorder, torch.zeros(8))
+            assert predicted.shape == y.shape
+            y.to("meta")
+    assert counted(recorder).to_device == 4
+    assert counted(recorder).round_trips == 0
+
+
+def test_what_came_back_before_the_last_batch_is_forgotten() -> None:
+    recorder = begun()
+    with on(tap, recorder, accelerated=True):
+        to_host(recorder, torch.ones(4))
+        recorder.ledger.delivered(Pull(), 4.0, recorder.ledger.ask(Pull(), True))
+        torch.ones(4).to("meta")
+    assert counted(recorder).round_trips == 0
+
+
+def test_to_the_cpu_is_a_wait_like_cpu() -> None:
+    recorder = begun(Ticking())
+    recorder.ledger.sync_measured = True
+    with on(tap, recorder, accelerated=True):
+        torch.ones(4).as_subclass(Elsewhere).to("cpu", copy=True)
+    assert recorder.ledger.acc[SYNC] == 1000
+    assert counted(recorder).to_host == 1
+
+
+def test_an_evaluation_is_not_counted() -> None:
+    recorder = begun()
+    recorder.ledger.evaluating = True
+    with on(tap, recorder, accelerated=True):
+        torch.zeros(4).to("meta")
+        to_host(recorder, torch.ones(4))
+    assert counted(recorder) == Traffic()
+
+
+def test_a_tensor_without_an_address_is_counted_all_the_same() -> None:
+    recorder = begun()
+    with on(tap, recorder, accelerated=True):
+        to_host(recorder, torch.ones(3))
+        torch.eye(3).to_sparse().to("meta")
+        torch.ones(3).to("meta")
+    assert (counted(recorder).to_device, counted(recorder).round_trips) == (2, 1)

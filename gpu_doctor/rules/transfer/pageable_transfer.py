@@ -19,6 +19,7 @@ from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("pageable_share", "exposed_transfer_share", "loader")
+EXCLUDES = ("heavy-transfer", "blocking-transfer")
 
 EXPOSED_SHARE = 0.05
 """5 % of the wall-clock; TraceML 0.5 warns from 10 % on."""

@@ -1,0 +1,95 @@
+"""The ranks exchange gradients and values for a large part of every step, and nothing is computed meanwhile.
+
+What it means
+    Reducing gradients between the processes takes longer than the backward can hide, or collectives called in the loop
+    (`all_reduce`, `barrier`, `all_gather`) hold every rank up.
+
+Why it costs you
+    Adding GPUs then adds waiting, not speed.
+
+What to try
+    Fewer and smaller exchanges: gather metrics every n steps, drop barriers; gradients as bf16
+    (`register_comm_hook(None, bf16_compress_hook)`); accumulate over micro-batches under `no_sync()`; larger buckets
+    (`bucket_cap_mb`), `gradient_as_bucket_view=True`; a faster link between the GPUs.
+
+When to leave it
+    When one rank is late: the others' waiting looks like communication (the rule straggler tells them apart).
+"""
+
+from gpu_doctor.facts import Chore
+from gpu_doctor.rules.evidence import millis, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("world_size", "chores", "run_s", "step_wall_s", "batches_per_step")
+
+COMMUNICATION_SHARE = 0.10
+"""torch-tb-profiler names communication from 10 % of the step on."""
+KIND = "communication"
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where collectives and unhidden reducing, without the wait for a late rank, take a tenth of the time."""
+    world, step_s, called = vitals.setup.world, vitals.step_wall_s, vitals.chore_share(KIND)
+    if world is None or world.world_size < 2 or not step_s or called is None:
+        return None
+    reducing_s = (vitals.reduce_exposed_s or 0.0) * reductions(vitals)
+    waited_s = _for_the_late(vitals)
+    cost = min(called + reducing_s / step_s, 1.0) - waited_s / step_s
+    if cost < COMMUNICATION_SHARE:
+        return None
+    dearest = max((one for one in vitals.chores or () if one.kind == KIND), key=lambda one: one.wall_s, default=None)
+    return Finding(
+        rule="communication-bound",
+        headline=f"{world.world_size} ranks exchange data: {percent(cost)} of the time nothing is computed meanwhile.",
+        cost_share=cost,
+        evidence=(*_figures(vitals, called, reducing_s, waited_s), *_line(dearest)),
+        prescriptions=(
+            Prescription(
+                text="Exchange less and less often (gains at most this)",
+                safety=Safety.BY_HAND,
+                code="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
+                "model.register_comm_hook(None, default_hooks.bf16_compress_hook)"
+                if reducing_s / step_s >= called
+                else "if step % 100 == 0:\n    dist.all_reduce(metric)",
+                predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
+                predicted_low=1.0,
+                predicted_high=1.0 / (1.0 - min(cost, 0.99)),
+                changes="bf16 gradients are rounded before they are added up." if reducing_s / step_s >= called else "",
+            ),
+        ),
+    )
+
+
+def reductions(vitals: Vitals) -> float:
+    """How often gradients are reduced in a step: once a micro-batch, or once where `no_sync()` is in use."""
+    world, batches = vitals.setup.world, vitals.batches_per_step or 1.0
+    return 1.0 if world is None or world.unsynced else max(batches, 1.0)
+
+
+def _for_the_late(vitals: Vitals) -> float:
+    """Seconds of a step in which this rank waits for the slowest one's own work."""
+    by_rank, world = vitals.step_s_by_rank, vitals.setup.world
+    if by_rank is None or world is None or world.rank >= len(by_rank):
+        return 0.0
+    return max(by_rank) - by_rank[world.rank]
+
+
+def _figures(vitals: Vitals, called: float, reducing_s: float, waited_s: float) -> tuple[str, ...]:
+    step_s = vitals.step_wall_s or 1.0
+    said = [f"collectives called in the loop: {percent(called)} of the time"]
+    if vitals.reduce_exposed_s is None:
+        said.append("what DistributedDataParallel reduces in the backward was not measured")
+    else:
+        said.append(f"gradients are reduced for {millis(reducing_s)} of a {millis(step_s)} step, unhidden")
+    if vitals.step_s_by_rank is None:
+        said.append("the ranks did not tell each other their own times: a late rank may be the cause")
+    elif waited_s > 0:
+        said.append(f"without {millis(waited_s)} a step in which this rank waits for the slowest one")
+    return tuple(said)
+
+
+def _line(chore: Chore | None) -> tuple[str, ...]:
+    if chore is None or not chore.text:
+        return ()
+    return (f"{chore.calls} calls, most from line {chore.line} in {chore.function}: {chore.text}",)

@@ -1,0 +1,58 @@
+"""`nn.DataParallel` copies the model to every GPU and gathers the outputs on one, anew in every step.
+
+What it means
+    One Python process drives all GPUs: each forward sends the model and the batch out and brings the outputs back to
+    the first GPU, which also holds the loss and the optimizer.
+
+Why it costs you
+    While it copies, the GPUs wait; while it launches, one GPU's launches wait for another's, since Python's lock is
+    held by one thread at a time. torch's own documentation advises `DistributedDataParallel` even on one machine.
+
+What to try
+    `DistributedDataParallel`, one process per GPU: the model stays where it is, only gradients travel, and they do so
+    while the backward still computes.
+
+When to leave it
+    When a step is so long that the copies do not show.
+"""
+
+from gpu_doctor.rules.evidence import millis, percent
+from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("chores", "run_s", "steps_per_s")
+
+KIND = "data-parallel"
+WRAPPER = "DataParallel"
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where DataParallel's copying takes its share of the host's time (torch-tb-profiler names any use)."""
+    model, cost, chores = vitals.setup.model, vitals.chore_share(KIND), vitals.chores
+    if model is None or model.wrapper != WRAPPER or cost is None or chores is None or cost < NAMING_BAR:
+        return None
+    calls = sum(one.calls for one in chores if one.kind == KIND)
+    seconds = sum(one.wall_s for one in chores if one.kind == KIND)
+    if not calls:
+        return None
+    gpus = vitals.used_gpus
+    return Finding(
+        rule="data-parallel",
+        headline=f"DataParallel copies the model out and the outputs back every step: {percent(cost)} of the time.",
+        cost_share=cost,
+        evidence=(
+            f"replicate, scatter and gather: {calls} calls, {millis(seconds / calls)} each"
+            + (f", over {gpus} GPUs" if gpus else ""),
+        ),
+        prescriptions=(
+            Prescription(
+                text="Use DistributedDataParallel, one process per GPU (gains at least this)",
+                safety=Safety.BY_HAND,
+                code="# torchrun --nproc_per_node=gpu train.py\n"
+                "dist.init_process_group('nccl')\n"
+                "model = DistributedDataParallel(model.to(rank), device_ids=[rank])\n"
+                "loader = DataLoader(..., sampler=DistributedSampler(dataset))",
+                changes="Every process takes a batch of its own: divide batch_size by the number of GPUs.",
+            ),
+        ),
+    )

@@ -1,0 +1,63 @@
+"""The machine has further GPUs that this training could use, and they do nothing.
+
+What it means
+    The process may use several GPUs. The model lies on some of them, there is no process group, and NVML sees no work
+    of anybody else on the rest.
+
+Why it costs you
+    Where the GPU's own work is the bound, two GPUs take nearly half the time of one.
+
+What to try
+    One process per GPU with `DistributedDataParallel`, started by `torchrun`; in a notebook, `accelerate`'s
+    `notebook_launcher`. Or use the other GPUs for another run at the same time.
+
+When to leave it
+    When the GPU that is used waits for data or for the host: cure that first, more GPUs would wait too. When the
+    others are meant for somebody else.
+"""
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("gpu_busy_share", "idle_gpus", "used_gpus", "world_size")
+
+BUSY_SHARE = 0.5
+"""Below, the GPU that is used waits for something else most of the time: that comes first."""
+FULL_PCT = 50.0
+"""The same by NVML's utilisation, which also sees the gaps inside of a step."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where a busy GPU trains alone beside idle ones."""
+    busy, idle, used, size = vitals.gpu_busy_share, vitals.idle_gpus, vitals.used_gpus, vitals.world_size
+    if busy is None or not idle or not used or size is None or size > 1:
+        return None
+    if busy < BUSY_SHARE or (vitals.gpu_util_pct or 100.0) < FULL_PCT:
+        return None
+    cost = busy * idle / (used + idle)
+    return Finding(
+        rule="idle-gpus",
+        headline=f"{idle} of {used + idle} GPUs {'do' if idle > 1 else 'does'} nothing: shared evenly, the work would "
+        f"take up to {percent(cost)} less time.",
+        cost_share=cost,
+        evidence=(
+            f"parameters on {used} GPU{'s' if used > 1 else ''}, {idle} more visible; one process, no process group",
+            f"the GPU that trains is busy {percent(busy)} of the time",
+        ),
+        prescriptions=(
+            Prescription(
+                text="Train on all GPUs, one process each (gains at most this; gradients are reduced every step)",
+                safety=Safety.BY_HAND,
+                code="# torchrun --nproc_per_node=gpu train.py\n"
+                "dist.init_process_group('nccl')\n"
+                "model = DistributedDataParallel(model.to(rank), device_ids=[rank])\n"
+                "loader = DataLoader(..., sampler=DistributedSampler(dataset))",
+                predicted_speedup=1.0 / (1.0 - cost),
+                predicted_low=1.0,
+                predicted_high=1.0 / (1.0 - cost),
+                changes="The batch of a step grows with the number of GPUs: scale the learning rate, or divide the "
+                "batch.",
+            ),
+        ),
+    )

@@ -1,0 +1,62 @@
+"""Gradients are reduced over all ranks after every micro-batch, though the optimizer steps only after several.
+
+What it means
+    The loop accumulates gradients over several batches with DistributedDataParallel and never enters `no_sync()`: each
+    backward reduces the gradients, and only the last reduction of a step is needed.
+
+Why it costs you
+    With k micro-batches a step, k - 1 of k exchanges are for nothing.
+
+What to try
+    Run all but the last micro-batch of a step, forward and backward, under `model.no_sync()`. The sum of gradients is
+    the same.
+
+When to leave it
+    When the exchange is hidden behind the backward anyway.
+"""
+
+from gpu_doctor.rules.evidence import millis, percent
+from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("world_size", "batches_per_step", "step_wall_s")
+EXCLUDES = ("communication-bound",)
+
+MICROBATCHES = 1.5
+"""From so many batches a step on, on average, the loop accumulates."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where a replicated model accumulates without `no_sync()` and the reducing shows."""
+    world, exposed_s = vitals.setup.world, vitals.reduce_exposed_s
+    batches, step_s = vitals.batches_per_step, vitals.step_wall_s
+    if world is None or world.world_size < 2 or not world.replicated or world.unsynced:
+        return None
+    if exposed_s is None or not batches or batches < MICROBATCHES or not step_s:
+        return None
+    cost = min(exposed_s * (batches - 1.0) / step_s, 1.0)
+    if cost < NAMING_BAR:
+        return None
+    return Finding(
+        rule="sync-on-every-microbatch",
+        headline=f"Gradients are reduced after each of {batches:.3g} micro-batches: {percent(cost)} of the time "
+        "goes into exchanges that the step does not need.",
+        cost_share=cost,
+        evidence=(
+            f"{batches:.3g} batches a step, no_sync() never entered",
+            f"a reduction leaves {millis(exposed_s)} unhidden, by DistributedDataParallel's own clock; "
+            f"a step takes {millis(step_s)}",
+        ),
+        prescriptions=(
+            Prescription(
+                text="Reduce only in the last micro-batch of a step (gains at most this)",
+                safety=Safety.BY_HAND,
+                code="with model.no_sync() if not last_of_step else contextlib.nullcontext():\n"
+                "    loss = criterion(model(x), y) / micro_batches\n"
+                "    loss.backward()",
+                predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
+                predicted_low=1.0,
+                predicted_high=1.0 / (1.0 - min(cost, 0.99)),
+            ),
+        ),
+    )

@@ -1,0 +1,70 @@
+"""Every worker of an iterable-style dataset delivers all of its items: the loop trains on copies.
+
+What it means
+    The workers each run `__iter__` on their own copy of the dataset. Where that does not ask `get_worker_info()` which
+    worker it is, all of them yield the same items: an epoch with n workers holds everything n times.
+
+Why it costs you
+    (n - 1) of n steps repeat work, an epoch is n times as long, and the batches hold the same items one after the
+    other, which is no longer the training that was meant.
+
+What to try
+    Let each worker take its share, in `__iter__`: every n-th item, or its own files.
+
+When to leave it
+    When repeating is meant: random augmentation so strong that no two copies are alike.
+"""
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("loader", "workers")
+
+REPEATS = "every worker would deliver all items again"
+"""How `loader_limits` says that the dataset's code does not share items out."""
+SURELY = 1.5
+"""An epoch of so many times the dataset's own length holds items more than once."""
+ONCE = 1.05
+"""An epoch of no more than the dataset's length (and a last batch) does not, whatever its code looks like."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where several workers run a dataset that does not share out, unless an epoch's length says otherwise."""
+    loader, workers = vitals.loader, vitals.workers
+    if loader is None or not workers or workers < 2 or loader.dataset_kind != "iterable":
+        return None
+    length, epoch = loader.dataset_len, vitals.epoch_samples
+    counted = epoch / length if length and epoch else None
+    unshared = REPEATS in loader.refusals.get("num_workers", "")
+    if not unshared and (counted is None or counted < SURELY):
+        return None
+    if counted is not None and counted <= ONCE:
+        return None
+    copies = min(counted, float(workers)) if counted is not None and counted >= SURELY else float(workers)
+    cost = 1.0 - 1.0 / copies
+    return Finding(
+        rule="iterable-duplicated",
+        headline=f"All {workers} workers deliver the whole dataset: {percent(cost)} of the steps repeat items.",
+        cost_share=cost,
+        evidence=(
+            f"{loader.dataset} is an IterableDataset"
+            + (" whose code never asks get_worker_info()" if unshared else ""),
+            *(
+                (f"an epoch held {epoch:.0f} samples, the dataset says that it has {length}",)
+                if counted is not None
+                else ()
+            ),
+        ),
+        prescriptions=(
+            Prescription(
+                text="Let each worker take its share (an epoch then has as many samples as the dataset)",
+                safety=Safety.BY_HAND,
+                code="def __iter__(self):\n"
+                "    info = torch.utils.data.get_worker_info()\n"
+                "    first, step = (info.id, info.num_workers) if info else (0, 1)\n"
+                "    yield from itertools.islice(self.items(), first, None, step)",
+                changes="Items come once an epoch, so an epoch has fewer steps.",
+            ),
+        ),
+    )

@@ -1,0 +1,90 @@
+"""The shared memory in which workers hand over batches is smaller than the batches that they prefetch.
+
+What it means
+    A worker puts each batch's tensors into /dev/shm. Up to workers x prefetch_factor batches lie there at once; in
+    containers it often has no more than 64 MB (docker's default).
+
+Why it costs you
+    When it is full, the worker is killed by a bus error ("unable to write to file </torch_...", "insufficient shared
+    memory"), and the loop ends. It happens as soon as loading is faster than training for a while.
+
+What to try
+    More shared memory (`docker run --shm-size=8g` or `--ipc=host`; in Kubernetes an `emptyDir` with `medium: Memory` at
+    /dev/shm); fewer workers or a smaller prefetch_factor; smaller batches in flight (uint8 instead of float32).
+
+When to leave it
+    When the sharing strategy is `file_system` on a larger disk.
+"""
+
+import re
+
+from gpu_doctor import wording
+from gpu_doctor.recording import LoaderSetup
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("outcome",)
+
+PREFETCH = 2
+"""torch's default prefetch_factor."""
+ROOM = 2.0
+"""So many times what is needed is advised as the size."""
+_FULL = re.compile(
+    r"unable to (?:write to|mmap|resize|open).*torch_|[Bb]us error|shared memory \(shm\)|insufficient shared"
+)
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where the run ended for want of shared memory, or where the prefetched batches would not fit."""
+    loader, free = _loader(vitals), vitals.shm_free_bytes
+    if loader is None or not loader.num_workers:
+        return None
+    in_flight = loader.num_workers * (loader.prefetch_factor or PREFETCH)
+    need = in_flight * vitals.batch_bytes if vitals.batch_bytes else None
+    died = vitals.outcome == "failed" and bool(_FULL.search(vitals.reason))
+    if not died and (need is None or free is None or need <= free):
+        return None
+    figures = [f"{loader.num_workers} workers x {loader.prefetch_factor or PREFETCH} batches ahead"]
+    if vitals.batch_bytes and need:
+        figures[0] += f" x {wording.size(vitals.batch_bytes)} = {wording.size(need)}"
+    if free is not None:
+        figures.append(f"{wording.size(free)} of /dev/shm were free when the run began")
+    return Finding(
+        rule="small-shared-memory",
+        headline="The workers ran out of shared memory."
+        if died
+        else f"The workers may fill the shared memory: {wording.size(need or 0.0)} of batches in flight, "
+        f"{wording.size(free or 0.0)} free.",
+        cost_share=0.0,
+        evidence=(vitals.reason, *figures) if died else tuple(figures),
+        prescriptions=_cures(vitals, loader, need, free),
+        risk="A worker that finds no room there is killed, and the loop ends with a bus error.",
+    )
+
+
+def _loader(vitals: Vitals) -> LoaderSetup | None:
+    """The training loader; of a run that failed early, the only one with workers."""
+    if vitals.loader is not None:
+        return vitals.loader
+    return next((one for one in vitals.setup.loaders if one.num_workers), None)
+
+
+def _cures(vitals: Vitals, loader: LoaderSetup, need: float | None, free: float | None) -> tuple[Prescription, ...]:
+    size = f"{max(1, round(ROOM * need / 1e9))}g" if need else "8g"
+    more = Prescription(
+        text="Give the container more shared memory",
+        safety=Safety.BY_HAND,
+        code=f"docker run --shm-size={size} ...  # or --ipc=host",
+    )
+    ahead = loader.prefetch_factor or PREFETCH
+    fits = int((free or 0.0) / (ahead * vitals.batch_bytes)) if vitals.batch_bytes else 0
+    if not 0 < fits < loader.num_workers:
+        return (more,)
+    refusal = loader.refusals.get("num_workers", "")
+    fewer = Prescription(
+        text=f"Or load with the {fits} worker{'s' if fits > 1 else ''} whose batches fit",
+        safety=Safety.BY_HAND if refusal else Safety.SAFE,
+        settings={} if refusal else {"num_workers": fits},
+        code=f"DataLoader(..., num_workers={fits})",
+    )
+    return (more, fewer)

@@ -1,0 +1,125 @@
+"""Worker processes cannot be started: what they need cannot be sent to them from a notebook or a script's top level.
+
+What it means
+    Where workers are spawned (macOS, Windows, Python 3.14's forkserver on Linux), dataset and collate function travel
+    by pickle, and the worker imports their module anew. A notebook's cells are no module; a lambda, an open file or a
+    lock cannot be pickled at all.
+
+Why it costs you
+    The loader either fails with a pickling error or "exited unexpectedly", or stays without workers: then fetch and
+    training take turns.
+
+What to try
+    Write the classes into a module (`%%writefile my_data.py` in a cell, then `from my_data import Rows`); open files
+    in the worker, at the first `__getitem__`; named functions instead of lambdas. On Linux `fork` avoids all of it.
+
+When to leave it
+    When the data is in memory and needs no workers.
+"""
+
+import re
+
+from gpu_doctor.forecast import best_workers
+from gpu_doctor.recording import LoaderSetup
+from gpu_doctor.rules.evidence import idle, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("outcome",)
+EXCLUDES = ("loader-without-workers", "too-few-workers")
+
+WAIT_SHARE = 0.05
+"""torch-tb-profiler's bar for data loading."""
+GAIN = 1.05
+"""A forecast below 5 % is within what the forecast cannot tell."""
+CANNOT = "Workers start by "
+"""How `loader_limits` begins the refusal of workers that cannot be started."""
+
+# What pickle, multiprocessing and torch say; tried with spawn and forkserver on CPython 3.11, torch 2.13.
+_PICKLING = re.compile(
+    r"[Cc]an't pickle|cannot pickle|PicklingError|Can't get attribute .* on <module '__main__'|"
+    r"start a new process before the current process has finished its bootstrapping|"
+    r"attribute lookup .* on __main__ failed"
+)
+_GONE = re.compile(r"DataLoader worker \(pid\(?s?\)?.*exited unexpectedly")
+MODULE = Prescription(
+    text="Move dataset and collate function into a module",
+    safety=Safety.BY_HAND,
+    code="%%writefile my_data.py\nfrom torch.utils.data import Dataset\n\nclass Rows(Dataset): ...\n\n"
+    "# in the next cell\nfrom my_data import Rows",
+)
+GUARD = Prescription(
+    text="In a script, keep the loop under the main guard: spawned workers import the file",
+    safety=Safety.BY_HAND,
+    code='if __name__ == "__main__":\n    main()',
+)
+FORK = Prescription(
+    text="Or fork the workers (Linux; not after CUDA was used in the dataset)",
+    safety=Safety.BY_HAND,
+    code='DataLoader(..., multiprocessing_context="fork")',
+)
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where workers failed to start, or where the loop waits for want of workers that cannot."""
+    if vitals.outcome == "failed":
+        return _failed(vitals)
+    return _wanted(vitals)
+
+
+def _failed(vitals: Vitals) -> Finding | None:
+    loaders = vitals.setup.loaders
+    stuck = next((one for one in loaders if one.refusals.get("num_workers", "").startswith(CANNOT)), None)
+    if stuck is None and not vitals.steps:  # later, it may as well be the user's own pickling that failed
+        stuck = next((one for one in loaders if one.num_workers and one.start_method != "fork"), None)
+        said = _PICKLING.search(vitals.reason)
+    else:
+        said = _PICKLING.search(vitals.reason) or _GONE.search(vitals.reason)
+    if stuck is None or not stuck.num_workers or not said:
+        return None
+    return Finding(
+        rule="workers-cannot-start",
+        headline=f"The {stuck.num_workers} worker processes of the loader could not be started.",
+        cost_share=0.0,
+        evidence=(vitals.reason, *_why(stuck)),
+        prescriptions=_cures(stuck),
+        risk="The loop ends before its first batch, in every run.",
+    )
+
+
+def _wanted(vitals: Vitals) -> Finding | None:
+    loader, wait = vitals.loader, vitals.exposed_wait_share
+    if loader is None or wait is None or wait < WAIT_SHARE or vitals.fetch_wall_s is None:
+        return None
+    if not loader.refusals.get("num_workers", "").startswith(CANNOT):
+        return None
+    best = best_workers(vitals)
+    if best is None or best[1].speedup < GAIN or best[0] <= (vitals.workers or 0):
+        return None
+    count, seen = best
+    return Finding(
+        rule="workers-cannot-start",
+        headline=f"Waiting for data: {percent(wait)} of the time {idle(vitals)}, and workers cannot be started.",
+        cost_share=wait,
+        evidence=(*_why(loader), f"with {count} workers the bound would be {seen.why}"),
+        prescriptions=(
+            Prescription(
+                text=f"{MODULE.text}, then load with {count} worker{'s' if count > 1 else ''}",
+                safety=Safety.BY_HAND,
+                code=f"{MODULE.code}\nDataLoader(..., num_workers={count})",
+                predicted_speedup=seen.speedup,
+                predicted_low=seen.low,
+                predicted_high=seen.high,
+            ),
+            *_cures(loader)[1:],
+        ),
+    )
+
+
+def _why(loader: LoaderSetup) -> tuple[str, ...]:
+    said = loader.refusals.get("num_workers", "")
+    return (said if said.startswith(CANNOT) else f"start method {loader.start_method}, dataset {loader.dataset}",)
+
+
+def _cures(loader: LoaderSetup) -> tuple[Prescription, ...]:
+    return (MODULE, GUARD, FORK) if loader.start_method != "fork" else (MODULE,)

@@ -1,0 +1,68 @@
+"""Batches lie in pinned memory, but the loop waits for each copy: `non_blocking=True` is missing.
+
+What it means
+    `.to(device)` of a pinned tensor waits until the copy is done, and before that until all work queued on the GPU is
+    done. Pinning alone makes the copy faster; only `non_blocking=True` lets the host go on.
+
+Why it costs you
+    The host cannot launch the next step while it waits. When the copy is done, the GPU's queue is empty, and it idles
+    until the first launches arrive.
+
+What to try
+    `batch.to(device, non_blocking=True)`, and the copy of the next batch before this step's results are read.
+
+When to leave it
+    When the host reads the tensor on the device at once anyway, or overwrites the pinned buffer right after the copy
+    (then the GPU would get the new values).
+"""
+
+from gpu_doctor.rules.evidence import millis, percent
+from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("pageable_share", "exposed_transfer_share", "traffic", "step_wall_s", "transfer_bytes_per_step")
+
+EXPOSED_SHARE = 0.05
+"""The bar of pageable-transfer."""
+MOSTLY = 0.5
+"""At least half of the copies start from pinned memory and are waited for."""
+LINK_BYTES_PER_S = 25e9
+"""A copy from pinned memory over 16 lanes of PCIe 4 (25 of nominally 31.5 GB/s): the copy itself remains."""
+KNOB = "non_blocking"
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where copies from pinned memory are waited for, as far as the wait is more than the copying itself."""
+    exposed, pageable, traffic = vitals.exposed_transfer_share, vitals.pageable_share, vitals.traffic
+    step_s, nbytes = vitals.step_wall_s, vitals.transfer_bytes_per_step
+    if exposed is None or pageable is None or traffic is None or not step_s or nbytes is None:
+        return None
+    if exposed < EXPOSED_SHARE or pageable >= MOSTLY or vitals.settings.get(KNOB) is True:
+        return None
+    if not traffic.to_device or traffic.blocking_pinned < MOSTLY * traffic.to_device:
+        return None
+    cost = exposed - nbytes / LINK_BYTES_PER_S / step_s
+    if cost < NAMING_BAR:
+        return None
+    return Finding(
+        rule="blocking-transfer",
+        headline=f"Each batch's copy is waited for: {percent(cost)} of the time the GPU has nothing to do, "
+        "though the memory is pinned.",
+        cost_share=cost,
+        evidence=(
+            f"{traffic.blocking_pinned} of {traffic.to_device} copies from pinned memory without non_blocking=True",
+            f"copies hold the host up for {millis((vitals.transfer_share or 0.0) * step_s)} a step; copying "
+            f"{nbytes / 1e6:.2f} MB takes {millis(nbytes / LINK_BYTES_PER_S)} over PCIe 4",
+        ),
+        prescriptions=(
+            Prescription(
+                text="Copy without waiting (gains at most this)",
+                safety=Safety.SAFE,
+                settings={KNOB: True},
+                code="batch = batch.to(device, non_blocking=True)",
+                predicted_speedup=1.0 / (1.0 - cost),
+                predicted_low=1.0,
+                predicted_high=1.0 / (1.0 - cost),
+            ),
+        ),
+    )

@@ -1,0 +1,86 @@
+"""The batches are so many bytes that the link to the GPU is busy with them for a large part of every step.
+
+What it means
+    Data travels in a wide form: images as float32 instead of uint8 (4 times the bytes), classes as one-hot vectors
+    instead of indices, padding that nobody needs. Even over a fast link the copy takes a tenth of the step.
+
+Why it costs you
+    The copy is in the same queue as the computing unless the loop prefetches to the GPU on a stream of its own: while
+    it runs, nothing is computed. Pinning helps, but not beyond the link.
+
+What to try
+    Send uint8 or indices and convert on the GPU (`x.to(device).float().div_(255)`, `F.one_hot` on the device); crop
+    and resize before the copy; keep small data sets on the GPU altogether.
+
+When to leave it
+    When the data is wide by nature (measured floats) and half precision would lose what you need.
+"""
+
+from gpu_doctor.rules.evidence import millis, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("gpu_gap_share", "exposed_wait_share", "traffic", "transfer_bytes_per_step", "transfer_share", "step_wall_s")
+
+LINK_SHARE = 0.10
+"""The link is busy for a tenth of the step (catalogue)."""
+LINK_BYTES_PER_S = 25e9
+"""A copy from pinned memory over 16 lanes of PCIe 4 (25 of nominally 31.5 GB/s); used unless a faster one was seen."""
+WIDE_SHARE = 0.5
+"""Half of the bytes must be floats of large tensors, else there is nothing to send narrower."""
+NARROWER = 0.75
+"""uint8 for float32 saves three quarters of the bytes."""
+MOSTLY = 0.5
+"""With at least half of the copies waited for, seconds in `.to()` are seconds of copying."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where the bytes alone take a tenth of the step on a fast link, and the GPU idles for it."""
+    gap, wait, traffic = vitals.gpu_gap_share, vitals.exposed_wait_share, vitals.traffic
+    nbytes, step_s = vitals.transfer_bytes_per_step, vitals.step_wall_s
+    if gap is None or wait is None or traffic is None or not nbytes or not step_s or not traffic.to_device:
+        return None
+    speed = link_speed(vitals)
+    link = nbytes / max(speed or 0.0, LINK_BYTES_PER_S) / step_s
+    if link < LINK_SHARE or traffic.wide_bytes < WIDE_SHARE * traffic.to_device_bytes:
+        return None
+    # The copy lies in the GPU's gap, waited for or not, unless a stream of its own hides it. What waiting costs beyond
+    # it is another rule's (blocking-transfer, pageable-transfer).
+    cost = min(link, max(gap - wait, 0.0))
+    if cost < LINK_SHARE:
+        return None
+    saved = NARROWER * traffic.wide_bytes / traffic.to_device_bytes * cost
+    a_sample = f" ({nbytes / vitals.samples_per_step / 1e3:.0f} kB a sample)" if vitals.samples_per_step else ""
+    return Finding(
+        rule="heavy-transfer",
+        headline=f"{nbytes / 1e6:.1f} MB a step travel to the GPU: {percent(cost)} of the time it waits for them.",
+        cost_share=cost,
+        evidence=(
+            f"{nbytes / 1e6:.1f} MB a step{a_sample}, "
+            f"{percent(traffic.wide_bytes / traffic.to_device_bytes)} of it large float tensors",
+            f"that takes {millis(nbytes / LINK_BYTES_PER_S)} of a {millis(step_s)} step over PCIe 4"
+            + (f"; measured {speed / 1e9:.1f} GB/s" if speed else ""),
+        ),
+        prescriptions=(
+            Prescription(
+                text="Send the data narrow and convert it on the GPU (gains at most this)",
+                safety=Safety.BY_HAND,
+                code="x = x.to(device, non_blocking=True)  # uint8\nx = x.float().div_(255)  # on the GPU",
+                predicted_speedup=1.0 / (1.0 - saved),
+                predicted_low=1.0,
+                predicted_high=1.0 / (1.0 - saved),
+            ),
+        ),
+    )
+
+
+def link_speed(vitals: Vitals) -> float | None:
+    """Bytes/s of the copies where they are waited for; None where they are not, or none was seen to take time.
+
+    Such a copy also waits for the work queued before it, so this is the least that the link can do.
+    """
+    traffic, share, step_s = vitals.traffic, vitals.transfer_share, vitals.step_wall_s
+    if traffic is None or not share or not step_s or not traffic.to_device or not vitals.transfer_bytes_per_step:
+        return None
+    waited = (vitals.pageable_share or 0.0) + traffic.blocking_pinned / traffic.to_device
+    return vitals.transfer_bytes_per_step / (share * step_s) if waited >= MOSTLY else None

@@ -1,0 +1,74 @@
+"""Each step sends many small tensors to the GPU one by one; the calls cost more than the bytes.
+
+What it means
+    A batch arrives in eight or more pieces of a few kilobytes (fields of a dictionary, scalars, masks, positions), or
+    the loop makes constants on the host and moves them over.
+
+Why it costs you
+    Every copy costs the host several microseconds of call and driver, and from pageable memory a wait, however few
+    bytes it moves. Pinning does not change that.
+
+What to try
+    Pack the pieces into one tensor in the collate and split it on the GPU (views cost nothing); create constants there
+    (`torch.arange(n, device=device)`), once, outside the loop.
+
+When to leave it
+    When the GPU has work queued meanwhile.
+"""
+
+from gpu_doctor.rules.evidence import hot_lines, millis, percent
+from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = (
+    *("queue_empty_share", "traffic", "transfers_per_step", "transfer_bytes_per_step"),
+    *("transfer_share", "exposed_transfer_share", "step_wall_s"),
+)
+EXCLUDES = ("pageable-transfer", "blocking-transfer")
+
+COPIES = 8.0
+"""So many copies a batch (catalogue; PyTorch's tuning guide: create tensors on the device)."""
+SMALL_BYTES = 64e3
+"""Their mean; CUDA stages pageable copies below 64 kB through its command buffer."""
+MOSTLY = 0.5
+"""Half of the copies are small: a mean alone could hide one large tensor among tiny ones, or the other way round."""
+EMPTY_SHARE = 0.5
+"""From here on the GPU waits for the host, and every second of the host in a copy is one of the loop."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where many small copies take their share of a loop that waits for the host."""
+    empty, traffic, share = vitals.queue_empty_share, vitals.traffic, vitals.transfer_share
+    copies, nbytes, step_s = vitals.transfers_per_step, vitals.transfer_bytes_per_step, vitals.step_wall_s
+    if empty is None or traffic is None or not copies or nbytes is None or share is None or not step_s:
+        return None
+    a_batch = copies / max(vitals.batches_per_step or 1.0, 1.0)
+    if a_batch < COPIES or nbytes / copies >= SMALL_BYTES or traffic.small < MOSTLY * traffic.to_device:
+        return None
+    cost = max(vitals.exposed_transfer_share or 0.0, share if empty >= EMPTY_SHARE else 0.0)
+    if cost < NAMING_BAR:
+        return None
+    gain = 1.0 / (1.0 - min(cost * (1.0 - 1.0 / a_batch), 0.99))
+    return Finding(
+        rule="many-small-transfers",
+        headline=f"{copies:.0f} small copies a step to the GPU: {percent(cost)} of the time goes into calling them.",
+        cost_share=cost,
+        evidence=(
+            f"{copies:.1f} copies of {nbytes / copies / 1e3:.1f} kB a step, {millis(share * step_s / copies)} each; "
+            f"{traffic.small} of {traffic.to_device} below 64 kB",
+            f"the GPU's queue is empty at the end of {percent(empty)} of the steps",
+            *hot_lines(vitals, ("transfer",)),
+        ),
+        prescriptions=(
+            Prescription(
+                text="Pack what goes together into one copy, and create constants on the device (gains at most this)",
+                safety=Safety.BY_HAND,
+                code="packed = torch.cat([a, b, c], dim=1).to(device, non_blocking=True)\n"
+                "a, b, c = packed.split(sizes, dim=1)\n"
+                "positions = torch.arange(n, device=device)  # not torch.arange(n).to(device)",
+                predicted_speedup=gain,
+                predicted_low=1.0,
+                predicted_high=gain,
+            ),
+        ),
+    )

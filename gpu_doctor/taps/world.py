@@ -1,0 +1,233 @@
+"""Hears what goes on between processes and GPUs: collectives on the training thread, DataParallel's copies, `no_sync`.
+
+DistributedDataParallel reduces gradients from C++ inside the backward, where nothing can be heard; its own sampled
+clock says how long that takes, and is read once, at the end. Host seconds of a collective on a GPU are a lower bound:
+it runs on the device. Proved with two gloo processes; GPU: not yet run on one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from gpu_doctor import models
+from gpu_doctor.facts import Chore, World
+from gpu_doctor.phases import OTHER
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.taps import peers
+from gpu_doctor.taps.chores import ChoreBook, Stand
+from gpu_doctor.taps.tap import TapScope
+
+COMMUNICATION: Final = "communication"
+SPREADING: Final = "data-parallel"
+COLLECTIVES: Final = (
+    *("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all", "all_to_all_single"),
+    *("barrier", "monitored_barrier", "broadcast", "broadcast_object_list", "gather", "gather_object", "recv"),
+    *("reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send"),
+)
+_SHM: Final = "/dev/shm"
+_NAN: Final = float("nan")
+
+
+class WorldBook(ChoreBook):
+    """Chores of this tap, which also tells the first step's apart: there the ranks wait for each other's start."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder)
+        self._account, self._now = recorder.ledger, recorder.clock
+        self.first_ns = 0
+
+    def end(self, kind: str, begin: int, nbytes: float = _NAN) -> None:
+        """See ChoreBook."""
+        if begin >= 0 and not self._account.step_count:
+            self.first_ns += self._now() - begin
+        super().end(kind, begin, nbytes)
+
+
+class Listening:
+    """What the tap knows of the process group so far; called, it says it as a World."""
+
+    def __init__(self, scope: TapScope, book: WorldBook) -> None:
+        self._scope, self._book = scope, book
+        self._run = peers.run_number()
+        self._seen = World(shm_free_bytes=_shm_free_bytes(), visible_gpus=_visible_gpus())
+        self._size, self._rank = 1, 0
+        self._models: list[weakref.ref[DistributedDataParallel]] = []
+        self._by_rank: tuple[float, ...] | None = None
+        self._reduce_s = self._hidden_s = _NAN
+        self.unsynced = 0
+
+    def __call__(self) -> World:
+        """As of now."""
+        return World(
+            world_size=self._size,
+            rank=self._rank,
+            visible_gpus=self._seen.visible_gpus,
+            shm_free_bytes=self._seen.shm_free_bytes,
+            step_s_by_rank=self._by_rank or (),
+            reduce_s=self._reduce_s,
+            reduce_hidden_s=self._hidden_s,
+            replicated=bool(self._models),
+            unsynced=self.unsynced,
+        )
+
+    def look(self) -> bool:
+        """Whether there is a process group of several; notes its size and this process' rank."""
+        if not dist.is_available() or not dist.is_initialized():
+            return False
+        self._size, self._rank = dist.get_world_size(), dist.get_rank()
+        return self._size > 1
+
+    def meet(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer steps for the first time: is its model replicated?"""
+        if not self.look():
+            return
+        owned = [p for group in optimizer.param_groups for p in group["params"]]
+        for module in models.outermost(self._scope.namespace, owned):
+            found = [part for part in module.modules() if isinstance(part, DistributedDataParallel)]
+            known = [ref() for ref in self._models]
+            self._models += [weakref.ref(one) for one in found if not any(one is other for other in known)]
+
+    def part(self) -> None:
+        """The run or its process group ends: reads what is known only then. Never raises, hardly ever waits."""
+        try:
+            if self._by_rank is None and self.look():
+                self._by_rank = ()
+                # A seldom event of no length: steps that repeat are accounted for in blocks, and this closes the block.
+                self._scope.recorder.ledger.carve(OTHER, 0)
+                own_s = peers.own_step_s(self._scope.recorder.table.steps(), self._spent_s())
+                if own_s is not None:
+                    self._by_rank = peers.exchanged(self._run, own_s)
+        except Exception as error:
+            self._scope.recorder.note(
+                f"The ranks did not tell each other how long they work on a step: {_first(error)}"
+            )
+        try:
+            self._read_reducers()
+        except Exception as error:
+            self._scope.recorder.note(f"DistributedDataParallel's own figures could not be read: {_first(error)}")
+
+    def _spent_s(self) -> float:
+        """Seconds of the collectives after the first step."""
+        heard = sum(one.wall_s for one in self._book.chores() if one.kind == COMMUNICATION)
+        return max(heard - self._book.first_ns * 1e-9, 0.0)
+
+    def _read_reducers(self) -> None:
+        """Mean seconds (torch samples its first ten backwards and then every hundredth, in ns)."""
+        alive: list[Any] = [one for ref in self._models if (one := ref()) is not None]
+        known: list[dict[str, Any]] = [one._get_ddp_logging_data() for one in alive]
+        timed = [one for one in known if one.get("avg_backward_comm_time")]
+        if timed:
+            self._reduce_s = sum(one["avg_backward_comm_time"] for one in timed) * 1e-9
+            self._hidden_s = sum(one.get("avg_backward_compute_comm_overlap_time", 0) for one in timed) * 1e-9
+        elif alive:
+            self._scope.recorder.note(
+                "DistributedDataParallel has timed no backward: what reducing gradients costs is not known."
+            )
+
+
+@contextmanager
+def tap(scope: TapScope) -> Iterator[None]:
+    """Stand-ins for the collectives, for DataParallel's copies of model and batch, and for `no_sync`."""
+    book = WorldBook(scope.recorder)
+    state = Listening(scope, book)
+    scope.recorder.facts["world"] = state
+    compose = _composed(scope, book)
+    compose()
+    scope.optimized.append(state.meet)
+    if dist.is_available():
+        for name in COLLECTIVES:
+            if hasattr(dist, name):
+                where = f"torch.distributed:{name}"
+                scope.patches.wrap(dist, name, lambda one, w=where: Stand(book, COMMUNICATION, w, one))  # type: ignore[misc]
+        scope.patches.wrap(dist, "destroy_process_group", functools.partial(_parting, state))
+        scope.patches.wrap(DistributedDataParallel, "no_sync", functools.partial(_unsynced, state))
+    for name in ("replicate", "scatter", "gather"):
+        scope.patches.wrap(nn.DataParallel, name, functools.partial(_spreading, book))
+    try:
+        yield
+    finally:
+        state.part()
+        scope.recorder.facts["world"] = state()  # what listens holds the namespace, which may not outlive the run
+        compose()
+
+
+def _composed(scope: TapScope, book: ChoreBook) -> Callable[[], None]:
+    """Puts our chores beside those that another tap adds up, whichever of us opened first."""
+    parts = scope.recorder.parts
+
+    def both(previous: Callable[[], Any] | None) -> Callable[[], tuple[Chore, ...]]:
+        def chores() -> tuple[Chore, ...]:
+            found = (*(previous() or () if previous is not None else ()), *book.chores())
+            return tuple(sorted(found, key=lambda one: -one.wall_s))
+
+        return chores
+
+    mine: list[Callable[[], Any]] = []
+
+    def compose() -> None:
+        if not mine or parts.get("chores") is not mine[0]:
+            mine[:] = [both(parts.get("chores"))]
+            parts["chores"] = mine[0]
+
+    return compose
+
+
+def _parting(state: Listening, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if not args and not kwargs:
+            state.part()
+        return original(*args, **kwargs)
+
+    return destroy_process_group
+
+
+def _unsynced(state: Listening, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def no_sync(self: Any) -> Any:
+        state.unsynced += 1
+        return original(self)
+
+    return no_sync
+
+
+def _spreading(book: ChoreBook, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def spread(self: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        begin = book.begin(SPREADING)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            book.end(SPREADING, begin)
+
+    return spread
+
+
+def _visible_gpus() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _shm_free_bytes() -> float:
+    """Free bytes of the shared memory that workers hand batches over in, NaN where the machine has none."""
+    try:
+        found = os.statvfs(_SHM)
+    except (AttributeError, OSError):
+        return _NAN
+    return float(found.f_bavail * found.f_frsize)
+
+
+def _first(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,49 @@
+"""communication-bound: collectives and unhidden reducing take a tenth of the time."""
+
+from __future__ import annotations
+
+import pytest
+from found import asked, named, sick
+from judged import with_more
+from recordings import Loop
+
+from gpu_doctor.facts import Chore, World
+
+RULE = "communication-bound"
+CALLED = (Chore("communication", 100, 0.2, file="a.py", line=3, function="f", text="dist.all_reduce(loss)"),)
+
+
+def ranks(**known: object) -> Loop:
+    """One of four ranks, with steps of 10 ms."""
+    return Loop(setup={"world": World(4, 1, replicated=True, **known)})  # type: ignore[arg-type]
+
+
+def test_sick() -> None:
+    called = with_more(ranks(), chores=CALLED)
+    found = sick(RULE, called)
+    assert found.cost_share == pytest.approx(0.2, rel=0.03)
+    assert any("dist.all_reduce(loss)" in one for one in found.evidence)
+    assert any("was not measured" in one for one in found.evidence)
+    assert RULE in named(called)
+
+
+def test_reducing_that_the_backward_does_not_hide() -> None:
+    found = sick(RULE, with_more(ranks(reduce_s=0.004, reduce_hidden_s=0.001), chores=()))
+    assert found.cost_share == pytest.approx(0.3, rel=0.02)
+    assert "bf16" in found.prescriptions[0].code
+
+
+def test_well() -> None:
+    assert asked(RULE, with_more(ranks(reduce_s=0.004, reduce_hidden_s=0.0039), chores=())) is None
+    assert asked(RULE, with_more(ranks(), chores=(Chore("communication", 100, 0.05),))) is None
+
+
+def test_waiting_for_a_late_rank_is_not_communication() -> None:
+    late = ranks(reduce_s=0.004, reduce_hidden_s=0.0, step_s_by_rank=(0.004, 0.004, 0.0077, 0.004))
+    assert asked(RULE, with_more(late, chores=())) is None
+    assert "straggler" in named(with_more(late, chores=()))
+
+
+def test_a_process_alone_has_nobody_to_talk_to() -> None:
+    alone = Loop(setup={"world": World(1, 0)})
+    assert asked(RULE, with_more(alone, chores=CALLED)) is None

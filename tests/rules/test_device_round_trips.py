@@ -1,0 +1,41 @@
+"""device-round-trips: to the host and back inside of a step."""
+
+from __future__ import annotations
+
+import pytest
+from found import asked, named, sick
+from judged import silence, with_more
+from recordings import Loop, on_gpu
+
+from gpu_doctor.facts import Traffic
+
+RULE = "device-round-trips"
+LOOP = on_gpu(forward=6.0, sync=4.0, gpu_gap=0.5, gpu_work=15.5)
+# a hundred steps of 16 ms, one trip in each, 2.5 ms from the host and back
+TRIPS = Traffic(to_device=300, to_device_bytes=3e8, to_host=100, to_host_bytes=1e8, round_trips=100, round_trip_s=0.25)
+
+
+def test_sick() -> None:
+    sick_loop = with_more(LOOP, traffic=TRIPS)
+    found = sick(RULE, sick_loop)
+    assert found.cost_share == pytest.approx(0.25 / 1.632, rel=0.02)
+    assert found.evidence[0].startswith("1 round trips a step, 2.5 ms each")
+    assert RULE in named(sick_loop)
+
+
+def test_well() -> None:
+    assert asked(RULE, with_more(LOOP, traffic=Traffic(to_device=200, to_device_bytes=3e8))) is None
+
+
+def test_values_that_stay_on_the_host_are_no_round_trip() -> None:
+    assert asked(RULE, with_more(LOOP, traffic=Traffic(to_device=200, to_host=100, to_host_bytes=400.0))) is None
+
+
+def test_a_rare_trip_of_an_evaluation_is_left_alone() -> None:
+    rare = Traffic(to_device=200, to_host=2, round_trips=2, round_trip_s=0.25)
+    assert asked(RULE, with_more(LOOP, traffic=rare)) is None
+
+
+def test_no_gpu_is_invented_on_a_cpu() -> None:
+    assert silence(RULE, Loop()) == "no GPU"
+    assert silence(RULE, with_more(Loop(), traffic=TRIPS)) == "no GPU"
