@@ -5,7 +5,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help lab test pure shots lint ready browser old-kernel clean
+.PHONY: help lab test pure shots clinic lint ready browser old-kernel clean
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
@@ -16,6 +16,7 @@ TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 LAB_ARGS ?=
 PYTEST_ARGS ?=
+CLINIC_ARGS ?=
 
 # What belongs to another Python or another Jupyter stays out.
 unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX JUPYTER_PATH
@@ -27,6 +28,7 @@ help:
 	@echo "make test   install what is missing, then lint, types, all tests, a real browser, every notebook"
 	@echo "make pure   only the fast tests (no browser, nothing slow); PYTEST_ARGS=... is passed on"
 	@echo "make shots  only the browser tests; their screenshots lie in tests/artifacts/"
+	@echo "make clinic how right the diagnosis is on some sixty sick and healthy loops, about 10 minutes (CLINIC_ARGS=...)"
 	@echo "make clean  remove the environments and all caches"
 
 lab: $(VENV)/.lab-ready
@@ -41,6 +43,9 @@ pure: $(VENV)/.dev-ready
 shots: $(VENV)/.dev-ready browser
 	$(PY) -m pytest -m browser $(PYTEST_ARGS)
 	@ls -1 tests/artifacts/*.png
+
+clinic: $(VENV)/.dev-ready
+	$(PY) -m tests.clinic $(CLINIC_ARGS)
 
 lint: $(VENV)/.dev-ready
 	$(PY) -m ruff check

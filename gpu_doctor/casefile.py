@@ -174,7 +174,7 @@ class Case:
             snapshot, refusal = None, str(too_large)
         if snapshot is None:
             return self._keep(Effect(settings, against, outcome="refused", reason=refusal))
-        rounds = Rounds(self._once, snapshot, self._say, lambda: self.stopped)
+        rounds = Rounds(self._once, snapshot, self._say, lambda: self.stopped, self.recordings)
         try:
             rounds.run(against, settings, steps, seconds, self._quietly)
         finally:

@@ -86,13 +86,14 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
     if not isinstance(subject, (Recording, Vitals)):
         raise TypeError(f"diagnose() takes a recording, such as gpu_doctor.load(path) gives, not {subject!r:.60}.")
     vitals = measure(subject) if isinstance(subject, Recording) else subject
-    if vitals.measured_steps < FEWEST_STEPS or vitals.step_wall_s is None:
-        return Diagnosis("unknown", _too_little(vitals), (), (), vitals, early=True)
-    early = vitals.measured_steps < SURE_STEPS
+    few = vitals.measured_steps < FEWEST_STEPS or vitals.step_wall_s is None
+    early = few or vitals.measured_steps < SURE_STEPS
     hushed = {name.strip() for found in _IGNORE.findall(vitals.source) for name in found.split(",")}
     findings: list[Finding] = []
     silent: list[Silence] = []
     for rule in RULES:
+        if few and "outcome" not in rule.needs:  # how a run ended can be told of a run without steps
+            continue
         reason = "told to be quiet in the cell" if rule.name in hushed else _missing(rule, vitals)
         if reason:
             silent.append(Silence(rule.name, reason))
@@ -101,6 +102,9 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
         if finding is not None and (finding.cost_share >= NAMING_BAR or finding.risk):
             findings.append(dataclasses.replace(finding, early=early))
     findings = _one_cause(findings)
+    if few:
+        verdict = findings[0].headline if findings else _too_little(vitals)
+        return Diagnosis("unknown", verdict, tuple(findings), (), vitals, early=True)
     bottleneck = classified(vitals)
     return Diagnosis(bottleneck, _verdict(bottleneck, findings, vitals), tuple(findings), tuple(silent), vitals, early)
 
@@ -124,7 +128,9 @@ def _missing(rule: Rule, vitals: Vitals) -> str:
 
 _GPU_VITALS: Final = {
     *("gpu_gap_share", "gpu_busy_share", "queue_empty_share", "tensor_active_pct", "gpu_util_pct", "peak_share"),
-    *("pageable_share", "memory_total_bytes", "gpu"),
+    *("pageable_share", "memory_total_bytes", "gpu", "reserved_peak_bytes", "device_used_bytes", "cards_seen"),
+    *("throttled_share", "sm_clock_mhz", "sm_clock_max_mhz", "power_capped_share", "pcie_gen", "pcie_width"),
+    *("pcie_gen_max", "pcie_width_max", "driver_cuda", "architecture_support"),
 }
 _WORDS: Final = {
     "loader": "a DataLoader (the loop pulls from none)",
@@ -134,6 +140,9 @@ _WORDS: Final = {
     "exposed_wait_share": "the GPU's own clock",
     "exposed_transfer_share": "the GPU's own clock",
     "samples_per_s": "the number of samples in a batch",
+    "host_growth_bytes_per_step": "more readings of the process' memory (a run of some seconds)",
+    "throttled_share": "the reasons for the card's clocks, read under load",
+    "cards_seen": "NVML's answer",
     "sync_share": "waits for a device, of which there is none",
 }
 
@@ -175,6 +184,9 @@ def _compute(vitals: Vitals) -> float:
 
 
 def _verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
+    ended = next((one for one in findings if one.rule == "out-of-memory"), None)
+    if ended is not None:  # a run that did not reach its end: nothing else matters as much
+        return ended.headline
     if findings and not findings[0].risk:
         return findings[0].headline
     device = "GPU" if vitals.on_gpu else "CPU"

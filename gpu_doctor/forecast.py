@@ -1,8 +1,9 @@
 """What a change of settings should give, from vitals alone: the what-if model, pure arithmetic on measured seconds.
 
-A step is bound by its slowest stage. With w workers: step = max(consumer, fetch wall / w, all CPU seconds / cores),
-with none: consumer + fetch wall. Measured to hold within 13 % on two cores with sleeping and spinning datasets, 0 to 8
-workers. Where a recording cannot tell (precision, compilation, pinned memory's bandwidth) it is None: measure it.
+A step is bound by its slowest stage (see `stages`). With w workers: step = max(consumer, fetch wall / w, all CPU
+seconds / cores), with none: consumer + fetch wall. Measured to hold within 13 % on two cores with sleeping and spinning
+datasets, 0 to 8 workers. Where a recording cannot tell (precision, compilation, pinned memory's bandwidth) it is None:
+measure it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor.recording import Settings
+from gpu_doctor.stages import CPU_BOUND as CPU_BOUND
+from gpu_doctor.stages import SATURATED, WORKER_CPU_S, WORKER_CPU_S_PER_BYTE, Stages
+from gpu_doctor.stages import on_cores_s as on_cores_s
+from gpu_doctor.stages import stages as stages_of
+from gpu_doctor.stages import unqueued_fetch_s as unqueued_fetch_s
 from gpu_doctor.vitals import FEWEST_STEPS, Vitals
+from gpu_doctor.vitals_world import workers_in_shm
 
 BAND: Final = 0.13
 """Relative error of the worker model where it was tried (2 cores, 1 ms a sample, batch 32, 0..8 workers)."""
@@ -23,16 +30,10 @@ FEW_STEPS_BAND: Final = 0.5
 # ready: 0.6 ms + 0.8 ms a MB on a virtual machine of 2 cores; intervals run from a quarter of these to twice.
 HANDOVER_S: Final = 6e-4
 HANDOVER_S_PER_BYTE: Final = 0.8e-9
-WORKER_CPU_S: Final = 4e-4
-WORKER_CPU_S_PER_BYTE: Final = 0.85e-9
 HANDOVER_DOUBT: Final = (0.25, 2.0)
 # Worker starts at an epoch's begin, same machine, fork; spawn and forkserver are estimates: they import torch again.
 START_S: Final = {"fork": 0.020, "forkserver": 0.5, "spawn": 2.0}
 START_S_PER_WORKER: Final = {"fork": 0.015, "forkserver": 1.0, "spawn": 1.5}
-CPU_BOUND: Final = 0.5
-"""A fetch is CPU-bound if CPU is at least this part of its wall: more workers than cores then only queue."""
-SATURATED: Final = 0.85
-"""From this use of all cores on, a fetch's wall holds waiting for a core as well."""
 GOOD_ENOUGH: Final = 1.05
 """Of several numbers of workers the smallest is advised that is within 5 % of the best."""
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -54,24 +55,6 @@ class Forecast:
     """What binds the step under the settings, as the end of a sentence: 'the bound is ...'."""
     peak_bytes: float | None = None
     """Peak memory expected under the settings, where two sizes were seen on a GPU."""
-
-
-@dataclass(frozen=True)
-class _Stages:
-    """Seconds of a step's stages, as they would be with no worker waiting for a core."""
-
-    step: float
-    workers: int
-    consumer: float  # the loop's own work, what remains of `next()` included
-    device: float  # a GPU's busy seconds, 0 on a CPU device
-    consumer_cpu: float
-    fetch: float  # wall of the step's fetches
-    fetch_cpu: float
-    batches: float
-    bytes: float
-    cores: float
-    edge: float  # what iterator starts cost a step in this run
-    slow: float = 1.0  # how much longer computing takes than on a machine of its own
 
 
 def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) -> Forecast | None:
@@ -110,7 +93,7 @@ def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     Returns:
         None where the fetch was not metered.
     """
-    stages = _stages(vitals)
+    stages = stages_of(vitals)
     if stages is None:
         return None
     cores = max(1, int(stages.cores))
@@ -119,6 +102,11 @@ def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     else:
         demand = math.ceil(stages.fetch / max(stages.consumer, stages.device, 1e-9))
         most = max(WORKERS_PER_CORE * cores, min(2 * demand, CANDIDATES[-1]))
+    ahead = vitals.loader.prefetch_factor if vitals.loader is not None else None
+    room = workers_in_shm(vitals.shm_free_bytes, vitals.batch_bytes, ahead)
+    if room < 1:
+        return None  # the batches of a single one would fill /dev/shm
+    most = int(min(most, room))
     counts = sorted({*(n for n in CANDIDATES if n <= most), min(most, CANDIDATES[-1])})
     known = {n: one for n in counts if (one := _workers(vitals, n)) is not None}
     if not known:
@@ -127,80 +115,30 @@ def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     return next((n, one) for n, one in known.items() if one.speedup * GOOD_ENOUGH >= best)
 
 
-def _stages(v: Vitals) -> _Stages | None:
-    if v.step_wall_s is None or v.fetch_wall_s is None or v.fetch_cpu_s is None or v.workers is None:
-        return None
-    if v.data_wait_share is None or v.consumer_s is None or (v.on_gpu and v.gpu_busy_share is None):
-        return None
-    step, batches = v.step_wall_s, v.batches_per_step or 1.0
-    wait, device = v.data_wait_share * step, (v.gpu_busy_share or 0.0) * step if v.on_gpu else 0.0
-    fetch, fetch_cpu = v.fetch_wall_s * batches, min(v.fetch_cpu_s, v.fetch_wall_s) * batches
-    consumer = v.consumer_s
-    consumer_cpu = consumer if v.consumer_cpu_s is None else v.consumer_cpu_s
-    cores = max(v.usable_cores, 1.0)
-    if v.on_gpu:  # a host that waits for the GPU spins: that is no work
-        consumer_cpu = max(consumer_cpu - (v.sync_share or 0.0) * step, 0.0)
-    # Threads of a pool that spin while the loop fetches use CPU time without needing it (measured: 3x the real need).
-    consumer_cpu = min(consumer_cpu, consumer * cores)
-    edge, slow = (v.edge_share or 0.0) * step, 1.0
-    if v.workers == 0:
-        # The metered mean holds warm-up fetches; the wait of the measured steps is the truth. What it holds beyond
-        # the fetch (sampler, iterator) stays in the loop.
-        inside = min(fetch, wait)
-        fetch_cpu *= inside / fetch if fetch > 0 else 0.0
-        # On a busy machine the rest of a computing fetch's wall was waiting for a core, as all work here does. The
-        # usual fetch tells whether it computes: the mean holds single ones that were put aside for long.
-        usual = min(inside, (v.fetch_median_s or v.fetch_wall_s) * batches)
-        busy = v.cpu_util_pct is None or v.cpu_util_pct >= 100 * SATURATED
-        if busy and 0 < fetch_cpu >= CPU_BOUND * usual:
-            slow, fetch_cpu = max(inside / fetch_cpu, 1.0), inside
-        consumer, fetch, edge = consumer + wait - inside, inside, 0.0
-    else:
-        fetch = _uncontended(fetch, fetch_cpu, consumer_cpu, v, cores)
-    size = (v.batch_bytes or 0.0) * batches
-    return _Stages(step, v.workers, consumer, device, consumer_cpu, fetch, fetch_cpu, batches, size, cores, edge, slow)
+def _step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: float | None = None) -> tuple[float, str]:
+    """Seconds of a step with so many workers, and the stage that binds.
 
-
-def unqueued_fetch_s(vitals: Vitals) -> float | None:
-    """Wall seconds that a step's fetches would take if no process had to wait for a core."""
-    stages = _stages(vitals)
-    return stages.fetch if stages is not None else None
-
-
-def on_cores_s(vitals: Vitals) -> float | None:
-    """Seconds that the usable cores need at least for the CPU work of a step, fetching and training."""
-    stages = _stages(vitals)
-    return (stages.fetch_cpu + stages.consumer_cpu) / stages.cores if stages is not None else None
-
-
-def _uncontended(fetch: float, fetch_cpu: float, consumer_cpu: float, v: Vitals, cores: float) -> float:
-    """The wall of fetches if every process had its core: the queueing is taken out of computing ones."""
-    step = v.step_wall_s or fetch
-    if (fetch_cpu + consumer_cpu) < SATURATED * step * cores and (v.cpu_util_pct or 0.0) < 100 * SATURATED:
-        return fetch
-    alone = max(fetch_cpu, fetch * min(1.0, cores * step / (fetch + consumer_cpu)))
-    return alone if fetch_cpu >= CPU_BOUND * alone else fetch
-
-
-def _step_with(s: _Stages, workers: int, v: Vitals, doubt: float = 1.0) -> tuple[float, str]:
-    """Seconds of a step with so many workers, and the stage that binds; `doubt` scales the cost of handing over."""
+    Args:
+        doubt: scales the cost of handing over. cores: that our work gets; None = its fair part.
+    """
+    slow = s.slow / s.speed(workers)
+    fetch = s.fetch + s.fetch_cpu * (1.0 / s.speed(workers) - 1.0)
     if workers == 0:
-        fetched = s.consumer + s.fetch
-        return max(fetched, s.device), "the loop fetches every batch itself"
-    hand = s.slow * doubt * (HANDOVER_S * s.batches + HANDOVER_S_PER_BYTE * s.bytes)
-    packing = s.slow * doubt * (WORKER_CPU_S * s.batches + WORKER_CPU_S_PER_BYTE * s.bytes)
-    on_cores = (s.fetch_cpu + packing + s.consumer_cpu + hand) / s.cores
+        return max(s.consumer + fetch, s.device), "the loop fetches every batch itself"
+    hand = slow * doubt * (HANDOVER_S * s.batches + HANDOVER_S_PER_BYTE * s.bytes)
+    packing = slow * doubt * (WORKER_CPU_S * s.batches + WORKER_CPU_S_PER_BYTE * s.bytes)
+    on_cores = (s.fetch_cpu + (packing + hand) * s.slow / slow + s.consumer_cpu) / (cores or s.fair_cores(workers))
     bounds = {
         "the loop's own work": s.consumer + hand,
         "the GPU": s.device,
-        f"fetching with {workers} worker{'s' if workers > 1 else ''}": (s.fetch + packing) / workers,
+        f"fetching with {workers} worker{'s' if workers > 1 else ''}": (fetch + packing) / workers,
         f"the CPU work of loading and training on {s.cores:.3g} usable cores": on_cores,
     }
     stage = max(bounds, key=lambda name: bounds[name])
     return bounds[stage] + _edge_with(s, workers, v, doubt), stage
 
 
-def _edge_with(s: _Stages, workers: int, v: Vitals, doubt: float) -> float:
+def _edge_with(s: Stages, workers: int, v: Vitals, doubt: float) -> float:
     """Seconds a step that starting workers will cost: scaled from what this run's starts cost, else by constants."""
     if s.workers > 0:
         return s.edge * (1.0 + workers / s.workers) / 2.0
@@ -214,13 +152,19 @@ def _edge_with(s: _Stages, workers: int, v: Vitals, doubt: float) -> float:
 
 
 def _workers(v: Vitals, workers: int) -> Forecast | None:
-    s = _stages(v)
+    s = stages_of(v)
     if s is None or workers < 0:
         return None
     step, stage = _step_with(s, workers, v)
     sure, doubtful = (_step_with(s, workers, v, doubt)[0] for doubt in HANDOVER_DOUBT)
     band = _band(v)
-    if (s.fetch_cpu + s.consumer_cpu) > SATURATED * step * s.cores:
+    if s.others and workers:
+        # Whether more of our processes get more of a taken machine depends on how it is shared out, which cannot be
+        # read: by threads they do, by users or containers they do not. The forecast lies between the two.
+        frozen = max(_step_with(s, workers, v, HANDOVER_DOUBT[1], s.frozen_cores)[0], step)
+        step, doubtful = math.sqrt(step * frozen), max(frozen, doubtful)
+        stage += f", on a busy machine (about {s.others:.2g} threads of other programs run beside this one)"
+    elif (s.fetch_cpu + s.consumer_cpu) > SATURATED * step * s.cores:
         band += BAND  # processes that compete for cores: the model is a bound, seldom reached
     floor = max(s.consumer if workers else s.consumer + s.fetch, s.device, 1e-9)
     low = s.step / max(doubtful, step) * (1.0 - band)

@@ -119,7 +119,11 @@ class Ledger(Account):
         """`iter(loader)` begins (worker start); returns the phase to hand to `opened`."""
         if not self.started:
             self.begin()
-        return self._switch(EVALUATION if evaluation and self.any_optimizer else DATA_WAIT)
+        before = self._switch(EVALUATION if evaluation and self.any_optimizer else DATA_WAIT)
+        if not evaluation:
+            # Who counts a loader's batches (Lightning) never asks past its end: the next loader ends the evaluation.
+            self.evaluating = False
+        return before
 
     def opened(self, before: int) -> None:
         """The iterator that `opening` announced is there: an epoch's edge."""

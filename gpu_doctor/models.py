@@ -10,18 +10,20 @@ import contextlib
 import gc
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from torch import Tensor, nn
 
 _KIND: Final = "_modules"
+_scans: list[list[nn.Module]] = []
+"""Not empty within `one_scan`; then its last entry is what the scan found."""
 _HISTORY: Final = re.compile(r"_+$|_i?\d+$|_i+$|_[iod]h$")
 """IPython's names for earlier cells and their results: they would bring back models that nobody trains any more."""
 
 
 def outermost(namespace: Mapping[str, Any] | None, parameters: Iterable[Tensor] | None = None) -> list[nn.Module]:
-    """The modules that no other live module contains.
+    """The modules that no other live module contains; of a mere box, which cannot be called, those in it.
 
     Looked for in the namespace first (its values, and one level of their attributes, so that `trainer.model` is found);
     the whole process is scanned once (some 20 ms for 360 000 objects) only where `parameters` are not all found so.
@@ -40,6 +42,16 @@ def outermost(namespace: Mapping[str, Any] | None, parameters: Iterable[Tensor] 
         return holders
     scanned = _alive()
     return [module for module in _outermost_of(scanned) if _holds(module, wanted)]
+
+
+@contextlib.contextmanager
+def one_scan() -> Iterator[None]:
+    """Within the context the process is scanned once at most: all that meet a new optimizer look for its model."""
+    _scans.append([])
+    try:
+        yield
+    finally:
+        _scans.pop()
 
 
 def described(modules: Iterable[nn.Module], parameters: Iterable[Tensor] | None = None) -> dict[str, Any]:
@@ -96,8 +108,10 @@ def drop_inert_hooks() -> None:
 
 def _alive() -> list[nn.Module]:
     """Every module of the process. Asked by type and each type once: a scan of 360 000 objects takes some 20 ms."""
+    if _scans and _scans[-1]:
+        return _scans[-1]
     kinds: dict[type, bool] = {}
-    found = []
+    found = _scans[-1] if _scans else []
     for one in gc.get_objects():
         kind = type(one)
         is_module = kinds.get(kind)
@@ -139,7 +153,27 @@ def _attributes(value: Any) -> list[Any]:
 
 def _outermost_of(modules: list[nn.Module]) -> list[nn.Module]:
     inner = {id(child) for module in modules for part in module.modules() for child in vars(part)[_KIND].values()}
-    return [module for module in modules if id(module) not in inner]
+    return _unboxed([module for module in modules if id(module) not in inner])
+
+
+def _unboxed(modules: list[nn.Module]) -> list[nn.Module]:
+    found: dict[int, nn.Module] = {}
+    for module in modules:
+        inside = _unboxed([part for part in vars(module)[_KIND].values() if part is not None]) if _boxes(module) else []
+        for one in inside or [module]:
+            found.setdefault(id(one), one)
+    return list(found.values())
+
+
+def _boxes(module: nn.Module) -> bool:
+    """Whether the module only holds others: neither its class nor the instance says what its forward is.
+
+    Lightning's own `forward` is one that raises; what its steps call are the modules inside.
+    """
+    if "forward" in vars(module):
+        return False
+    says = next((cls for cls in type(module).__mro__ if "forward" in vars(cls)), nn.Module)
+    return says is nn.Module or says.__name__ == "LightningModule"
 
 
 def _holds(module: nn.Module, wanted: set[int]) -> bool:

@@ -6,13 +6,13 @@ import gc
 import io
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gpu_doctor.effect import needs_more
-from gpu_doctor.recording import Recording, Settings
+from gpu_doctor.recording import TRAINING, Recording, Settings
 from gpu_doctor.snapshot import Snapshot
 from gpu_doctor.trial import Result, uninterrupted
 
@@ -20,6 +20,11 @@ MOST_ROUNDS: Final = 4
 """Pairs of baseline and candidate in one trial, at most; fewer where the interval is clear."""
 BLOCK_SHARE: Final = 0.3
 """Part of the trial's seconds that one side of one round may take, so that both sides get their turn."""
+
+FINISHED: Final = (
+    "Run again, this code trains no further step: what it calls goes on where its run ended, such as a trainer that "
+    "has finished. Make the trainer in the same cell, or try the settings before the run."
+)
 
 
 @dataclass
@@ -31,6 +36,8 @@ class Rounds:
     restore: Snapshot
     say: Callable[[str], None]
     stopped: Callable[[], bool]
+    runs: Sequence[Recording] = ()
+    """The runs before the trial: where they trained, a side that does not is no baseline."""
     bases: list[Recording] = field(default_factory=list)
     candidates: list[Recording] = field(default_factory=list)
 
@@ -70,6 +77,9 @@ class Rounds:
         with uninterrupted():
             self.restore.restore()
         outcome = into[-1].outcome
+        if outcome == "completed" and any(map(_trains, self.runs)) and not _trains(into[-1]):
+            outcome = "refused"
+            into[-1] = replace(into[-1], outcome=outcome, reason=FINISHED)
         if self.stopped() and outcome in ("completed", "budget-reached"):  # Stop came while the state was put back
             outcome = "stopped"
             into[-1] = replace(into[-1], outcome=outcome)
@@ -78,6 +88,10 @@ class Rounds:
         if interrupted:
             raise KeyboardInterrupt
         return outcome in ("completed", "budget-reached") and not self.stopped()
+
+
+def _trains(recording: Recording) -> bool:
+    return bool((recording.steps.kind == TRAINING).any())
 
 
 @contextmanager

@@ -153,7 +153,7 @@ def source(text: str, lines: Sequence[LineCost]) -> str:
     own = clean(text, 40_000).rstrip().split("\n")
     shares: dict[int, list[LineCost]] = {}
     elsewhere = []
-    for one in lines:
+    for one in (one for one in lines if not one.in_worker):  # a worker's line has a share of another whole
         if 0 < one.line <= len(own) and one.text and own[one.line - 1].strip() == clean(one.text).strip():
             shares.setdefault(one.line, []).append(one)
         elif one.share >= 0.01:

@@ -126,17 +126,20 @@ class Held:
     def __init__(self) -> None:
         self.stretches: list[Stretch] = []
         self.evaluated: list[bool] = []
+        self.blind: list[Pull | None] = []
         self._trains = False
 
-    def hold(self, stretch: Stretch, evaluated: bool, trains: bool) -> bool:
+    def hold(self, stretch: Stretch, evaluated: bool, trains: bool, blind: Pull | None = None) -> bool:
         """Keeps one back; returns whether there are too many now.
 
         Args:
             evaluated: only forwards without learning were heard. trains: a forward that records gradients, or a
                 backward, was heard.
+            blind: where it was asked for without gradients and nothing else is known of it, whose batch it is.
         """
         self.stretches.append(stretch)
         self.evaluated.append(evaluated)
+        self.blind.append(blind)
         self._trains = self._trains or trains
         return len(self.stretches) > MOST_HELD or stretch.end - self.stretches[0].begin > HELD_NS
 
@@ -144,10 +147,13 @@ class Held:
         """At a loader's end: nothing like training was heard, so this was a pass over the data of its own."""
         return bool(self.stretches) and not self._trains
 
-    def merge(self, acc: list[int], counts: Counts) -> Stretch | None:
-        """Adds all that was held to the first step's account and counts; returns the first stretch."""
-        for stretch, evaluated in zip(self.stretches, self.evaluated, strict=True):
-            if evaluated:
+    def merge(self, acc: list[int], counts: Counts, trained: Pull | None) -> Stretch | None:
+        """Adds all that was held to the first step's account and counts; returns the first stretch.
+
+        What was asked for without gradients is an evaluation, unless it is from the iterator that is `trained` from.
+        """
+        for stretch, evaluated, blind in zip(self.stretches, self.evaluated, self.blind, strict=True):
+            if evaluated or (blind is not None and blind is not trained):
                 acc[EVALUATION] += sum(stretch.acc)
                 continue
             for phase, ns in enumerate(stretch.acc):

@@ -120,6 +120,16 @@ def test_a_trial_of_a_cell_that_was_never_run_works_too() -> None:
     assert ns["loader"].batch_size == 32
 
 
+def test_a_trial_of_code_that_has_finished_is_refused_in_a_sentence() -> None:
+    ns = namespace() | {"done": []}
+    case = gpu_doctor.case("if not done:\n" + "".join(f"    {line}\n" for line in CELL.strip().splitlines()), ns)
+    case.run()
+    ns["done"].append(True)
+    effect = case.trial({"num_workers": 2}, steps=5, seconds=10)
+    assert effect.outcome == "refused"
+    assert effect.reason.startswith("Run again, this code trains no further step")
+
+
 def test_amp_is_tried_with_the_losses_of_both_sides() -> None:
     ns = namespace()
     case = gpu_doctor.case(CELL, ns)

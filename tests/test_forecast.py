@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from recordings import Loop, on_gpu
 
-from gpu_doctor.forecast import Forecast, best_workers, forecast
-from gpu_doctor.vitals import measure
+from gpu_doctor.forecast import Forecast, best_workers, forecast, unqueued_fetch_s
+from gpu_doctor.vitals import Vitals, measure
 
 
 def workers(loop: Loop, count: int) -> Forecast:
@@ -55,6 +57,72 @@ def test_a_fetch_stretched_by_a_busy_machine_still_computes() -> None:
     idle = busy.but(cpu_util=55.0)
     assert workers(busy, 4).speedup <= 2.0
     assert workers(busy, 4).speedup < workers(idle, 4).speedup
+
+
+def queued(loop: Loop, ms: float) -> Vitals:
+    """Vitals of the loop whose fetches queued for a core for so many ms each, as the kernel counts it."""
+    recording = loop.recording()
+    fetch = recording.fetches[0]
+    counted = dataclasses.replace(fetch, queued_s=fetch.batches * ms * 1e-3)
+    return measure(dataclasses.replace(recording, fetches=(counted,)))
+
+
+# A fetch of 40 ms of which it computes 20 and queues for 20, on two cores that other programs keep busy.
+CONTENDED = Loop(wait=40.0, fetch_cpu=20.0, consumer_cpu=10.0, cores=2.0, cpu_util=100.0)
+
+
+def test_where_other_programs_take_the_cores_the_gain_is_uncertain_and_it_says_so() -> None:
+    seen = forecast(queued(CONTENDED, 20.0), {"num_workers": 2})
+    assert seen is not None and "busy machine" in seen.why
+    # By threads: others 2.8, ours 3: about one core for 30 ms. By users: 0.6 cores, no gain at all.
+    assert seen.low < 1.0 < seen.speedup < 1.5 < seen.high < 2.2
+    assert seen.high / seen.low > 2.0
+
+
+def test_workers_that_would_only_queue_are_not_forecast_to_help() -> None:
+    # Eight spinning programs on two cores: the fetch gets a fifth of a core and with workers little more.
+    swamped = Loop(wait=100.0, fetch_cpu=20.0, consumer_cpu=2.0, cores=2.0, cpu_util=100.0)
+    vitals = queued(swamped, 80.0)
+    best = best_workers(vitals)
+    assert best is not None and best[0] <= 2
+    assert best[1].low < 1.0 and "busy machine" in best[1].why
+
+
+def test_a_fetch_that_waits_gains_from_workers_on_a_busy_machine_too() -> None:
+    sleeping = queued(CONTENDED.but(fetch_cpu=1.0, consumer_cpu=1.0), 1.0)
+    seen = forecast(sleeping, {"num_workers": 4})
+    assert seen is not None and seen.speedup > 3.0
+
+
+def test_queueing_that_is_our_own_is_no_busy_machine() -> None:
+    # Eight workers on two cores, nobody else: 80 ms a fetch, 19 on a core, 60 queueing. Two workers do as well.
+    eight = Loop(wait=0.5, workers=8, fetch=80.0, fetch_cpu=19.0, consumer_cpu=1.0, cores=2.0, cpu_util=100.0)
+    seen = forecast(queued(eight, 60.0), {"num_workers": 2})
+    assert seen is not None and "busy machine" not in seen.why
+    assert seen.speedup == pytest.approx(1.0, abs=0.15)
+
+
+def test_an_idle_machine_is_forecast_as_before() -> None:
+    for count in (2, 4):
+        for loop in (SLEEPING.but(cpu_util=12.0), SPINNING.but(cpu_util=52.0)):  # what they use themselves
+            plain = workers(loop, count)
+            counted = forecast(queued(loop, 0.0), {"num_workers": count})
+            assert counted is not None and counted.speedup == pytest.approx(plain.speedup, rel=0.02)
+
+
+def test_one_other_program_on_the_second_core_is_seen_though_nothing_queues() -> None:
+    alone = forecast(queued(SPINNING.but(cpu_util=50.0), 0.0), {"num_workers": 2})
+    beside = forecast(queued(SPINNING.but(cpu_util=100.0), 0.0), {"num_workers": 2})
+    assert alone is not None and beside is not None
+    assert alone.speedup > 1.8 > 1.5 > beside.speedup
+    assert beside.low < 1.0
+
+
+def test_queueing_is_taken_out_of_what_a_fetch_takes() -> None:
+    vitals = queued(CONTENDED, 20.0)
+    assert unqueued_fetch_s(vitals) == pytest.approx(0.020, rel=0.01)
+    eight = Loop(wait=0.5, workers=8, fetch=80.0, fetch_cpu=19.0, consumer_cpu=1.0, cores=2.0)
+    assert unqueued_fetch_s(queued(eight, 60.0)) == pytest.approx(0.020, rel=0.01)
 
 
 def test_handing_over_a_batch_is_paid() -> None:

@@ -356,3 +356,51 @@ def test_a_run_without_any_loop_is_empty() -> None:
     bench = Bench()
     bench.spend(5)
     assert len(bench.close()) == 0
+
+
+def test_a_look_at_held_out_data_before_the_training_is_evaluation_though_no_forward_is_heard() -> None:
+    bench, held_out, training = Bench(), Pull(), Pull()
+    for _ in range(2):
+        bench.pull(held_out, grad=False)
+        bench.spend(5)
+    for _ in range(2):
+        for _ in range(2):
+            bench.pull(training)
+            bench.forward()
+            bench.backward()
+        bench.optimizer()
+    steps = bench.close()
+    assert steps.samples.tolist() == [16, 16]
+    assert steps.batches.tolist() == [2, 2]
+    assert steps.evaluation_s[0] == pytest.approx(0.012)
+    assert steps.data_wait_s.tolist() == pytest.approx([0.002, 0.002])
+
+
+def test_workers_that_start_after_an_evaluation_are_waited_for_though_its_loader_was_not_asked_to_its_end() -> None:
+    bench, held_out, training = Bench(), Pull(), Pull()
+    bench.pull(training)
+    bench.train()
+    bench.pull(held_out, grad=False)
+    bench.forward(training=False, grad=False)
+    bench.spend(7)
+    before = bench.ledger.opening(False)
+    bench.spend(20)
+    bench.ledger.opened(before)
+    bench.pull(Pull())
+    bench.train()
+    steps = bench.close()
+    assert steps.evaluation_s.sum() == pytest.approx(0.010)
+    assert steps.data_wait_s.sum() == pytest.approx(0.022)
+    assert steps.samples.tolist() == [8, 8]
+
+
+def test_batches_fetched_without_gradients_by_the_loop_that_trains_are_no_evaluation() -> None:
+    bench, training = Bench(), Pull()
+    for _ in range(2):
+        for _ in range(2):
+            bench.pull(training, grad=False)
+            bench.backward()
+        bench.optimizer()
+    steps = bench.close()
+    assert steps.samples.tolist() == [16, 16]
+    assert steps.evaluation_s.sum() == 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -37,9 +39,27 @@ def test_one_level_of_attributes_is_looked_at() -> None:
 
 def test_a_model_outside_the_namespace_is_found_by_the_scan() -> None:
     net = Net()
-    wrapper = nn.ModuleDict({"inner": net})
+    wrapper = nn.Sequential(net)
     assert models.outermost({"other": nn.Linear(2, 2)}, net.parameters()) == [wrapper]
     assert models.outermost(None, net.parameters()) == [wrapper]
+
+
+def test_a_box_gives_the_modules_in_it() -> None:
+    net, other = Net(), Net()
+    box = nn.ModuleDict({"one": net, "more": nn.ModuleList([other])})
+    assert models.outermost({"box": box}, None) == [net, other]
+    assert models.outermost(None, net.parameters()) == [net]
+
+
+def test_one_scan_serves_all_that_look_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, scans = Net(), []
+    get_objects = gc.get_objects
+    monkeypatch.setattr(models.gc, "get_objects", lambda: scans.append(1) or get_objects())
+    with models.one_scan():
+        assert models.outermost(None, net.parameters()) == models.outermost({}, net.parameters()) == [net]
+    assert len(scans) == 1
+    assert models.outermost(None, net.parameters()) == [net]
+    assert len(scans) == 2
 
 
 def test_a_copy_that_is_not_trained_is_not_taken() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import PurePath
 
+from gpu_doctor.facts import Chore
 from gpu_doctor.recording import LineCost
 from gpu_doctor.rules.rule import Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -41,17 +43,46 @@ def idle(vitals: Vitals) -> str:
 
 
 def hot_lines(vitals: Vitals, phases: Iterable[str], in_torch: bool | None = None) -> tuple[str, ...]:
-    """The dearest lines of the user's code in some phases, as evidence."""
+    """The dearest lines of the user's code in some phases, as evidence: of the training thread (see `fetch_lines`)."""
     wanted = set(phases)
     found = [
         one
         for one in vitals.lines
-        if one.phase in wanted and one.share >= SEEN_SHARE and in_torch in (None, one.in_torch)
+        if one.phase in wanted
+        and one.share >= SEEN_SHARE
+        and in_torch in (None, one.in_torch)
+        and not one.in_worker
     ]
-    return tuple(_line(one) for one in found[:MOST_LINES])
+    return tuple(line_text(one) for one in found[:MOST_LINES])
 
 
-def _line(cost: LineCost) -> str:
+def fetch_lines(vitals: Vitals) -> tuple[str, ...]:
+    """The dearest lines inside the fetch of a batch (`__getitem__`, `collate_fn`), wherever it runs, as evidence.
+
+    With workers these are lines seen inside of them; without, those of the training thread while it waits for data.
+    Their figures are parts of the fetch.
+    """
+    inside = [one for one in vitals.lines if one.in_worker]
+    whole = 1.0
+    if not inside:
+        if vitals.workers:
+            return hot_lines(vitals, ("data_wait",))
+        inside = [one for one in vitals.lines if one.phase == "data_wait"]
+        whole = sum(one.share for one in inside)
+    named = [replace(one, share=one.share / whole) for one in inside if one.share >= SEEN_SHARE * whole > 0]
+    return tuple(line_text(one).replace(" at ", " of the fetch at ", 1) for one in named[:MOST_LINES])
+
+
+def chore_line(chore: Chore) -> tuple[str, ...]:
+    """The line that makes a costly call most often, as evidence; empty where none is known."""
+    if not chore.text:
+        return ()
+    inside = "ipykernel" in chore.file or chore.file.startswith("<")
+    return (f"at {'cell' if inside else PurePath(chore.file).name} line {chore.line} in {chore.function}: {chore.text}",)
+
+
+def line_text(cost: LineCost) -> str:
+    """`31 % at cell line 7 in train: plot(history)`."""
     where = PurePath(cost.file).name if not cost.file.startswith("<") else cost.file
     cell = "cell" if "ipykernel" in cost.file or cost.file.startswith("<") else where
     return f"{percent(cost.share)} at {cell} line {cost.line} in {cost.function}: {cost.text}"

@@ -8,8 +8,11 @@ from typing import Any
 
 from gpu_doctor.patching import Patches
 from gpu_doctor.recorder import Recorder
+from gpu_doctor.taps.chores import tap as chores
 from gpu_doctor.taps.compute import tap as compute
 from gpu_doctor.taps.dataloader import tap as dataloader
+from gpu_doctor.taps.debugging import tap as debugging
+from gpu_doctor.taps.makes import tap as makes
 from gpu_doctor.taps.optimizer import tap as optimizer
 from gpu_doctor.taps.scenery import accelerated as torch_accelerated
 from gpu_doctor.taps.scenery import tap as scenery
@@ -17,15 +20,22 @@ from gpu_doctor.taps.stopwatch import tap as stopwatch
 from gpu_doctor.taps.sync import tap as sync
 from gpu_doctor.taps.tap import Tap, TapScope
 from gpu_doctor.taps.transfer import tap as transfer
+from gpu_doctor.taps.turns import tap as turns
+from gpu_doctor.taps.world import tap as world
 
 TAPS: tuple[tuple[str, Tap], ...] = (
+    ("turns", turns),
     ("scenery", scenery),
     ("stopwatch", stopwatch),
     ("dataloader", dataloader),
     ("transfer", transfer),
     ("compute", compute),
+    ("makes", makes),
     ("optimizer", optimizer),
     ("sync", sync),
+    ("chores", chores),
+    ("world", world),
+    ("debugging", debugging),
 )
 """Name -> context manager over a TapScope."""
 
@@ -55,5 +65,6 @@ def listening(
             # What listens holds the model and, through the scope, itself: a circle would outlive `del model`.
             scope.pulled.clear()
             scope.optimized.clear()
+            scope.stepped.clear()
     for note in patches.notes:
         recorder.note(note)

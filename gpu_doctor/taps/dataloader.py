@@ -22,7 +22,8 @@ from gpu_doctor import loaders
 from gpu_doctor.batches import sample_count
 from gpu_doctor.ledger import Pull
 from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.fetching import FetchBook, Tally
+from gpu_doctor.taps.fetching import FetchBook
+from gpu_doctor.taps.tally import Tally
 from gpu_doctor.taps.tap import TapScope
 
 

@@ -2,131 +2,43 @@
 
 A fetch is what a loader's fetcher does for one batch. In the training process it is metered by a wrapper on the
 fetchers' `fetch`. Workers are reached through `worker_init_fn`, which torch calls in every worker before it makes its
-fetcher, whatever the start method; the loader gets our callable only while its iterator is made. A worker adds up its
-seconds in a few doubles of a memory-mapped scratch file: no queue, no lock, nothing to unpickle; the file is removed
-with the run.
+fetcher, whatever the start method; the loader gets our callable only while its iterator is made. What a worker adds up
+lies in its slot of a memory-mapped file (see `tally`), which is removed with the run; workers that outlive the run see
+in it that the run is over, and fetch bare.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import mmap
-import struct
-import tempfile
+import math
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
+from torch.utils.data import _DatasetKind
 from torch.utils.data._utils import fetch as torch_fetch
 
 from gpu_doctor.batches import byte_count
 from gpu_doctor.patching import Patches
 from gpu_doctor.recorder import Recorder
-from gpu_doctor.recording import Fetch
+from gpu_doctor.recording import Fetch, LineCost
+from gpu_doctor.taps.fetch_lines import FetchLines
+from gpu_doctor.taps.lines_page import line_costs, with_fetches
+from gpu_doctor.taps.metering import FLOOR, UNDER, Meter, WorkerMeter, metered, noticed
+from gpu_doctor.taps.quick_looks import foreign_threads
+from gpu_doctor.taps.tally import LINES_BYTES, MOST_SLOTS, TALLY_BYTES, SlotFile, Sums, Tally
 
-RECENT: Final = 60
-"""Wall seconds of so many recent fetches are kept per process, for the spread."""
-SLOW_FETCH_S: Final = 2e-4
-"""From so long on, every fetch is metered in full: two system calls (about 2 us) are then below 1 % of it."""
-EVERY: Final = 7
-"""Of faster fetches one in so many is metered in full (a prime, so as not to beat with periods in the data)."""
-_DOUBLES: Final = 4 + RECENT
-_SLOT_BYTES: Final = 8 * _DOUBLES
-MOST_SLOTS: Final = 1024
-"""Worker processes metered in one run (a slot each; epochs start new workers that add to their id's slot)."""
 _FETCHERS: Final = (torch_fetch._MapDatasetFetcher, torch_fetch._IterableDatasetFetcher)
-
-
-class Tally:
-    """Running sums of one process' fetches over a writable buffer of doubles: batches, wall, CPU, collate, recent."""
-
-    def __init__(self, buffer: Any, offset: int = 0) -> None:
-        self._cells = memoryview(buffer)[offset : offset + _SLOT_BYTES].cast("d")
-        self._count = int(self._cells[0])  # a worker of a later epoch goes on where its predecessor stopped
-        self.weight = 1
-        """For how many fetches the CPU and collate seconds of the next one stand; 0 = they are not measured.
-
-        The CPU clock is a system call: where fetches are fast it is read for one in EVERY of them, which leaves the
-        expected sums as they are.
-        """
-
-    def add(self, wall_s: float, cpu_s: float = 0.0, collate_s: float = 0.0) -> None:
-        """One fetch; CPU and collate seconds times their weight."""
-        cells, count = self._cells, self._count
-        # Sums last and the count after them: a reader that comes in between is one fetch late.
-        cells[4 + count % RECENT] = wall_s
-        cells[1] += wall_s
-        if cpu_s or collate_s:
-            cells[2] += cpu_s
-            cells[3] += collate_s
-        cells[0] += 1.0
-        self._count = count = count + 1
-        self.weight = 1 if wall_s >= SLOW_FETCH_S else 0 if count % EVERY else EVERY
-
-    @property
-    def sums(self) -> tuple[float, float, float, float]:
-        """Batches, wall, CPU and collate seconds."""
-        batches, wall, cpu, collate = self._cells[:4].tolist()
-        return batches, wall, cpu, collate
-
-    @property
-    def recent(self) -> list[float]:
-        """Wall seconds of the recent fetches."""
-        return list(self._cells[4 : 4 + min(int(self._cells[0]), RECENT)].tolist())
-
-
-class Meter:
-    """Where the fetches of a process go now."""
-
-    def __init__(self, tally: Tally | None = None) -> None:
-        self.tally = tally
-        """None = not metered."""
-
-
-def metered(
-    original: Callable[[Any, Any], Any], meter: Meter, cpu_clock: Callable[[], float]
-) -> Callable[[Any, Any], Any]:
-    """A fetch that is metered into the Tally that stands in `meter` at its time."""
-
-    @functools.wraps(original)
-    def fetch(self: Any, index: Any) -> Any:
-        __tracebackhide__ = True
-        tally = meter.tally
-        if tally is None:
-            return original(self, index)
-        weight = tally.weight
-        if not weight:
-            begin = time.perf_counter()
-            batch = original(self, index)
-            tally.add(time.perf_counter() - begin)
-            return batch
-        collate, collate_s = self.collate_fn, 0.0
-
-        def collate_timed(data: Any) -> Any:
-            __tracebackhide__ = True
-            nonlocal collate_s
-            begin = time.perf_counter()
-            try:
-                return collate(data)
-            finally:
-                collate_s = time.perf_counter() - begin
-
-        self.collate_fn = collate_timed
-        wall, cpu = time.perf_counter(), cpu_clock()
-        try:
-            batch = original(self, index)
-        finally:
-            self.collate_fn = collate
-        cpu = cpu_clock() - cpu
-        tally.add(time.perf_counter() - wall, cpu * weight, collate_s * weight)
-        return batch
-
-    return fetch
+OWN_PERIOD_S: Final = 0.025
+"""Mean seconds between looks at fetches in the training process, at least."""
+PATIENCE_S: Final = 1.0
+"""So long the run's end waits for a thread of ours that looks."""
+_staying: weakref.WeakKeyDictionary[Any, tuple[SlotFile, int]] = weakref.WeakKeyDictionary()
+"""Iterators whose persistent workers have our meter from an earlier run -> their file and first slot."""
 
 
 class WorkerInit:
@@ -142,38 +54,64 @@ class WorkerInit:
         slot = self._first_slot + worker_id
         if slot >= MOST_SLOTS:
             return
-        with contextlib.suppress(OSError, ValueError), Path(self._path).open("r+b") as file:
-            tally = Tally(mmap.mmap(file.fileno(), 0), slot * _SLOT_BYTES)
-            for fetcher in _FETCHERS:
+        with contextlib.suppress(Exception):  # a worker without its meter is better than none
+            meter = WorkerMeter(SlotFile(self._path), slot)
+
+            def meter_class(kind: Any) -> None:
                 # A forked worker inherits the training process' wrapper: the meter goes on what is under it.
-                plain = getattr(fetcher.fetch, "__wrapped__", fetcher.fetch)
-                fetcher.fetch = metered(plain, Meter(tally), time.process_time)  # type: ignore[method-assign]
+                plain = getattr(kind.fetch, UNDER, kind.fetch)
+                kind.fetch = metered(plain, meter, time.process_time)
+
+            for fetcher in _FETCHERS:
+                meter_class(fetcher)
+            create = _DatasetKind.create_fetcher
+            create = getattr(create, UNDER, create)
+            _DatasetKind.create_fetcher = staticmethod(noticed(create, meter_class))  # type: ignore[method-assign]
 
 
 class FetchBook:
     """The tallies of one run: one for the training process and a slot per worker, for each loader."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self.meter = Meter()
+        self.meter = Meter(lambda: recorder.thread)
         """Takes the tally of the loader that the training thread is pulling from."""
         self._recorder = recorder
         self._patches = Patches()
         self._own: dict[str, Tally] = {}
-        self._slots: dict[str, tuple[int, int]] = {}
+        self._slots: dict[str, list[tuple[SlotFile, int, int]]] = {}
         self._bytes: dict[str, list[float]] = {}
         self._next_slot = 0
-        self._path = ""
-        self._map: mmap.mmap | None = None
+        self._file: SlotFile | None = None
 
     def __enter__(self) -> FetchBook:
         for fetcher in _FETCHERS:
-            self._patches.wrap(fetcher, "fetch", lambda plain: metered(plain, self.meter, time.thread_time))
+            self._meter_class(fetcher)
+        self._patches.wrap(
+            _DatasetKind,
+            "create_fetcher",
+            lambda plain: staticmethod(noticed(plain, self._meter_class)),
+        )
+        before = self._recorder.lined
+        self._recorder.lined = lambda: self._with_own(before()) + self.lines()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._patches.restore()
-        if self._path:
-            Path(self._path).unlink(missing_ok=True)
+        for note in self._patches.notes:
+            self._recorder.note(note)
+        self.meter.counters.close()
+        for tally in self._own.values():
+            if tally.lines is not None:
+                tally.lines.stop(PATIENCE_S)
+        lined = self._recorder.lined()
+        self._recorder.lined = lambda: lined
+        for file in {file for places in self._slots.values() for file, _, _ in places}:
+            file.generation = 0.0
+        if self._file is not None:
+            self._file.remove()
+
+    def _meter_class(self, kind: Any) -> None:
+        self._patches.wrap(kind, "fetch", lambda plain: metered(plain, self.meter, time.thread_time))
 
     def own(self, key: str) -> Tally | None:
         """The tally of a loader's fetches in this process; None for a loader without a name."""
@@ -181,42 +119,68 @@ class FetchBook:
             return None
         tally = self._own.get(key)
         if tally is None:
-            tally = self._own[key] = Tally(bytearray(_SLOT_BYTES))
+            tally = self._own[key] = Tally(bytearray(TALLY_BYTES))
+        setup = self._recorder.loaders.get(key)
+        if setup is not None and not setup.num_workers and tally.lines is None:
+            tally.lines = FetchLines(memoryview(bytearray(LINES_BYTES)), FLOOR, foreign_threads(), OWN_PERIOD_S)
+            tally.lines.start()
+            self._recorder.own_cpu_s.append(lambda lines=tally.lines: lines.cpu_s)  # type: ignore[misc]
         return tally
 
     @contextmanager
     def metering(self, loader: Any, key: str) -> Iterator[None]:
         """While the loader's iterator is made, its workers are given the meter."""
         workers = int(getattr(loader, "num_workers", 0) or 0)
-        if not workers or getattr(loader, "_iterator", None) is not None:
+        staying = getattr(loader, "_iterator", None)
+        if not workers or staying is not None:
+            if workers:
+                self._go_on(staying, key, workers)
             yield
             return
         try:
-            slot = self._slot(key, workers)
+            file, slot = self._slot(key, workers)
         except OSError as error:
             self._recorder.note(f"The workers' fetches could not be metered: {error}")
             yield
             return
         user = loader.worker_init_fn
-        object.__setattr__(loader, "worker_init_fn", WorkerInit(user, self._path, slot))
+        object.__setattr__(loader, "worker_init_fn", WorkerInit(user, file.path, slot))
         try:
             yield
         finally:
             object.__setattr__(loader, "worker_init_fn", user)
+        made = getattr(loader, "_iterator", None)
+        if made is not None:
+            _staying[made] = file, slot
 
-    def _slot(self, key: str, workers: int) -> int:
-        if self._map is None:
-            with tempfile.NamedTemporaryFile(prefix="gpu_doctor-", suffix=".fetches", delete=False) as file:
-                file.write(struct.pack("d", 0.0) * _DOUBLES * MOST_SLOTS)
-                self._path = file.name
-            with Path(self._path).open("r+b") as opened:
-                self._map = mmap.mmap(opened.fileno(), 0)
-        first, reserved = self._slots.get(key, (-1, 0))
-        if reserved < workers:
-            first = self._next_slot
+    def _go_on(self, iterator: Any, key: str, workers: int) -> None:
+        """Workers that stayed from an earlier run meter for this one."""
+        file, slot = _staying.get(iterator, (None, 0))
+        known = self._slots.setdefault(key, [])
+        if file is None or any(one is file for one, _, _ in known):
+            return
+        if file.generation == 0.0:
+            for one in range(slot, min(slot + workers, MOST_SLOTS)):
+                file.clear(one)
+            file.generation = time.time()
+        known.append((file, slot, workers))
+
+    def _slot(self, key: str, workers: int) -> tuple[SlotFile, int]:
+        if self._file is None:
+            self._file = SlotFile.made()
+            self._file.generation = time.time()
+        places = self._slots.setdefault(key, [])
+        found = next((first for file, first, count in places if file is self._file and count >= workers), None)
+        if found is None:
+            found = self._next_slot
             self._next_slot += workers
-            self._slots[key] = (first, workers)
-        return first
+            places.append((self._file, found, workers))
+        return self._file, found
+
+    def _worker_slots(self, key: str) -> Iterator[tuple[SlotFile, int]]:
+        for file, first, count in list(self._slots.get(key, ())):
+            for slot in range(first, min(first + count, MOST_SLOTS)):
+                yield file, slot
 
     def weigh(self, key: str, batch: Any) -> None:
         """Notes the bytes of a batch (of the first two of each epoch: walking a batch is not free)."""
@@ -227,26 +191,66 @@ class FetchBook:
     def fetches(self, workers: Mapping[str, int]) -> tuple[Fetch, ...]:
         """What was metered so far, one Fetch a loader."""
         found = []
-        for key in {*self._own, *self._slots}:
+        for key in {*self._own.copy(), *self._slots.copy()}:
             tallies = [self._own[key]] if key in self._own else []
-            if key in self._slots and self._map is not None:
-                first, count = self._slots[key]
-                last = min(first + count, MOST_SLOTS)
-                tallies += [Tally(self._map, slot * _SLOT_BYTES) for slot in range(first, last)]
-            sums = np.sum([tally.sums for tally in tallies], axis=0) if tallies else np.zeros(4)
-            if not sums[0]:
+            tallies += [file.tally(slot) for file, slot in self._worker_slots(key)]
+            rows = [tally.sums for tally in tallies]
+            sums = Sums(*(math.fsum(column) for column in zip(*rows, strict=True))) if rows else None
+            if sums is None or not sums.batches:
                 continue
             sizes = [size for size in self._bytes.get(key, ()) if size == size]
             found.append(
                 Fetch(
                     loader=key,
                     workers=workers.get(key, 0),
-                    batches=int(sums[0]),
-                    wall_s=float(sums[1]),
-                    cpu_s=float(sums[2]),
-                    collate_s=float(sums[3]),
+                    batches=int(sums.batches),
+                    wall_s=sums.wall_s,
+                    cpu_s=sums.cpu_s,
+                    collate_s=sums.collate_s,
                     batch_bytes=float(np.mean(sizes)) if sizes else float("nan"),
                     walls_s=np.asarray([wall for tally in tallies for wall in tally.recent]),
+                    queued_s=_of_all(sums.queued_s, sums.wall_s, sums.counted_wall_s),
+                    read_bytes=_of_all(sums.read_bytes, sums.batches, sums.counted),
+                    stored_bytes=_of_all(sums.stored_bytes, sums.batches, sums.counted),
                 )
             )
         return tuple(found)
+
+    def _with_own(self, lines: tuple[LineCost, ...]) -> tuple[LineCost, ...]:
+        """The poller's line costs, with those of this process' own fetches in the place of what it says of them."""
+        training = {key for key, setup in self._recorder.loaders.copy().items() if setup.role == "training"}
+        tallies = [tally for key, tally in self._own.copy().items() if key in training]
+        pages = [(tally.lines.page, tally.sums) for tally in tallies if tally.lines is not None]
+        if not pages:
+            return lines
+        steps = self._recorder.table.steps()
+        wait_s, wall_s = float(np.nansum(steps.data_wait_s)), float(np.nansum(steps.wall_s))
+        return with_fetches(lines, line_costs(pages, in_worker=False), wait_s, wall_s)
+
+    def lines(self) -> tuple[LineCost, ...]:
+        """The dear lines inside the workers of the loader that is trained from (of the busiest one until it is known).
+
+        Their shares are of these workers' fetch time.
+        """
+        known = self._recorder.loaders.copy()
+        keys = [key for key in self._slots.copy() if key in known and known[key].role == "training"]
+        return line_costs(
+            (
+                (file.page(slot), file.tally(slot).sums)
+                for key in keys or self._busiest()
+                for file, slot in self._worker_slots(key)
+            ),
+            in_worker=True,
+        )
+
+    def _busiest(self) -> list[str]:
+        seconds = {
+            key: sum(file.tally(slot).sums.wall_s for file, slot in self._worker_slots(key))
+            for key in self._slots.copy()
+        }
+        return [max(seconds, key=lambda key: seconds[key])] if seconds else []
+
+
+def _of_all(counted: float, whole: float, part: float) -> float | None:
+    """A sum over some fetches scaled to all of them; None where nothing was counted."""
+    return counted * whole / part if part > 0 and not math.isnan(counted) else None

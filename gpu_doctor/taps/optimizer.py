@@ -13,6 +13,8 @@ from typing import Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from gpu_doctor import models
+from gpu_doctor.ledger import Ledger
 from gpu_doctor.phases import OTHER
 from gpu_doctor.taps.tap import TapScope
 
@@ -27,6 +29,28 @@ def _within_a_step() -> bool:
         steps += frame.f_code.co_filename == _OPTIMIZER_FILE and frame.f_code.co_name == "wrapper"
         frame = frame.f_back
     return steps > 1
+
+
+def _with_closure(ledger: Ledger, args: Any, kwargs: Any) -> Any:
+    """The step's arguments with a closure that is none of the optimizer's time: it is the loop's own code.
+
+    Lightning runs forward, loss, logging and backward of every step in one.
+    """
+    closure = kwargs.get("closure") if "closure" in kwargs else args[1] if len(args) > 1 else None
+    if not callable(closure):
+        return None
+
+    def call(*given: Any, **named: Any) -> Any:
+        __tracebackhide__ = True
+        before = ledger.switch(OTHER)
+        try:
+            return closure(*given, **named)
+        finally:
+            ledger.switch(before)
+
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": call}
+    return (args[0], call, *args[2:]), kwargs
 
 
 @contextmanager
@@ -44,16 +68,17 @@ def tap(scope: TapScope) -> Iterator[None]:
         nonlocal searched_s
         begin = recorder.clock()
         known.add(id(optimizer))
-        for hear in scope.optimized:
-            try:
-                hear(optimizer)
-            except Exception as error:
-                recorder.note(f"The optimizer's model could not be read: {error}")
+        with models.one_scan():
+            for hear in scope.optimized:
+                try:
+                    hear(optimizer)
+                except Exception as error:
+                    recorder.note(f"The optimizer's model could not be read: {error}")
         searched_s += (recorder.clock() - begin) * 1e-9
 
-    def stepping(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def stepping(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         if get_ident() != recorder.thread and not recorder.adopt(trains=True):
-            return
+            return None
         if not ledger.asked:
             recorder.check_end()
         if befores and not _within_a_step():
@@ -63,10 +88,13 @@ def tap(scope: TapScope) -> Iterator[None]:
         befores.append(ledger.optimizer(id(optimizer)))
         if id(optimizer) not in known:
             meet(optimizer)
+        return _with_closure(ledger, args, kwargs) if kwargs or len(args) > 1 else None
 
     def stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if befores and get_ident() == recorder.thread:
             ledger.optimizer_done(id(optimizer), befores.pop())
+            for hear in scope.stepped:
+                hear()
 
     def zeroing(original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)

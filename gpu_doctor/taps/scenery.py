@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 import torch
 
@@ -22,6 +24,10 @@ def accelerated() -> bool:
     return mps is not None and bool(mps.is_available())
 
 
+DEBUGGING: Final = ("deterministic", "anomaly_mode", "profiler", "launch_blocking")
+"""Switches that count as on if they were on at any look: what costs time is often turned on for a part of the loop."""
+
+
 def switches() -> dict[str, object]:
     """torch's process-wide switches that cost or save time, as plain values."""
     flags: dict[str, object] = {
@@ -29,8 +35,13 @@ def switches() -> dict[str, object]:
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "anomaly_mode": torch.is_anomaly_enabled(),
+        "profiler": bool(getattr(torch.autograd.profiler, "_is_profiler_enabled", False)),
+        "launch_blocking": os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
         "interop_threads": torch.get_num_interop_threads(),
     }
+    # Asking earlier would initialise CUDA, and worker processes could not fork.
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        flags["sync_debug"] = ("default", "warn", "error")[torch.cuda.get_sync_debug_mode()]
     if torch.version.cuda is not None and torch.cuda.is_available():
         flags["bf16_native"] = torch.cuda.get_device_capability()[0] >= 8
     return flags
@@ -55,10 +66,18 @@ def devices() -> tuple[DeviceSetup, ...]:
     return tuple(found)
 
 
+def _names_of(parameters: list[torch.Tensor], namespace: Mapping[str, object]) -> tuple[str, ...]:
+    """Names under which the code finds modules that own some of these parameters."""
+    ids = {id(one) for one in parameters}
+    modules = [(name, one) for name, one in list(namespace.items()) if issubclass(type(one), torch.nn.Module)]
+    return tuple(name for name, one in modules if any(id(p) in ids for p in one.parameters()))  # type: ignore[attr-defined]
+
+
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
-    """Notes the surroundings at once and the trained model when an optimizer first steps."""
-    facts = scope.recorder.facts
+    """Notes the surroundings at once, the trained model when an optimizer first steps, torch's switches then and at the
+    end too: cells turn them on before their loop."""
+    facts, flags = scope.recorder.facts, switches()
     facts.update(
         torch_version=torch.__version__,
         python_version=platform.python_version(),
@@ -66,16 +85,26 @@ def tap(scope: TapScope) -> Iterator[None]:
         devices=devices(),
         torch_threads=torch.get_num_threads(),
         start_method=multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0],
-        flags=switches(),
+        flags=lambda: dict(flags),
     )
     seen: list[torch.Tensor] = []
     names: list[str] = []
 
+    def look() -> None:
+        now = switches()
+        flags.update({name: flags.get(name) or value if name in DEBUGGING else value for name, value in now.items()})
+
     def note_optimizer(optimizer: torch.optim.Optimizer) -> None:
         seen.extend(p for group in optimizer.param_groups for p in group["params"])
         names.append(type(optimizer).__name__)
-        facts["optimizers"] = tuple(names)
+        look()
+        flags["model_names"] = _names_of(seen, scope.namespace or {})
+        facts["optimizers"], facts["torch_threads"] = tuple(names), torch.get_num_threads()
         facts.update(models.described(models.outermost(scope.namespace, seen), seen))
 
     scope.optimized.append(note_optimizer)
-    yield
+    try:
+        yield
+    finally:
+        debugged = {name: switches()[name] for name in DEBUGGING}
+        flags.update({name: True for name, on in debugged.items() if on})

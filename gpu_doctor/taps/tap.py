@@ -28,6 +28,8 @@ class TapScope:
     """Called when a loader is first iterated."""
     optimized: list[Callable[[torch.optim.Optimizer], None]] = field(default_factory=list)
     """Called before the first step of every optimizer."""
+    stepped: list[Callable[[], None]] = field(default_factory=list)
+    """Called after every optimizer step while something is still looked for; empty most of the time."""
 
 
 Tap: TypeAlias = Callable[[TapScope], AbstractContextManager[None]]

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import pytest
+from chores import calling, found
 from found import asked, sick, top
 from recordings import Loop, line, on_gpu
+
+from gpu_doctor.recording import LineCost
 
 RULE = "slow-python"
 LOGGING = Loop(other=10.0)
 
 
 def test_sick() -> None:
-    found = sick(RULE, LOGGING)
-    assert found.cost_share == pytest.approx(0.5)
-    cure = found.prescriptions[0]
+    named = sick(RULE, LOGGING)
+    assert named.cost_share == pytest.approx(0.5)
+    cure = named.prescriptions[0]
     assert cure.predicted_speedup == pytest.approx(2.0) and cure.predicted_low == 1.0
     assert top(LOGGING) == RULE
 
 
 def test_it_names_the_lines() -> None:
-    found = sick(RULE, LOGGING.but(lines=(line("plot(history)", 0.48), line("y = model(x)", 0.3, "forward"))))
-    assert any("plot(history)" in one for one in found.evidence)
-    assert not any("model(x)" in one for one in found.evidence)
+    named = sick(RULE, LOGGING.but(lines=(line("plot(history)", 0.48), line("y = model(x)", 0.3, "forward"))))
+    assert any("plot(history)" in one for one in named.evidence)
+    assert not any("model(x)" in one for one in named.evidence)
 
 
 def test_well() -> None:
@@ -44,3 +47,16 @@ def test_python_behind_a_busy_gpu_is_free() -> None:
 
 def test_a_forward_without_modules_cannot_be_told_from_python() -> None:
     assert asked(RULE, LOGGING.but(forward=0.0)) is None
+
+
+def test_checkpoints_and_collections_have_rules_of_their_own() -> None:
+    assert found(RULE, calling(LOGGING, "checkpoint", 0.45, 10)) is None
+    left = found(RULE, calling(LOGGING, "collect-garbage", 0.2, 100))
+    assert left is not None and left.cost_share == pytest.approx(0.3)
+
+
+def test_the_line_of_a_chore_is_not_named() -> None:
+    both = LOGGING.but(lines=(line("plot(history)", 0.3), LineCost("<cell>", 9, "f", "gc.collect()", "other", 0.2)))
+    left = found(RULE, calling(both, "collect-garbage", 0.2, 100))
+    assert left is not None and left.cost_share == pytest.approx(0.3)
+    assert not any("gc.collect" in one for one in left.evidence)

@@ -103,6 +103,35 @@ def test_a_model_inside_a_model_and_one_made_later_are_heard_once() -> None:
     assert hooks(late) == 0
 
 
+class Held(nn.Module):
+    """A module whose forward nobody calls: its steps call what is inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = model()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """For later use."""
+        return self.inside(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_what_steps_call_is_heard_where_the_outermost_module_is_not_called(called: bool) -> None:
+    recorder, held = Recorder(), Held()
+    optimizer = torch.optim.SGD(held.parameters(), lr=0.1)
+    heard = []
+    with listening(recorder, {"held": held}, accelerated=False) as scope:
+        for _ in range(4):
+            out = (held if called else held.inside)(torch.rand(2, 4))
+            heard.append(recorder.ledger.now.forward_samples == 2)
+            out.sum().backward()
+            optimizer.step()
+        assert not any(hear.__name__ == "boxes" for hear in scope.stepped)
+        assert hooks(held.inside) == (0 if called else 2)
+    assert heard == [called, called, True, True]
+    assert hooks(held) == 0
+
+
 def test_a_frozen_model_of_the_optimizer_does_not_evaluate() -> None:
     recorder = begun()
     frozen, head = model().requires_grad_(False).eval(), nn.Linear(1, 1)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
+import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,13 +15,16 @@ import numpy as np
 import pytest
 import torch
 from one_tap import on, standing
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, _DatasetKind, get_worker_info
 from torch.utils.data._utils import fetch as torch_fetch
 
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Fetch
+from gpu_doctor.taps import thread_counters
 from gpu_doctor.taps.dataloader import tap
-from gpu_doctor.taps.fetching import RECENT, Tally
+from gpu_doctor.taps.fetching import _staying
+from gpu_doctor.taps.tally import RECENT, TALLY_BYTES, Tally
+from gpu_doctor.taps.thread_counters import COST_S
 
 SEAMS = ((torch_fetch._MapDatasetFetcher, "fetch"), (torch_fetch._IterableDatasetFetcher, "fetch"))
 SLEEP_S, COLLATE_S = 0.0005, 0.002
@@ -73,6 +79,12 @@ class Noted:
 def scratch_files() -> list[Path]:
     """Files that workers write their sums to."""
     return list(Path(tempfile.gettempdir()).glob("gpu_doctor-*.fetches"))
+
+
+def open_files() -> int:
+    """Descriptors that this process has open; 0 where the kernel does not list them."""
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.exists() else 0
 
 
 def fetched(loader: DataLoader[Any], epochs: int = 1) -> Fetch:
@@ -181,9 +193,132 @@ def test_a_collate_that_raises_leaves_the_fetcher_as_it_was() -> None:
         assert it._dataset_fetcher.collate_fn is fail
 
 
+class Batched(Slow):
+    """Gives whole batches."""
+
+    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
+        time.sleep(SLEEP_S * len(indices))
+        return [torch.zeros(4) for _ in indices]
+
+
+class OwnFetcher(torch_fetch._MapDatasetFetcher):
+    """A fetcher of somebody else's, with a `fetch` of its own."""
+
+    def fetch(self, possibly_batched_index: Any) -> Any:
+        time.sleep(SLEEP_S)
+        return super().fetch(possibly_batched_index)
+
+
+def own_fetcher(kind: Any, dataset: Any, *rest: Any) -> Any:
+    """What a library puts in the place of torch's maker of fetchers."""
+    return OwnFetcher(dataset, *rest)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_whole_batches_and_loaders_without_batches_are_metered(workers: int) -> None:
+    whole = fetched(DataLoader(Batched(), batch_size=8, num_workers=workers))
+    assert (whole.batches, whole.wall_s >= 24 * SLEEP_S) == (3, True)
+    single = fetched(DataLoader(Slow(), batch_size=None, num_workers=workers))
+    assert (single.batches, single.wall_s >= 24 * SLEEP_S) == (24, True)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_fetcher_of_somebody_elses_is_metered_once(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_DatasetKind, "create_fetcher", staticmethod(own_fetcher))
+    before = standing((OwnFetcher, "fetch"), (_DatasetKind, "create_fetcher"))
+    found = fetched(DataLoader(Slow(), batch_size=8, num_workers=workers))
+    assert found.batches == 3
+    assert found.wall_s >= 3 * SLEEP_S + 24 * SLEEP_S
+    after = standing((OwnFetcher, "fetch"), (_DatasetKind, "create_fetcher"))
+    assert all(now is then for now, then in zip(after, before, strict=True))
+
+
+def test_a_loader_inside_a_dataset_is_not_counted_twice() -> None:
+    class Outer(Slow):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return next(iter(DataLoader(Slow(1), batch_size=1)))
+
+    recorder = Recorder()
+    with on(tap, recorder):
+        list(DataLoader(Outer(4), batch_size=2))
+    found = {one.loader.split("[")[0]: one for one in recorder.close().fetches}
+    assert found["Outer"].batches == 2
+
+
+def test_workers_that_stay_meter_no_more_after_the_run_and_again_in_the_next() -> None:
+    loader = DataLoader(Slow(), batch_size=8, num_workers=1, persistent_workers=True)
+    try:
+        assert fetched(loader).batches == 3
+        file, slot = next(iter(_staying.values()))
+        assert file.generation == 0.0
+        list(loader)  # bare
+        assert file.tally(slot).sums.batches == 3
+        again = fetched(loader)
+        assert again.batches == 3
+        assert 24 * SLEEP_S <= again.wall_s < 1.0
+        assert file.generation == 0.0
+    finally:
+        loader._iterator._shutdown_workers()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_run_leaves_no_thread_no_interval_and_no_open_file(workers: int) -> None:
+    fetched(DataLoader(Slow(), batch_size=8))  # what Python opens once
+    descriptors = open_files()
+    before = sys.getswitchinterval()
+    fetched(DataLoader(Slow(), batch_size=8, num_workers=workers))
+    assert sys.getswitchinterval() == before
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("gpu_doctor")]
+    gc.collect()  # the mapped file
+    assert open_files() <= descriptors
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self/io").exists(), reason="the kernel counts no bytes here")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_bytes_read_and_queueing_are_those_of_the_fetch(workers: int, tmp_path: Path) -> None:
+    path = tmp_path / "samples"
+    path.write_bytes(bytes(24 * 100_000))
+    found = fetched(DataLoader(Files(path), batch_size=8, num_workers=workers))
+    assert found.read_bytes == pytest.approx(24 * 100_000, rel=0.02)
+    assert found.stored_bytes is not None and found.stored_bytes < 24 * 100_000  # written just now: in the page cache
+    assert found.queued_s is not None and 0.0 <= found.queued_s <= found.wall_s
+
+
+class Files(Slow):
+    """Reads a piece of a file for every sample."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(SLEEP_S)
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(index * 100_000)
+            return torch.zeros(4) + len(file.read(100_000))
+
+
+def test_where_the_kernel_counts_nothing_it_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_counters, "_opened", lambda path: -1)
+    monkeypatch.setattr(thread_counters, "getrusage", None)
+    found = fetched(DataLoader(Slow(), batch_size=8))
+    assert (found.queued_s, found.read_bytes, found.stored_bytes) == (None, None, None)
+    assert found.batches == 3
+
+
+def test_counted_is_a_random_part_that_costs_little() -> None:
+    tally = Tally(bytearray(TALLY_BYTES))
+    counted = 0
+    for _ in range(20_000):
+        counted += tally.counted
+        tally.add(1e-3)
+    assert counted * COST_S / (20_000 * 1e-3) < 0.005
+    assert counted > 2_000
+
+
 def test_a_tally_keeps_the_recent_ones_and_all_sums() -> None:
-    tally = Tally(bytearray(8 * (4 + RECENT)))
+    tally = Tally(bytearray(TALLY_BYTES))
     for i in range(RECENT + 5):
         tally.add(float(i), 0.5, 0.25)
-    assert tally.sums == (RECENT + 5, sum(range(RECENT + 5)), 0.5 * (RECENT + 5), 0.25 * (RECENT + 5))
+    assert tally.sums[:4] == (RECENT + 5, sum(range(RECENT + 5)), 0.5 * (RECENT + 5), 0.25 * (RECENT + 5))
     np.testing.assert_array_equal(np.sort(tally.recent), np.arange(5, RECENT + 5))

@@ -125,3 +125,22 @@ def test_the_end_of_a_run_comes_before_the_step() -> None:
         with pytest.raises(RunEnded):
             optimizer.step()
     assert torch.equal(net[0].weight, before)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_closure_is_none_of_the_optimizers_time(named: bool) -> None:
+    recorder, net, phases = Recorder(), model(), []
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def closure() -> torch.Tensor:
+        phases.append(recorder.ledger.phase)
+        loss = net(torch.rand(2, 4)).sum()
+        loss.backward()
+        return loss
+
+    with on(tap, recorder):
+        for _ in range(2):
+            loss = optimizer.step(closure=closure) if named else optimizer.step(closure)
+            assert isinstance(loss, torch.Tensor)
+        assert recorder.ledger.phase == OTHER
+    assert phases == [OTHER, OTHER]

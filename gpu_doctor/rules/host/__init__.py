@@ -3,13 +3,25 @@
 from types import ModuleType
 
 from gpu_doctor.rules.host import (
+    cache_emptied_each_step,
+    checkpoint_stall,
+    cpu_oversubscription,
+    debug_mode_on,
+    garbage_collected_each_step,
     host_sync,
     launch_bound,
+    slow_generator,
     slow_python,
 )
 
 MODULES: tuple[ModuleType, ...] = (
+    cache_emptied_each_step,
+    checkpoint_stall,
+    cpu_oversubscription,
+    debug_mode_on,
+    garbage_collected_each_step,
     host_sync,
     launch_bound,
+    slow_generator,
     slow_python,
 )

@@ -14,7 +14,9 @@ When to leave it
     When the line is the training itself (a custom update written in Python), or the figure is what you want to see.
 """
 
-from gpu_doctor.rules.evidence import hot_lines, millis, percent
+from gpu_doctor.recording import LineCost
+from gpu_doctor.rules.evidence import SEEN_SHARE, line_text, millis, percent
+from gpu_doctor.rules.host.slow_generator import making_lines, making_share
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
@@ -22,17 +24,20 @@ NEEDS = ("other_share", "forward_share", "backward_share", "step_wall_s")
 
 OTHER_SHARE = 0.10
 """TraceML 0.5 warns of the residual from 10 % on."""
+MOST_LINES = 3
+"""Named in the evidence."""
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where Python outside of every phase takes at least 10 %."""
+    """Fires where Python outside of every phase takes at least 10 %, beside what other rules of this family name."""
     other, step_s = vitals.other_share, vitals.step_wall_s
     if other is None or step_s is None or (not vitals.forward_share and vitals.backward_share):
         return None  # a loop that computes without modules: its forward cannot be told from its Python
-    share = max(other - (vitals.loss_share or 0.0), 0.0)
+    billed = _chores_share(vitals) + making_share(vitals)
+    share = max(other - (vitals.loss_share or 0.0) - billed, 0.0)
+    lines = _own_lines(vitals)
     if vitals.lines:
-        python = sum(one.share for one in vitals.lines if one.phase == "other" and not one.in_torch)
-        share = min(share, python)
+        share = min(share, sum(one.share for one in lines))
     if vitals.on_gpu:
         if vitals.gpu_gap_share is None:
             return None
@@ -46,7 +51,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=share,
         evidence=(
             f"{millis(share * step_s)} of every {millis(step_s)} step",
-            *hot_lines(vitals, ("other",), in_torch=False),
+            *(line_text(one) for one in lines[:MOST_LINES] if one.share >= SEEN_SHARE),
         ),
         prescriptions=(
             Prescription(
@@ -59,3 +64,23 @@ def check(vitals: Vitals) -> Finding | None:
             ),
         ),
     )
+
+
+def _chores_share(vitals: Vitals) -> float:
+    """Checkpoints, collections and the like outside of every phase: they have rules of their own."""
+    if vitals.chores is None or not vitals.run_s:
+        return 0.0
+    # NaN: it was not noted in which phase they fell, so all of their seconds may lie in `other`.
+    return sum(one.other_s if one.other_s == one.other_s else one.wall_s for one in vitals.chores) / vitals.run_s
+
+
+def _own_lines(vitals: Vitals) -> list[LineCost]:
+    """Lines outside of every phase that run Python: none that makes batches (slow-generator), none of a chore."""
+    made = set(making_lines(vitals))
+    chores = {(one.file, one.line) for one in vitals.chores or ()}
+    return [
+        one
+        for one in vitals.lines
+        if one.phase == "other" and not (one.in_torch or one.in_worker)
+        if one not in made and (one.file, one.line) not in chores
+    ]

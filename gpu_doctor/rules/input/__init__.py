@@ -3,12 +3,16 @@
 from types import ModuleType
 
 from gpu_doctor.rules.input import (
+    iterable_duplicated,
     loader_without_workers,
     slow_collate,
     slow_getitem,
+    slow_storage,
+    small_shared_memory,
     too_few_workers,
     too_many_workers,
     uneven_batches,
+    workers_cannot_start,
     workers_restart_each_epoch,
 )
 
@@ -19,5 +23,9 @@ MODULES: tuple[ModuleType, ...] = (
     uneven_batches,
     slow_getitem,
     slow_collate,
+    slow_storage,
     workers_restart_each_epoch,
+    workers_cannot_start,
+    small_shared_memory,
+    iterable_duplicated,
 )

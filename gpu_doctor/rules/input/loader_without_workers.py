@@ -18,7 +18,7 @@ When to leave it
 """
 
 from gpu_doctor.forecast import best_workers
-from gpu_doctor.rules.evidence import hot_lines, idle, millis, percent
+from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
@@ -59,7 +59,7 @@ def check(vitals: Vitals) -> Finding | None:
             f"a batch takes {millis(fetch_s)} to fetch, {millis(vitals.fetch_cpu_s or 0.0)} of it on the CPU, "
             f"and {millis(vitals.consumer_s or 0.0)} to train on",
             f"with {count} workers the bound is {seen.why}: {millis(seen.step_s)} a step",
-            *hot_lines(vitals, ("data_wait",)),
+            *fetch_lines(vitals),
         ),
         prescriptions=(what,),
     )

@@ -14,7 +14,7 @@ When to leave it
     When workers hide it: then the wait is not exposed and this rule is silent.
 """
 
-from gpu_doctor.rules.evidence import WHOLE_BATCHES, hot_lines, millis, percent
+from gpu_doctor.rules.evidence import WHOLE_BATCHES, fetch_lines, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
@@ -45,7 +45,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"collate takes {millis(collate_s)} of the {millis(wall)} that a batch takes to fetch",
-            *hot_lines(vitals, ("data_wait",)),
+            *fetch_lines(vitals),
         ),
         prescriptions=(
             *((WHOLE_BATCHES,) if plain else ()),

@@ -18,7 +18,7 @@ When to leave it
 """
 
 from gpu_doctor.forecast import CPU_BOUND, Forecast, best_workers, on_cores_s, unqueued_fetch_s
-from gpu_doctor.rules.evidence import WHOLE_BATCHES, hot_lines, millis, percent
+from gpu_doctor.rules.evidence import WHOLE_BATCHES, fetch_lines, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
@@ -66,7 +66,7 @@ def _one_by_one(vitals: Vitals, wait: float, fetch_s: float) -> Finding:
         cost_share=cost,
         evidence=(
             f"a step's fetch takes {millis(fetch_s)}{_a_sample(vitals, fetch_s)}; {why}",
-            *hot_lines(vitals, ("data_wait",)),
+            *fetch_lines(vitals),
         ),
         prescriptions=(WHOLE_BATCHES if cheap else CHEAPER,),
     )
@@ -88,7 +88,7 @@ def _too_much(vitals: Vitals, wait: float, best: tuple[int, Forecast] | None) ->
         evidence=(
             f"a batch takes {millis(cpu)} of CPU time{_a_sample(vitals, cpu_s)}; with the loop's own that makes "
             f"{millis(own_s)} a step on {vitals.usable_cores:g} cores, where training takes {millis(consumer)}",
-            *hot_lines(vitals, ("data_wait",)),
+            *fetch_lines(vitals),
         ),
         prescriptions=(CHEAPER,),
     )

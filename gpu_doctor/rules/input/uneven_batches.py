@@ -18,7 +18,7 @@ When to leave it
 
 import math
 
-from gpu_doctor.rules.evidence import hot_lines, idle, millis, percent
+from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
@@ -77,7 +77,7 @@ def check(vitals: Vitals) -> Finding | None:
             f"fetching takes {millis(median_s)} for most batches, {millis(slow_s)} for the slowest in a hundred; "
             f"the {workers} workers are busy {percent(min(mean_s * batches / workers / step_s, 1.0))} of the time",
             f"prefetch_factor={now}: a stock for {millis(now * workers * a_batch_s)}",
-            *hot_lines(vitals, ("data_wait",)),
+            *fetch_lines(vitals),
         ),
         prescriptions=(
             Prescription(

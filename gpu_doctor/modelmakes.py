@@ -1,0 +1,162 @@
+"""The make of models and optimizers, as rules ask for it: devices, dtypes, layouts, awkward widths, kernels in use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from gpu_doctor.facts import ModelFacts, OptimizerFacts
+
+WIDTH: Final = 8
+"""Tensor cores take half-precision matrices by eights (NVIDIA's matrix multiplication guide)."""
+UNALIGNED_SHARE: Final = 0.01
+"""A layer with less of the model's parameters is not worth padding."""
+MOST_UNALIGNED: Final = 8
+IMAGE_CHANNELS: Final = 4
+"""The first convolution sees 1 to 4 channels, which libraries pad on their own."""
+
+_WRAPPERS: Final = {
+    "DataParallel": "DataParallel",
+    "DistributedDataParallel": "DistributedDataParallel",
+    "FullyShardedDataParallel": "FullyShardedDataParallel",
+    "FSDPModule": "FullyShardedDataParallel",  # what fully_shard() makes of a module (FSDP2)
+}
+
+
+def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | None = None) -> ModelFacts:
+    """What outermost modules are made of, all together.
+
+    Args:
+        modules: outermost modules. namespace: where the code runs, for compiled functions that call them.
+    """
+    outer = list(modules)
+    places = {id(part): (name, part) for module in outer for name, part in module.named_modules()}
+    parameters = {id(p): p for module in outer for p in module.parameters()}
+    devices: Counter[str] = Counter()
+    dtypes: Counter[str] = Counter()
+    elements = 0
+    for one in parameters.values():
+        count, nbytes = size(one)
+        elements += count
+        devices[str(one.device)] += nbytes
+        dtypes[str(one.dtype).removeprefix("torch.")] += nbytes
+    convolutions = [part for _, part in places.values() if isinstance(part, _ConvNd) and len(part.kernel_size) > 1]
+    return ModelFacts(
+        device_bytes=dict(devices.most_common()),
+        dtype_bytes=dict(dtypes.most_common()),
+        convolutions=len(convolutions),
+        channels_last=sum(channels_last(getattr(part, "weight", None)) for part in convolutions),
+        unaligned=_unaligned(places.values(), elements),
+        compiled=any(_is_compiled(part) for _, part in places.values()) or _calls_compiled(namespace or {}),
+        wrapper=next((found for _, part in places.values() if (found := _wrapper(part))), ""),
+    )
+
+
+def optimizer_facts(optimizer: torch.optim.Optimizer) -> OptimizerFacts:
+    """What an optimizer steps and by which kernels its parameter groups ask for."""
+    groups = optimizer.param_groups
+    owned = [p for group in groups for p in group["params"]]
+    return OptimizerFacts(
+        name=type(optimizer).__name__,
+        tensors=len(owned),
+        elements=sum(size(one)[0] for one in owned),
+        foreach=_said(groups, "foreach"),
+        fused=_said(groups, "fused"),
+        can_fuse=_can_fuse(optimizer, owned),
+    )
+
+
+def channels_last(tensor: Any) -> bool:
+    """Whether a 4D or 5D tensor is stored channels last, by its strides: a 1x1 kernel is contiguous either way."""
+    if not isinstance(tensor, Tensor) or nn.parameter.is_lazy(tensor):
+        return False
+    if tensor.dim() not in (4, 5) or tensor.layout is not torch.strided or tensor.size(1) == 1:
+        return False
+    step = 1
+    for dimension in (1, *range(tensor.dim() - 1, 1, -1)):
+        if tensor.stride(dimension) != step:
+            return False
+        step *= tensor.size(dimension)
+    return True
+
+
+def size(parameter: Tensor) -> tuple[int, int]:
+    """Elements and bytes; a lazy parameter that has no shape yet counts as nothing."""
+    try:
+        return parameter.numel(), parameter.numel() * parameter.element_size()
+    except Exception:
+        return 0, 0
+
+
+def _said(groups: list[dict[str, Any]], option: str) -> bool | None:
+    """What all parameter groups say of an option; None where they differ or leave it to torch."""
+    said = {group.get(option) for group in groups}
+    return bool(one) if len(said) == 1 and (one := said.pop()) is not None else None
+
+
+def _can_fuse(optimizer: torch.optim.Optimizer, owned: list[Tensor]) -> bool:
+    """Whether torch takes `fused=True` for this optimizer, its options and where its parameters lie."""
+    if "fused" not in optimizer.defaults or not owned:
+        return False
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        return False
+    try:
+        from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
+    except ImportError:
+        return False
+    supported = set(_get_fused_kernels_supported_devices())
+    if isinstance(optimizer, torch.optim.Adagrad):
+        supported &= {"cpu", "cuda"}
+    return all(one.device.type in supported and one.is_floating_point() for one in owned)
+
+
+def _unaligned(places: Iterable[tuple[str, nn.Module]], elements: int) -> tuple[str, ...]:
+    """Matrix layers with a width that is no multiple of 8, largest first, each with its place and sizes."""
+    found: list[tuple[int, str]] = []
+    for name, part in places:
+        widths = _widths(part)
+        if all(width % WIDTH == 0 for width in widths):
+            continue
+        weights = sum(size(p)[0] for p in part.parameters(recurse=False))
+        if weights >= UNALIGNED_SHARE * elements:
+            shown = " x ".join(str(width) for width in widths)
+            found.append((weights, f"{name or 'model'}: {type(part).__name__} {shown}"))
+    return tuple(text for _, text in sorted(found, key=lambda one: -one[0])[:MOST_UNALIGNED])
+
+
+def _widths(part: nn.Module) -> tuple[int, ...]:
+    """Inner dimensions of the matrix products that a layer makes, none for other layers."""
+    if isinstance(part, nn.Linear):
+        return part.in_features, part.out_features
+    if isinstance(part, _ConvNd):
+        inner, outer = part.in_channels // part.groups, part.out_channels // part.groups
+        if part.groups == part.in_channels:
+            return ()  # depthwise: no matrix product
+        return (outer,) if inner <= IMAGE_CHANNELS else (inner, outer)
+    if isinstance(part, nn.RNNBase):
+        return part.input_size, part.hidden_size
+    if isinstance(part, nn.MultiheadAttention):
+        return (part.embed_dim,)
+    return ()
+
+
+def _is_compiled(part: nn.Module) -> bool:
+    return type(part).__name__ == "OptimizedModule" or vars(part).get("_compiled_call_impl") is not None
+
+
+def _calls_compiled(namespace: Mapping[str, Any]) -> bool:
+    """Whether a compiled function is in the namespace: a loop that has one may compile its whole step."""
+    return any(
+        "_torchdynamo_orig_callable" in getattr(value, "__dict__", ())
+        for name, value in list(namespace.items())
+        if not name.startswith("_") and type(value).__name__ == "function"
+    )
+
+
+def _wrapper(part: nn.Module) -> str:
+    return next((said for kind in type(part).__mro__ if (said := _WRAPPERS.get(kind.__name__))), "")

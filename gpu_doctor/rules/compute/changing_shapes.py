@@ -1,0 +1,75 @@
+"""The model is handed ever new input shapes, and the first step with each of them is slow.
+
+What it means
+    Libraries prepare for a shape when they first see it: cuDNN tries its algorithms (`cudnn.benchmark`), torch.compile
+    compiles again, memory pools grow. Batches that are padded to their own longest item have a new shape nearly always.
+
+Why it costs you
+    That preparation is paid for again and again instead of once.
+
+What to try
+    Pad to a few lengths (multiples of 64, or buckets of like length); `dynamic=True` for torch.compile; with
+    `cudnn.benchmark`, turn it off. GPU: not yet run on one.
+
+When to leave it
+    When the slow firsts end soon: all shapes have been seen after an epoch.
+"""
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("run_s",)
+
+MANY = 8
+"""Shapes from which on they change: torch.compile gives up after 8 recompilations of one function (its
+`recompile_limit`); a loader with a partial last batch has 2."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where steps with a new shape took measurably longer than others with an input of the same size."""
+    inputs, run_s = vitals.setup.inputs, vitals.run_s
+    if inputs is None or not run_s or inputs.shapes < MANY or inputs.new_shape_steps < MANY:
+        return None
+    if not inputs.new_shape_s > 0.0:  # NaN: there was nothing to compare
+        return None
+    cost = min(inputs.new_shape_s / run_s, 1.0)
+    usual = " x ".join(str(length) for length in inputs.shape)
+    model = vitals.setup.model
+    padded = Prescription(
+        text="Pad to a few lengths, or group items of like length into a batch",
+        safety=Safety.BY_HAND,
+        code="length = -(-max(len(item) for item in items) // 64) * 64  # the next multiple of 64",
+        predicted_speedup=1.0 / (1.0 - cost) if cost < 1.0 else None,
+        predicted_low=1.0,
+        predicted_high=1.0 / (1.0 - cost) if cost < 1.0 else None,
+    )
+    cures = [padded]
+    if model is not None and model.compiled:
+        cures.append(
+            Prescription(
+                text="Compile for sizes that vary",
+                safety=Safety.BY_HAND,
+                code="model = torch.compile(model, dynamic=True)",
+            )
+        )
+    if model is not None and model.convolutions and vitals.setup.flags.get("cudnn_benchmark"):
+        cures.append(
+            Prescription(
+                text="Let cuDNN choose without trying",
+                safety=Safety.BY_HAND,
+                code="torch.backends.cudnn.benchmark = False",
+            )
+        )
+    return Finding(
+        rule="changing-shapes",
+        headline=f"New input shapes take {percent(cost)} of the time: each first step with one is slow.",
+        cost_share=cost,
+        evidence=(
+            f"{'at least ' if inputs.shapes >= 64 else ''}{inputs.shapes} shapes in {inputs.looked_at} forwards that "
+            f"were looked at, {usual} most often",
+            f"{inputs.new_shape_steps} forwards with a new shape; together their steps took {inputs.new_shape_s:.2f} s "
+            "longer than those with a known shape of about the same size",
+        ),
+        prescriptions=tuple(cures),
+    )

@@ -1,0 +1,68 @@
+"""Half-precision convolutions run on tensors stored channels first, which tensor cores take channels last.
+
+What it means
+    Images and weights are stored N, C, H, W. Tensor cores work on N, H, W, C: cuDNN transposes before and after, or
+    takes a slower kernel.
+
+Why it costs you
+    PyTorch's tutorial on the layout reports 8 to 35 % for convolutional networks with mixed precision.
+
+What to try
+    `model.to(memory_format=torch.channels_last)` and the same for the inputs; the values stay the same. A trial
+    measures it. GPU: not yet run on one.
+
+When to leave it
+    When the model reshapes or views its features in ways that need channels first: each such place copies.
+"""
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("gpu_busy_share",)
+
+CAPABILITY = (7, 0)
+"""Tensor cores came with compute capability 7.0 (NVIDIA's tuning guides)."""
+GAIN = 1.08
+"""Price only: the low end of the 8 to 35 % that PyTorch's channels-last tutorial reports."""
+STORED = 0.5
+"""From this share of convolutions on the model has been converted: those with one input channel cannot be told."""
+QUEUE_EMPTY = 0.8
+"""A GPU that waits for launches gains nothing from faster convolutions (bar of launch-bound)."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires on a busy GPU with tensor cores that runs half-precision convolutions channels first."""
+    setup, busy = vitals.setup, vitals.gpu_busy_share
+    model, inputs = setup.model, setup.inputs
+    device = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
+    if busy is None or model is None or device is None or (device.capability or (0, 0)) < CAPABILITY:
+        return None
+    dtype = setup.autocast or setup.dtype
+    if dtype not in ("float16", "bfloat16") or not model.convolutions:
+        return None
+    if model.channels_last >= STORED * model.convolutions or (inputs is not None and inputs.channels_last):
+        return None
+    if (vitals.queue_empty_share or 0.0) >= QUEUE_EMPTY:
+        return None
+    cost = busy * (1.0 - 1.0 / GAIN)
+    return Finding(
+        rule="channels-first-convolutions",
+        headline=f"Channels first: at least {percent(cost)} of the time goes into the layout of convolutions.",
+        cost_share=cost,
+        evidence=(
+            f"{model.convolutions - model.channels_last} of {model.convolutions} convolutions in {dtype} have weights "
+            "stored channels first",
+            f"the GPU is busy {percent(busy)} of the time; priced at a {GAIN:g}x faster GPU step, the low end of what "
+            "is reported: measure it",
+        ),
+        prescriptions=(
+            Prescription(
+                text="Store model and images channels last",
+                safety=Safety.SAFE,
+                settings={"channels_last": True},
+                code="model = model.to(memory_format=torch.channels_last)\n"
+                "images = images.to(memory_format=torch.channels_last)",
+            ),
+        ),
+    )

@@ -1,0 +1,58 @@
+"""The model trains on the CPU although torch can reach a GPU.
+
+What it means
+    A CUDA device is there, but the trained parameters, and with them all computing, are on the CPU.
+
+Why it costs you
+    A GPU does the matrix products of a model of any size many times as fast, and stands idle.
+
+What to try
+    `model.to("cuda")` before the optimizer is made, and each batch `.to("cuda", non_blocking=True)`. How much that
+    gains cannot be known from a run on the CPU: measure it. GPU: not yet run on one.
+
+When to leave it
+    When the model is tiny: below some milliseconds a step the launches of a GPU take as long as the CPU's computing.
+"""
+
+from gpu_doctor.rules.evidence import millis, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("step_wall_s", "forward_share", "backward_share")
+
+TINY_S = 5e-3
+"""Computing of a step below which a GPU may be no faster: some hundred launches of 5 to 10 us each (forward, backward
+and optimizer of a dozen layers; launch cost as in NVIDIA's CUDA guides) are 1 to 5 ms."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where a CUDA device was found, the trained parameters are all on the CPU, and steps compute for a while."""
+    setup, wall = vitals.setup, vitals.step_wall_s
+    model = setup.model
+    if not setup.devices or vitals.on_gpu or wall is None or setup.device != "cpu":
+        return None
+    if model is None or not model.device_bytes or set(model.device_bytes) != {"cpu"}:
+        return None
+    shares = (vitals.forward_share, vitals.backward_share, vitals.optimizer_share, vitals.loss_share)
+    share = min(sum(one or 0.0 for one in shares), 1.0)
+    if share * wall < TINY_S:
+        return None
+    fed = f", its inputs on {setup.inputs.device}" if setup.inputs is not None and setup.inputs.device else ""
+    return Finding(
+        rule="model-on-cpu",
+        headline=f"The model is on the CPU and computes there {percent(share)} of the time; a "
+        f"{setup.devices[0].name} stands idle.",
+        cost_share=share,
+        evidence=(
+            f"{model.device_bytes['cpu'] / 1e6:.1f} MB of parameters, all on the CPU{fed}",
+            f"forward, backward and optimizer take {millis(share * wall)} a step; priced as all of it, since the GPU's "
+            "time is not known",
+        ),
+        prescriptions=(
+            Prescription(
+                text="Put the model on the GPU before its optimizer is made, and every batch too",
+                safety=Safety.BY_HAND,
+                code='model = model.to("cuda")\ninputs = inputs.to("cuda", non_blocking=True)',
+            ),
+        ),
+    )

@@ -1,0 +1,87 @@
+"""The GPU waits for the launches of many small kernels, and the model is not compiled.
+
+What it means
+    Every operation of the model is launched on its own, by Python. The GPU is done with each before the next one
+    comes. `torch.compile` joins neighbouring operations into one kernel and launches them without Python.
+
+Why it costs you
+    The GPU idles between the kernels, and each of them reads and writes memory again.
+
+What to try
+    `torch.compile(model)`, then a larger batch. The first steps compile, for seconds to minutes; a trial leaves them
+    out and says so. What it gains depends on the model: measure it. GPU: not yet run on one.
+
+When to leave it
+    When the run is shorter than the compilation, or input shapes change all the time.
+"""
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("queue_empty_share", "gpu_util_pct", "exposed_wait_share", "sync_share")
+
+EXCLUDES = ("launch-bound",)
+"""The same symptom: compiling keeps the training as it is, so it comes first, and the larger batch second."""
+
+EMPTY_SHARE = 0.8
+"""The queue is empty at the end of at least 80 % of steps (as launch-bound)."""
+BUSY_PCT = 70.0
+"""And the GPU is busy below 70 % (as launch-bound)."""
+SYNC_SHARE = 0.05
+"""Above, waits for values empty the queue (host-sync)."""
+FEW_SHAPES = 2
+"""A full and a last batch; more shapes make torch.compile compile again."""
+LOOKED_AT = 5
+"""Forwards from which on shapes are known not to change."""
+MORE = 4
+"""As launch-bound prescribes."""
+CAPABILITY = (7, 0)
+"""Triton, which torch.compile writes its kernels in, supports GPUs from compute capability 7.0 on."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires on a GPU that waits for launches of a model with static shapes that is not compiled."""
+    empty, util = vitals.queue_empty_share, vitals.gpu_util_pct
+    wait, sync = vitals.exposed_wait_share, vitals.sync_share
+    setup = vitals.setup
+    model, inputs = setup.model, setup.inputs
+    if empty is None or util is None or wait is None or sync is None or model is None or inputs is None:
+        return None
+    if empty < EMPTY_SHARE or util >= BUSY_PCT or sync >= SYNC_SHARE:
+        return None
+    if model.compiled or inputs.looked_at < LOOKED_AT or inputs.shapes > FEW_SHAPES:
+        return None
+    device = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
+    if device is None or (device.capability or CAPABILITY) < CAPABILITY:
+        return None
+    cost = max(1.0 - util / 100.0 - wait - (vitals.exposed_transfer_share or 0.0), 0.0)
+    batch = vitals.loader.batch_size if vitals.loader is not None else None
+    bigger = Prescription(
+        text="Give each launch more to do: a larger batch",
+        safety=Safety.CHANGES_TRAINING,
+        settings={"batch_size": MORE * (batch or 1)},
+        code=f"DataLoader(..., batch_size={MORE * (batch or 1)})",
+        changes="Fewer, larger optimizer steps: scale the learning rate with the batch.",
+    )
+    shape = " x ".join(str(length) for length in inputs.shape)
+    return Finding(
+        rule="not-compiled",
+        headline=f"Launching operations one by one: about {percent(cost)} of the time the GPU waits for the next.",
+        cost_share=cost,
+        evidence=(
+            f"the queue is empty at the end of {percent(empty)} of steps; NVML utilisation {util:.0f} %",
+            f"the model is not compiled, and its input is always {shape}"
+            if inputs.shapes == 1
+            else f"the model is not compiled, and its input is {shape} but for a last batch",
+        ),
+        prescriptions=(
+            Prescription(
+                text="Compile the model",
+                safety=Safety.SAFE,
+                settings={"compile": True},
+                code="model = torch.compile(model)",
+            ),
+            *([bigger] if batch else []),
+        ),
+    )

@@ -1,0 +1,74 @@
+"""The loop stands still while `torch.save` writes a checkpoint.
+
+What it means
+    `torch.save` copies every tensor to the host and writes it to the file before it returns. All of that time the
+    training thread does nothing else, and a GPU runs dry.
+
+Why it costs you
+    A checkpoint of a model with Adam holds three times the parameters. At 1 GB/s that is 12 s for a billion
+    parameters in fp32; a network disk is slower.
+
+What to try
+    Save less often: by the clock (every 15 minutes) and not by the step. Write to a local disk and let a background
+    process copy it. Copy the tensors to the host and save them on another thread (or use
+    `torch.distributed.checkpoint.async_save`).
+
+When to leave it
+    When a crash would cost more than the checkpoints do, or in a run this short.
+"""
+
+from gpu_doctor.rules.evidence import chore_line, millis, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("chores", "run_s", "steps_per_s")
+
+STALL_SHARE = 0.05
+"""The bar of the catalogue, as for any finding (torch-tb-profiler's 5 %)."""
+FEWEST_CALLS = 2
+"""From one checkpoint (`if step % 1000 == 0` in a run of 50 steps) nobody can tell how often they come."""
+EVERY = """\
+if time.monotonic() - saved_at > 900:  # by the clock: 15 minutes
+    torch.save(state, path)
+    saved_at = time.monotonic()"""
+ASIDE = """\
+import copy, threading
+def snapshot(tree):  # a copy on the host; the training may go on
+    return {k: v.detach().to("cpu", copy=True) if isinstance(v, torch.Tensor)
+            else snapshot(v) if isinstance(v, dict) else copy.deepcopy(v) for k, v in tree.items()}
+threading.Thread(target=torch.save, args=(snapshot(model.state_dict()), path)).start()"""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where the checkpoints inside of steps take at least 5 % of the wall-clock."""
+    share = vitals.chore_share("checkpoint")
+    if share is None or share < STALL_SHARE:
+        return None
+    cost = min(share, 1.0)
+    chore = next(one for one in vitals.chores or () if one.kind == "checkpoint")
+    if chore.calls < FEWEST_CALLS:
+        return None
+    each = chore.wall_s / chore.calls
+    size = "" if chore.nbytes != chore.nbytes else f" for {chore.nbytes / chore.calls / 1e6:.3g} MB"
+    most = 1.0 / (1.0 - min(cost, 0.99))
+    return Finding(
+        rule="checkpoint-stall",
+        headline=f"Saving checkpoints takes {percent(cost)} of the time, in which nothing trains.",
+        cost_share=cost,
+        evidence=(f"saved {chore.calls} times in {vitals.steps} steps, {millis(each)} each{size}", *chore_line(chore)),
+        prescriptions=(
+            Prescription(
+                text="Save less often, and to a local disk (gains at most this)",
+                safety=Safety.BY_HAND,
+                code=EVERY,
+                predicted_speedup=most,
+                predicted_low=1.0,
+                predicted_high=most,
+            ),
+            Prescription(
+                text="Copy the tensors to the host and write the file on another thread",
+                safety=Safety.BY_HAND,
+                code=ASIDE,
+            ),
+        ),
+    )

@@ -1,0 +1,78 @@
+"""torch computes with more threads than there are free cores, so its threads wait for each other.
+
+What it means
+    Each larger operation is split over torch's threads and ends when the last of them has finished. Where more threads
+    want to run than there are cores, because torch was told so, because a container grants fewer cores than the
+    machine has, or because loader workers compute at the same time, one of them always stands in the queue.
+
+Why it costs you
+    The others spin or sleep until it comes. On 2 cores, 4 threads took 1.2 to 2.7 times as long as 2, for models from
+    3 small layers to 4 of 1024; 16 threads took 2.4 to 11 times as long, and an LSTM 100 times.
+
+What to try
+    As many threads as cores (`torch.set_num_threads`, or `OMP_NUM_THREADS` before the start), less one for every
+    worker that computes. Small models are often fastest with one thread.
+
+When to leave it
+    When the model trains on a GPU: then these threads have next to nothing to do.
+"""
+
+import math
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("step_wall_s", "backward_share")
+
+LEAST_LOST = 0.2
+"""Of the computing, with twice as many threads as cores: the smallest loss of five models tried on 2 cores (torch 2.13,
+quiet machine), a net of 3 layers of 32; others lost 27 to 63 %."""
+FULL_PCT = 85.0
+"""With no more threads than cores, workers take cores from them only where the CPU is full (catalogue: 80 to 90 %)."""
+HALF_A_CORE = 0.5
+"""Workers that compute less than this have their work done in between."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires on a CPU device where threads and computing workers are more than the usable cores."""
+    threads, cores = vitals.setup.torch_threads, vitals.usable_cores
+    if vitals.on_gpu or not vitals.setup.device.startswith("cpu") or threads is None or threads < 2:
+        return None
+    busy = _busy_workers(vitals)
+    too_many = threads > math.ceil(cores)
+    crowded = busy >= HALF_A_CORE and threads + busy > cores and (vitals.cpu_util_pct or 0.0) >= FULL_PCT
+    if not too_many and not crowded:
+        return None
+    parts = (vitals.forward_share, vitals.backward_share, vitals.optimizer_share, vitals.loss_share)
+    computing = min(sum(part or 0.0 for part in parts), 1.0)
+    fewer = max(1, min(threads - 1, int(cores) - round(busy)))
+    beside = f" beside {busy:.1f} cores' worth of loader workers" if busy >= HALF_A_CORE else ""
+    return Finding(
+        rule="cpu-oversubscription",
+        headline=(
+            f"torch computes with {threads} threads{beside} on {cores:g} usable cores: that loses "
+            f"{percent(LEAST_LOST)} or more of the computing."
+        ),
+        cost_share=LEAST_LOST * computing,
+        evidence=(
+            f"forward, backward and optimizer take {percent(computing)} of the time",
+            *((f"the CPU is {vitals.cpu_util_pct:.0f} % busy",) if vitals.cpu_util_pct is not None else ()),
+        ),
+        prescriptions=(
+            Prescription(
+                text=f"Compute with {fewer} thread{'s' if fewer > 1 else ''}; a trial says what it gives",
+                safety=Safety.SAFE,
+                settings={"threads": fewer},
+                code=f"torch.set_num_threads({fewer})",
+            ),
+        ),
+    )
+
+
+def _busy_workers(vitals: Vitals) -> float:
+    """Cores that the loader's workers keep busy: their CPU seconds a step over its wall."""
+    if not vitals.workers or vitals.fetch_cpu_s is None or not vitals.step_wall_s:
+        return 0.0
+    busy = vitals.fetch_cpu_s * (vitals.batches_per_step or 1.0) / vitals.step_wall_s
+    return min(busy, float(vitals.workers))

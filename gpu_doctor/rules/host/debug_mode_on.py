@@ -1,0 +1,96 @@
+"""A debugging aid of torch is on: anomaly detection, the profiler, or CUDA calls that wait for each other.
+
+What it means
+    Anomaly detection writes down the Python stack of every operation and looks for NaN in every gradient. The autograd
+    profiler notes every operation. `CUDA_LAUNCH_BLOCKING=1` makes the host wait for each kernel. They find errors, and
+    are easily left on.
+
+Why it costs you
+    Measured on 5 loops (torch 2.13, one CPU core): anomaly detection took 19 % of the time of 6 layers of 1024, 28 % of
+    a small convolutional net, 49 % of 8 layers of 256, 66 % of two transformer layers, 81 % of 4 layers of 64. It costs
+    about 0.15 ms a layer, and a pass over every gradient. The profiler took 1 to 8 %, 32 % of the smallest. What it
+    costs in this loop cannot be read off a recording; the price given is the least that was measured.
+
+What to try
+    Turn it off, run again, compare. Turn anomaly detection on again when a NaN comes, for the steps around it.
+
+When to leave it
+    While you look for an error. `torch.use_deterministic_algorithms` is no matter of debugging alone and cost nothing
+    on a CPU; on a GPU it may choose slower kernels. GPU: not yet run on one.
+"""
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("step_wall_s", "backward_share")
+
+ANOMALY_SHARE = 0.19
+"""Of forward and backward: the least of the 5 loops on this page."""
+ANOMALY_LAYER_S = 1.5e-4
+PROFILER_LAYER_S = 2e-5
+"""Seconds a layer and step, the least of 4 of the loops on this page (Python's stack there was five calls deep)."""
+ON_SHARE = 0.02
+"""On for less than this part of the run, it is looked at on purpose (`profile(schedule=...)`)."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where an aid was on, priced at the least that it is known to cost, as long as it was on."""
+    step_s, flags = vitals.step_wall_s, vitals.setup.flags
+    if step_s is None or vitals.backward_share is None:
+        return None
+    passes = min((vitals.forward_share or 0.0) + (vitals.loss_share or 0.0) + vitals.backward_share, 1.0)
+    layers = sum(vitals.setup.layers.values()) * max(vitals.batches_per_step or 1.0, 1.0)
+    costs: dict[str, float] = {}
+    if (on := _on_share(vitals, "anomaly_mode", "anomaly_on_s")) >= ON_SHARE:
+        costs["anomaly"] = on * min(max(ANOMALY_SHARE * passes, layers * ANOMALY_LAYER_S / step_s), passes)
+    if (on := _on_share(vitals, "profiler", "profiler_on_s")) >= ON_SHARE:
+        costs["profiler"] = on * min(layers * PROFILER_LAYER_S / step_s, passes)
+    if vitals.on_gpu and flags.get("launch_blocking") and vitals.gpu_util_pct is not None:
+        taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
+        costs["blocking"] = max(1.0 - vitals.gpu_util_pct / 100.0 - taken, 0.0)
+    if not costs:
+        return None
+    dearest = max(costs, key=lambda name: costs[name])
+    cost = min(costs[dearest], 1.0)
+    least = "at most" if dearest == "blocking" else "at least"
+    return Finding(
+        rule="debug-mode-on",
+        headline=f"{_NAMES[dearest]}: that costs {least} {percent(cost)} of the time.",
+        cost_share=cost,
+        evidence=(
+            *(f"{_NAMES[name].lower() if name != 'blocking' else _NAMES[name]}" for name in costs if name != dearest),
+            f"forward and backward take {percent(passes)} of the time",
+            *(("torch.use_deterministic_algorithms(True) is set as well",) if flags.get("deterministic") else ()),
+            *(("torch.cuda.set_sync_debug_mode is set as well",) if flags.get("sync_debug") in _WARNS else ()),
+        ),
+        prescriptions=tuple(
+            Prescription(text=text, safety=Safety.BY_HAND, code=code)
+            for name, (text, code) in _OFF.items()
+            if name in costs
+        ),
+    )
+
+
+_WARNS = ("warn", "error")
+_NAMES = {
+    "anomaly": "Anomaly detection is on",
+    "profiler": "The autograd profiler is on",
+    "blocking": "CUDA_LAUNCH_BLOCKING is set",
+}
+_OFF = {
+    "anomaly": ("Turn anomaly detection off", "torch.autograd.set_detect_anomaly(False)"),
+    "profiler": (
+        "Profile a few steps only",
+        "torch.profiler.profile(schedule=torch.profiler.schedule(wait=10, warmup=2, active=3, repeat=1))",
+    ),
+    "blocking": ("Start the kernel without it", 'os.environ.pop("CUDA_LAUNCH_BLOCKING", None)  # before torch starts'),
+}
+
+
+def _on_share(vitals: Vitals, flag: str, seconds: str) -> float:
+    """Part of the steps' wall-clock in which an aid was on; all of it where only the flag is known."""
+    flags = vitals.setup.flags
+    if seconds in flags and vitals.run_s:
+        return min(float(flags[seconds]) / vitals.run_s, 1.0)
+    return 1.0 if flags.get(flag) else 0.0

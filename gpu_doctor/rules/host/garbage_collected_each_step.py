@@ -1,0 +1,60 @@
+"""The loop calls `gc.collect()` again and again, and Python walks through all of its objects each time.
+
+What it means
+    `gc.collect()` looks for circles among all objects of the process. torch and its friends alone make some hundred
+    thousand. Tensors do not need it: their memory is freed when the last name for them goes.
+
+Why it costs you
+    70 to 230 ms a call in a process with torch (measured on a busy machine), in which nothing trains.
+
+What to try
+    Take the call out of the loop. If memory grows without it, something keeps references (often `losses.append(loss)`
+    without `.item()`): cure that.
+
+When to leave it
+    Once between two experiments it is fine. In a loop whose objects do form circles, every few hundred steps.
+"""
+
+from gpu_doctor.rules.evidence import chore_line, millis, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("chores", "run_s", "steps_per_s")
+
+COLLECT_SHARE = 0.02
+"""The bar of the catalogue: the call has no use, so less than the usual 5 % is worth a line."""
+
+FEWEST_CALLS = 2
+"""One call, often before the first step, tells nothing of how often it comes."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where explicit collections inside of steps take at least 2 % of the wall-clock."""
+    share = vitals.chore_share("collect-garbage")
+    if share is None or share < COLLECT_SHARE:
+        return None
+    cost = min(share, 1.0)
+    chore = next(one for one in vitals.chores or () if one.kind == "collect-garbage")
+    if chore.calls < FEWEST_CALLS:
+        return None
+    gain = 1.0 / (1.0 - min(cost, 0.99))
+    return Finding(
+        rule="garbage-collected-each-step",
+        headline=f"Collecting garbage by hand takes {percent(cost)} of the time.",
+        cost_share=cost,
+        evidence=(
+            f"gc.collect() was called {chore.calls} times in {vitals.steps} steps, "
+            f"{millis(chore.wall_s / chore.calls)} each",
+            *chore_line(chore),
+        ),
+        prescriptions=(
+            Prescription(
+                text="Take gc.collect() out of the loop",
+                safety=Safety.BY_HAND,
+                code="# gc.collect()",
+                predicted_speedup=gain,
+                predicted_low=1.0,
+                predicted_high=gain,
+            ),
+        ),
+    )

@@ -1,0 +1,117 @@
+"""The loop makes its own batches, without a DataLoader, and trains nothing while it does.
+
+What it means
+    Batches come from a generator, a list of files, or code at the top of the step: the same thread first makes the
+    batch and then trains on it. The lines that make it are told from the text of the cell: what the model's input
+    depends on.
+
+Why it costs you
+    Making a batch and training on the one before could happen at the same time, in two processes.
+
+What to try
+    Put the generator into a `DataLoader` as it is: with one worker it runs ahead of the training. Where batch `i` can
+    be made by itself, a Dataset lets several workers share the work. Or make a batch cheaper: vectorise, preprocess.
+
+When to leave it
+    When the next batch depends on what the model just did (reinforcement learning, active learning).
+"""
+
+from gpu_doctor.feeding import batch_lines
+from gpu_doctor.forecast import HANDOVER_S
+from gpu_doctor.recording import LineCost
+from gpu_doctor.rules.evidence import SEEN_SHARE, line_text, millis, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("other_share", "backward_share", "step_wall_s")
+
+MAKING_SHARE = 0.10
+"""As for slow-python: TraceML 0.5 warns of time outside of all phases from 10 % on."""
+HANDOVERS = 2.0
+"""Below so many times what handing a batch over from a worker costs, a worker saves nothing (forecast.HANDOVER_S)."""
+MOST_LINES = 3
+"""Named in the evidence."""
+STREAM = """\
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        yield from batches()  # your generator, as it is
+loader = torch.utils.data.DataLoader(Stream(), batch_size=None, num_workers=1)
+for batch in loader: ..."""
+DATASET = """\
+class Batches(torch.utils.data.Dataset):
+    def __len__(self):
+        return steps
+    def __getitem__(self, i):
+        return make_batch(i)  # what your loop does for batch i
+loader = torch.utils.data.DataLoader(Batches(), batch_size=None, num_workers={workers})"""
+
+
+def making_share(vitals: Vitals) -> float:
+    """Share of the wall-clock that the loop's own making of batches takes outside of every phase, 0..1."""
+    return sum(one.share for one in making_lines(vitals))
+
+
+def making_lines(vitals: Vitals) -> list[LineCost]:
+    """Lines outside of every phase in which a loop without a loader makes its batches, dearest first."""
+    if vitals.loader is not None:
+        return []
+    found = batch_lines(vitals.source, vitals.lines, vitals.setup.flags.get("model_names", ()))
+    return [one for one in found if one.phase == "other" and not one.in_worker]
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where a loop without a loader spends at least 10 % on lines that make its batches."""
+    step_s, other = vitals.step_wall_s, vitals.other_share
+    if vitals.loader is not None or step_s is None or other is None:
+        return None
+    # Not without the loss: what follows a second forward counts as such until the next backward, batches included.
+    share = min(making_share(vitals), other)
+    if vitals.on_gpu:
+        if vitals.gpu_gap_share is None:
+            return None
+        share = min(share, max(vitals.gpu_gap_share - (vitals.exposed_transfer_share or 0.0), 0.0))
+    if share < MAKING_SHARE or share * step_s < HANDOVERS * HANDOVER_S:
+        return None
+    return Finding(
+        rule="slow-generator",
+        headline=f"The loop makes its batches itself: {percent(share)} of the time, in which it does not train.",
+        cost_share=share,
+        evidence=(
+            f"{millis(share * step_s)} of every {millis(step_s)} step; no DataLoader is used",
+            *(line_text(one) for one in making_lines(vitals)[:MOST_LINES] if one.share >= SEEN_SHARE),
+        ),
+        prescriptions=_ways_out(vitals, min(share, 0.99), step_s),
+    )
+
+
+def _ways_out(vitals: Vitals, share: float, step_s: float) -> tuple[Prescription, ...]:
+    """With one worker the longer of making and training is left of a step; with many the training, at best."""
+    hand = HANDOVER_S / step_s
+    one, many = (max(1.0 / (left + hand), 1.0) for left in (max(share, 1.0 - share), 1.0 - share))
+    vectorise = Prescription(
+        text="Make a batch cheaper: vectorise over the batch, or preprocess once and store the result",
+        safety=Safety.BY_HAND,
+        code="x = torch.from_numpy(stored[indices])  # one indexing a batch",
+    )
+    if vitals.usable_cores < 2 and (vitals.consumer_cpu_s is None or vitals.consumer_cpu_s >= 0.5 * step_s):
+        return (vectorise,)  # one core, and it computes: a second process would only take turns with the first
+    workers = max(2, min(int(vitals.usable_cores), round(share / (1.0 - share)) + 1))
+    return (
+        Prescription(
+            text="Let one worker run the generator ahead of the training (gains at most this)",
+            safety=Safety.BY_HAND,
+            code=STREAM,
+            predicted_speedup=one,
+            predicted_low=1.0,
+            predicted_high=one,
+        ),
+        Prescription(
+            text="If batch i can be made by itself: a Dataset with several workers (gains at most this)",
+            safety=Safety.BY_HAND,
+            code=DATASET.format(workers=workers),
+            predicted_speedup=many,
+            predicted_low=1.0,
+            predicted_high=many,
+        ),
+        vectorise,
+    )

@@ -1,0 +1,96 @@
+"""Fetching waits for the storage: the data comes from a disk or a network drive, not from memory.
+
+What it means
+    A fetch takes far longer than it computes, and meanwhile bytes come from the storage itself: the files are not in
+    the page cache, so every read waits for a disk or a network drive.
+
+Why it costs you
+    A read of a cold file takes 0.1 ms from an NVMe drive, 1 to 20 ms from a disk or a network drive, whatever the size
+    of the sample. One process that reads one file after the other mostly waits.
+
+What to try
+    More workers than cores: they wait at the same time. Then copy the data to a local disk once, or store many samples
+    in few large files (shards, an array to be mapped, a database) and read them in order. What fits into memory is
+    fast from the second epoch on by itself.
+
+When to leave it
+    In the first epoch over data that fits into memory: the next one reads from the page cache. When the storage
+    delivers all it can (the evidence says how much that is): more workers then only share it.
+"""
+
+from gpu_doctor.forecast import best_workers
+from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = (
+    *("loader", "workers", "exposed_wait_share", "fetch_wall_s", "fetch_cpu_s", "fetch_stored_bytes"),
+    *("step_wall_s", "batches_per_step"),
+)
+
+WAIT_SHARE = 0.05
+"""torch-tb-profiler's bar for data loading."""
+WAITING = 0.5
+"""The fetch waits for something else than a core for at least half of its time."""
+SLOWEST_BYTES_PER_S = 2e5
+"""A disk that seeks for every page of 4 kB delivers some 80 of them a second, 0.33 MB/s; where fewer bytes come in the
+time that the fetch waits, it waits for something else (a server, a lock, a sleep)."""
+GAIN = 1.05
+"""A forecast below 5 % is within what the forecast cannot tell."""
+SHARDS = Prescription(
+    text="Copy the data to a local disk, or pack many samples into few large files",
+    safety=Safety.BY_HAND,
+    code="shutil.copytree(network_folder, local_folder)  # once, before the loop\n"
+    "numpy.save('images.npy', images); images = numpy.load('images.npy', mmap_mode='r')  # one large file",
+)
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where an exposed fetch waits rather than computes, while bytes arrive that explain the waiting."""
+    wait, wall, cpu = vitals.exposed_wait_share, vitals.fetch_wall_s, vitals.fetch_cpu_s
+    stored, step_s, batches = vitals.fetch_stored_bytes, vitals.step_wall_s, vitals.batches_per_step
+    if wait is None or not wall or cpu is None or stored is None or not step_s or not batches or vitals.loader is None:
+        return None
+    wait = max(wait - (vitals.edge_share or 0.0), 0.0)
+    waiting_s = wall - cpu - (vitals.fetch_queued_s or 0.0)
+    if wait < WAIT_SHARE or waiting_s < WAITING * wall or stored < SLOWEST_BYTES_PER_S * waiting_s:
+        return None
+    cost = wait * min(waiting_s / wall, 1.0)
+    read = max(vitals.fetch_read_bytes or 0.0, stored)
+    return Finding(
+        rule="slow-storage",
+        headline=f"Waiting for the storage: {percent(cost)} of the time {idle(vitals)}.",
+        cost_share=cost,
+        evidence=(
+            f"a batch takes {millis(wall)} to fetch and waits {millis(waiting_s)} of it, while {_size(stored)} of the "
+            f"{_size(read)} that it reads come from the storage and not from memory",
+            f"the storage delivers {_size(stored * batches / step_s)}/s to this loop",
+            *fetch_lines(vitals),
+        ),
+        prescriptions=(*_more_workers(vitals), SHARDS),
+    )
+
+
+def _more_workers(vitals: Vitals) -> tuple[Prescription, ...]:
+    """Workers wait at the same time, as far as the storage serves several at once: which no recording can tell."""
+    best, loader = best_workers(vitals), vitals.loader
+    if best is None or loader is None or best[0] <= (vitals.workers or 0) or best[1].speedup < GAIN:
+        return ()
+    count, seen = best
+    refusal = loader.refusals.get("num_workers", "")
+    return (
+        Prescription(
+            text=f"Load with {count} worker{'s' if count > 1 else ''}, which wait at the same time"
+            + (f" (not by a trial: {refusal})" if refusal else ""),
+            safety=Safety.BY_HAND if refusal else Safety.SAFE,
+            settings={} if refusal else {"num_workers": count},
+            code=f"DataLoader(..., num_workers={count})",
+            predicted_speedup=seen.speedup,
+            predicted_low=min(seen.low, 1.0),
+            predicted_high=seen.high,
+        ),
+    )
+
+
+def _size(number: float) -> str:
+    return f"{number / 1e6:.3g} MB" if number >= 1e6 else f"{number / 1e3:.3g} kB"

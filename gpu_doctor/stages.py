@@ -1,0 +1,148 @@
+"""What the stages of a step need: fetching, the loop's own work, the device, the cores; from vitals alone.
+
+Seconds are those of processes that need not wait for a core: the kernel counts how long a fetch queued for one, and
+that is taken out. What queues is told apart: our own processes that outnumber the cores, or other programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_doctor.vitals import Vitals
+
+CPU_BOUND: Final = 0.5
+"""A fetch is CPU-bound if CPU is at least this part of its wall: more workers than cores then only queue."""
+SATURATED: Final = 0.85
+"""From this use of all cores on, a fetch's wall holds waiting for a core as well."""
+WORKER_CPU_S: Final = 4e-4
+WORKER_CPU_S_PER_BYTE: Final = 0.85e-9
+"""CPU seconds of a worker for handing a batch over, measured on a virtual machine of 2 cores."""
+OTHERS: Final = 0.25
+"""Other programs count from so many cores on: what an idle desktop and our own poller use is below."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Seconds of a step's stages, as they would be with no worker waiting for a core."""
+
+    step: float
+    workers: int
+    consumer: float  # the loop's own work, what remains of `next()` included
+    device: float  # a GPU's busy seconds, 0 on a CPU device
+    consumer_cpu: float
+    fetch: float  # wall of the step's fetches
+    fetch_cpu: float
+    batches: float
+    bytes: float
+    cores: float
+    edge: float  # what iterator starts cost a step in this run
+    slow: float = 1.0  # how much longer computing takes than on a machine of its own
+    others: float = 0.0  # threads of other programs that run or wait for a core, on average
+    queued: float = 0.0  # seconds of the step's fetches that were taken out of `fetch`
+
+    def threads(self, workers: int) -> float:
+        """How many of our threads run or could run, on average, with so many workers that fetch without a break."""
+        computing = min(self.fetch_cpu / self.fetch, 1.0) if self.fetch > 0 else 0.0
+        return workers * computing + min(self.consumer_cpu / self.step, 1.0)
+
+    def speed(self, workers: int) -> float:
+        """How fast a computing thread of ours runs beside the other programs and so many workers, 0..1."""
+        return min(1.0, self.cores / (self.others + max(self.threads(workers), 1.0))) if self.others else 1.0
+
+    def fair_cores(self, workers: int) -> float:
+        """Cores that we get where the kernel shares them out by threads."""
+        if not self.others:
+            return self.cores
+        ours = workers + 1.0
+        return min(self.cores * ours / (self.others + ours), self.cores)
+
+    @property
+    def frozen_cores(self) -> float:
+        """Cores that we get where users or containers share them: what our threads get now, or what is idle."""
+        if not self.others:
+            return self.cores
+        waiting = 1.0 + (self.queued / self.fetch_cpu if self.fetch_cpu > 0 else 0.0)
+        threads = max((self.fetch_cpu + self.consumer_cpu) * waiting / self.step, 1.0)
+        return min(max(threads / waiting, self.cores - self.others), self.cores)
+
+
+def stages(v: Vitals) -> Stages | None:
+    """The stages of the loop as it was recorded; None where the fetch or the wait was not measured."""
+    if v.step_wall_s is None or v.fetch_wall_s is None or v.fetch_cpu_s is None or v.workers is None:
+        return None
+    if v.data_wait_share is None or v.consumer_s is None or (v.on_gpu and v.gpu_busy_share is None):
+        return None
+    step, batches = v.step_wall_s, v.batches_per_step or 1.0
+    wait, device = v.data_wait_share * step, (v.gpu_busy_share or 0.0) * step if v.on_gpu else 0.0
+    fetch, fetch_cpu = v.fetch_wall_s * batches, min(v.fetch_cpu_s, v.fetch_wall_s) * batches
+    consumer = v.consumer_s
+    consumer_cpu = consumer if v.consumer_cpu_s is None else v.consumer_cpu_s
+    cores = max(v.usable_cores, 1.0)
+    if v.on_gpu:  # a host that waits for the GPU spins: that is no work
+        consumer_cpu = max(consumer_cpu - (v.sync_share or 0.0) * step, 0.0)
+    # Threads of a pool that spin while the loop fetches use CPU time without needing it (measured: 3x the real need).
+    consumer_cpu = min(consumer_cpu, consumer * cores)
+    edge, slow = (v.edge_share or 0.0) * step, 1.0
+    size = (v.batch_bytes or 0.0) * batches
+    queued = None if v.fetch_queued_s is None else min(v.fetch_queued_s * batches, fetch - fetch_cpu)
+    others = _others(v, fetch_cpu, queued, WORKER_CPU_S * batches + WORKER_CPU_S_PER_BYTE * size)
+    if v.workers == 0:
+        # The metered mean holds warm-up fetches; the wait of the measured steps is the truth. What it holds beyond
+        # the fetch (sampler, iterator) stays in the loop.
+        inside = min(fetch, wait)
+        fetch_cpu *= inside / fetch if fetch > 0 else 0.0
+        # Without the kernel's count: on a busy machine the rest of a computing fetch's wall was waiting for a core, as
+        # all work here does. The usual fetch tells whether it computes: the mean holds single ones put aside for long.
+        usual = min(inside, (v.fetch_median_s or v.fetch_wall_s) * batches)
+        busy = v.cpu_util_pct is None or v.cpu_util_pct >= 100 * SATURATED
+        if queued is not None:
+            queued *= inside / fetch if fetch > 0 else 0.0
+            alone = inside - queued
+        elif busy and 0 < fetch_cpu >= CPU_BOUND * usual:
+            slow, fetch_cpu = max(inside / fetch_cpu, 1.0), inside
+        consumer, fetch, edge = consumer + wait - inside, inside if queued is None else alone, 0.0
+    elif queued is not None:
+        fetch -= queued
+    else:
+        fetch = _uncontended(fetch, fetch_cpu, consumer_cpu, v, cores)
+    return Stages(
+        *(step, v.workers, consumer, device, consumer_cpu, fetch, fetch_cpu, batches, size, cores, edge, slow),
+        others=others,
+        queued=queued or 0.0,
+    )
+
+
+def _others(v: Vitals, fetch_cpu: float, queued: float | None, packing: float) -> float:
+    """Threads of other programs that run or wait for a core: the cores that they use, and as much queueing as ours."""
+    if queued is None or not v.step_wall_s:
+        return 0.0  # a recording without the kernel's count: see `slow` and `_uncontended`
+    waiting = 1.0 + (queued / fetch_cpu if fetch_cpu > 0 else 0.0)
+    cores = max(v.usable_cores, 1.0)
+    if v.cpu_util_pct is None:
+        threads = cores * waiting - 1.0 if not v.workers and waiting > 1.0 / SATURATED else 0.0
+    else:
+        own = (fetch_cpu + (v.consumer_cpu_s or 0.0) + (packing if v.workers else 0.0)) / v.step_wall_s
+        threads = max(cores * v.cpu_util_pct / 100 - own, 0.0) * waiting
+    return threads if threads >= OTHERS else 0.0
+
+
+def unqueued_fetch_s(vitals: Vitals) -> float | None:
+    """Wall seconds that a step's fetches would take if no process had to wait for a core."""
+    found = stages(vitals)
+    return found.fetch if found is not None else None
+
+
+def on_cores_s(vitals: Vitals) -> float | None:
+    """Seconds that the usable cores need at least for the CPU work of a step, fetching and training."""
+    found = stages(vitals)
+    return (found.fetch_cpu + found.consumer_cpu) / found.cores if found is not None else None
+
+
+def _uncontended(fetch: float, fetch_cpu: float, consumer_cpu: float, v: Vitals, cores: float) -> float:
+    """The wall of fetches if every process had its core: the queueing is taken out of computing ones."""
+    step = v.step_wall_s or fetch
+    if (fetch_cpu + consumer_cpu) < SATURATED * step * cores and (v.cpu_util_pct or 0.0) < 100 * SATURATED:
+        return fetch
+    alone = max(fetch_cpu, fetch * min(1.0, cores * step / (fetch + consumer_cpu)))
+    return alone if fetch_cpu >= CPU_BOUND * alone else fetch

@@ -1,0 +1,87 @@
+"""Notes the make of model and optimizers when one first steps, and has the outermost modules looked at now and then."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpu_doctor import models
+from gpu_doctor.facts import OptimizerFacts
+from gpu_doctor.modelmakes import model_facts, optimizer_facts
+from gpu_doctor.taps.looking import Looker
+from gpu_doctor.taps.tap import TapScope
+
+
+@contextmanager
+def tap(scope: TapScope) -> Iterator[None]:
+    """Facts `model`, `optimizer_facts`, `inputs` and `evaluation` of the setup."""
+    recorder, namespace = scope.recorder, scope.namespace
+    facts, looker = recorder.facts, Looker(recorder, scope.stepped)
+    met: list[OptimizerFacts] = []
+    owned: list[torch.Tensor] = []
+
+    def know(found: list[nn.Module]) -> None:
+        for module in found:
+            looker.know(module)
+
+    def first_pull() -> None:
+        know(models.outermost(namespace, ()))
+        if not looker.steps:
+            looker.open()
+
+    def first_step(optimizer: torch.optim.Optimizer) -> None:
+        met.append(optimizer_facts(optimizer))
+        facts["optimizer_facts"] = tuple(met)
+        owned.extend(p for group in optimizer.param_groups for p in group["params"])
+        found = models.outermost(namespace, owned)
+        facts["model"] = model_facts(found, namespace)
+        know(found)
+        ids = {id(p) for p in owned if p.requires_grad}
+        looker.trained |= {id(one) for one in found if any(id(p) in ids for p in one.parameters())}
+        if not looker.steps:
+            looker.open()
+
+    first_pull()
+    scope.pulled.append(first_pull)
+    scope.optimized.append(first_step)
+    facts["inputs"], facts["evaluation"] = looker.inputs, looker.evaluation
+    scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker))
+    scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, looker))
+    try:
+        yield
+    finally:
+        seen = [one for key, one in looker.modules.items() if key in looker.idle or key in looker.seen]
+        if "model" not in facts and seen:
+            facts["model"] = model_facts(seen, namespace)
+        looker.end()
+        facts["inputs"], facts["evaluation"] = looker.inputs(), looker.evaluation()
+        owned.clear()
+        if looker.copied:
+            models.drop_inert_hooks()
+
+
+def _evaluating(looker: Looker, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def evaluate(self: nn.Module) -> Any:
+        if get_ident() == looker.recorder.thread:
+            looker.evaluates()
+        return original(self)
+
+    return evaluate
+
+
+def _scripted(looker: Looker, original: Callable[..., Any]) -> Callable[..., Any]:
+    """TorchScript compiles the hooks that it finds on a module: it finds none of ours."""
+
+    @functools.wraps(original)
+    def create_script_module(*args: Any, **kwargs: Any) -> Any:
+        with looker.away():
+            return original(*args, **kwargs)
+
+    return create_script_module

@@ -1,0 +1,54 @@
+"""Which line of the user's code a stack is on: frames of installed libraries fold into the line that called them."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Final, NamedTuple
+
+_DEEPEST: Final = 200
+_LIBRARIES: Final = tuple(
+    {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    | {str(Path(__file__).resolve().parents[1])}
+)
+_TORCH: Final = "/torch/"
+
+
+class Place(NamedTuple):
+    """A line of the user's code."""
+
+    file: str
+    line: int
+    function: str
+    in_torch: bool
+    """Torch's Python lies inside it."""
+
+
+class Places:
+    """Finds the user's line in stacks; remembers which files are the user's."""
+
+    def __init__(self, floor: CodeType | None = None) -> None:
+        """Args: floor: code of a frame at which the search ends; None = search the whole stack."""
+        self._floor = floor
+        self._user: dict[str, bool] = {}
+
+    def of(self, frame: FrameType | None) -> Place | None:
+        """The innermost user frame's place; None if there is none above the floor."""
+        in_torch, floor = False, self._floor
+        for _ in range(_DEEPEST):
+            if frame is None or frame.f_code is floor:
+                return None
+            name = frame.f_code.co_filename
+            if self._is_user(name):
+                return Place(name, frame.f_lineno, frame.f_code.co_name, in_torch)
+            in_torch = in_torch or _TORCH in name
+            frame = frame.f_back
+        return None
+
+    def _is_user(self, name: str) -> bool:
+        known = self._user.get(name)
+        if known is None:
+            library = name.startswith(_LIBRARIES) or "site-packages" in name or "dist-packages" in name
+            known = self._user[name] = not library and not name.startswith("<frozen")
+        return known

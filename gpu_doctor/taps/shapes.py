@@ -1,0 +1,89 @@
+"""What shapes a module is handed, and how much longer the steps take in which a shape comes for the first time."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from typing import Final
+
+import torch
+
+from gpu_doctor.facts import InputFacts
+
+MOST_SHAPES: Final = 64
+MOST_STEPS: Final = 1024
+WARM_STEPS: Final = 8
+"""In the first steps everything is new and everything warms up: they are not timed."""
+ALIKE: Final = 1.25
+"""A step is compared with those whose input has as many elements, give or take a quarter: larger inputs take longer."""
+FEWEST_ALIKE: Final = 3
+
+
+class Shapes:
+    """The shapes of one module's first tensor argument."""
+
+    def __init__(self) -> None:
+        self.looked_at = self.new_steps = 0
+        self.counts: Counter[tuple[int, ...]] = Counter()
+        self.dtype = self.device = ""
+        self.channels_last = False
+        self._steps = 0
+        self._timed: list[tuple[int, bool, float]] = []
+        """Elements, whether the shape was new, seconds: of steps with one forward."""
+        self._open: list[tuple[int, bool]] = []
+        """As above, of forwards whose step has not ended."""
+
+    def add(self, given: torch.Tensor) -> None:
+        """One forward's input; its values are not read."""
+        shape = tuple(int(length) for length in given.shape)
+        new = shape not in self.counts and self.looked_at > 0
+        self.looked_at += 1
+        if shape in self.counts or len(self.counts) < MOST_SHAPES:
+            self.counts[shape] += 1
+        else:
+            new = False  # it may have been seen before
+        self.new_steps += new
+        self._open.append((given.numel(), new))
+        if not self.dtype:
+            self.dtype = str(given.dtype).removeprefix("torch.")
+            self.device = str(given.device)
+            kinds = {4: torch.channels_last, 5: torch.channels_last_3d}
+            kind = kinds.get(given.dim())
+            last = kind is not None and given.layout is torch.strided and given.is_contiguous(memory_format=kind)
+            self.channels_last = last and not given.is_contiguous()
+
+    def step(self, seconds: float | None) -> None:
+        """A step has ended; `seconds` None = it was not timed as a whole."""
+        given, self._open = self._open, []
+        self._steps += 1
+        if seconds is not None and len(given) == 1 and self._steps > WARM_STEPS and len(self._timed) < MOST_STEPS:
+            self._timed.append((*given[0], seconds))
+
+    def new_shape_s(self) -> float:
+        """Seconds by which steps with a new shape exceeded those of about the same size with a known one.
+
+        NaN where there is nothing to compare; steps without their like are left out.
+        """
+        known = [(elements, seconds) for elements, new, seconds in self._timed if not new]
+        extra, compared = 0.0, 0
+        for elements, new, seconds in self._timed:
+            if not new:
+                continue
+            alike = [s for e, s in known if e <= elements * ALIKE and elements <= e * ALIKE]
+            if len(alike) >= FEWEST_ALIKE:
+                compared += 1
+                extra += seconds - statistics.median(alike)
+        return max(extra, 0.0) if compared else float("nan")
+
+    def facts(self) -> InputFacts:
+        """All of it, by now."""
+        return InputFacts(
+            looked_at=self.looked_at,
+            shapes=len(self.counts),
+            shape=self.counts.most_common(1)[0][0] if self.counts else (),
+            dtype=self.dtype,
+            device=self.device,
+            channels_last=self.channels_last,
+            new_shape_steps=self.new_steps,
+            new_shape_s=self.new_shape_s(),
+        )

@@ -1,0 +1,161 @@
+"""Running sums of one process' fetches, and the memory-mapped file in which workers keep theirs.
+
+A worker writes a few doubles and, now and then, a page of text (its dear lines) into a slot of its own: no queue, no
+lock, nothing to unpickle, and what it wrote outlives it. The first cell of the file says which run it serves.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from gpu_doctor.taps.thread_counters import COST_S
+
+if TYPE_CHECKING:
+    from gpu_doctor.taps.fetch_lines import FetchLines
+
+RECENT: Final = 60
+"""Wall seconds of so many recent fetches are kept per process, for the spread."""
+SLOW_FETCH_S: Final = 2e-4
+"""From so long on, every fetch's CPU and collate seconds are read: two system calls (about 2 us) are then below 1 %."""
+EVERY: Final = 7
+"""Of faster fetches one in so many is metered in full (a prime, so as not to beat with periods in the data)."""
+COUNTED_SHARE: Final = 0.003
+"""Part of the fetch time that reading the kernel's counters may cost on average."""
+_HEAD: Final = 10
+_DOUBLES: Final = _HEAD + RECENT
+TALLY_BYTES: Final = 8 * _DOUBLES
+LINES_BYTES: Final = 4096
+"""Room for a worker's dear lines as text."""
+SLOT_BYTES: Final = TALLY_BYTES + LINES_BYTES
+FIRST_BYTES: Final = 64
+"""Before the slots: which run it serves."""
+MOST_SLOTS: Final = 1024
+"""Worker processes metered in one run (a slot each; epochs start new workers that add to their id's slot)."""
+
+
+class Sums(NamedTuple):
+    """What a Tally holds, as sums."""
+
+    batches: float
+    wall_s: float
+    cpu_s: float
+    collate_s: float
+    counted: float
+    """Fetches for which the kernel's counters were read; what follows is of them alone."""
+    counted_wall_s: float
+    queued_s: float
+    read_bytes: float
+    stored_bytes: float
+    on_core_s: float
+
+
+class Tally:
+    """Running sums of one process' fetches over a writable buffer of doubles."""
+
+    def __init__(self, buffer: Any, offset: int = 0) -> None:
+        self._cells = memoryview(buffer)[offset : offset + TALLY_BYTES].cast("d")
+        self._count = int(self._cells[0])  # a worker of a later epoch goes on where its predecessor stopped
+        self.weight = 1
+        """For how many fetches the CPU and collate seconds of the next one stand; 0 = they are not measured.
+
+        The CPU clock is a system call: where fetches are fast it is read for one in EVERY of them, which leaves the
+        expected sums as they are.
+        """
+        self.counted = True
+        """Whether the kernel's counters are read for the next fetch.
+
+        They are dearer than the clocks, so they are read for a random part of the fetches, as large as COUNTED_SHARE
+        of the mean fetch allows. Chance decides, not the fetch itself, so their mean is that of all.
+        """
+        self.lines: FetchLines | None = None
+        """Looks at the lines of these fetches."""
+        self._dice = 12345
+        self._cost_s = COST_S
+
+    def add(self, wall_s: float, cpu_s: float = 0.0, collate_s: float = 0.0) -> None:
+        """One fetch; CPU and collate seconds times their weight."""
+        cells, count = self._cells, self._count
+        # Sums last and the count after them: a reader that comes in between is one fetch late.
+        cells[_HEAD + count % RECENT] = wall_s
+        total_s = cells[1] + wall_s
+        cells[1] = total_s
+        if cpu_s or collate_s:
+            cells[2] += cpu_s
+            cells[3] += collate_s
+        cells[0] += 1.0
+        self._count = count = count + 1
+        self.weight = 1 if wall_s >= SLOW_FETCH_S else 0 if count % EVERY else EVERY
+        self._dice = dice = (self._dice * 1103515245 + 12345) & 0x7FFFFFFF
+        self.counted = COUNTED_SHARE * total_s * 0x7FFFFFFF > self._cost_s * count * dice
+
+    def count(self, wall_s: float, counts: Sequence[float], cost_s: float = COST_S) -> None:
+        """What the kernel counted during one fetch: see `ThreadCounters.read`; `cost_s` is what reading it took."""
+        self._cost_s += 0.1 * (min(cost_s, 10.0 * COST_S) - self._cost_s)
+        cells = self._cells
+        cells[4] += 1.0
+        cells[5] += wall_s
+        for at, value in enumerate(counts, 6):
+            cells[at] += value
+
+    @property
+    def sums(self) -> Sums:
+        """All sums so far."""
+        return Sums(*self._cells[:_HEAD].tolist())
+
+    @property
+    def recent(self) -> list[float]:
+        """Wall seconds of the recent fetches."""
+        return list(self._cells[_HEAD : _HEAD + min(int(self._cells[0]), RECENT)].tolist())
+
+
+class SlotFile:
+    """A scratch file with a slot for each worker process, mapped into the processes that use it."""
+
+    def __init__(self, path: str) -> None:
+        """Maps a file that `made` made."""
+        self.path = path
+        with Path(path).open("r+b") as file:
+            self.map = mmap.mmap(file.fileno(), 0)
+        self._generation = memoryview(self.map)[:8].cast("d")
+
+    @classmethod
+    def made(cls) -> SlotFile:
+        """A new file; it is sparse, so slots that nobody uses cost nothing."""
+        descriptor, path = tempfile.mkstemp(prefix="gpu_doctor-", suffix=".fetches")
+        try:
+            os.truncate(descriptor, FIRST_BYTES + SLOT_BYTES * MOST_SLOTS)
+        finally:
+            os.close(descriptor)
+        return cls(path)
+
+    @property
+    def generation(self) -> float:
+        """Which run the file serves: another number for each, 0 when it is over and workers are to meter no more."""
+        return float(self._generation[0])
+
+    @generation.setter
+    def generation(self, value: float) -> None:
+        self._generation[0] = value
+
+    def remove(self) -> None:
+        """Takes the file's name away; processes that mapped it keep their view."""
+        Path(self.path).unlink(missing_ok=True)
+
+    def tally(self, slot: int) -> Tally:
+        """The sums of a slot."""
+        return Tally(self.map, FIRST_BYTES + slot * SLOT_BYTES)
+
+    def page(self, slot: int) -> memoryview:
+        """The text of a slot's dear lines."""
+        begin = FIRST_BYTES + slot * SLOT_BYTES + TALLY_BYTES
+        return memoryview(self.map)[begin : begin + LINES_BYTES]
+
+    def clear(self, slot: int) -> None:
+        """Empties a slot."""
+        begin = FIRST_BYTES + slot * SLOT_BYTES
+        self.map[begin : begin + SLOT_BYTES] = bytes(SLOT_BYTES)

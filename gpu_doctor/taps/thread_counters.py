@@ -1,0 +1,78 @@
+"""What the kernel counts about the calling thread: seconds queued for a core, bytes read from files and from storage.
+
+Read from `/proc` (Linux). Each file is opened once per process and thread and read in place; a forked process opens
+its own. What cannot be read is NaN, and nothing here raises.
+"""
+
+from __future__ import annotations
+
+import os
+from threading import get_ident
+from typing import Final
+
+try:
+    from resource import RUSAGE_THREAD, getrusage  # type: ignore[attr-defined, unused-ignore]
+except ImportError:  # macOS and Windows have no such thing as a thread's usage
+    getrusage = None  # type: ignore[assignment, unused-ignore]
+
+COST_S: Final = 12e-6
+"""Two readings, one on each side of a fetch, until it is measured: 2 x 4.6 us on a virtual machine of 2 cores."""
+INBLOCK_BYTES: Final = 512
+"""Linux counts `ru_inblock` in such units."""
+_NAN: Final = float("nan")
+_LONGEST: Final = 512
+
+
+class ThreadCounters:
+    """The counters of the thread that calls `read`."""
+
+    def __init__(self) -> None:
+        self._pid = self._thread = -1
+        self._schedstat = self._io = -1
+        self._own_bytes = 0
+
+    def read(self) -> tuple[float, float, float, float]:
+        """Seconds queued for a core, bytes read from files, bytes that came from storage, seconds on a core.
+
+        All since the thread began; NaN = not counted here. What these readings themselves read is left out.
+        """
+        if self._thread != get_ident() or self._pid != os.getpid():
+            self._open()
+        queued = read = stored = on_core = _NAN
+        try:
+            if self._schedstat >= 0:
+                text = os.pread(self._schedstat, _LONGEST, 0)
+                self._own_bytes += len(text)
+                fields = text.split()
+                on_core, queued = int(fields[0]) * 1e-9, int(fields[1]) * 1e-9
+            if self._io >= 0:
+                text = os.pread(self._io, _LONGEST, 0)
+                fields = text.split()  # rchar: N wchar: N syscr: N syscw: N read_bytes: N ...
+                read, stored = float(int(fields[1]) - self._own_bytes), float(fields[9])
+                self._own_bytes += len(text)
+        except (OSError, ValueError, IndexError):
+            return queued, read, stored, on_core
+        if stored != stored and getrusage is not None:
+            stored = float(getrusage(RUSAGE_THREAD).ru_inblock * INBLOCK_BYTES)
+        return queued, read, stored, on_core
+
+    def _open(self) -> None:
+        self.close()
+        self._pid, self._thread, self._own_bytes = os.getpid(), get_ident(), 0
+        self._schedstat = _opened("/proc/thread-self/schedstat")
+        self._io = _opened("/proc/thread-self/io")
+
+    def close(self) -> None:
+        """Closes what is open; a later reading opens it again."""
+        for descriptor in (self._schedstat, self._io):
+            if descriptor >= 0 and self._pid == os.getpid():
+                os.close(descriptor)
+        self._schedstat = self._io = self._thread = -1
+
+
+def _opened(path: str) -> int:
+    """A descriptor, or -1 where there is no such file (macOS, some containers)."""
+    try:
+        return os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return -1

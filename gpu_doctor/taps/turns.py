@@ -1,0 +1,35 @@
+"""Lets the looks at the training thread's stack in at once, so that they see the line that runs.
+
+A thread that asks for the interpreter's lock gets it when the running thread calls something that lets it go (most of
+torch does), or after the switch interval, 5 ms by default. With steps of some ms of plain Python that made the looks
+see the next call into torch and not the Python before it: 39 % on a line of 2 us, and 42 % where 85 % were due. At
+0.5 ms the figures are right; where nobody else asks for the lock the interval costs nothing, and two threads that
+compute in Python at once used 2.5 % more CPU at most (6 tries).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from gpu_doctor.taps.tap import TapScope
+
+TURN_S: Final = 5e-4
+
+
+@contextmanager
+def tap(scope: TapScope) -> Iterator[None]:
+    """A shorter switch interval for the run; one that is shorter already, or that the code sets itself, is left."""
+    before = sys.getswitchinterval()
+    if before <= TURN_S:
+        yield
+        return
+    sys.setswitchinterval(TURN_S)
+    ours = sys.getswitchinterval()
+    try:
+        yield
+    finally:
+        if sys.getswitchinterval() == ours:
+            sys.setswitchinterval(before)

@@ -1,0 +1,287 @@
+"""Examines a patient: the bare cell and the bare cured cell by the clock, then one run under the doctor, then compares.
+
+The truth knows nothing of our tool. Each bare cell runs in a namespace of its own; torch's optimizer hook notes when
+a step ended; seconds a step are taken from there, without the first fifth of the steps (start of workers, first
+launches), which is what samples per second after warm-up means. Sick and cured alternate, the gain is the median of the
+pairs.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import resource
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import psutil
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+import gpu_doctor
+from gpu_doctor.diagnosis import Diagnosis
+from gpu_doctor.recording import SettingValue
+from tests.clinic.cell import Cell, Patient, Recorded
+
+ROUNDS = 3
+HEALTHY_BAR = 0.10
+"""On a healthy patient no finding may cost so much (the bar of the benchmark)."""
+MOST_LEADING = 0.2
+FEWEST_LEADING = 3
+"""Leading steps that the truth leaves out: a fifth, at least three."""
+
+LONGER = 5
+"""A cured loop that is many times as fast runs for so many times the batches."""
+
+
+@dataclass
+class Visit:
+    """What one examination found: the truth, what the doctor said, and whether that was right."""
+
+    name: str
+    family: str
+    klass: str
+    told_class: str = ""
+    wanted: tuple[str, ...] = ()
+    healthy: bool = False
+    findings: list[tuple[str, float]] = field(default_factory=list)
+    """Rule and cost_share, dearest first."""
+    settings: dict[str, SettingValue] = field(default_factory=dict)
+    """What was prescribed first, where a knob does it."""
+    by_hand_workers: int | None = None
+    """Workers that were advised in words only."""
+    predicted: float | None = None
+    predicted_low: float | None = None
+    predicted_high: float | None = None
+    real: float | None = None
+    """Bare sick over bare cured, seconds a step; None where nothing is to be cured."""
+    real_all: list[float] = field(default_factory=list)
+    sick_ms: float | None = None
+    """Bare, a step."""
+    cured_ms: float | None = None
+    watched_ms: float | None = None
+    """Under the doctor, a step, as its vitals say."""
+    shares: dict[str, float] = field(default_factory=dict)
+    """Where the doctor saw the wall-clock go."""
+    others_pct: float = 0.0
+    """CPU time that other programs took meanwhile, of all cores."""
+    broken: list[str] = field(default_factory=list)
+    """Laws of this patient that were broken: rules that must not be named, too many workers advised."""
+    error: str = ""
+    seconds: float = 0.0
+
+    @property
+    def class_right(self) -> bool:
+        """Whether the class is the known one."""
+        return self.told_class == self.klass
+
+    @property
+    def rule_right(self) -> bool:
+        """Whether one of the right rules comes first; for a healthy patient, whether none is dear."""
+        if self.broken:
+            return False
+        if self.healthy:
+            return all(cost < HEALTHY_BAR for _, cost in self.findings)
+        return bool(self.findings) and self.findings[0][0] in self.wanted
+
+    @property
+    def error_share(self) -> float | None:
+        """How far the predicted gain lies from the real one, relative to it; None where none was predicted."""
+        if self.predicted is None or self.real is None or self.healthy:
+            return None
+        return self.predicted / self.real - 1.0
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return asdict(self) | {
+            "class_right": self.class_right,
+            "rule_right": self.rule_right,
+            "error_share": self.error_share,
+        }
+
+
+def examine(patient: Patient, family: str, rounds: int = ROUNDS) -> Visit:
+    """One patient, all of the examination."""
+    began, cpu = time.perf_counter(), _cpu()
+    visit = Visit(patient.name, family, patient.klass, wanted=patient.top, healthy=patient.healthy)
+    try:
+        if isinstance(patient, Recorded):
+            _judge_recording(visit, patient)
+        else:
+            _examine_cell(visit, patient, rounds)
+    except Exception as error:
+        visit.error = f"{type(error).__name__}: {error}"
+    visit.seconds = time.perf_counter() - began
+    if isinstance(patient, Cell):  # a recording is played in virtual time: who else computes does not matter
+        visit.others_pct = _others_pct(cpu, visit.seconds)
+    return visit
+
+
+def _examine_cell(visit: Visit, cell: Cell, rounds: int) -> None:
+    before, sick = cell.notebook()
+    sick_s = [step_s(before, sick, cell.tail)]
+    _told(visit, cell, watched(before, sick))
+    if cell.healthy or not (cell.cured or cell.cure or visit.settings):
+        visit.sick_ms = 1e3 * sick_s[0]
+        return
+    better = _as_prescribed(visit, cell)
+    cured_s = [step_s(*better, cell.tail)]
+    if cured_s[0] * LONGER < 2 * sick_s[0]:  # so fast that starting its workers would be all of a run as short
+        better = (longer(better[0]), better[1])
+        cured_s = [step_s(*better, cell.tail)]
+    for _ in range(rounds - 1):
+        sick_s.append(step_s(before, sick, cell.tail))
+        cured_s.append(step_s(*better, cell.tail))
+    visit.real_all = [one / other for one, other in zip(sick_s, cured_s, strict=True)]
+    visit.real = statistics.median(visit.real_all)
+    visit.sick_ms, visit.cured_ms = 1e3 * statistics.median(sick_s), 1e3 * statistics.median(cured_s)
+
+
+def _as_prescribed(visit: Visit, cell: Cell) -> tuple[str, str]:
+    """The cell as the user would change it: the settings that were prescribed, else the cure that is known.
+
+    A number of workers that was advised by hand (a stream that must be sharded first) is written into the known cure.
+    """
+    if visit.settings:
+        return cell.notebook(settings=visit.settings)
+    if not cell.cured:
+        return cell.notebook(settings=cell.cure)
+    loads = "DataLoader(" in cell.cured
+    by_hand = {"num_workers": int(visit.by_hand_workers)} if visit.by_hand_workers and loads else {}
+    return cell.notebook(cell.cured, by_hand)
+
+
+def longer(before: str) -> str:
+    """The notebook with `LONGER` times the batches or epochs, where a line `LENGTH = ...` or `EPOCHS = ...` says so."""
+    return re.sub(
+        r"^(LENGTH|EPOCHS) = (\d+)", lambda found: f"{found[1]} = {LONGER * int(found[2])}", before, flags=re.M
+    )
+
+
+def _judge_recording(visit: Visit, patient: Recorded) -> None:
+    recording = patient.play()
+    _told(visit, patient, gpu_doctor.diagnose(recording))
+    if patient.cured is None:
+        return
+    seconds = [float(one.steps.wall_s[10:].mean()) for one in (recording, patient.cured())]
+    visit.sick_ms, visit.cured_ms = 1e3 * seconds[0], 1e3 * seconds[1]
+    visit.real = seconds[0] / seconds[1]
+
+
+def _told(visit: Visit, patient: Patient, diagnosis: Diagnosis) -> None:
+    """Writes down what the doctor says, and where it breaks a law of this patient."""
+    visit.told_class = diagnosis.bottleneck
+    visit.findings = [(one.rule, round(one.cost_share, 3)) for one in diagnosis.findings]
+    vitals = diagnosis.vitals
+    visit.watched_ms = None if vitals.step_wall_s is None else 1e3 * vitals.step_wall_s
+    named = ("data_wait", "transfer", "forward", "backward", "optimizer", "sync", "evaluation", "other", "loss", "edge")
+    shares = {name: getattr(vitals, f"{name}_share") for name in named}
+    visit.shares = {name: round(share, 3) for name, share in shares.items() if share}
+    for finding in diagnosis.findings:
+        if finding.rule in patient.never and (finding.cost_share >= HEALTHY_BAR or finding.risk):
+            visit.broken.append(f"named {finding.rule}")
+        for one in finding.prescriptions:
+            workers = one.settings.get("num_workers")
+            if workers is not None and patient.most_workers is not None and int(workers) > patient.most_workers:
+                visit.broken.append(f"{finding.rule} advised {workers} workers")
+    if not diagnosis.findings or not diagnosis.findings[0].prescriptions:
+        return
+    first = diagnosis.findings[0].prescriptions[0]
+    visit.settings = dict(first.settings)
+    said = re.search(r"num_workers=(\d+)", first.code)
+    visit.by_hand_workers = int(said[1]) if said and not first.settings else None
+    visit.predicted = first.predicted_speedup
+    visit.predicted_low, visit.predicted_high = first.predicted_low, first.predicted_high
+
+
+def watched(before: str, cell: str, settings: Mapping[str, SettingValue] | None = None) -> Diagnosis:
+    """One run under the doctor, as `%%gpudoctor` makes it."""
+    with _as_it_was():
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(before, "<above>", "exec"), namespace)
+        return gpu_doctor.diagnose(gpu_doctor.case(cell, namespace).run(settings))
+
+
+def step_s(before: str, cell: str, tail: bool = False) -> float:
+    """Seconds a step of the bare cell, the first fifth of its steps left out.
+
+    Args:
+        tail: count what follows the last step until the end of the cell.
+
+    Raises:
+        RuntimeError: if the cell made too few steps to time.
+    """
+    marks: list[float] = []
+    clock = time.perf_counter
+    with _as_it_was():
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(before, "<above>", "exec"), namespace)
+        code = compile(cell, "<cell>", "exec")
+        handle = register_optimizer_step_post_hook(lambda *_: marks.append(clock()))
+        try:
+            exec(code, namespace)
+            end = clock()
+        finally:
+            handle.remove()
+    lead = max(FEWEST_LEADING, int(MOST_LEADING * len(marks)))
+    if len(marks) <= lead + 5:
+        raise RuntimeError(f"the cell made {len(marks)} steps, too few to time")
+    return ((end if tail else marks[-1]) - marks[lead]) / (len(marks) - 1 - lead)
+
+
+class _as_it_was:  # read as a phrase
+    """Puts back what a cell may turn in torch, and frees what it left, so that no cell is timed under another's."""
+
+    def __enter__(self) -> None:
+        self.threads, self.anomaly = torch.get_num_threads(), torch.is_anomaly_enabled()
+        torch.manual_seed(0)
+        gc.collect()
+
+    def __exit__(self, *error: object) -> None:
+        torch.set_num_threads(self.threads)
+        torch.autograd.set_detect_anomaly(self.anomaly)
+        gc.collect()
+
+
+def _cpu() -> tuple[float, float]:
+    """CPU seconds of the whole machine, and of this process and the children it waited for."""
+    machine = psutil.cpu_times()
+    busy = sum(machine[:3]) + sum(getattr(machine, name, 0.0) for name in ("irq", "softirq"))
+    own = sum(
+        one.ru_utime + one.ru_stime
+        for one in (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    )
+    return busy, own
+
+
+def _others_pct(before: tuple[float, float], seconds: float) -> float:
+    now = _cpu()
+    others = (now[0] - before[0]) - (now[1] - before[1])
+    return max(0.0, 100.0 * others / max(seconds * (psutil.cpu_count() or 1), 1e-9))
+
+
+GLANCE_STEPS = 12
+
+
+def glance(patient: Patient, family: str) -> Visit:
+    """Only sees that the sick and the cured cell run, a few steps of each; nothing is judged."""
+    began = time.perf_counter()
+    visit = Visit(patient.name, family, patient.klass, patient.klass, patient.top, healthy=patient.healthy)
+    try:
+        if isinstance(patient, Recorded):
+            _judge_recording(visit, patient)
+        else:
+            for before, cell in {patient.notebook(), patient.notebook(patient.cured, patient.cure)}:
+                namespace: dict[str, Any] = {"__name__": "__main__"}
+                with _as_it_was():
+                    exec(compile(before, "<above>", "exec"), namespace)
+                    made = gpu_doctor.case(cell, namespace).run(steps=GLANCE_STEPS)
+                if not len(made.steps):
+                    visit.error = "no step was seen"
+    except Exception as error:
+        visit.error = f"{type(error).__name__}: {error}"
+    visit.seconds = time.perf_counter() - began
+    return visit

@@ -1,0 +1,28 @@
+"""The list of all patients, by family; `--family` takes these names."""
+
+from tests.clinic import (
+    card_cells,
+    chore_cells,
+    compute_cells,
+    device_cells,
+    healthy_cells,
+    host_cells,
+    input_cells,
+    near_miss_cells,
+    stream_cells,
+    worker_cells,
+)
+from tests.clinic.cell import Patient
+
+FAMILIES: dict[str, tuple[Patient, ...]] = {
+    "input": input_cells.CELLS,
+    "streams": stream_cells.CELLS,
+    "workers": worker_cells.CELLS,
+    "host": host_cells.CELLS,
+    "chores": chore_cells.CELLS,
+    "compute": compute_cells.CELLS,
+    "healthy": healthy_cells.CELLS,
+    "near-miss": near_miss_cells.CELLS,
+    "device": device_cells.CELLS,
+    "card": card_cells.CELLS,
+}

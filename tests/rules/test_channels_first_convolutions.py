@@ -1,0 +1,57 @@
+"""channels-first-convolutions: half precision on tensors stored channels first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from found import asked, sick, top
+from recordings import Loop, on_gpu
+
+from gpu_doctor.facts import InputFacts, ModelFacts
+
+RULE = "channels-first-convolutions"
+
+
+def images(stored: int = 0, **changes: Any) -> Loop:
+    model = ModelFacts(convolutions=53, channels_last=stored)
+    setup = {"model": model, "autocast": "bfloat16", "layers": {"Conv2d": 53}}
+    return on_gpu(setup={**setup, **changes})
+
+
+def test_sick() -> None:
+    found = sick(RULE, images())
+    assert found.cost_share == pytest.approx(0.995 * (1 - 1 / 1.08), rel=0.01)
+    cure = found.prescriptions[0]
+    assert cure.settings == {"channels_last": True} and cure.safety.value == "safe"
+    assert cure.predicted_speedup is None  # measure it
+    assert top(images()) == RULE
+
+
+def test_half_precision_weights() -> None:
+    assert sick(RULE, images(autocast="", dtype="float16"))
+
+
+def test_well() -> None:
+    assert asked(RULE, on_gpu()) is None
+    assert asked(RULE, images(stored=53)) is None
+
+
+def test_images_that_are_stored_channels_last_take_the_network_along() -> None:
+    assert asked(RULE, images(inputs=InputFacts(looked_at=20, channels_last=True))) is None
+
+
+def test_full_precision_gains_by_something_else() -> None:
+    assert asked(RULE, images(autocast="")) is None
+
+
+def test_a_network_without_convolutions() -> None:
+    assert asked(RULE, images(model=ModelFacts())) is None
+
+
+def test_an_empty_queue_gains_nothing() -> None:
+    assert asked(RULE, images().but(queue_empty=1.0)) is None
+
+
+def test_no_gpu_is_invented_on_a_cpu() -> None:
+    assert asked(RULE, Loop(setup={"model": ModelFacts(convolutions=53), "autocast": "bfloat16"})) is None

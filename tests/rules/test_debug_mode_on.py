@@ -1,0 +1,69 @@
+"""debug-mode-on: anomaly detection, the profiler, CUDA_LAUNCH_BLOCKING."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from found import asked, named, sick
+from recordings import Loop, on_gpu
+
+RULE = "debug-mode-on"
+
+
+def flagged(loop: Loop, **flags: Any) -> Loop:
+    """The loop with switches of torch as given."""
+    return loop.but(setup={**loop.setup, "flags": flags})
+
+
+BIG = Loop(setup={"layers": {"Linear": 6}})
+SMALL = Loop(forward=0.8, backward=0.8, optimizer=0.2, setup={"layers": {"Linear": 4, "ReLU": 4}})
+
+
+def test_sick() -> None:
+    found = sick(RULE, flagged(BIG, anomaly_mode=True))
+    assert found.cost_share == pytest.approx(0.19 * 0.8)
+    assert "at least" in found.headline and found.prescriptions[0].predicted_speedup is None
+    assert RULE in named(flagged(BIG, anomaly_mode=True))
+
+
+def test_small_layers_pay_for_the_stack_that_is_written_down() -> None:
+    found = sick(RULE, flagged(SMALL, anomaly_mode=True))
+    assert found.cost_share == pytest.approx(8 * 0.15 / 1.8)
+
+
+def test_on_for_half_of_the_time_it_costs_half() -> None:
+    whole = float(BIG.recording().steps.wall_s.sum())
+    half = flagged(BIG, anomaly_mode=True, anomaly_on_s=whole / 2)
+    assert sick(RULE, half).cost_share == pytest.approx(0.19 * 0.8 / 2)
+
+
+def test_launches_that_block_leave_the_gpu_idle() -> None:
+    blocked = flagged(on_gpu(gpu_util=60.0), launch_blocking=True)
+    assert sick(RULE, blocked).cost_share == pytest.approx(0.4, abs=0.01)
+    assert "at most" in sick(RULE, blocked).headline
+
+
+def test_well() -> None:
+    assert asked(RULE, BIG) is None
+    assert asked(RULE, flagged(BIG, anomaly_mode=False, profiler=False, launch_blocking=False)) is None
+
+
+def test_a_few_profiled_steps_are_looked_at_on_purpose() -> None:
+    whole = float(SMALL.recording().steps.wall_s.sum())
+    assert asked(RULE, flagged(SMALL, profiler=True, profiler_on_s=whole / 100)) is None
+
+
+def test_without_a_gpu_no_launch_blocks() -> None:
+    assert asked(RULE, flagged(BIG, launch_blocking=True)) is None
+
+
+def test_deterministic_algorithms_alone_have_no_price() -> None:
+    assert asked(RULE, flagged(BIG, deterministic=True)) is None
+    assert any(
+        "deterministic" in one for one in sick(RULE, flagged(BIG, deterministic=True, anomaly_mode=True)).evidence
+    )
+
+
+def test_the_profiler_of_a_large_model_is_below_the_bar() -> None:
+    assert RULE not in named(flagged(BIG, profiler=True))

@@ -1,0 +1,30 @@
+"""garbage-collected-each-step: gc.collect() in the loop."""
+
+from __future__ import annotations
+
+import pytest
+from chores import calling, found, named
+from recordings import Loop
+
+RULE = "garbage-collected-each-step"
+
+
+def test_sick() -> None:
+    recording = calling(Loop(other=10.0), "collect-garbage", 0.5, 100)
+    finding = found(RULE, recording)
+    assert finding is not None and finding.cost_share == pytest.approx(0.5)
+    assert finding.prescriptions[0].predicted_high == pytest.approx(2.0)
+    assert named(recording) == [RULE]
+
+
+def test_well() -> None:
+    assert found(RULE, calling(Loop(), "collect-garbage", 0.01, 1)) is None
+    assert found(RULE, Loop().recording()) is None
+
+
+def test_other_chores_are_no_garbage() -> None:
+    assert found(RULE, calling(Loop(other=5.0), "checkpoint", 0.3, 10)) is None
+
+
+def test_one_call_before_the_loop_gets_going_is_fine() -> None:
+    assert found(RULE, calling(Loop(other=5.0), "collect-garbage", 0.3, 1)) is None
