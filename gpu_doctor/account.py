@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from gpu_doctor.devicemarks import StepMarks
-from gpu_doctor.eventnotes import BACK
+from gpu_doctor.eventnotes import BACK, Pulse
 from gpu_doctor.phases import EVALUATION, OTHER, PHASE_COUNT
 from gpu_doctor.steadysteps import CPU_EVERY_NS
 from gpu_doctor.stepcounts import Counts, Held, Pull, Stretch, row
@@ -34,7 +34,8 @@ class Account:
         self.marks: StepMarks | None = None
         self.began = clock()
         self.started = self.any_optimizer = False
-        self.events = self.step_count = 0
+        self.events = 0
+        self.pulse = Pulse()
         self.on_step: Callable[[int], None] | None = None
         """Called with the clock's time at a step's end (of steps that repeat, once a block), on the training thread."""
         self.look_at = math.inf
@@ -44,6 +45,11 @@ class Account:
         self.newest: list[float] = []
         """The row of the step that was closed last."""
         self._clear(self.began)
+
+    @property
+    def step_count(self) -> int:
+        """Steps that have ended."""
+        return self.pulse.count
 
     def _clear(self, now: int) -> None:
         self.mark = self.step_begin = self.cpu_due = now
@@ -145,7 +151,7 @@ class Account:
     def _put(self, done: list[float], end: int) -> None:
         number = self.table.append(done)
         self.newest = done
-        self.step_count += 1
+        self.pulse.count += 1
         if self.marks is not None:
             self.marks.close(number)
         if self.on_step is not None:

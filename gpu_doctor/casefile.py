@@ -8,17 +8,18 @@ uses the namespace itself and not a copy of it, because functions of earlier cel
 from __future__ import annotations
 
 import itertools
-import linecache
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_doctor import knobs, trial
-from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor import casecode, knobs, trial
+from gpu_doctor.counting import Counting
+from gpu_doctor.diagnosis import Diagnosis, judged
 from gpu_doctor.effect import Effect, compare
 from gpu_doctor.forecast import forecast
+from gpu_doctor.knobs.cell_variables import check, varied
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording, Settings, Setup
@@ -27,6 +28,7 @@ from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
 from gpu_doctor.vitals import measure
 
 if TYPE_CHECKING:
+    from gpu_doctor.fixes import Fix
     from gpu_doctor.treatment import Plan
 
 TRIAL_STEPS: Final = 50
@@ -35,7 +37,7 @@ _numbers = itertools.count(1)
 _last: list[Case] = []
 
 
-class Case:
+class Case(Counting):
     """The history of one cell (or function): run it, try settings on it, let it be treated."""
 
     def __init__(
@@ -44,7 +46,7 @@ class Case:
         namespace: dict[str, Any] | None = None,
         *,
         name: str = "",
-        execute: Callable[[dict[str, Any]], Any] | None = None,
+        execute: Callable[..., Any] | None = None,
         quietly: Callable[[], AbstractContextManager[Any]] | None = None,
     ) -> None:
         """See `case`; `execute` and `quietly` let a notebook run the code and swallow a trial's output its own way."""
@@ -64,7 +66,7 @@ class Case:
         self.on_begin: Callable[[Recorder, str], None] | None = None
         """Told of every recorder that opens, with its role: `run`, `baseline` or `candidate`."""
         self._code = code
-        self._execute = execute or self._plain_execute()
+        self._execute = execute or casecode.plain_execute(code, self.name)
         self._quietly = quietly or silence
         self._current: Recorder | None = None
         self.stopped = False
@@ -98,13 +100,13 @@ class Case:
         if result.recording.outcome == "refused":
             raise Refused(result.recording.reason)
         self.recordings.append(result.recording)
-        self.diagnosis = diagnose(result.recording)
+        self.diagnosis, self.recordings[-1] = judged(result.recording)
         if result.error is not None:
             try:
                 raise result.error
             finally:
                 del result  # the error's traceback holds this frame: a circle would keep the loop's memory
-        return result.recording
+        return self.recordings[-1]
 
     def _once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> trial.Result:
         recorder = Recorder(settings=settings, name=self.name, source=self.source, max_steps=max_steps, max_s=max_s)
@@ -112,9 +114,11 @@ class Case:
             self._current = recorder
             if self.on_begin is not None:
                 self.on_begin(recorder, role)
-            return trial.run(
-                lambda: self._execute(self.namespace), recorder, self.namespace, settings=settings, found=self.found
-            )
+            other = varied(settings)
+            # With another literal the cell's loaders may be others than the baseline saw: knobs meet them as they come.
+            found = self.found if not other or len(other) == len(settings) else None
+            execute = (lambda: self._execute(self.namespace, other)) if other else lambda: self._execute(self.namespace)
+            return trial.run(execute, recorder, self.namespace, settings=settings, found=found)
         finally:
             self._current = None
 
@@ -189,7 +193,7 @@ class Case:
             return self._keep(Effect(settings, against, outcome=outcome, reason=reason))
         self.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
         if self.diagnosis is None:
-            self.diagnosis = diagnose(bases[-1])
+            self.diagnosis = judged(bases[-1])[0]
         effect = compare(bases, candidates, predicted=self._predicted(bases, settings, against))
         return self._keep(replace(effect, seconds=time.perf_counter() - begin))
 
@@ -197,6 +201,7 @@ class Case:
         """Why the trial is not even begun; empty if nothing speaks against it so far."""
         try:
             knobs.allow(settings, self.found or Setup())
+            check(settings, self.source)
         except Refused as refused:
             return str(refused)
         return ""
@@ -233,7 +238,7 @@ class Case:
         if isinstance(result.error, KeyboardInterrupt):
             raise KeyboardInterrupt
         self.trials.append((result.recording, result.recording))
-        self.diagnosis = self.diagnosis or diagnose(result.recording)
+        self.diagnosis = self.diagnosis or judged(result.recording)[0]
         return result.recording
 
     # ---- treatment ----------------------------------------------------------------------------------------------
@@ -254,24 +259,22 @@ class Case:
 
     def code(self, settings: Settings) -> str:
         """The lines to paste for some settings, one block a knob."""
-        found = self.found or Setup()
-        lines = (knobs.KNOBS[name].code(value, found) for name, value in settings.items() if name in knobs.KNOBS)
-        return "\n".join(line for line in lines if line)
+        return casecode.lines_to_paste(settings, self.found)
 
-    # ---- plain Python -------------------------------------------------------------------------------------------
+    def fix(self, settings: Settings, history: Sequence[str] | None = None) -> Fix:
+        """The change of the user's own cells that gives them some settings; nothing is executed or changed.
 
-    def _plain_execute(self) -> Callable[[dict[str, Any]], Any]:
-        code = self._code
-        if callable(code):
-            return lambda namespace: code()
-        file = f"<gpu_doctor {self.name}>"
-        linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
-        compiled = compile(code, file, "exec")
+        Args:
+            settings: knob values, such as a plan's. history: texts of the cells that ran before this one, oldest
+                first; None = those that IPython remembers.
 
-        def execute(namespace: dict[str, Any]) -> None:
-            exec(compiled, namespace)
+        Returns:
+            A diff, the changed cells whole, and notes; with the lines to paste for what could not be placed.
 
-        return execute
+        Raises:
+            Refused: if a name is no knob.
+        """
+        return casecode.fix_of(self, knobs.as_settings(settings), history, self._code)
 
 
 def case(code: str | Callable[[], Any], namespace: dict[str, Any] | None = None, *, name: str = "") -> Case:

@@ -11,7 +11,12 @@ from typing import Any, Final
 
 from gpu_doctor.recording import Recording
 from gpu_doctor.rules import RULES
+from gpu_doctor.rules.distributed.communication_bound import exchanging_share
+from gpu_doctor.rules.host.slow_generator import making_share
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Rule
+from gpu_doctor.unjudged import HUSHED, failed
+from gpu_doctor.unjudged import Silence as Silence
+from gpu_doctor.unjudged import reason as silent_reason
 from gpu_doctor.vitals import FEWEST_STEPS, Vitals, measure
 
 SURE_STEPS: Final = 20
@@ -22,14 +27,6 @@ NOTHING_ELSE: Final = 0.10
 BOUND_SHARE: Final = 0.20
 """From 20 % of the wall-clock on, waiting for data, copies or Python names the class (TraceML 0.5's upper bar)."""
 _IGNORE: Final = re.compile(r"#\s*gpudoctor:\s*ignore\s+([\w\-, ]+)")
-
-
-@dataclass(frozen=True)
-class Silence:
-    """A rule that could not judge, and why: the vitals it lacks, or that the cell told it to be quiet."""
-
-    rule: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -94,19 +91,36 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
     for rule in RULES:
         if few and "outcome" not in rule.needs:  # how a run ended can be told of a run without steps
             continue
-        reason = "told to be quiet in the cell" if rule.name in hushed else _missing(rule, vitals)
+        reason = HUSHED if rule.name in hushed else silent_reason(rule, vitals)
         if reason:
             silent.append(Silence(rule.name, reason))
             continue
-        finding = rule.check(vitals)
+        try:
+            finding = rule.check(vitals)
+        except Exception as error:  # one rule that fails must not take the others' findings away
+            silent.append(Silence(rule.name, failed(error)))
+            continue
         if finding is not None and (finding.cost_share >= NAMING_BAR or finding.risk):
             findings.append(dataclasses.replace(finding, early=early))
     findings = _one_cause(findings)
     if few:
         verdict = findings[0].headline if findings else _too_little(vitals)
-        return Diagnosis("unknown", verdict, tuple(findings), (), vitals, early=True)
+        return Diagnosis("unknown", verdict, tuple(findings), tuple(silent), vitals, early=True)
     bottleneck = classified(vitals)
     return Diagnosis(bottleneck, _verdict(bottleneck, findings, vitals), tuple(findings), tuple(silent), vitals, early)
+
+
+def judged(recording: Recording) -> tuple[Diagnosis | None, Recording]:
+    """The diagnosis of a run that has just ended, and its recording; never raises.
+
+    A diagnosis that fails is a note of the recording: it must not stand in the way of what the user's code returned or
+    raised.
+    """
+    try:
+        return diagnose(recording), recording
+    except Exception as error:
+        note = f"The diagnosis failed ({type(error).__name__}: {error}); the run is not touched by it."
+        return None, dataclasses.replace(recording, notes=(*recording.notes, note))
 
 
 def _one_cause(findings: list[Finding]) -> list[Finding]:
@@ -117,42 +131,14 @@ def _one_cause(findings: list[Finding]) -> list[Finding]:
     return sorted(named, key=lambda one: (bool(one.risk), -one.cost_share))
 
 
-def _missing(rule: Rule, vitals: Vitals) -> str:
-    lacking = [name for name in rule.needs if getattr(vitals, name) is None]
-    if not lacking:
-        return ""
-    if not vitals.on_gpu and any(name in _GPU_VITALS for name in lacking):
-        return "no GPU"
-    return "needs " + ", ".join(_WORDS.get(name, name.replace("_", " ")) for name in lacking)
-
-
-_GPU_VITALS: Final = {
-    *("gpu_gap_share", "gpu_busy_share", "queue_empty_share", "tensor_active_pct", "gpu_util_pct", "peak_share"),
-    *("pageable_share", "memory_total_bytes", "gpu", "reserved_peak_bytes", "device_used_bytes", "cards_seen"),
-    *("throttled_share", "sm_clock_mhz", "sm_clock_max_mhz", "power_capped_share", "pcie_gen", "pcie_width"),
-    *("pcie_gen_max", "pcie_width_max", "driver_cuda", "architecture_support"),
-}
-_WORDS: Final = {
-    "loader": "a DataLoader (the loop pulls from none)",
-    "fetch_wall_s": "the fetch of a batch, which was not metered",
-    "fetch_cpu_s": "the CPU time of a fetch, which was not metered",
-    "gpu_gap_share": "the GPU's own clock",
-    "exposed_wait_share": "the GPU's own clock",
-    "exposed_transfer_share": "the GPU's own clock",
-    "samples_per_s": "the number of samples in a batch",
-    "host_growth_bytes_per_step": "more readings of the process' memory (a run of some seconds)",
-    "throttled_share": "the reasons for the card's clocks, read under load",
-    "cards_seen": "NVML's answer",
-    "sync_share": "waits for a device, of which there is none",
-}
-
-
 def classified(vitals: Vitals) -> str:
     """The bottleneck class: on a GPU the exposed shares decide, on a CPU device the host's.
 
     Forward, backward, optimizer, the loss between them and evaluation are compute. On a GPU the rest of the gap, after
     exposed wait and transfer, is the host's: it could not launch in time. A loop in which one of the others takes a
-    fifth is bound by that one, though compute takes more: compute is what the time is meant for.
+    fifth is bound by that one, though compute takes more: compute is what the time is meant for. Where no loader is
+    used, the lines that make batches are input, as they would be in one. What ranks exchange while nothing is computed
+    is communication, taken out of the compute (or of the host's Python) in which it was clocked.
     """
     wait, transfer = vitals.exposed_wait_share, vitals.exposed_transfer_share
     if vitals.on_gpu:
@@ -174,7 +160,12 @@ def classified(vitals: Vitals) -> str:
             "host": max((vitals.other_share or 0.0) - (vitals.loss_share or 0.0), 0.0),
             "compute": _compute(vitals),
         }
-    largest = max(("input", "transfer", "host"), key=lambda name: parts[name])
+    making = min(making_share(vitals), parts["host"])
+    parts["input"], parts["host"] = parts["input"] + making, parts["host"] - making
+    parts["communication"] = min(exchanging_share(vitals), parts["compute"] + parts["host"])
+    left = max(parts["communication"] - parts["compute"], 0.0)
+    parts["compute"], parts["host"] = max(parts["compute"] - parts["communication"], 0.0), parts["host"] - left
+    largest = max(("input", "transfer", "host", "communication"), key=lambda name: parts[name])
     return largest if parts[largest] >= min(BOUND_SHARE, parts["compute"]) else "compute"
 
 
@@ -184,11 +175,11 @@ def _compute(vitals: Vitals) -> float:
 
 
 def _verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
-    ended = next((one for one in findings if one.rule == "out-of-memory"), None)
-    if ended is not None:  # a run that did not reach its end: nothing else matters as much
+    ended = next((one for one in findings if ended_the_run(one, vitals)), None)
+    if ended is not None:  # nothing else matters as much
         return ended.headline
-    if findings and not findings[0].risk:
-        return findings[0].headline
+    if findings:  # a risk stands first only where nothing costs anything
+        return f"A risk: {_lowered(findings[0].headline)}" if findings[0].risk else findings[0].headline
     device = "GPU" if vitals.on_gpu else "CPU"
     share = _compute(vitals)
     if bottleneck == "compute" and (share >= HEALTHY_COMPUTE or not vitals.on_gpu):
@@ -200,9 +191,27 @@ def _verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
         ).replace("%", " %")
     if bottleneck == "unknown":
         return f"The {device}'s own clock was not read, so the bottleneck cannot be told apart."
-    what = {"input": "waiting for data", "transfer": "copying to the device", "host": "Python between the phases"}
+    what = {
+        "input": "waiting for data" if vitals.loader is not None else "making batches",
+        "transfer": "copying to the device",
+        "host": "Python between the phases",
+        "communication": "the exchange of data between ranks",
+    }
     named = what.get(bottleneck, "the model itself")
     return _nothing_to_cure(named)
+
+
+def ended_the_run(finding: Finding, vitals: Vitals) -> bool:
+    """Whether a finding is what the run ended with, rather than what may come."""
+    if vitals.outcome == "out-of-memory" or finding.rule == "out-of-memory":
+        return finding.rule == "out-of-memory"
+    said = vitals.outcome == "failed" and bool(vitals.reason)
+    return said and bool(finding.risk) and any(vitals.reason in one for one in finding.evidence)
+
+
+def _lowered(sentence: str) -> str:
+    """A sentence that goes on after a colon; `GPU` and the like stay."""
+    return sentence[:1].lower() + sentence[1:] if sentence[1:2].islower() else sentence
 
 
 def _nothing_to_cure(named: str) -> str:
@@ -242,7 +251,7 @@ class Steady:
         """The diagnosis to show: this one, with its findings in the order that the reader has got used to."""
         top = diagnosis.findings[0].rule if diagnosis.findings else None
         held = next((one for one in diagnosis.findings if one.rule == self._rule), None)
-        if held is None or top == self._rule:
+        if held is None or top == self._rule or held.risk:  # what costs something stands before a risk
             self._rule, self._challenger, self._count = top, None, 0
             return diagnosis
         self._count = self._count + 1 if top == self._challenger else 1
@@ -274,7 +283,10 @@ def explain(rule: str) -> Page:
 
     Raises:
         ValueError: if there is no such rule; the message names the nearest ones.
+        TypeError: if it is no name.
     """
+    if not isinstance(rule, str):
+        raise TypeError(f"explain() takes the name of a rule, such as 'slow-getitem', not {rule!r:.60}.")
     names = {one.name: one for one in RULES}
     wanted = rule.strip().lower().replace("_", "-")
     if wanted in names:

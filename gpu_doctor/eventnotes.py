@@ -7,6 +7,7 @@ telling the ledger.
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gpu_doctor.phases import PHASE_COUNT
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 Note: TypeAlias = Callable[..., Any]
 BACK: Final = -1
 """What a noted event returns as the phase to go back to: the ledger keeps the real one, see `Account.back`."""
-_DELIVERED, _FORWARD_DONE, _BACKWARD, _GRADIENT, _ZEROING, _OPTIMIZER_DONE = range(-8, -2)
-_FORWARDS: Final = tuple(range(1000, 1008))
+DELIVERED, FORWARD_DONE, BACKWARD, GRADIENT, ZEROING, OPTIMIZER_DONE = range(-8, -2)
+FORWARDS: Final = tuple(range(1000, 1008))
 """Codes of a forward by training + 2 * grad + 4 * trained. Phases stand for a switch to them, BACK for one back, ids of
 optimizers for their step, pulls for an ask with gradients, and pulls in a tuple for one without."""
 BEGINS: Final = ("ask", "forward", "backward", "gradient", "zeroing", "optimizer", "switch")
@@ -27,6 +28,30 @@ ENDS: Final = ("delivered", "forward_done", "optimizer_done")
 ASKED: Final = ("wants_samples",)
 SELDOM: Final = ("begin", "ended", "opening", "opened", "carve", "copied", "finish")
 """What happens to a ledger besides."""
+
+
+class Pulse:
+    """What every event asks first, in one small place: whose thread it is, and whether it is only to be noted down."""
+
+    __slots__ = ("count", "ending", "events", "iterator", "loss_next", "pull", "taking", "thread")
+
+    def __init__(self) -> None:
+        self.thread = get_ident()
+        """Of the training loop."""
+        self.taking = False
+        """Events are noted down: a wrapper may write a code and a time and go on."""
+        self.ending = ""
+        """Outcome with which the loop shall be left at its next step: `stopped` or `budget-reached`; empty = go on."""
+        self.count = 0
+        """Steps that have ended."""
+        self.loss_next = 0
+        """The first step whose loss is to be kept next."""
+        self.iterator = 0
+        """While events are noted: id of the loader's iterator that the loop pulls from,"""
+        self.pull: Pull | None = None
+        """what the ledger knows it as,"""
+        self.events = 0
+        """and after how many events a step ends."""
 
 
 class Noted:
@@ -41,6 +66,14 @@ class Noted:
         """Of each batch that was delivered."""
         self.inputs: list[float] = []
         """Of each forward's input, NaN where nobody wanted to know."""
+
+    def taken(self) -> Noted:
+        """A copy; these lists, which stay the same objects, are empty from now on."""
+        other = Noted()
+        other.codes, other.times = self.codes.copy(), self.times.copy()
+        other.samples, other.inputs = self.samples.copy(), self.inputs.copy()
+        self.clear()
+        return other
 
     def clear(self) -> None:
         """Nothing is noted; the lists stay the same objects."""
@@ -70,31 +103,31 @@ def notes(noted: Noted, clock: Callable[[], int], events: int, ended: Callable[[
     def delivered(pull: Pull, samples: float, before: int) -> None:
         pull.delivered += 1
         sampled(samples)
-        code(_DELIVERED)
+        code(DELIVERED)
         stamp(clock())
 
     def forward(training: bool, grad: bool, trained: bool, samples: float) -> int:
         fed(samples)
-        code(_FORWARDS[training + 2 * grad + 4 * trained])
+        code(FORWARDS[training + 2 * grad + 4 * trained])
         stamp(clock())
         return BACK
 
     def forward_done(before: int) -> None:
-        code(_FORWARD_DONE)
+        code(FORWARD_DONE)
         stamp(clock())
 
     def backward() -> int:
-        code(_BACKWARD)
+        code(BACKWARD)
         stamp(clock())
         return BACK
 
     def gradient() -> int:
-        code(_GRADIENT)
+        code(GRADIENT)
         stamp(clock())
         return BACK
 
     def zeroing() -> int:
-        code(_ZEROING)
+        code(ZEROING)
         stamp(clock())
         return BACK
 
@@ -109,10 +142,14 @@ def notes(noted: Noted, clock: Callable[[], int], events: int, ended: Callable[[
         return BACK
 
     def optimizer_done(key: int, before: int) -> None:
-        code(_OPTIMIZER_DONE)
+        code(OPTIMIZER_DONE)
         stamp(clock())
 
+    def wants_samples() -> bool:
+        return DELIVERED not in codes
+
     return {
+        "wants_samples": wants_samples,
         "ask": ask,
         "delivered": delivered,
         "forward": forward,
@@ -132,24 +169,24 @@ def code_of(name: str, args: tuple[Any, ...]) -> Any:
         return args[0] if args[1] else (args[0],)
     if name == "forward":
         training, grad, trained, _ = args
-        return _FORWARDS[training + 2 * grad + 4 * trained]
+        return FORWARDS[training + 2 * grad + 4 * trained]
     if name == "optimizer":
         return args[0]
     if name == "switch":
         return args[0]
     return {
-        "delivered": _DELIVERED,
-        "forward_done": _FORWARD_DONE,
-        "backward": _BACKWARD,
-        "gradient": _GRADIENT,
-        "zeroing": _ZEROING,
-        "optimizer_done": _OPTIMIZER_DONE,
+        "delivered": DELIVERED,
+        "forward_done": FORWARD_DONE,
+        "backward": BACKWARD,
+        "gradient": GRADIENT,
+        "zeroing": ZEROING,
+        "optimizer_done": OPTIMIZER_DONE,
     }[name]
 
 
 def is_forward(code: Any) -> bool:
     """Whether a code is that of a forward."""
-    return isinstance(code, int) and code in _FORWARDS
+    return isinstance(code, int) and code in FORWARDS
 
 
 def tell(ledger: Ledger, noted: Noted, pull: Pull, ask_before: int) -> None:
@@ -166,23 +203,23 @@ def tell(ledger: Ledger, noted: Noted, pull: Pull, ask_before: int) -> None:
             if not isinstance(code, int):
                 pull = code[0] if isinstance(code, tuple) else code
                 open_phases.append(ledger.ask(pull, not isinstance(code, tuple)))
-            elif code == _DELIVERED:
+            elif code == DELIVERED:
                 pull.delivered -= 1  # it was counted when it was noted
                 ledger.delivered(pull, next(given), open_phases.pop())
-            elif code in _FORWARDS:
-                flags = code - _FORWARDS[0]
+            elif code in FORWARDS:
+                flags = code - FORWARDS[0]
                 open_phases.append(ledger.forward(bool(flags & 1), bool(flags & 2), bool(flags & 4), next(fed)))
-            elif code == _FORWARD_DONE:
+            elif code == FORWARD_DONE:
                 ledger.forward_done(open_phases.pop())
-            elif code == _BACKWARD:
+            elif code == BACKWARD:
                 open_phases.append(ledger.backward())
-            elif code == _GRADIENT:
+            elif code == GRADIENT:
                 open_phases.append(ledger.gradient())
-            elif code == _ZEROING:
+            elif code == ZEROING:
                 open_phases.append(ledger.zeroing())
             elif code == BACK:
                 ledger.switch(open_phases.pop())
-            elif code == _OPTIMIZER_DONE:
+            elif code == OPTIMIZER_DONE:
                 ledger.optimizer_done(open_keys.pop(), open_phases.pop())
             elif code < PHASE_COUNT:
                 open_phases.append(ledger.switch(code))

@@ -114,6 +114,17 @@ class Traffic:
 
 
 @dataclass(frozen=True)
+class Flops:
+    """Floating-point operations of a step, counted on a trial: products, convolutions and attention, both passes."""
+
+    per_step: float
+    per_sample: float | None = None
+    """None where no batch dimension could be read."""
+    steps: int = 1
+    """Steps that were counted; the median is given."""
+
+
+@dataclass(frozen=True)
 class World:
     """The process among its like."""
 

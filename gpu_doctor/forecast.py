@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gpu_doctor.memoryfit import fit_of_runs
 from gpu_doctor.recording import Settings
 from gpu_doctor.stages import CPU_BOUND as CPU_BOUND
 from gpu_doctor.stages import SATURATED, WORKER_CPU_S, WORKER_CPU_S_PER_BYTE, Stages
@@ -98,12 +99,12 @@ def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
         return None
     cores = max(1, int(stages.cores))
     if stages.fetch_cpu >= CPU_BOUND * min(stages.fetch, (vitals.fetch_median_s or stages.fetch) * stages.batches):
-        most = cores
+        most = max(1, int(cores / stages.loaders))
     else:
-        demand = math.ceil(stages.fetch / max(stages.consumer, stages.device, 1e-9))
+        demand = math.ceil(stages.fetch / stages.loaders / max(stages.consumer, stages.device, 1e-9))
         most = max(WORKERS_PER_CORE * cores, min(2 * demand, CANDIDATES[-1]))
     ahead = vitals.loader.prefetch_factor if vitals.loader is not None else None
-    room = workers_in_shm(vitals.shm_free_bytes, vitals.batch_bytes, ahead)
+    room = workers_in_shm(vitals.shm_free_bytes, vitals.batch_bytes, ahead) / stages.loaders
     if room < 1:
         return None  # the batches of a single one would fill /dev/shm
     most = int(min(most, room))
@@ -128,27 +129,47 @@ def _step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: fl
     hand = slow * doubt * (HANDOVER_S * s.batches + HANDOVER_S_PER_BYTE * s.bytes)
     packing = slow * doubt * (WORKER_CPU_S * s.batches + WORKER_CPU_S_PER_BYTE * s.bytes)
     on_cores = (s.fetch_cpu + (packing + hand) * s.slow / slow + s.consumer_cpu) / (cores or s.fair_cores(workers))
+    each = " for each loader" if s.loaders > 1.5 else ""
+    edge, staggered = _edge_with(s, workers, v, doubt)
     bounds = {
-        "the loop's own work": s.consumer + hand,
-        "the GPU": s.device,
-        f"fetching with {workers} worker{'s' if workers > 1 else ''}": (fetch + packing) / workers,
-        f"the CPU work of loading and training on {s.cores:.3g} usable cores": on_cores,
+        "the loop's own work": s.consumer + hand + edge,
+        "the GPU": s.device + edge,
+        f"fetching with {workers} worker{'s' if workers > 1 else ''}{each}": (fetch + packing) / (workers * s.loaders)
+        + staggered,
+        f"the CPU work of loading and training on {s.cores:.3g} usable cores": on_cores + edge,
     }
     stage = max(bounds, key=lambda name: bounds[name])
-    return bounds[stage] + _edge_with(s, workers, v, doubt), stage
+    return bounds[stage], stage
 
 
-def _edge_with(s: Stages, workers: int, v: Vitals, doubt: float) -> float:
-    """Seconds a step that starting workers will cost: scaled from what this run's starts cost, else by constants."""
+def _edge_with(s: Stages, workers: int, v: Vitals, doubt: float) -> tuple[float, float]:
+    """Seconds a step that starting workers will cost: scaled from what this run's starts cost, else by constants.
+
+    Returns:
+        What a loop pays that is held up until all have started; and what one pays that is bound by fetching: workers
+        start one after the other, and those that have fetch already, so that half of them is late on average.
+    """
     if s.workers > 0:
-        return s.edge * (1.0 + workers / s.workers) / 2.0
-    loader = v.loader
-    if loader is None or not loader.batches:
-        return 0.0
+        edge = s.edge * (1.0 + workers / s.workers) / 2.0
+        return edge, edge
+    loader, length = v.loader, _epoch_batches(s, v)
+    if loader is None or not length:
+        return 0.0, 0.0
     method = loader.start_method if loader.start_method in START_S else "fork"
-    start = doubt * (START_S[method] + START_S_PER_WORKER[method] * workers)
-    first = s.fetch / s.batches
-    return (start + first / 2.0) * s.batches / loader.batches
+    first = s.fetch / s.batches / 2.0
+    every, half = (
+        (doubt * (START_S[method] + START_S_PER_WORKER[method] * late) + first) * s.batches / length
+        for late in (workers, (workers + 1) / 2.0)
+    )
+    return every, half
+
+
+def _epoch_batches(s: Stages, v: Vitals) -> float:
+    """Batches of an epoch: of all loaders that are pulled in turn; a stream without a length tells by its epochs."""
+    if v.loader is not None and v.loader.batches:
+        return float(v.loader.batches)
+    # The epochs that were touched: the last may have been left early, so that this many batches are the least.
+    return v.measured_steps * s.batches / s.loaders / max(v.epochs or 1, 1)
 
 
 def _workers(v: Vitals, workers: int) -> Forecast | None:
@@ -166,6 +187,11 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
         stage += f", on a busy machine (about {s.others:.2g} threads of other programs run beside this one)"
     elif (s.fetch_cpu + s.consumer_cpu) > SATURATED * step * s.cores:
         band += BAND  # processes that compete for cores: the model is a bound, seldom reached
+    if s.storage > step and workers * s.loaders > max(s.workers, 1):
+        # How much more the storage gives to several readers no recording can tell: nothing (a disk, a limit of so many
+        # MB/s) or all of it (a cache, a server that is only late). The forecast lies between the two.
+        step, doubtful = math.sqrt(step * s.storage), max(doubtful, s.storage)
+        stage += ", as far as the storage serves several at once"
     floor = max(s.consumer if workers else s.consumer + s.fetch, s.device, 1e-9)
     low = s.step / max(doubtful, step) * (1.0 - band)
     high = max(min(s.step / min(sure, step) * (1.0 + band), s.step / floor * (1.0 + _band(v) / 2)), s.step / step)
@@ -210,9 +236,8 @@ def _between_two(v: Vitals, other: Vitals, target: float) -> Forecast | None:
     step = max(s0 + slope * (target - b0), 1e-9)
     speedup = target / step / (b0 / s0)
     band = min(_band(v) + BAND * math.log2(max(target / max(b0, b1), min(b0, b1) / target, 1.0)), 0.6)
-    peak = None
-    if v.on_gpu and v.peak_bytes is not None and other.peak_bytes is not None:
-        peak = v.peak_bytes + (other.peak_bytes - v.peak_bytes) / (b1 - b0) * (target - b0)
+    fit = fit_of_runs((v, other))
+    peak = None if fit is None else fit.peak_bytes(target)
     total = v.memory_total_bytes
     fits = "" if peak is None or not total or peak < 0.95 * total else ", which would probably not fit into the memory"
     why = f"{1e3 * max(s0 - slope * b0, 0):.3g} ms plus {1e6 * slope:.3g} us a sample, from two batch sizes seen{fits}"

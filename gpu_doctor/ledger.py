@@ -37,7 +37,7 @@ class Ledger(Account):
 
     def phase_now(self) -> int:
         """The phase that the thread is in; asked on any thread."""
-        if self.steady.taking:
+        if self.pulse.taking:
             return self.steady.phase()
         return EVALUATION if self.evaluating else self.phase
 

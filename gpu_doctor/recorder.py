@@ -17,43 +17,27 @@ import numpy as np
 
 from gpu_doctor.calibration import event_cost_ns, note_cost_ns
 from gpu_doctor.feed import Cursor, News, readings_since, series_key
+from gpu_doctor.governor import Governor, too_dear
 from gpu_doctor.ledger import Ledger
+from gpu_doctor.readings import MOST_READINGS as MOST_READINGS
+from gpu_doctor.readings import Readings as Readings
 from gpu_doctor.recording import Fetch, LineCost, LoaderSetup, Losses, Metric, Recording, Series, Settings, Setup
 from gpu_doctor.steps import Steps
 from gpu_doctor.steptable import StepTable
 
-MOST_READINGS: Final = 16384
-"""Readings kept per metric (over two hours at 2 Hz); then neighbours are averaged by twos."""
-DENSE_LOSSES: Final = 4096
+DENSE_LOSSES: Final = 1024
 """The loss of so many steps is kept one by one, later of every SPARSE_LOSSES-th."""
 SPARSE_LOSSES: Final = 64
+MOST_LOSSES: Final = 4 * DENSE_LOSSES
+"""Losses kept at most (a detached one holds about half a kilobyte); of the later ones every other goes then."""
+
+
+BEAT_S: Final = 0.5
+LONGEST_BEAT_S: Final = 5.0
 
 
 class RunEnded(BaseException):
     """Leaves the user's loop at the end of a budget or at Stop, through `except Exception` too."""
-
-
-class Readings:
-    """The readings of one metric, bounded."""
-
-    def __init__(self, metric: Metric) -> None:
-        self.metric = metric
-        self.times_s: list[float] = []
-        self.values: list[float] = []
-
-    def add(self, at_s: float, value: float) -> None:
-        """One reading; neighbours are averaged by twos when there are too many."""
-        if len(self.values) >= MOST_READINGS:
-            for name in ("times_s", "values"):
-                pairs = np.asarray(getattr(self, name)).reshape(-1, 2)
-                setattr(self, name, pairs.mean(axis=1).tolist())
-        self.times_s.append(at_s)
-        self.values.append(value)
-
-    def series(self) -> Series:
-        """What was read so far."""
-        n = min(len(self.times_s), len(self.values))
-        return Series(self.metric, np.asarray(self.times_s[:n]), np.asarray(self.values[:n]))
 
 
 class Recorder:
@@ -85,15 +69,11 @@ class Recorder:
         self.ledger.on_step = self._step_ended
         if max_steps is not None:
             self.ledger.look_at = max_steps
-        self.thread = threading.get_ident()
+        self.pulse = self.ledger.pulse
         self.max_steps = max_steps
         self.deadline_ns = None if max_s is None else clock() + round(max_s * 1e9)
-        self.loss_next = 0
-        """The first step whose loss is to be kept next: detaching one costs a microsecond."""
-        self.ending = ""
-        """Outcome with which the loop shall be left at its next step: `stopped` or `budget-reached`; empty = go on."""
         self.beat: Callable[[], None] | None = None
-        """Called on the training thread about twice a second, where a view cannot be reached from another thread."""
+        """Called on the training thread twice a second at most, where a view cannot be reached from another thread."""
         self.facts: dict[str, Any] = {}
         """Fields of Setup, as the taps find them: values, or functions that say what they are by now."""
         self.parts: dict[str, Callable[[], Any]] = {}
@@ -113,8 +93,21 @@ class Recorder:
         self._readings: dict[str, Readings] = {}
         self._losses: list[tuple[int, Any]] = []
         self._next_beat = 0
+        self._loss_every = SPARSE_LOSSES
         self._closed_s: float | None = None
         self._event_ns, self._note_ns = event_cost_ns(clock), note_cost_ns(clock)
+        self.governor = Governor(self.tapped_s, self.elapsed_s)
+        """Shares out what watching may cost: asked by our own threads."""
+
+    @property
+    def thread(self) -> int:
+        """The training thread's id."""
+        return self.pulse.thread
+
+    @property
+    def ending(self) -> str:
+        """Outcome with which the loop shall be left at its next step; empty = go on."""
+        return self.pulse.ending
 
     # ---- written by taps and probes -----------------------------------------------------------------------------
 
@@ -133,7 +126,7 @@ class Recorder:
             return True
         if self.ledger.any_optimizer or (self.ledger.started and not trains):
             return False
-        self.thread = threading.get_ident()
+        self.pulse.thread = threading.get_ident()
         self.ledger.begin()
         return True
 
@@ -148,9 +141,13 @@ class Recorder:
     def loss(self, tensor: Any) -> None:
         """The detached loss of the open step; it is read when the book closes, so that no step waits for it."""
         step = self.ledger.step_count
-        if step >= self.loss_next:
+        if step >= self.pulse.loss_next:
             self._losses.append((step, tensor))
-            self.loss_next = step + 1 if step + 1 < DENSE_LOSSES else (step // SPARSE_LOSSES + 1) * SPARSE_LOSSES
+            if len(self._losses) >= MOST_LOSSES:
+                self._losses[DENSE_LOSSES:] = self._losses[DENSE_LOSSES::2]
+                self._loss_every *= 2
+            every = self._loss_every
+            self.pulse.loss_next = step + 1 if step + 1 < DENSE_LOSSES else (step // every + 1) * every
 
     def note(self, text: str) -> None:
         """One sentence for the footer, once."""
@@ -159,7 +156,7 @@ class Recorder:
 
     def stop(self) -> None:
         """Asks the loop to end at its next step; may be called on any thread."""
-        self.ending = self.ending or "stopped"
+        self.pulse.ending = self.ending or "stopped"
 
     def check_end(self) -> None:
         """Leaves the loop if its end was asked for; called by taps where leaving is clean.
@@ -175,10 +172,12 @@ class Recorder:
             (self.max_steps is not None and self.ledger.step_count >= self.max_steps)
             or (self.deadline_ns is not None and now >= self.deadline_ns)
         ):
-            self.ending = "budget-reached"
+            self.pulse.ending = "budget-reached"
         if self.beat is not None and now >= self._next_beat:
-            self._next_beat = now + 500_000_000
             self.beat()
+            took_s = (self.clock() - now) * 1e-9
+            allowed = self.governor.allowed("beat", took_s / BEAT_S)
+            self._next_beat = now + round(1e9 * max(BEAT_S, min(took_s / allowed, LONGEST_BEAT_S)))
 
     # ---- read by views and by the judgement ---------------------------------------------------------------------
 
@@ -203,6 +202,11 @@ class Recorder:
         """Seconds since the run began, of the whole run once it has ended."""
         return self._closed_s if self._closed_s is not None else (self.clock() - self._began) * 1e-9
 
+    def tapped_s(self) -> float:
+        """What the taps have cost the loop so far: their events at the calibrated cost of one."""
+        noted = self.ledger.steady.noted
+        return ((self.ledger.events - noted) * self._event_ns + noted * self._note_ns) * 1e-9
+
     def setup(self) -> Setup:
         """What was found so far."""
         known = {field.name for field in dataclasses.fields(Setup)}
@@ -221,13 +225,16 @@ class Recorder:
         """
         self.over.set()
         self.ledger.finish()
+        for readings in list(self._readings.values()):
+            readings.finish()
         self._closed_s = self.elapsed_s()
+        loop_s = float(np.nansum(self.table.steps().wall_s))
+        if dear := too_dear(self.tapped_s(), loop_s, self.ledger.step_count):
+            self.note(dear)
         return self._recording(outcome, reason, self._closed_s, self._losses_read())
 
     def _recording(self, outcome: str, reason: str, duration_s: float, losses: Losses) -> Recording:
-        noted = self.ledger.steady.noted
-        own_ns = (self.ledger.events - noted) * self._event_ns + noted * self._note_ns
-        own_s = own_ns * 1e-9 + sum(one() for one in self.own_cpu_s)
+        own_s = self.tapped_s() + sum(one() for one in self.own_cpu_s)
         return Recording(
             steps=self.table.steps(),
             settings=self.settings,

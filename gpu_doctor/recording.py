@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from gpu_doctor.facts import Chore, EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
+from gpu_doctor.facts import Chore, EvaluationFacts, Flops, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
 from gpu_doctor.steps import INFERENCE as INFERENCE
 from gpu_doctor.steps import PHASES as PHASES
 from gpu_doctor.steps import STEP_COLUMNS as STEP_COLUMNS
@@ -212,6 +212,8 @@ class Recording:
     """Costly calls besides training, dearest first; None = nobody listened."""
     traffic: Traffic | None = None
     """Copies between host and devices; None = there is no device to copy to, or nobody listened."""
+    flops: Flops | None = None
+    """What a step computes, counted on a trial of the same code; None = not counted."""
     notes: tuple[str, ...] = ()
     name: str = ""
     source: str = ""

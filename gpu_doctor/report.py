@@ -15,19 +15,23 @@ from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.effect import Effect
 from gpu_doctor.recording import Recording
 from gpu_doctor.report_facts import (
-    COLUMNS,
+    RISK_MARK,
     SAFETY_WORDS,
     Row,
     anatomy_rows,
+    columns,
+    first_step,
     footer,
     machine_facts,
     predicted_words,
+    price,
     rows,
     run_facts,
     silences,
     verdict_words,
 )
 from gpu_doctor.rules.rule import Finding, Prescription
+from gpu_doctor.vitals import Vitals
 from gpu_doctor.wording import PHASE_LABELS, clean
 
 WIDTH: Final = 100
@@ -46,8 +50,8 @@ def text(diagnosis: Diagnosis, recording: Recording | None = None, effects: Sequ
         " · ".join(["GPU Doctor", *machine_facts(vitals.setup)]) + "\n" + " · ".join(run_facts(vitals, recording)),
         "\n".join([_wrapped(verdict_words(diagnosis)), *_first_step(diagnosis)]),
         _anatomy(diagnosis),
-        _table(rows([recording] if recording is not None else [], effects)) if effects else "",
-        "\n".join(_finding(number, one) for number, one in enumerate(diagnosis.findings, 1)),
+        _table(rows([recording] if recording is not None else [], effects), vitals.on_gpu) if effects else "",
+        "\n".join(_finding(number, one, vitals) for number, one in enumerate(diagnosis.findings, 1)),
         _silent(diagnosis),
         "\n".join(_wrapped(f"Note: {clean(one)}") for one in (recording.notes if recording is not None else ())),
         footer(vitals),
@@ -81,8 +85,8 @@ def html(
         sheet.verdict(diagnosis),
         sheet.anatomy(diagnosis.vitals),
         sheet.plots(drawn) if drawn is not None else "",
-        sheet.runs(rows(recordings, effects)) if recordings or effects else "",
-        *(sheet.finding(number, one, diagnosis.verdict) for number, one in enumerate(diagnosis.findings, 1)),
+        sheet.runs(rows(recordings, effects), diagnosis.vitals.on_gpu) if recordings or effects else "",
+        *(sheet.finding(number, one, diagnosis) for number, one in enumerate(diagnosis.findings, 1)),
         sheet.source(diagnosis.vitals.source, diagnosis.vitals.lines),
         sheet.silent(silences(diagnosis)),
         sheet.footer(diagnosis, list(dict.fromkeys(said))),
@@ -102,7 +106,7 @@ def _wrapped(line: str, indent: str = "") -> str:
 
 def _first_step(diagnosis: Diagnosis) -> list[str]:
     """What to do first, under the verdict."""
-    first = next((p for finding in diagnosis.findings for p in finding.prescriptions), None)
+    first = first_step(diagnosis)
     return _prescription(first, "  Try: ", "       ") if first is not None else []
 
 
@@ -113,10 +117,9 @@ def _prescription(one: Prescription, mark: str, indent: str) -> list[str]:
     return [_wrapped(f"{clean(one.text, 1000)} [{said}]{changes}", mark), *code]
 
 
-def _finding(number: int, finding: Finding) -> str:
-    lines = [
-        _wrapped(f"{number}. {clean(finding.rule)}, {wording.share(finding.cost_share)}: {clean(finding.headline)}")
-    ]
+def _finding(number: int, finding: Finding, vitals: Vitals) -> str:
+    lines = [_wrapped(f"{number}. {clean(finding.rule)}, {price(finding, vitals)}: {clean(finding.headline)}")]
+    lines += [_wrapped(clean(finding.risk, 1000), f"   {RISK_MARK} ")] if finding.risk else []
     lines += [_wrapped(f"{clean(one, 1000)}", "   - ") for one in finding.evidence]
     for one in finding.prescriptions:
         lines += _prescription(one, "   > ", "     ")
@@ -134,10 +137,11 @@ def _anatomy(diagnosis: Diagnosis) -> str:
     return "\n".join(lines)
 
 
-def _table(table: Sequence[Row]) -> str:
-    cells = [COLUMNS, *(row.cells for row in table)]
+def _table(table: Sequence[Row], on_gpu: bool) -> str:
+    head = columns(on_gpu)
+    cells = [head, *(row.cells for row in table)]
     # A long reason must not push all columns apart: it ends its line.
-    widths = [max(len(row[i]) for row in cells if len(row[i]) <= 34) for i in range(len(COLUMNS))]
+    widths = [max(len(row[i]) for row in cells if len(row[i]) <= 34) for i in range(len(head))]
     return "\n".join("  ".join(f"{cell:<{widths[i]}}" for i, cell in enumerate(row)).rstrip() for row in cells)
 
 
@@ -146,5 +150,14 @@ def _silent(diagnosis: Diagnosis) -> str:
     if not grouped:
         return ""
     lines = [f"Not judged: {wording.count(len(diagnosis.silent), 'rule')}"]
-    lines += [_wrapped(f"{why}: {', '.join(names)}", "  ") for why, names in grouped.items()]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_silence(why, names) for why, names in grouped.items())])
+
+
+def _silence(why: str, names: Sequence[str]) -> str:
+    """One line, with as many names as it holds."""
+    head = f"  {why}: " if len(names) == 1 else f"  {why}: {wording.count(len(names), 'rule')}, "
+    named = len(names)
+    while named > 1 and len(head + ", ".join(names[:named])) + (16 if named < len(names) else 0) > WIDTH:
+        named -= 1
+    more = f" and {len(names) - named} more" if named < len(names) else ""
+    return head + ", ".join(names[:named]) + more

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor import wording
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.effect import Effect
+from gpu_doctor.diagnosis import Diagnosis, ended_the_run
+from gpu_doctor.effect import UNMEASURED, Effect
 from gpu_doctor.recording import Recording, Setup, describe
-from gpu_doctor.rules.rule import Prescription, Safety
+from gpu_doctor.report_efficiency import efficiency
+from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.unjudged import by_reason
 from gpu_doctor.vitals import Vitals, measure
 from gpu_doctor.wording import DASH, PHASE_LABELS, clean
 
 NO_GPU: Final = "no GPU: judging the CPU as the device"
-COLUMNS: Final = ("run", "settings", "samples/s", "vs baseline (95 %)", "predicted", "wait", "GPU", "peak mem", "loss")
-"""Head of the runs table; the cells of `Row.cells` stand under it."""
+RISK_MARK: Final = "\u26a0"
+"""Stands before the word that says it."""
+CLEAN: Final = ("completed", "budget-reached")
 SAFETY_WORDS: Final[Mapping[Safety, str]] = {
     Safety.SAFE: "safe: the same numbers, sooner",
     Safety.CHANGES_TRAINING: "changes the training",
@@ -24,9 +27,15 @@ SAFETY_WORDS: Final[Mapping[Safety, str]] = {
 }
 
 
+def columns(on_gpu: bool) -> tuple[str, ...]:
+    """Head of the runs table; the cells of `Row.cells` stand under it."""
+    device = "GPU" if on_gpu else "CPU"
+    return ("run", "settings", "samples/s", "vs baseline (95 %)", "predicted", "wait", device, "peak mem", "loss")
+
+
 @dataclass(frozen=True)
 class Row:
-    """One line of the runs table, as text for COLUMNS; `kept` marks a verified gain."""
+    """One line of the runs table, as text for `columns`; `kept` marks a verified gain."""
 
     cells: tuple[str, ...]
     kept: bool = False
@@ -60,7 +69,7 @@ def run_facts(vitals: Vitals, recording: Recording | None) -> list[str]:
         facts.append(wording.clock(recording.duration_s))
     facts.append(wording.count(vitals.steps, "step"))
     if vitals.steps:
-        facts.append(speed(vitals))
+        facts += [speed(vitals), *efficiency(vitals)]
     return facts
 
 
@@ -111,7 +120,7 @@ def _run_row(name: str, recording: Recording) -> Row:
             DASH,
             DASH,
             wording.share(wait, DASH),
-            wording.percent(vitals.gpu_util_pct, DASH),
+            wording.percent(vitals.gpu_util_pct if vitals.on_gpu else vitals.cpu_util_pct, DASH),
             wording.size(vitals.peak_bytes, DASH),
             wording.loss(vitals.final_loss),
         )
@@ -125,8 +134,7 @@ def _trial_row(name: str, effect: Effect) -> Row:
         before = wording.number(effect.baseline_samples_per_s)
         per_s = f"{wording.number(effect.candidate_samples_per_s)}{unit} (from {before})"
     against = f" against {clean(describe(effect.baseline_settings))}" if effect.baseline_settings else ""
-    same = wording.parity(effect.loss_drift)
-    loss = wording.loss(effect.candidate_loss)
+    loss, same = loss_words(effect)
     wait = wording.share(effect.candidate_wait_share, DASH)
     return Row(
         (
@@ -150,15 +158,37 @@ def result_words(effect: Effect) -> str:
         return f"{wording.speedup(effect.speedup, effect.low, effect.high)} {effect.verdict.replace('-', ' ')}"
     why = f": {clean(effect.reason)}" if effect.reason else ""
     ended = wording.OUTCOME_LABELS.get(effect.outcome, clean(effect.outcome))
-    return ended + why if effect.outcome not in ("completed", "budget-reached") else "nothing was measured"
+    return (ended if effect.outcome not in CLEAN else "nothing was measured") + why
+
+
+def loss_words(effect: Effect) -> tuple[str, str]:
+    """The candidate's loss and what became of it; a side that failed has no loss to set beside another."""
+    if effect.outcome in UNMEASURED:
+        return DASH, ""
+    return wording.loss(effect.candidate_loss), wording.parity(effect.loss_drift)
+
+
+def price(finding: Finding, vitals: Vitals) -> str:
+    """What a finding costs, or that it is a risk, told by a mark and a word."""
+    if ended_the_run(finding, vitals):
+        return f"{RISK_MARK} ended the run"
+    if not finding.risk:
+        return wording.share(finding.cost_share)
+    costs = f"{wording.share(finding.cost_share)} " if finding.cost_share >= NAMING_BAR else ""
+    return f"{costs}{RISK_MARK} risk"
+
+
+def first_step(diagnosis: Diagnosis) -> Prescription | None:
+    """What to do first: the best cure of the finding that the verdict names."""
+    top = diagnosis.findings[0] if diagnosis.findings else None
+    if top is not None and top.prescriptions:
+        return top.prescriptions[0]
+    return next((p for finding in diagnosis.findings for p in finding.prescriptions if not finding.risk), None)
 
 
 def silences(diagnosis: Diagnosis) -> dict[str, list[str]]:
-    """Why rules were not judged -> their names."""
-    grouped: dict[str, list[str]] = {}
-    for one in diagnosis.silent:
-        grouped.setdefault(clean(one.reason), []).append(clean(one.rule))
-    return grouped
+    """Why rules were not judged -> their names; failures first, then the reason that most of them share."""
+    return {clean(why): [clean(name) for name in names] for why, names in by_reason(diagnosis.silent).items()}
 
 
 def footer(vitals: Vitals) -> str:
@@ -167,4 +197,6 @@ def footer(vitals: Vitals) -> str:
     if vitals.warmup_steps:
         took = f" ({wording.seconds(vitals.warmup_s)})" if vitals.warmup_s is not None else ""
         said += f"; {wording.count(vitals.warmup_steps, 'step')} of warm-up left out{took}"
-    return f"{said}. Own overhead: {wording.share(vitals.overhead_share)}."
+    # Of a run without a loop it would be the share of starting and ending alone.
+    own = f" Own overhead: {wording.share(vitals.overhead_share)}." if vitals.steps else ""
+    return f"{said}.{own}"

@@ -18,18 +18,22 @@ from gpu_doctor.drawing import PHASE_COLOURS, as_image, swatch
 from gpu_doctor.drawing import anatomy as anatomy_bar
 from gpu_doctor.recording import LineCost, Recording
 from gpu_doctor.report_facts import (
-    COLUMNS,
+    RISK_MARK,
     SAFETY_WORDS,
     Row,
     anatomy_rows,
+    columns,
+    first_step,
     machine_facts,
     predicted_words,
+    price,
     run_facts,
     verdict_words,
 )
 from gpu_doctor.report_facts import footer as footer_words
 from gpu_doctor.report_plots import plots as plots
 from gpu_doctor.rules.rule import Finding, Prescription
+from gpu_doctor.source_lines import body as line_bars
 from gpu_doctor.vitals import Vitals
 from gpu_doctor.wording import BOTTLENECK_LABELS, PHASE_LABELS, clean
 
@@ -41,7 +45,8 @@ BOTTLENECK_COLOURS: Final = {
     "memory": PHASE_COLOURS["optimizer"],
     "communication": PHASE_COLOURS["sync"],
 }
-MOST_SOURCE_LINES: Final = 200
+FEW_NAMES: Final = 3
+"""So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
 _LINE: Final = "1px solid rgba(128,128,128,0.35)"
 _MUTED: Final = "opacity:0.72"
 _MONO: Final = "font-family:monospace;font-size:12px"
@@ -75,12 +80,14 @@ def verdict(diagnosis: Diagnosis) -> str:
     """The verdict, and under it what to do first."""
     colour = BOTTLENECK_COLOURS.get(diagnosis.bottleneck, PHASE_COLOURS["other"])
     kind = BOTTLENECK_LABELS.get(diagnosis.bottleneck, safe(diagnosis.bottleneck))
-    first = next((p for finding in diagnosis.findings for p in finding.prescriptions), None)
+    top = diagnosis.findings[0] if diagnosis.findings else None
+    risk = f'<div style="margin-top:4px">{RISK_MARK} {safe(top.risk)}</div>' if top is not None and top.risk else ""
+    first = first_step(diagnosis)
     todo = f'<div style="margin-top:6px">{_prescription(first, "Try: ")}</div>' if first is not None else ""
     return (
         f'<div style="padding:10px 14px 12px 10px;border-top:{_LINE};border-left:4px solid {colour}">'
         f'<div style="font-size:16px;font-weight:600">{escape(verdict_words(diagnosis))}</div>'
-        f'<div style="{_MUTED}">{kind}</div>{todo}</div>'
+        f'<div style="{_MUTED}">{kind}</div>{risk}{todo}</div>'
     )
 
 
@@ -110,10 +117,11 @@ def anatomy(vitals: Vitals) -> str:
     return f'<div style="{_SECTION}"><div>{head}</div><div style="margin:4px 0">{bar}</div><div>{legend}</div></div>'
 
 
-def runs(table: Sequence[Row]) -> str:
+def runs(table: Sequence[Row], on_gpu: bool) -> str:
     """The runs and trials, one row each."""
+    names = columns(on_gpu)
     style = f"{_CELL};{_MUTED};font-weight:normal;white-space:nowrap;text-align"
-    head = "".join(f'<th style="{style}:{"right" if i > 1 else "left"}">{name}</th>' for i, name in enumerate(COLUMNS))
+    head = "".join(f'<th style="{style}:{"right" if i > 1 else "left"}">{name}</th>' for i, name in enumerate(names))
     body = "".join(f'<tr style="background:transparent">{_cells(row)}</tr>' for row in table)
     # JupyterLab's own style makes all columns of a table equally wide; they would run into each other.
     style = "border-collapse:collapse;table-layout:auto;width:100%;font-size:13px;border:none;margin:0"
@@ -138,66 +146,41 @@ def _cells(row: Row) -> str:
     return "".join(cells)
 
 
-def finding(number: int, one: Finding, verdict: str = "") -> str:
-    """A finding with its evidence and what to try, folded but for the first; `verdict` is not said again."""
+def finding(number: int, one: Finding, diagnosis: Diagnosis) -> str:
+    """A finding with its evidence and what to try, folded but for the first; the verdict is not said again."""
     evidence = "".join(f"<li>{safe(line)}</li>" for line in one.evidence)
     tries = "".join(f'<div style="margin-top:6px">{_prescription(p)}</div>' for p in one.prescriptions)
-    headline = "" if one.headline == verdict else f' &nbsp;<span style="{_MUTED}">{safe(one.headline)}</span>'
-    head = f"<b>{number} {safe(one.rule, 80)}</b> &nbsp;{wording.share(one.cost_share)}{headline}"
+    said = one.headline == diagnosis.verdict
+    headline = "" if said else f' &nbsp;<span style="{_MUTED}">{safe(one.headline)}</span>'
+    cost = price(one, diagnosis.vitals)
+    head = f'<b>{number} {safe(one.rule, 80)}</b> &nbsp;<span style="{_TOGETHER}">{cost}</span>{headline}'
+    risk = f'<div style="margin-top:4px"><b>{RISK_MARK} {safe(one.risk)}</b></div>' if one.risk else ""
     facts = f'<ul style="margin:4px 0 4px 0;padding-left:20px">{evidence}</ul>' if evidence else ""
-    return _folded(head, facts + tries, opened=number == 1)
+    return _folded(head, risk + facts + tries, opened=number == 1)
 
 
 def source(text: str, lines: Sequence[LineCost]) -> str:
     """The cell's lines with a bar each for the time they take, and the dearest lines elsewhere."""
-    own = clean(text, 40_000).rstrip().split("\n")
-    shares: dict[int, list[LineCost]] = {}
-    elsewhere = []
-    for one in (one for one in lines if not one.in_worker):  # a worker's line has a share of another whole
-        if 0 < one.line <= len(own) and one.text and own[one.line - 1].strip() == clean(one.text).strip():
-            shares.setdefault(one.line, []).append(one)
-        elif one.share >= 0.01:
-            elsewhere.append(one)
-    if not shares and not elsewhere:
-        return ""
-    body = "".join(_source_line(n, own[n - 1], shares.get(n, ())) for n in range(1, len(own) + 1)[:MOST_SOURCE_LINES])
-    cut = f"<div>... {len(own) - MOST_SOURCE_LINES} more lines</div>" if len(own) > MOST_SOURCE_LINES else ""
-    style = f"border-collapse:collapse;table-layout:auto;border:none;margin:4px 0;{_MONO}"
-    table = f'<table style="{style}">{body}</table>{cut}'
-    others = "".join(
-        f"<li>{wording.share(one.share)} {safe(one.file.rsplit('/', 1)[-1], 80)}:{one.line} {safe(one.function, 80)}: "
-        f'<span style="{_MONO}">{safe(one.text, 200)}</span></li>'
-        for one in elsewhere[:8]
-    )
-    rest = f'<div>Elsewhere</div><ul style="margin:2px 0;padding-left:20px">{others}</ul>' if others else ""
-    return _folded("Where the time goes, line by line", (table if shares else "") + rest)
-
-
-def _source_line(number: int, text: str, costs: Sequence[LineCost]) -> str:
-    total = sum(one.share for one in costs)
-    bar, figure = "", ""
-    if total >= 0.005:
-        phase = max(costs, key=lambda one: one.share).phase
-        colour = PHASE_COLOURS.get(phase, PHASE_COLOURS["other"])
-        blocks = "█" * min(round(total * 16), 16) or "▏"
-        name = PHASE_LABELS.get(phase, PHASE_LABELS["other"])
-        bar = f'<span style="color:{colour}">{blocks}</span> <span style="{_MUTED}">{name}</span>'
-        figure = wording.share(total)
-    pad = "padding:0 10px 0 0;white-space:nowrap;border:none;background:transparent"
-    return (
-        f'<tr style="background:transparent"><td style="{pad};text-align:right;{_MUTED}">{number}</td>'
-        f'<td style="{pad};text-align:right">{figure}</td><td style="{pad};text-align:left">{bar}</td>'
-        f'<td style="{pad};text-align:left;white-space:pre">{safe(text, 200)}</td></tr>'
-    )
+    found = line_bars(text, lines)
+    return _folded("Where the time goes, line by line", found) if found else ""
 
 
 def silent(grouped: Mapping[str, Sequence[str]]) -> str:
     """The rules that could not judge, by reason."""
     if not grouped:
         return ""
-    items = "".join(f"<li>{escape(why)}: {escape(', '.join(names))}</li>" for why, names in grouped.items())
+    items = "".join(_silence(why, names) for why, names in grouped.items())
     number = wording.count(sum(len(names) for names in grouped.values()), "rule")
-    return _folded(f"Not judged: {number}", f'<ul style="margin:4px 0;padding-left:20px">{items}</ul>')
+    return _folded(f"Not judged: {number}", f'<div style="margin:4px 0 0 14px">{items}</div>')
+
+
+def _silence(why: str, names: Sequence[str]) -> str:
+    """One line; a long list of names is folded."""
+    named = escape(", ".join(names))
+    if len(names) <= FEW_NAMES:
+        return f'<div>{escape(why)}: <span style="{_MUTED}">{named}</span></div>'
+    head = f"{escape(why)}: {wording.count(len(names), 'rule')}"
+    return f'<details><summary>{head}</summary><div style="margin-left:14px;{_MUTED}">{named}</div></details>'
 
 
 def footer(diagnosis: Diagnosis, notes: Sequence[str]) -> str:

@@ -18,6 +18,11 @@ SATURATED: Final = 0.85
 WORKER_CPU_S: Final = 4e-4
 WORKER_CPU_S_PER_BYTE: Final = 0.85e-9
 """CPU seconds of a worker for handing a batch over, measured on a virtual machine of 2 cores."""
+SLOWEST_BYTES_PER_S: Final = 2e5
+"""A disk that seeks for every page of 4 kB delivers some 80 of them a second, 0.33 MB/s; where fewer bytes come in the
+time that a fetch waits, it waits for something else (a server, a lock, a sleep)."""
+STORAGE_WAITS: Final = 0.25
+"""A fetch that waits for less than this of its time gets from the storage what it asks for."""
 OTHERS: Final = 0.25
 """Other programs count from so many cores on: what an idle desktop and our own poller use is below."""
 
@@ -40,11 +45,13 @@ class Stages:
     slow: float = 1.0  # how much longer computing takes than on a machine of its own
     others: float = 0.0  # threads of other programs that run or wait for a core, on average
     queued: float = 0.0  # seconds of the step's fetches that were taken out of `fetch`
+    loaders: float = 1.0  # that fetch side by side, each with workers of its own
+    storage: float = 0.0  # what a step lasts at least if the storage delivers no more to several readers than now
 
     def threads(self, workers: int) -> float:
         """How many of our threads run or could run, on average, with so many workers that fetch without a break."""
         computing = min(self.fetch_cpu / self.fetch, 1.0) if self.fetch > 0 else 0.0
-        return workers * computing + min(self.consumer_cpu / self.step, 1.0)
+        return workers * self.loaders * computing + min(self.consumer_cpu / self.step, 1.0)
 
     def speed(self, workers: int) -> float:
         """How fast a computing thread of ours runs beside the other programs and so many workers, 0..1."""
@@ -54,7 +61,7 @@ class Stages:
         """Cores that we get where the kernel shares them out by threads."""
         if not self.others:
             return self.cores
-        ours = workers + 1.0
+        ours = workers * self.loaders + 1.0
         return min(self.cores * ours / (self.others + ours), self.cores)
 
     @property
@@ -106,11 +113,20 @@ def stages(v: Vitals) -> Stages | None:
         fetch -= queued
     else:
         fetch = _uncontended(fetch, fetch_cpu, consumer_cpu, v, cores)
+    storage = _storage(v, fetch, fetch_cpu, batches) / (max(v.workers, 1) * (v.loaders_at_once or 1.0))
     return Stages(
         *(step, v.workers, consumer, device, consumer_cpu, fetch, fetch_cpu, batches, size, cores, edge, slow),
         others=others,
         queued=queued or 0.0,
+        loaders=v.loaders_at_once or 1.0,
+        storage=min(storage, step),
     )
+
+
+def _storage(v: Vitals, fetch: float, fetch_cpu: float, batches: float) -> float:
+    """Seconds of a step's fetches in which the storage may have been busy: all, as it reads ahead meanwhile."""
+    waiting, stored = fetch - fetch_cpu, (v.fetch_stored_bytes or 0.0) * batches
+    return fetch if stored > 0 and waiting >= STORAGE_WAITS * fetch and stored >= SLOWEST_BYTES_PER_S * waiting else 0.0
 
 
 def _others(v: Vitals, fetch_cpu: float, queued: float | None, packing: float) -> float:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 CPU_EVERY_NS: Final = 1_000_000
 """The CPU clock is a system call (about 1 us): it is read once in so long, for every step that is no shorter."""
-BLOCK: Final = 32
-"""Steps that are accounted for in one go, at most: their times stay in the processor's nearest cache."""
+BLOCK: Final = 128
+"""Steps that are accounted for in one go, at most: that takes some 200 us, however many they are."""
 BLOCK_NS: Final = 100_000_000
 """And at least so often: a view asks twice a second."""
 MOST_EVENTS: Final = 256
@@ -42,7 +42,7 @@ LONGEST_PAUSE: Final = 64
 
 _TIMES: Final = {
     *("mark", "step_begin", "cpu_due", "cpu_mark", "acc", "acc_at_ask", "end_ns", "end_acc", "last_samples"),
-    *("events", "step_count", "now", "counts", "newest", *BEGINS, *ENDS, *SELDOM, *ASKED),
+    *("events", "now", "counts", "newest", *BEGINS, *ENDS, *SELDOM, *ASKED),
 }
 """What of the ledger differs from step to step without changing what an event means."""
 _COLUMN: Final = {name: i for i, name in enumerate(STEP_COLUMNS)}
@@ -55,14 +55,15 @@ class SteadySteps:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.taking = False
-        """The ledger's events are noted here, not told to it."""
+        self.pulse = ledger.pulse
+        """`taking`: the ledger's events are noted here, not told to it."""
         self.noted = 0
         """Events that were accounted for in blocks."""
         self._watching = False
         self._pause = self._wait = FIRST_LOOK
         # what a step is made of
-        self._noted = Noted()
+        self.notes = Noted()
+        """Always the same lists: a wrapper may keep their `append`."""
         self._phases: list[int] = []
         self._state: dict[str, Any] = {}
         self._before: tuple[list[Any], list[int]] | None = None
@@ -91,7 +92,7 @@ class SteadySteps:
 
     def phase(self) -> int:
         """The phase that the training thread is in, while events are noted; asked on any thread."""
-        at = len(self._noted.codes)
+        at = len(self.notes.codes)
         return self._rhythm[at] if at < len(self._rhythm) else OTHER
 
     def _snapshot(self) -> dict[str, Any] | None:
@@ -123,17 +124,17 @@ class SteadySteps:
         ledger, direct = self._ledger, getattr(type(self._ledger), name)
 
         def event(*args: Any) -> Any:
-            self._noted.codes.append(code_of(name, args))
+            self.notes.codes.append(code_of(name, args))
             self._phases.append(EVALUATION if ledger.evaluating else ledger.phase)
             result = direct(ledger, *args)
-            self._noted.times.append(ledger.mark)
+            self.notes.times.append(ledger.mark)
             if name == "delivered":
-                self._noted.samples.append(args[1])
+                self.notes.samples.append(args[1])
             elif name == "ask" and self._ended:
                 self._compare(args[0], result)
-                if self.taking:
+                if self.pulse.taking:
                     return result
-            elif len(self._noted.codes) > MOST_EVENTS:
+            elif len(self.notes.codes) > MOST_EVENTS:
                 self._fail()
             if name not in BEGINS or args == (BACK,):
                 return None
@@ -147,7 +148,7 @@ class SteadySteps:
         ledger, direct = self._ledger, getattr(type(self._ledger), name)
 
         def event(*args: Any) -> Any:
-            if self.taking:
+            if self.pulse.taking:
                 self.stop()
             else:
                 self._fail()
@@ -159,7 +160,7 @@ class SteadySteps:
         """A watched step has ended: the rhythm is found if it is the same as the one before."""
         self._ended = False
         state = self._snapshot()
-        codes, phases = self._noted.codes.copy(), self._phases.copy()
+        codes, phases = self.notes.codes.copy(), self._phases.copy()
         if state is None or state != self._state or self._foreign(pull):
             self._fail()
             return
@@ -174,15 +175,15 @@ class SteadySteps:
 
     def _foreign(self, pull: Pull) -> bool:
         """Whether another iterator than `pull` was asked in the step, or not every ask was answered."""
-        asked = [one for one in self._noted.codes if not isinstance(one, int)]
-        return any(one is not pull for one in asked) or len(asked) != len(self._noted.samples)
+        asked = [one for one in self.notes.codes if not isinstance(one, int)]
+        return any(one is not pull for one in asked) or len(asked) != len(self.notes.samples)
 
     def _formula_holds(self, phases: list[int]) -> bool:
         """Sets up the formula of a step's row and tries it on the one that the ledger has just written."""
         ledger, written = self._ledger, np.asarray(self._ledger.newest)
         self._matrix = np.zeros((len(phases), PHASE_COUNT))
         self._matrix[np.arange(len(phases)), phases] = 1.0
-        self._template, self._batches = written, len(self._noted.samples)
+        self._template, self._batches = written, len(self.notes.samples)
         if written[_COLUMN["kind"]] != TRAINING or written[_COLUMN["edge_s"]] or written[_COLUMN["transfers"]]:
             return False
         begin = round((written[_COLUMN["start_s"]]) * 1e9) + ledger.began
@@ -205,7 +206,7 @@ class SteadySteps:
         self._clear()
 
     def _clear(self) -> None:
-        self._noted.clear()
+        self.notes.clear()
         self._phases.clear()
 
     # ---- taking the events ------------------------------------------------------------------------------------------
@@ -213,26 +214,28 @@ class SteadySteps:
     def _take(self, pull: Pull, ask_before: int) -> None:
         """From here on events are noted; the ledger has just been told of the ask that ends a step."""
         ledger = self._ledger
-        self._pattern, self._rhythm = self._noted.codes.copy(), self._phases.copy()
+        self._pattern, self._rhythm = self.notes.codes.copy(), self._phases.copy()
         self._forwards = sum(is_forward(code) for code in self._pattern)
         self._pull, self._ask_before, self._pending = pull, ask_before, 0
         self._base = ledger.mark
         self._due = ledger.mark + BLOCK_NS
-        self._watching, self.taking = False, True
+        self._watching = False
+        pulse = self.pulse
+        pulse.iterator, pulse.pull, pulse.events, pulse.taking = pull.iterator, pull, len(self._pattern), True
         self._clear()
-        for name, note in notes(self._noted, ledger.clock, len(self._pattern), self._step).items():
+        for name, note in notes(self.notes, ledger.clock, len(self._pattern), self.step).items():
             setattr(ledger, name, note)
 
-    def _step(self) -> None:
+    def step(self) -> None:
         """An ask after as many events as a step has: a step of the rhythm, or its end."""
-        if self._noted.codes != self._pattern:
+        if self.notes.codes != self._pattern:
             self.stop()
             return
-        self._noted.codes.clear()
+        self.notes.codes.clear()
         ledger = self._ledger
-        ledger.step_count += 1
+        self.pulse.count += 1
         self._pending += 1
-        if self._pending >= BLOCK or self._noted.times[-1] >= self._due or ledger.step_count >= ledger.look_at:
+        if self._pending >= BLOCK or self.notes.times[-1] >= self._due or ledger.step_count >= ledger.look_at:
             self.put_down()
 
     def put_down(self) -> None:
@@ -250,9 +253,9 @@ class SteadySteps:
         ledger.events += whole
         self.noted += whole
         pull.loader[0] += steps * self._batches
-        ledger.last_samples = self._noted.samples[steps * self._batches - 1]
-        del self._noted.times[:whole], self._noted.samples[: steps * self._batches]
-        del self._noted.inputs[: steps * self._forwards]
+        ledger.last_samples = self.notes.samples[steps * self._batches - 1]
+        del self.notes.times[:whole], self.notes.samples[: steps * self._batches]
+        del self.notes.inputs[: steps * self._forwards]
         self._pending, self._due = 0, end + BLOCK_NS
         ledger.table.append_rows(rows)
         if ledger.on_step is not None:
@@ -262,7 +265,7 @@ class SteadySteps:
         """The rows of the first `steps` noted steps, which begin at `begin` ns; and when the last ended."""
         events = len(self._matrix)
         times = np.empty(1 + steps * events, dtype=np.int64)
-        times[0], times[1:] = begin, self._noted.times[: steps * events]
+        times[0], times[1:] = begin, self.notes.times[: steps * events]
         spent = np.diff(times).reshape(steps, events).astype(np.float64)
         phases = spent @ self._matrix * 1e-9
         rows = np.repeat(self._template[None], steps, axis=0)
@@ -274,17 +277,17 @@ class SteadySteps:
                 rows[:, column] = phases[:, phase]
         rows[:, _COLUMN["loss_s"]] = phases[:, LOSS]
         rows[:, _COLUMN["cpu_s"]] = 0.0
-        samples = np.asarray(self._noted.samples[: steps * self._batches])
+        samples = np.asarray(self.notes.samples[: steps * self._batches])
         rows[:, _COLUMN["samples"]] = samples.reshape(steps, self._batches).sum(axis=1)
         return rows, int(times[-1])
 
     def stop(self) -> None:
         """The rhythm is broken: the ledger is told of the open step at the times noted, and goes on itself."""
-        if not self.taking:
+        if not self.pulse.taking:
             return
-        self.taking = False
+        self.pulse.taking, self.pulse.pull = False, None
         self.put_down()
-        noted, self._noted = self._noted, Noted()
+        noted = self.notes.taken()
         self._release()
         self._wait = 2 * len(noted.codes) + FIRST_LOOK  # no look while it is told
         tell(self._ledger, noted, self._pull, self._ask_before)

@@ -16,12 +16,14 @@ HELD_NS: Final = 3_000_000_000
 class Pull:
     """One iterator over a loader, as the ledger knows it."""
 
-    __slots__ = ("delivered", "evaluation", "learned", "loader")
+    __slots__ = ("delivered", "evaluation", "iterator", "learned", "loader")
 
     def __init__(self, loader: list[int] | None = None, learned: bool = False) -> None:
         """`loader`: one cell that all iterators over it share, the batches that it has delivered to training."""
         self.delivered = 0
         self.evaluation = False
+        self.iterator = 0
+        """Its id."""
         self.loader = [0] if loader is None else loader
         self.learned = learned
         """A backward or an optimizer step followed one of the loader's batches: the loop trains from it."""

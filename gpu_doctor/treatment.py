@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor import trial
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.effect import Effect
+from gpu_doctor.fixes import Fix
 from gpu_doctor.recording import Settings
 from gpu_doctor.rules.rule import Prescription, Safety
 
@@ -33,6 +34,8 @@ class Plan:
     """Every trial, in order, kept or not."""
     code: str
     """The lines to paste."""
+    fix: Fix = field(default_factory=Fix)
+    """The user's own cells with the settings written in."""
     by_hand: tuple[str, ...] = ()
     """What is left that no knob can do, dearest first."""
     reason: str = ""
@@ -43,7 +46,7 @@ class Plan:
             "\n".join(f"  {effect}" for effect in self.effects)
             or f"  nothing to try{': ' if self.reason else ''}{self.reason}"
         )
-        kept = self.code or "nothing was worth keeping"
+        kept = (str(self.fix) if self.fix.cells else self.code) or "nothing was worth keeping"
         return f"Treatment plan: {self.speedup:.2f}x\n{tried}\nKeep:\n{kept}"
 
 
@@ -81,7 +84,13 @@ def treat(case: Case, max_trials: int, *, steps: int, seconds: float, changes_tr
             kept, speedup = candidate, speedup * (effect.speedup or 1.0)
             diagnosis = diagnose(case.trials[-1][1])
     return Plan(
-        kept, speedup, tuple(effects), case.code(kept), _by_hand(diagnosis), "" if effects else _why(case, diagnosis)
+        settings=kept,
+        speedup=speedup,
+        effects=tuple(effects),
+        code=case.code(kept),
+        fix=case.fix(kept) if kept else Fix(),
+        by_hand=_by_hand(diagnosis),
+        reason="" if effects else _why(case, diagnosis),
     )
 
 

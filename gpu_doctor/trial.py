@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,7 +64,8 @@ def recorded(recorder: Recorder, namespace: dict[str, Any] | None) -> Iterator[N
         raise Busy("gpu_doctor is already recording a run in this process, and that recording covers this code too.")
     sampler = LineSampler(recorder)
     recorder.lined = sampler.costs
-    poller = Poller(PROBES, recorder.add, note=recorder.note, sampler=sampler.look)
+    allowed = partial(recorder.governor.allowed, "poller")
+    poller = Poller(PROBES, recorder.add, note=recorder.note, sampler=sampler.look, allowed=allowed)
     recorder.own_cpu_s.append(lambda: poller.cpu_s)
     recorder.peak_bytes = lambda: _peak_bytes(recorder)
     _running.append(recorder)

@@ -6,12 +6,14 @@ mean is large), and each of one clock only.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpu_doctor.recording import Fetch, Recording
 from gpu_doctor.steps import PHASES, TRAINING, Column, Steps
+from gpu_doctor.vitals_arithmetic import arithmetic
 from gpu_doctor.vitals_fields import Vitals as Vitals
 from gpu_doctor.vitals_hardware import hardware
 from gpu_doctor.vitals_memory import memory
@@ -59,7 +61,12 @@ def measure(recording: Recording) -> Vitals:
 
     Returns:
         Vitals whose shares are of the wall-clock after warm-up; whatever was not measured is None.
+
+    Raises:
+        TypeError: if it is anything else, such as the path of a recording.
     """
+    if not isinstance(recording, Recording):
+        raise TypeError(f"measure() takes a recording, such as gpu_doctor.load(path) gives, not {recording!r:.60}.")
     steps = _judged(recording.steps)
     loader = recording.setup.training_loader
     fetch = next((one for one in recording.fetches if loader is not None and one.loader == loader.key), None)
@@ -88,10 +95,11 @@ def measure(recording: Recording) -> Vitals:
         "run_s": float(steps.wall_s.sum()) if len(steps) else None,
     }
     begin_s = float(rest.start_s[0]) if len(rest) else 0.0
-    for part in (memory, hardware, world):
+    for part in (memory, hardware, world, arithmetic):
         found |= part(recording, steps, begin_s)
     if len(rest) and rest.wall_s.sum() > 0:
         found |= _shares(rest) | _per_step(rest) | _device(rest, recording.setup.on_gpu)
+        fetch, found["loaders_at_once"] = _side_by_side(recording, fetch, found["batches_per_step"])
         found |= _fetching(rest, fetch, found["batches_per_step"])
     return Vitals(**found)
 
@@ -177,6 +185,28 @@ def _device(rest: Steps, on_gpu: bool) -> dict[str, float | None]:
         "gpu_busy_share": _ratio(read.gpu_s, read.gpu_gap_s + read.gpu_s),
         "queue_empty_share": _ratio(read.queue_empty, read.device_steps),
     }
+
+
+def _side_by_side(recording: Recording, fetch: Fetch | None, batches: float | None) -> tuple[Fetch | None, float | None]:
+    """The fetches of all loaders that a step pulls from in turn as those of one, and how many loaders that are."""
+    if fetch is None or not fetch.batches:
+        return fetch, None
+    roles = {one.key: one.role for one in recording.setup.loaders}
+    beside = [
+        one
+        for one in recording.fetches
+        if one.workers == fetch.workers and one.batches >= fetch.batches / 2 and roles.get(one.loader) != "evaluation"
+    ]
+    if not 1 < len(beside) <= round(batches or 1.0):
+        return fetch, 1.0  # one loader, or one after the other
+    sums = {name: sum(getattr(one, name) for one in beside) for name in ("batches", "wall_s", "cpu_s", "collate_s")}
+    for name in ("queued_s", "read_bytes", "stored_bytes"):
+        known = [getattr(one, name) for one in beside]
+        sums[name] = None if None in known else sum(known)
+    sums["batch_bytes"] = sum(one.batch_bytes * one.batches for one in beside) / sums["batches"]
+    sums["walls_s"] = np.concatenate([one.walls_s for one in beside])
+    dearest_s = max(one.wall_s for one in beside)
+    return replace(fetch, **sums), sum(one.wall_s for one in beside) / dearest_s if dearest_s > 0 else 1.0
 
 
 def _fetching(rest: Steps, fetch: Fetch | None, batches_per_step: float | None) -> dict[str, float | None]:

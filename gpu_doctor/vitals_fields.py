@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from gpu_doctor.facts import Chore, Traffic
 from gpu_doctor.recording import LineCost, LoaderSetup, SettingValue, Setup
+from gpu_doctor.vitals_arithmetic import ArithmeticVitals
 from gpu_doctor.vitals_hardware import HardwareVitals
 from gpu_doctor.vitals_memory import MemoryVitals
 from gpu_doctor.vitals_world import WorldVitals
 
 
 @dataclass(frozen=True)
-class Vitals(MemoryVitals, HardwareVitals, WorldVitals):
+class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals):
     """What `measure` reads off a recording. Every field but the counts may be None = not measured."""
 
     # how much was measured
@@ -34,6 +35,9 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals):
     """Training epochs that the measured steps touch; each but the first begins inside of them."""
     samples_per_step: float | None = None
     batches_per_step: float | None = None
+    loaders_at_once: float | None = None
+    """Loaders that a step pulls from in turn, so that their fetches could run side by side: all of their fetching
+    over that of the dearest one, so that a cheap one beside a dear one counts little."""
 
     run_s: float | None = None
     """Host seconds of all steps, warm-up included."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,29 @@ def test_pinning_without_a_gpu_is_noted_on_the_first_run() -> None:
 def test_a_path_is_no_recording() -> None:
     with pytest.raises(TypeError, match=r"gpu_doctor\.load\(path\)"):
         gpu_doctor.diagnose("run.npz")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda: gpu_doctor.measure("run.npz"),  # type: ignore[arg-type]
+        lambda: gpu_doctor.measure(None),  # type: ignore[arg-type]
+        lambda: gpu_doctor.compare("a.npz", "b.npz"),
+        lambda: gpu_doctor.compare(3, 4),  # type: ignore[arg-type]
+        lambda: gpu_doctor.compare(["a.npz"], ["b.npz"]),  # type: ignore[list-item]
+        lambda: gpu_doctor.load(3),  # type: ignore[arg-type]
+        lambda: gpu_doctor.explain(3),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_type_is_answered_in_one_sentence(asked: Callable[[], Any]) -> None:
+    with pytest.raises(TypeError, match=r"^(measure|compare|load|explain)\(\) takes [^\n]*\.$"):
+        asked()
+
+
+def test_a_trial_of_code_that_trains_nothing_says_why() -> None:
+    effect = gpu_doctor.case("x = sum(range(10))", {}).trial({"threads": 1}, steps=5, seconds=5)
+    assert effect.speedup is None
+    assert "no training step" in str(effect).lower() or "nothing to turn" in str(effect), str(effect)
 
 
 def test_a_watch_is_for_one_block() -> None:

@@ -12,7 +12,7 @@ from recordings import Loop, line, on_gpu
 from gpu_doctor.diagnosis import Diagnosis, Silence, Steady, diagnose, explain
 from gpu_doctor.recording import INFERENCE, Recording, Steps
 from gpu_doctor.rules.rule import NAMING_BAR, Finding
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.vitals import Vitals, measure
 
 SLEEPING = Loop(wait=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)
 
@@ -58,7 +58,7 @@ def test_a_gpu_whose_clock_was_not_read_has_no_class() -> None:
     )
     diagnosis = diagnose(blind)
     assert diagnosis.bottleneck == "unknown"
-    assert silence(diagnosis, "loader-without-workers") == "needs the GPU's own clock"
+    assert silence(diagnosis, "loader-without-workers") == "the GPU's own clock was not read"
 
 
 # ---- the verdict -----------------------------------------------------------------------------------------------------
@@ -84,6 +84,26 @@ def test_the_verdict_is_the_dearest_finding() -> None:
     diagnosis = of(SLEEPING)
     assert diagnosis.verdict == diagnosis.findings[0].headline
     assert "80 %" in diagnosis.verdict and "num_workers=0" in diagnosis.verdict
+
+
+def risky(verdict_of: Loop) -> Diagnosis:
+    """The diagnosis of a loop in which memory grows as well."""
+    vitals = measure(verdict_of.recording())
+    grows = {"host_growth_bytes_per_step": 5e6, "host_rise_bytes": 2e9, "host_steps_to_full": 340.0}
+    return diagnose(dataclasses.replace(vitals, growth_past_first_epoch=True, **grows))
+
+
+def test_a_risk_alone_is_the_verdict_and_called_one() -> None:
+    diagnosis = risky(Loop())
+    assert [one.rule for one in diagnosis.findings] == ["memory-growth"]
+    assert diagnosis.verdict.startswith("A risk: memory grows by ")
+    assert diagnosis.bottleneck == "compute"
+
+
+def test_a_risk_stands_after_what_costs() -> None:
+    diagnosis = risky(SLEEPING)
+    assert [bool(one.risk) for one in diagnosis.findings] == [False, True]
+    assert diagnosis.verdict == diagnosis.findings[0].headline
 
 
 def test_findings_stand_dearest_first_and_above_the_bar() -> None:
@@ -133,7 +153,7 @@ def test_nothing_of_a_gpu_is_invented_without_one() -> None:
 
 
 def test_a_loop_without_a_loader_says_so() -> None:
-    assert "pulls from none" in (silence(of(Loop(has_loader=False)), "loader-without-workers") or "")
+    assert "pulls from no DataLoader" in (silence(of(Loop(has_loader=False)), "loader-without-workers") or "")
 
 
 def test_every_rule_judges_or_says_why_not() -> None:
@@ -232,6 +252,8 @@ def test_explain_names_the_nearest() -> None:
         explain("slow-colate")
     with pytest.raises(ValueError, match="The rules are"):
         explain("zzz")
+    with pytest.raises(TypeError, match="takes the name of a rule"):
+        explain(3)  # type: ignore[arg-type]
 
 
 def test_a_page_is_escaped() -> None:
@@ -273,6 +295,14 @@ def test_a_finding_that_is_gone_is_not_held() -> None:
     steady.shown(told(a=0.3))
     assert steady.shown(told(b=0.1)).findings[0].rule == "b"
     assert steady.shown(told()).verdict == "nothing"
+
+
+def test_a_risk_is_not_held_before_what_costs() -> None:
+    steady = Steady()
+    risk = Finding("r", "R.", 0.0, risk="It will end.")
+    steady.shown(Diagnosis("compute", "A risk: R.", (risk,), (), Vitals()))
+    dear = Finding("a", "A.", 0.06)
+    assert steady.shown(Diagnosis("input", "A.", (dear, risk), (), Vitals())).verdict == "A."
 
 
 def test_what_is_held_keeps_its_own_verdict_and_figures() -> None:

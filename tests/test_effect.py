@@ -140,6 +140,28 @@ def test_too_few_steps_are_inconclusive(n: int) -> None:
     assert effect.low is effect.high is None
 
 
+def test_a_difference_of_some_milliseconds_is_not_claimed() -> None:
+    # 10 steps of 0.2 ms were said to be 2.73x faster, and once 232x: one stall on one side.
+    slow, plain = run(5.4e-4, 10, jitter=0.02), run(2e-4, 10, jitter=0.02, seed=1)
+    effect = compare([slow], [plain])
+    assert effect.verdict == "inconclusive" and "more steps" in str(effect)
+    plain.steps.wall_s[4] += 0.46
+    assert compare([plain], [run(2e-4, 10, jitter=0.02, seed=2)]).verdict == "inconclusive"
+
+
+def test_equal_stretches_with_one_stall_are_never_claimed() -> None:
+    for n in (10, 20, 50, 100):
+        stalled, plain = run(2e-4, n, jitter=0.02), run(2e-4, n, jitter=0.02, seed=1)
+        stalled.steps.wall_s[n // 2] += 0.008
+        assert compare([stalled], [plain]).verdict == "inconclusive"
+        assert compare([plain], [stalled]).verdict == "inconclusive"
+
+
+def test_a_candidate_that_is_very_fast_needs_no_more_time() -> None:
+    effect = compare([run(5e-3, 50)], [run(5e-4, 50, seed=1)])
+    assert effect.verdict == "faster" and not effect.reason
+
+
 def test_no_side_is_an_error_that_says_so() -> None:
     with pytest.raises(ValueError, match="at least one recording of each side"):
         compare([], [run()])

@@ -223,3 +223,79 @@ def test_a_forecast_is_a_function_of_its_arguments() -> None:
     recording = SLEEPING.recording()
     first, second = (forecast(measure(recording), {"num_workers": 4}) for _ in range(2))
     assert first == second
+
+
+def zipped(loop: Loop, other_ms: float) -> Vitals:
+    """Vitals of the loop where every step pulls from a second loader too, whose fetch takes so long (wall)."""
+    recording = loop.recording()
+    steps, (mine,) = recording.steps, recording.fetches
+    beside = dataclasses.replace(
+        mine, loader="Other[200] batch 8 RandomSampler #0", wall_s=mine.batches * other_ms * 1e-3
+    )
+    twice = dataclasses.replace(steps, batches=steps.batches * 2, wall_s=steps.wall_s + other_ms * 1e-3)
+    waits = dataclasses.replace(twice, data_wait_s=steps.data_wait_s + other_ms * 1e-3)
+    return measure(dataclasses.replace(recording, steps=waits, fetches=(mine, beside)))
+
+
+def test_two_loaders_in_a_zip_have_their_own_workers() -> None:
+    # 40 ms from each loader and 10 ms of training: 90 ms; two workers for each deliver both batches in 20 ms
+    both = zipped(SLEEPING, 40.0)
+    assert both.loaders_at_once == pytest.approx(2.0) and both.batches_per_step == 2.0
+    seen = forecast(both, {"num_workers": 2})
+    assert seen is not None and seen.speedup == pytest.approx(90 / 20.6, rel=0.05)
+    assert "for each loader" in seen.why
+
+
+def test_a_cheap_loader_beside_a_dear_one_counts_little() -> None:
+    both = zipped(SLEEPING, 1.0)
+    assert both.loaders_at_once == pytest.approx(41 / 40)
+    seen = forecast(both, {"num_workers": 2})
+    assert seen is not None and seen.speedup == pytest.approx(51 / 20, rel=0.08)
+
+
+def test_two_micro_batches_from_one_loader_are_no_two_loaders() -> None:
+    recording = SLEEPING.recording()
+    steps = dataclasses.replace(recording.steps, batches=recording.steps.batches * 2)
+    assert measure(dataclasses.replace(recording, steps=steps)).loaders_at_once == 1.0
+
+
+def test_a_stream_without_length_pays_for_its_epochs_too() -> None:
+    # The clinic's stream: 25 batches an epoch, nobody can say so but the epochs that were seen.
+    known = Loop(wait=25.7, fetch_cpu=0.6, consumer_cpu=1.0, forward=0.3, backward=0.3, optimizer=0.1, cores=2.0).but(
+        steps=75, steps_per_epoch=25
+    )
+    stream = known.but(loader={"batches": None, "dataset_len": None})
+    assert workers(stream, 8).speedup == pytest.approx(workers(known, 8).speedup, rel=0.1)
+    assert workers(stream, 16).speedup < 5.0  # and not 16 times, as if workers came from nowhere
+    assert workers(stream, 8).speedup == pytest.approx(4.08, rel=0.15)  # what the clinic timed
+
+
+def test_workers_that_have_started_fetch_while_others_start() -> None:
+    # Bound by fetching, half of the workers are late on average; bound by the loop, all of them are waited for.
+    slow = SLEEPING.but(wait=200.0, steps_per_epoch=20)
+    fetching = workers(slow, 8)
+    assert fetching.step_s == pytest.approx((200 + 0.5) / 8e3 + (0.02 + 0.015 * 4.5 + 0.1) / 20, rel=0.05)
+    looping = workers(slow.but(wait=20.0), 8)
+    assert looping.step_s == pytest.approx(0.0106 + (0.02 + 0.015 * 8 + 0.01) / 20, rel=0.05)
+
+
+def reading(loop: Loop, stored_bytes: float) -> Vitals:
+    """Vitals of the loop whose fetches read so many bytes each from the storage itself."""
+    recording = loop.recording()
+    fetch = dataclasses.replace(recording.fetches[0], stored_bytes=recording.fetches[0].batches * stored_bytes)
+    return measure(dataclasses.replace(recording, fetches=(fetch,)))
+
+
+def test_a_storage_may_serve_several_readers_no_faster_than_one() -> None:
+    disk = SLEEPING.but(fetch_cpu=15.0)
+    seen = forecast(reading(disk, 4e6), {"num_workers": 4})
+    server = forecast(reading(disk, 100.0), {"num_workers": 4})  # waits, but not for bytes of a disk
+    assert seen is not None and server is not None
+    assert seen.low <= 50 / 40 < seen.speedup < server.speedup == workers(disk, 4).speedup
+    assert seen.high >= server.speedup and "as far as the storage" in seen.why
+
+
+def test_a_storage_that_keeps_up_limits_nothing() -> None:
+    computing = SLEEPING.but(fetch_cpu=35.0)
+    seen = forecast(reading(computing, 4e6), {"num_workers": 2})
+    assert seen is not None and seen.speedup == workers(computing, 2).speedup

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from gpu_doctor import knobs
@@ -23,3 +24,31 @@ def test_choices_hold_what_was_found() -> None:
     assert [choice.value for choice in KNOB.choices(setup)] == [1, 2, 3, 4]
     assert "one thread" in KNOB.refusal(0, setup)
     assert KNOB.code(2, setup) == "torch.set_num_threads(2)"
+
+
+def test_code_that_sets_its_own_number_does_not_turn_the_knob_back() -> None:
+    before = torch.get_num_threads()
+    scope = TrialScope({})
+    with knobs.turned({"threads": before + 1}, scope):
+        theirs = torch.set_num_threads
+        theirs(before + 3)
+        torch.set_num_threads(before + 4)
+        assert torch.get_num_threads() == before + 1
+        with pytest.raises((RuntimeError, TypeError)):
+            torch.set_num_threads(0)
+    assert torch.get_num_threads() == before
+    assert torch.set_num_threads is not theirs
+    assert [note for note in scope.notes if "was kept" in note] == [
+        f"threads: the code sets {before + 3} threads itself; the setting of {before + 1} was kept for this run."
+    ]
+    theirs(before + 1)  # a name kept from within works on
+    assert torch.get_num_threads() == before + 1
+    torch.set_num_threads(before)
+
+
+def test_a_number_set_past_the_knob_is_told() -> None:
+    before, original, scope = torch.get_num_threads(), torch.set_num_threads, TrialScope({})
+    with knobs.turned({"threads": before + 1}, scope):
+        original(before + 2)  # `from torch import set_num_threads` in a cell above
+    assert torch.get_num_threads() == before
+    assert any("did not hold" in note for note in scope.notes)

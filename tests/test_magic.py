@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from IPython.testing.globalipapp import start_ipython
 from IPython.utils.capture import capture_output
 
 import gpu_doctor
+from gpu_doctor.rules import RULES
 
 LOOP = """
 import torch
@@ -114,6 +116,36 @@ def test_an_exception_at_step_7_is_the_users_own_and_the_diagnosis_is_there(shel
     assert gpu_doctor.last_case().recordings[-1].outcome == "failed"
     assert any("gpu-doctor-static" in one.data.get("text/html", "") for one in outputs)
     assert len(gpu_doctor.last_case().recordings[-1].steps) == 7
+
+
+def _fails(*_: Any, **__: Any) -> Any:
+    raise ZeroDivisionError("by our own fault")
+
+
+@pytest.mark.parametrize("ours", ["diagnosis.measure", "report.html", "notebook.visit.display"])
+@pytest.mark.parametrize("theirs", ["", "\nraise KeyError('theirs')"])
+def test_what_fails_of_ours_hides_nothing_of_the_users(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, ours: str, theirs: str
+) -> None:
+    monkeypatch.setattr(f"gpu_doctor.{ours}", _fails)
+    result, out, err, outputs = ran(shell, "%%gpudoctor --no-view\n" + LOOP + theirs)
+    assert len(shell.user_ns["losses"]) == 20
+    assert isinstance(result.error_in_exec, KeyError) if theirs else result.success
+    said = [one.data["text/plain"] for one in outputs] + [line for line in err.splitlines() if "GPU Doctor" in line]
+    assert len(said) == 1, said
+    assert "by our own fault" in said[0] and "\n" not in said[0]
+    assert (out + err).count("by our own fault") <= 1
+    assert len(gpu_doctor.last_case().recordings[-1].steps) == 20
+
+
+def test_a_rule_that_raises_is_named_among_the_silent_ones(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = [replace(one, check=_fails) if one.name == "slow-python" else one for one in RULES]
+    monkeypatch.setattr("gpu_doctor.diagnosis.RULES", tuple(rules))
+    result, _, _, outputs = ran(shell, "%%gpudoctor --no-view\n" + LOOP)
+    assert result.success
+    assert "failed: ZeroDivisionError: by our own fault: slow-python" in outputs[-1].data["text/plain"]
 
 
 def test_a_traceback_names_the_line_as_the_user_sees_it(shell: InteractiveShell) -> None:

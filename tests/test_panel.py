@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import pytest
 from gpu_doctor import knobs
 from gpu_doctor.drawing import PHASE_COLOURS
 from gpu_doctor.effect import Effect
-from gpu_doctor.notebook.controls import UNKNOWN, checked_request
+from gpu_doctor.facts import InputFacts
+from gpu_doctor.notebook.controls import UNKNOWN, checked_request, controls
 from gpu_doctor.notebook.panel import PanelInput, Progress, state
-from gpu_doctor.recording import Setup
+from gpu_doctor.recording import Recording, Setup, Steps
+from gpu_doctor.rules.rule import Finding
 from tests.panel_parts import shown, starved
 
 
@@ -135,8 +138,58 @@ def test_the_table_shows_runs_and_trials() -> None:
 
 def test_silent_rules_are_named_with_their_reason() -> None:
     found = drawn(shown(starved()))
-    assert found["silent"]
-    assert all(one["rule"] and one["reason"] for one in found["silent"])
+    by_reason = {one["reason"]: one for one in found["silent"]}
+    assert len(by_reason) == len(found["silent"]) <= 8
+    assert by_reason["no GPU"]["folded"] and by_reason["no GPU"]["number"] > 20
+    assert "launch-bound" in by_reason["no GPU"]["rules"]
+
+
+def test_a_risk_is_marked_and_says_what_will_happen() -> None:
+    given = shown(starved())
+    diagnosis = given.diagnosis
+    assert diagnosis is not None
+    risk = Finding(
+        "memory-growth", "Memory grows by 23 KiB a step.", 0.0, risk="The memory is full after 340 more steps."
+    )
+    both = drawn(replace(given, diagnosis=replace(diagnosis, findings=(*diagnosis.findings, risk))))
+    assert (both["findings"][0]["price"], both["findings"][0]["risk"], both["verdict"]["risk"]) == ("75 %", "", "")
+    assert both["findings"][1]["price"] == "⚠ risk"
+    assert both["findings"][1]["risk"] == "The memory is full after 340 more steps."
+    alone = drawn(replace(given, diagnosis=replace(diagnosis, findings=(risk,), verdict="A risk: memory grows.")))
+    assert alone["verdict"]["risk"] == "⚠ The memory is full after 340 more steps."
+
+
+def test_a_run_whose_diagnosis_failed_is_shown_without_a_verdict() -> None:
+    found = drawn(shown(starved(), diagnosis=None))
+    assert found["verdict"]["text"] == "No verdict: the notes say why."
+    assert found["table"]["rows"]
+
+
+def test_a_side_that_failed_has_no_loss_beside_another() -> None:
+    effect = Effect(
+        {"amp": "fp16"}, outcome="failed", reason="Why.", baseline_loss=2.3, candidate_loss=2.3, loss_drift=0.0
+    )
+    assert drawn(shown(starved(), effects=(effect,)))["table"]["rows"][-1][-1]["text"] == "-"
+
+
+def test_the_overhead_of_a_run_without_steps_is_not_told() -> None:
+    empty = Recording(Steps.of(wall_s=[]), duration_s=0.1, overhead_s=0.05)
+    assert drawn(shown(empty))["footer"]["overhead"] == ""
+
+
+def test_the_knobs_are_asked_once_a_setup(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Setup] = []
+    once = 0
+    knob = next(iter(knobs.KNOBS.values()))
+    monkeypatch.setattr(type(knob), "found", lambda self, setup: asked.append(setup))
+    table = {knob.name: knob}
+    for looked_at in (1, 2, 3):  # a fact that moves on while the loop runs
+        setup = replace(starved().setup, inputs=InputFacts(looked_at=looked_at))
+        controls(table, setup, known=True)
+        once = once or len(asked)
+    assert len(asked) == once > 0
+    controls(table, replace(setup, device="cuda:0"), known=True)
+    assert len(asked) == 2 * once
 
 
 def test_hostile_names_and_figures_survive_as_text() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.facts import Chore, EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
+from gpu_doctor import recording_file
+from gpu_doctor.facts import Chore, EvaluationFacts, Flops, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
 from gpu_doctor.recording import (
     DeviceSetup,
     Fetch,
@@ -94,6 +95,7 @@ def full() -> Recording:
         losses=Losses(np.array([0.0]), np.array([8.0]), np.array([2.3])),
         chores=(Chore("checkpoint", 3, 0.5, 4e6, "cell.py", 9, "f", "torch.save(m, f)"),),
         traffic=Traffic(3, 1e6, 1, 2, 1, 8.0, 1, 5e5),
+        flops=Flops(3e12, 1e11, 3),
         notes=("one", "zwei äöü"),
         name="mine",
         source="for x in loader:\n    pass\n",
@@ -228,6 +230,39 @@ def rewritten(path: Path, **changes: Any) -> Path:
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     np.savez(path, **arrays)
     return path
+
+
+def test_a_save_that_breaks_off_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = full().save(tmp_path / "run.npz")
+    path.chmod(0o640)
+    before = path.read_bytes()
+
+    def breaks(file: Any, arrays: Any) -> None:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(recording_file, "_write", breaks)
+        with pytest.raises(OSError, match="No space left"):
+            full().save(path)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["run.npz"]
+    full().save(path)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_save_that_cannot_be_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"missing.run\.npz'$"):
+        full().save(tmp_path / "missing" / "run.npz")
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    link = tmp_path / "run.npz"
+    link.symlink_to(tmp_path / "far" / "there.npz")
+    full().save(link)
+    assert link.is_symlink()
+    same(load(tmp_path / "far" / "there.npz"), full())
 
 
 def test_a_newer_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from gpu_doctor import report
-from gpu_doctor.diagnosis import Diagnosis, Silence
+from gpu_doctor import report, source_lines
+from gpu_doctor.diagnosis import Diagnosis, Silence, diagnose
 from gpu_doctor.effect import Effect, compare
 from gpu_doctor.recording import DeviceSetup, LineCost, Metric, Recording, Series, Setup, Steps
+from gpu_doctor.report_facts import rows
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import measure
 from tests.report_parts import HOSTILE, SOURCE, recording, steps
@@ -123,8 +124,11 @@ def test_without_a_gpu_none_is_invented() -> None:
     for said in (Page(report.html(diagnosis, (one,))).text, report.text(diagnosis, one)):
         assert "CPU (no GPU: judging the CPU as the device)" in said
         assert "H200" not in said
-    row = re.findall(r"<tr.*?</tr>", report.html(diagnosis, (one,)))[1]
-    assert re.findall(r"<td.*?>([^<>]+)<", row)[6] == "-"
+    head, row = re.findall(r"<tr.*?</tr>", report.html(diagnosis, (one,)))[:2]
+    assert re.findall(r"<th.*?>([^<>]+)<", head)[6] == "CPU"
+    assert re.findall(r"<td.*?>([^<>]+)<", row)[6] == "62 %"
+    said = report.text(diagnose(one), one, (Effect({"num_workers": 2}, outcome="refused", reason="No."),))
+    assert "GPU" not in said.replace("GPU Doctor", "").replace("no GPU", "")
 
 
 def test_a_gpu_that_is_not_used_is_named() -> None:
@@ -216,9 +220,78 @@ def test_lines_stand_beside_the_source_only_where_they_are_its_lines() -> None:
     one = recording()
     page = Page(report.html(diagnosed(one), (one,)))
     assert re.search(r"██ *data wait *for step, \(x, y\)", page.text)
-    assert "data.py:41 __getitem__: image = decode(path)" in page.text
+    assert re.search(r"Elsewhere: data.py *41 *59 % *█+ *data wait *image = decode\(path\) in __getitem__", page.text)
     moved = dataclasses.replace(one, source="import torch\n" + SOURCE)
     assert "██" not in Page(report.html(diagnosed(moved), (moved,))).text.split("line by line")[1].split("Elsewhere")[0]
+
+
+def test_lines_inside_workers_are_shares_of_the_fetch_and_other_cells_are_told_apart() -> None:
+    cell, earlier = "/tmp/ipykernel_7/11.py", "/tmp/ipykernel_7/22.py"
+    own = SOURCE.splitlines()
+    lines = (
+        LineCost(cell, 2, "<module>", own[1], "data_wait", 0.5),
+        LineCost(cell, 5, "collate", own[4].strip(), "data_wait", 0.25, in_worker=True),
+        LineCost(earlier, 5, "__getitem__", "y = self.decode(index)", "data_wait", 0.62, in_worker=True),
+        LineCost("/a/x/data.py", 3, "f", "f()", "other", 0.04),
+        LineCost("/a/y/data.py", 4, "g", "g()", "other", 0.03),
+    )
+    said = Page(source_lines.body(SOURCE, lines)).text
+    assert re.search(r"2 *50 % *█+ data wait", said)
+    assert re.search(r"5 *25 % *█+ in worker, share of the fetch", said)
+    other = said.split("Elsewhere: ")[1:]
+    assert [one.split("data.py")[0] for one in other[1:]] == ["x/", "y/"]
+    assert other[0].startswith("another cell")
+    assert "62 %" in other[0] and "in worker, share of the fetch" in other[0] and "in __getitem__" in other[0]
+    assert "in worker" not in other[1]
+
+
+def test_many_silent_rules_are_one_line_a_reason() -> None:
+    many = tuple(Silence(f"rule-{n}", "no GPU") for n in range(25))
+    silent = (Silence("alone", "no step was timed"), *many, Silence("broken", "failed: KeyError: 'x'"))
+    diagnosis = diagnosed(recording(), silent=silent)
+    lines = report.text(diagnosis).split("Not judged: 27 rules\n")[1].split("\n\n")[0].splitlines()
+    assert [line.split(":")[0].strip() for line in lines] == ["failed", "no GPU", "no step was timed"]
+    assert re.search(r"no GPU: 25 rules, rule-0, .* and \d+ more$", lines[1])
+    assert all(len(line) <= report.WIDTH for line in lines)
+    html = report.html(diagnosis)
+    assert "<summary>no GPU: 25 rules</summary>" in html
+    assert "rule-24" in Page(html).text
+
+
+GROWTH = Finding(
+    "memory-growth", "Memory grows by 23 KiB a step.", 0.0, risk="The memory is full after 340 more steps."
+)
+
+
+def test_a_risk_is_marked_with_what_will_happen_and_has_no_price_of_nothing() -> None:
+    one = recording()
+    both = diagnosed(one)
+    both = dataclasses.replace(both, findings=(*both.findings, GROWTH))
+    for said in (Page(report.html(both, (one,))).text, report.text(both, one)):
+        assert re.search(r"2\.? memory-growth.{1,3}⚠ risk", said)
+        assert "⚠ The memory is full after 340 more steps." in said
+        assert not re.search(r"memory-growth\W+0 %", said)
+    dear = dataclasses.replace(GROWTH, cost_share=0.12)
+    assert "12 % ⚠ risk" in report.text(diagnosed(one, findings=(dear,)), one)
+
+
+def test_a_run_that_ended_is_no_risk_any_more() -> None:
+    one = recording(outcome="out-of-memory", reason="CUDA out of memory.")
+    ended = Finding(
+        "out-of-memory", "The GPU's memory did not suffice.", 0.0, risk="The same settings will fail again."
+    )
+    assert "out-of-memory, ⚠ ended the run" in report.text(diagnosed(one, findings=(ended,)), one)
+
+
+@pytest.mark.parametrize("outcome", ["failed", "refused", "out-of-memory"])
+def test_a_side_that_failed_has_no_loss_beside_another(outcome: str) -> None:
+    effect = Effect({"amp": "fp16"}, outcome=outcome, reason="Why.", candidate_loss=2.3, loss_drift=0.0)
+    assert rows((), (effect,))[0].cells[-1] == "-"
+
+
+def test_the_overhead_of_a_run_without_steps_is_not_told() -> None:
+    one = Recording(Steps.of(wall_s=[]), duration_s=0.1, overhead_s=0.05)
+    assert "overhead" not in report.text(diagnose(one), one)
 
 
 def test_a_refused_trial_shows_why() -> None:

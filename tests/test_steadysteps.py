@@ -32,7 +32,7 @@ class Bench:
 
     def pull(self, pull: Pull, grad: bool = True, samples: float = 8) -> None:
         before = self.ledger.ask(pull, grad)
-        self.taken += self.ledger.steady.taking
+        self.taken += self.ledger.pulse.taking
         self.spend()
         self.ledger.delivered(pull, samples, before)
         self.spend()
@@ -182,7 +182,7 @@ def same(found: Steps, wanted: Steps, but: tuple[str, ...] = ("cpu_s",)) -> None
 
 
 def state(ledger: Ledger) -> dict[str, Any]:
-    left_out = {"table", "clock", "cpu_clock", "steady", "last", "lead", "counts", "now", "held", "newest"}
+    left_out = {"table", "clock", "cpu_clock", "steady", "last", "lead", "counts", "now", "held", "newest", "pulse"}
     return {
         name: value
         for name, value in vars(ledger).items()
@@ -252,7 +252,7 @@ def test_the_phase_is_known_while_events_are_only_noted() -> None:
     pull = bench.epoch()
     for _ in range(20):
         plain(bench, pull)
-    assert bench.ledger.steady.taking
+    assert bench.ledger.pulse.taking
     bench.pull(pull)
     assert bench.ledger.phase_now() == OTHER
     before = bench.ledger.forward(True, True, True, 8)

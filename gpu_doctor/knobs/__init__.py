@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from gpu_doctor.knobs import cell_variables
 from gpu_doctor.knobs.knob import Knob, KnobTable, Refused, TrialScope
 from gpu_doctor.recording import Settings, SettingValue, Setup
 
@@ -55,6 +56,8 @@ def known(name: str) -> Knob:
     table: KnobTable = globals().get("KNOBS") or __getattr__("KNOBS")
     if name in table:
         return table[name]
+    if name.startswith(cell_variables.PREFIX) and name[len(cell_variables.PREFIX) :].isidentifier():
+        return cell_variables.CellVariable(name[len(cell_variables.PREFIX) :])
     near = difflib.get_close_matches(name.replace("-", "_"), table, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise Refused(f"There is no knob named {name!r}.{hint} The knobs are: {', '.join(table)}.")
@@ -103,7 +106,7 @@ def turned(settings: Settings, scope: TrialScope) -> Iterator[None]:
     allow(settings, scope.setup)
     knobs = {name: known(name) for name in settings}
     with ExitStack() as stack:
-        for name in sorted(knobs, key=_ORDER.index):
+        for name in sorted(knobs, key=lambda one: _ORDER.index(one) if one in _ORDER else -1):
             stack.enter_context(knobs[name].turned(settings[name], scope))
         yield
 
@@ -131,6 +134,8 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, SettingValue]:
 
 def _no_value(value: SettingValue, knob: Knob, setup: Setup) -> str:
     """Why the knob has no such value, in its own words; empty if it has, or if it is the one as written."""
+    if isinstance(knob, cell_variables.CellVariable):  # of what kind it has to be is in the cell: judged when turned
+        return "" if isinstance(value, (str, int, float)) else f"{knob.name} takes a number, a text, True or False."
     if value == knob.found(setup):
         return ""
     try:

@@ -1,14 +1,19 @@
-"""Knob `threads`: how many threads torch computes with in the training process (not in workers: those have one)."""
+"""Knob `threads`: how many threads torch computes with in the training process (not in workers: those have one).
+
+A cell that sets the number itself would turn the knob back: while it is turned, `torch.set_num_threads` leaves it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 
 from gpu_doctor.knobs.knob import Choice, TrialScope
 from gpu_doctor.knobs.loader_knob import whole_number
+from gpu_doctor.patching import Patches
 from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.rules.rule import Safety
 
@@ -37,7 +42,7 @@ class Threads:
         return "" if int(value) >= 1 else "torch computes with one thread at least."
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        return _turned(int(value))
+        return _turned(int(value), scope)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         return f"torch.set_num_threads({int(value)})"
@@ -47,10 +52,39 @@ KNOB = Threads()
 
 
 @contextmanager
-def _turned(count: int) -> Iterator[None]:
+def _turned(count: int, scope: TrialScope) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count)
+    held = _Held(count)
+    patches = Patches()
     try:
-        yield
+        with patches:
+            patches.wrap(torch, "set_num_threads", held.instead_of)
+            yield
     finally:
+        held.on = False
+        if (now := torch.get_num_threads()) != count:
+            scope.notes.append(f"threads: the code set {now} threads past the setting of {count}, which did not hold.")
         torch.set_num_threads(before)
+        scope.notes.extend((*held.notes, *patches.notes))
+
+
+class _Held:
+    """Keeps the number of threads where the knob put it; a call that torch would refuse is torch's to refuse."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.on, self.notes = count, True, list[str]()
+
+    def instead_of(self, original: Callable[..., None]) -> Callable[..., None]:
+        """What stands for `torch.set_num_threads` meanwhile; a name that the code keeps of it works on afterwards."""
+
+        def set_num_threads(*args: Any, **named: Any) -> None:
+            plain = len(args) == 1 and not named and type(args[0]) is int and args[0] > 0
+            if not self.on or not plain:
+                original(*args, **named)
+            elif args[0] != self.count and not self.notes:
+                self.notes.append(
+                    f"threads: the code sets {args[0]} threads itself; the setting of {self.count} was kept for this run."
+                )
+
+        return set_num_threads

@@ -18,6 +18,9 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
+from gpu_doctor.knobs.cell_variables import replaced
+from gpu_doctor.recording import Settings
+
 
 class Cell:
     """One cell, ready to run any number of times."""
@@ -34,8 +37,9 @@ class Cell:
         # The magic's line stays as an empty one, so that line 2 of the cell is line 2 of every traceback.
         code = "\n" + shell.transform_cell(body)
         self.file = _cached(shell, code, self.source)
-        tree = shell.transform_ast(shell.compile.ast_parse(code, self.file))
-        self._codes = self._compiled(tree, silent=_ends_in_semicolon(body))
+        self._tree = shell.transform_ast(shell.compile.ast_parse(code, self.file))
+        self._silent = _ends_in_semicolon(body)
+        self._codes = self._compiled(self._tree, self._silent)
 
     def _compiled(self, tree: ast.Module, silent: bool) -> list[Any]:
         """Code objects in order; those in `single` mode display their value, as `ast_node_interactivity` says."""
@@ -55,11 +59,11 @@ class Cell:
             codes += [shell.compile(ast.Interactive([node]), self.file, "single") for node in loud]
         return codes
 
-    def run(self, namespace: dict[str, Any]) -> None:
-        """Runs the cell in `namespace`; what it raises passes untouched."""
+    def run(self, namespace: dict[str, Any], other: Settings | None = None) -> None:
+        """Runs the cell in `namespace`, with `other` literals for some of its variables; errors pass untouched."""
         # IPython hides the frames above this one from the traceback, as it does for its own.
         __tracebackhide__ = "__ipython_bottom__"
-        for code in self._codes:
+        for code in self._compiled(replaced(self._tree, other), self._silent) if other else self._codes:
             if inspect.CO_COROUTINE & code.co_flags:
                 _awaited(eval(code, self._shell.user_global_ns, namespace))
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from gpu_doctor import wording
@@ -15,13 +16,25 @@ MOST_STEPS: Final = 100_000
 UNKNOWN: Final = "What can be turned is known once the loop has run."
 
 
+_drawn: list[tuple[KnobTable, Setup, list[dict[str, Any]]]] = []
+"""The controls of the last setup: it hardly ever changes, and the panel asks twice a second."""
+
+
 def controls(knobs: KnobTable, setup: Setup, known: bool) -> list[dict[str, Any]]:
     """One control per knob, in the table's order.
 
     Args:
         known: the loop was seen; before, every control is disabled and says so.
     """
-    return [_control(knob, setup) if known else _blank(knob) for knob in knobs.values()]
+    if not known:
+        return [_blank(knob) for knob in knobs.values()]
+    # What changes from refresh to refresh while a loop runs is nothing that a knob asks for.
+    asked = replace(setup, inputs=None, evaluation=None, world=None)
+    last = next(iter(_drawn), None)
+    if last is None or last[0] is not knobs or last[1] != asked:
+        last = (knobs, asked, [_control(knob, setup) for knob in knobs.values()])
+        _drawn[:] = [last]
+    return list(last[2])
 
 
 def _blank(knob: Knob) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.ma  # np.percentile loads it at its first call: better now than while the cell runs
 from IPython.display import display
 
 from gpu_doctor import wording
@@ -17,7 +19,7 @@ from gpu_doctor.knobs.knob import KnobTable
 from gpu_doctor.notebook.bokeh_view import DoctorView
 from gpu_doctor.notebook.controls import checked_request
 from gpu_doctor.notebook.lines import PLOTS, Layer, Line, expected, in_order
-from gpu_doctor.notebook.panel import PanelInput, state
+from gpu_doctor.notebook.panel import BUSY, STATUS, PanelInput, state
 from gpu_doctor.notebook.plots import document
 from gpu_doctor.probes import nvml
 from gpu_doctor.recording import describe
@@ -126,6 +128,7 @@ class Dashboard:
             shown: what to show; None = look once more.
         """
         if self.failure:
+            self._tell_failure("idle")
             return
         begin = time.thread_time()
         with self._pushing:
@@ -146,7 +149,9 @@ class Dashboard:
             begin = self.cpu_s - self._drawing_s
             self.push()
             usual = self.cpu_s - self._drawing_s - begin
-            self._stopping.wait(max(self._period_s, min(usual / OWN_SHARE, 10 * self._period_s)))
+            governor = getattr(self._feed, "governor", None)  # of a live run, which shares out what watching may cost
+            allowed = OWN_SHARE if governor is None else governor.allowed("refresher", usual / self._period_s)
+            self._stopping.wait(max(self._period_s, min(usual / allowed if usual else 0.0, 10 * self._period_s)))
 
     def _push(self, shown: PanelInput | None = None) -> None:
         """One message with all that changed; the lock is held."""
@@ -210,6 +215,16 @@ class Dashboard:
         note = self._note or getattr(self._feed, "note", None)
         if note is not None:
             note(self.failure)
+        self._tell_failure(self._sent.get("status", ""))
+
+    def _tell_failure(self, status: str) -> None:
+        """A last message to the page, if it still hears: why the panel moves no more, and how the run stands."""
+        if not self._sent:
+            return
+        head = {**self._sent.get("header", {}), "status": STATUS.get(status, status)}
+        told = {**self._sent, "message": self.failure, "status": status, "busy": status in BUSY, "header": head}
+        with contextlib.suppress(Exception):
+            self.view.state = told
 
     # ---- from the page ------------------------------------------------------------------------------------------
 

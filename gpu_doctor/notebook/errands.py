@@ -17,7 +17,7 @@ from IPython import get_ipython
 from IPython.display import display
 from IPython.utils.capture import capture_output
 
-from gpu_doctor import trial
+from gpu_doctor import trial, wording
 from gpu_doctor.notebook.answers import Shown
 
 if TYPE_CHECKING:
@@ -87,10 +87,13 @@ class Errands:
         )
         found = ", ".join(f"{name}={value}" for name, value in plan.settings.items())
         by_hand = f" By hand: {plan.by_hand[0]}" if plan.by_hand else ""
-        if found:
+        if not plan.effects and plan.reason:
+            self._visit.message = f"Nothing was tried: {plan.reason}"
+        elif found:
             self._visit.message = f"Best safe settings: {found}, {plan.speedup:.2f}x, verified.{by_hand}"
         else:
-            self._visit.message = f"No safe setting gained 3 % or more in {len(plan.effects)} trials.{by_hand}"
+            trials = wording.count(len(plan.effects), "trial")
+            self._visit.message = f"No safe setting gained 3 % or more in {trials}.{by_hand}"
 
     def _real(self, request: dict[str, Any]) -> None:
         """The whole cell once more, in the user's namespace; what it writes goes to an output of its own."""

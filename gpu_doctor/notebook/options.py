@@ -11,8 +11,12 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError
 
 from gpu_doctor import knobs
+from gpu_doctor.knobs import cell_variables
 
-CELL_FORM = "%%gpudoctor [--steps N] [--seconds S] [--set KNOB=VALUE ...] [--name NAME] [--save PATH] [--no-view]"
+CELL_FORM = (
+    "%%gpudoctor [--steps N] [--seconds S] [--set KNOB=VALUE ...] [--vary NAME=VALUE,VALUE ...] [--name NAME] "
+    "[--save PATH] [--no-view]"
+)
 LINE_FORM = "%gpudoctor check | explain RULE | knobs | report [PATH] | history | compare A B"
 
 
@@ -55,6 +59,9 @@ def cell_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KNOB=VALUE", dest="settings", help="turn a knob for this run"
     )
+    parser.add_argument(
+        "--vary", action="append", default=[], metavar="NAME=VALUE,VALUE", help="offer other values of a cell variable"
+    )
     parser.add_argument("--name", default="", help="what the run is called in tables")
     parser.add_argument("--save", default="", metavar="PATH", help="save the recording to PATH (.npz)")
     parser.add_argument("--no-view", action="store_true", help="no live panel, only the result")
@@ -70,6 +77,7 @@ def parsed_cell_line(line: str) -> argparse.Namespace:
     options = cell_parser().parse_args(words(line))
     try:
         options.settings = knobs.parse_assignments(options.settings)
+        options.vary = cell_variables.parse_variations(options.vary)
     except ValueError as error:
         raise UsageError(str(error)) from None
     return options

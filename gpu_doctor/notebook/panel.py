@@ -15,6 +15,7 @@ from gpu_doctor.knobs.knob import KnobTable
 from gpu_doctor.notebook.controls import controls
 from gpu_doctor.notebook.table import runs
 from gpu_doctor.recording import PHASES, Recording, SettingValue, Setup, describe
+from gpu_doctor.report_facts import RISK_MARK, price, silences
 from gpu_doctor.rules import RULES
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -47,6 +48,8 @@ _SAFETY: Final = {
 _DARK: Final = ("data_wait", "backward", "evaluation")
 """Phases whose colour wants white letters."""
 MOST_NOTES: Final = 12
+FEW: Final = 3
+"""So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,8 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
         "anatomy": _anatomy(vitals),
         "knobs": controls(knobs, shown.setup, known),
         "table": runs(shown.recordings, shown.effects, shown.setup.on_gpu),
-        "findings": [_finding(one) for one in diagnosis.findings] if diagnosis is not None else [],
-        "silent": [{"rule": one.rule, "reason": one.reason} for one in diagnosis.silent] if diagnosis else [],
+        "findings": [_finding(one, diagnosis.vitals) for one in diagnosis.findings] if diagnosis is not None else [],
+        "silent": _silent(diagnosis) if diagnosis is not None else [],
         "footer": _footer(shown, vitals),
     }
 
@@ -153,9 +156,9 @@ def _verdict(shown: PanelInput) -> dict[str, Any]:
     if diagnosis is None or waiting:
         text = {
             "starting": "Ready: the verdict comes with the first steps.",
-            "idle": "Nothing was recorded yet.",
+            "idle": "No verdict: the notes say why." if shown.recordings else "Nothing was recorded yet.",
         }.get(shown.status, "Listening to the loop: the verdict comes within 30 steps or 5 seconds.")
-        return {"text": text, "kind": "", "accent": _NEUTRAL, "early": "", "advice": None}
+        return {"text": text, "kind": "", "accent": _NEUTRAL, "early": "", "risk": "", "advice": None}
     top = diagnosis.findings[0] if diagnosis.findings else None
     first = top.prescriptions[0] if top is not None and top.prescriptions else None
     early = f"early: {wording.count(diagnosis.vitals.measured_steps, 'measured step')}" if diagnosis.early else ""
@@ -164,6 +167,7 @@ def _verdict(shown: PanelInput) -> dict[str, Any]:
         "kind": wording.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
         "accent": _accent(diagnosis, top),
         "early": early,
+        "risk": "" if top is None or not top.risk else f"{RISK_MARK} {wording.clean(top.risk)}",
         "advice": None if top is None or first is None else {**_prescription(first), **_page(top.rule)},
     }
 
@@ -205,14 +209,23 @@ def _paragraphs(page: str) -> list[dict[str, str]]:
     return found
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: Finding, vitals: Vitals) -> dict[str, Any]:
     return {
         "headline": wording.clean(finding.headline),
-        "share": wording.share(finding.cost_share),
+        "price": price(finding, vitals),
+        "risk": wording.clean(finding.risk),
         "evidence": [wording.clean(one) for one in finding.evidence],
         "prescriptions": [_prescription(one) for one in finding.prescriptions],
         **_page(finding.rule),
     }
+
+
+def _silent(diagnosis: Diagnosis) -> list[dict[str, Any]]:
+    """Rules that could not judge, one entry a reason."""
+    return [
+        {"reason": why, "number": len(names), "rules": ", ".join(names), "folded": len(names) > FEW}
+        for why, names in silences(diagnosis).items()
+    ]
 
 
 def _anatomy(vitals: Vitals | None) -> dict[str, Any]:
@@ -242,7 +255,7 @@ def _anatomy(vitals: Vitals | None) -> dict[str, Any]:
 
 
 def _footer(shown: PanelInput, vitals: Vitals | None) -> dict[str, Any]:
-    own = vitals.overhead_share if vitals is not None else None
+    own = vitals.overhead_share if vitals is not None and vitals.steps else None
     notes = list(dict.fromkeys(wording.clean(note) for note in shown.notes))
     if len(notes) > MOST_NOTES:
         notes = [*notes[:MOST_NOTES], f"{len(notes) - MOST_NOTES} more notes are kept in the recording."]

@@ -6,7 +6,7 @@ import weakref
 from typing import Any, Final
 
 from gpu_doctor import wording
-from gpu_doctor.effect import Effect
+from gpu_doctor.effect import UNMEASURED, Effect
 from gpu_doctor.recording import Recording, describe
 from gpu_doctor.vitals import Vitals, measure
 
@@ -76,7 +76,8 @@ def _trial(number: int, effect: Effect) -> list[dict[str, str]]:
     if effect.baseline_settings:
         settings += f" (over {wording.clean(describe(effect.baseline_settings), 120)})"
     loss = _cell(wording.DASH)
-    if effect.baseline_loss is not None or effect.candidate_loss is not None:
+    compared = effect.outcome not in UNMEASURED  # a side that failed has no loss to set beside another
+    if compared and (effect.baseline_loss is not None or effect.candidate_loss is not None):
         both = f"{wording.loss(effect.baseline_loss)} → {wording.loss(effect.candidate_loss)}"
         loss = _cell(both, title=wording.parity(effect.loss_drift) or "baseline → candidate")
     return [
@@ -105,6 +106,7 @@ def _against(effect: Effect) -> dict[str, str]:
     """The speed-up with its interval and verdict, or why there is none."""
     if effect.speedup is None or effect.outcome not in CLEAN:
         outcome = wording.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
+        outcome = "nothing was measured" if effect.outcome in CLEAN else outcome
         reason = wording.clean(effect.reason, 200)
         return _cell(f"{outcome}: {reason}" if reason else outcome, "bad" if effect.outcome != "stopped" else "")
     tone = {"faster": "good", "slower": "bad"}.get(effect.verdict, "")

@@ -40,6 +40,7 @@ function verdictPart(state, panel) {
       h("span", { class: "gd-text" }, verdict.text),
       verdict.kind ? h("span", { class: "gd-kind" }, verdict.kind) : null,
       verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null),
+    verdict.risk ? h("div", { class: "gd-risk" }, verdict.risk) : null,
     advice ? advicePart(advice, state.busy, panel, "top") : h("div", { class: "gd-advice" }));
 }
 
@@ -198,20 +199,30 @@ function tablePart({ table }) {
 
 function findingPart(finding, index, state, panel) {
   return h("details", { key: finding.rule },
-    h("summary", {}, h("span", { class: "gd-share" }, finding.share), h("b", {}, finding.rule), h("span", {}, finding.headline)),
+    h("summary", {}, h("span", { class: finding.risk ? "gd-share gd-risky" : "gd-share" }, finding.price), h("b", {}, finding.rule),
+      h("span", {}, finding.headline)),
+    finding.risk ? h("div", { class: "gd-risk" }, finding.risk) : null,
     h("ul", {}, finding.evidence.map((text) => h("li", {}, text))),
     finding.prescriptions.map((one, number) => advicePart(
       { ...one, page: number === 0 ? finding.page : [] }, state.busy, panel, `${finding.rule}${number}`)));
 }
 
+/** Why some rules were not judged: one line, their names folded where they are many. */
+function silencePart(one) {
+  if (!one.folded) return h("div", { class: "gd-why", key: one.reason }, `${one.reason}: `, h("span", { class: "gd-soft" }, one.rules));
+  return h("details", { class: "gd-why", key: one.reason },
+    h("summary", {}, `${one.reason}: ${one.number} rules`), h("div", { class: "gd-soft" }, one.rules));
+}
+
 function findingsPart(state, panel) {
   const { findings, silent } = state;
+  const unjudged = silent.reduce((sum, one) => sum + one.number, 0);
   return h("section", { class: "gd-findings" },
     findings.length ? h("div", { class: "gd-title" }, h("b", {}, "findings"), h("span", { class: "gd-soft" }, "part of the wall-clock; costs overlap")) : null,
     findings.map((finding, index) => findingPart(finding, index, state, panel)),
     silent.length ? h("details", { key: "silent" },
-      h("summary", { class: "gd-soft" }, `not judged: ${silent.length} ${silent.length === 1 ? "rule" : "rules"}`),
-      h("ul", {}, silent.map((one) => h("li", { key: one.rule }, h("b", {}, one.rule), ` ${one.reason}`)))) : null);
+      h("summary", { class: "gd-soft" }, `not judged: ${unjudged} ${unjudged === 1 ? "rule" : "rules"}`),
+      silent.map((one) => silencePart(one))) : null);
 }
 
 function footerPart({ footer }) {

@@ -9,15 +9,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from gpu_doctor import knobs, report, trial
+from gpu_doctor import knobs, report, trial, wording
 from gpu_doctor.casefile import Case
 from gpu_doctor.diagnosis import Diagnosis, Steady, diagnose
-from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.knobs import cell_variables
+from gpu_doctor.knobs.knob import KnobTable, Refused
 from gpu_doctor.notebook.answers import Shown
 from gpu_doctor.notebook.cell import Cell
 from gpu_doctor.notebook.panel import PanelInput, Progress
@@ -43,9 +45,11 @@ class Visit:
 
         Raises:
             SyntaxError: as IPython would for the cell.
+            UsageError: if `--vary` names what cannot be varied.
         """
         self._shell, self._options = shell, options
         self._cell = Cell(shell, line, body)
+        self._knobs = {**knobs.KNOBS, **_varied(self._cell.source, options)}
         self.case = Case(
             self._cell.source, shell.user_ns, name=options.name, execute=self._cell.run, quietly=Cell.quietly
         )
@@ -115,7 +119,10 @@ class Visit:
         if self._dashboard is not None:
             self._dashboard.stop()
             self._dashboard.last()
-        self.show_result()
+        try:
+            self.show_result()
+        except Exception as error:  # a page that cannot be written to must not hide what the cell raised
+            sys.stderr.write(f"GPU Doctor: the result could not be shown ({error}).\n")
 
     def _save(self) -> str:
         """Saves the recording if that was asked for; why it could not be saved, else empty."""
@@ -150,7 +157,7 @@ class Visit:
             from gpu_doctor.notebook.dashboard import Dashboard
             from gpu_doctor.notebook.errands import Errands
 
-            self._dashboard = Dashboard(self.look, Errands(self).take, knobs.KNOBS)
+            self._dashboard = Dashboard(self.look, Errands(self).take, self._knobs)
             self._dashboard.show()
         except Exception as error:
             self._dashboard = None
@@ -218,16 +225,42 @@ class Visit:
         """The static result, in an output of its own that is replaced when a trial adds a row."""
         case = self.case
         newest: Recording | None = case.recordings[-1] if case.recordings else case.baseline
-        if newest is None or case.diagnosis is None:
+        if newest is None:
             return
-        effects = tuple(case.effects)
-        notes = tuple(note for note in (self.message,) if note)
-        html = report.html(case.diagnosis, tuple(case.recordings), effects, title=case.name, notes=notes)
-        shown = Shown(report.text(case.diagnosis, newest, effects), html)
+        try:
+            shown = self._reported(newest, case.diagnosis)
+        except Exception as error:  # a report that fails must not hide what the cell raised
+            shown = _plainly(f"The report failed ({type(error).__name__}: {error}); the run is not touched by it.")
         if self._result is None:
             self._result = display(shown, display_id=True)
         else:
             self._result.update(shown)
+
+    def _reported(self, newest: Recording, diagnosis: Diagnosis | None) -> Shown:
+        if diagnosis is None:  # it failed: why is the run's last note
+            return _plainly(newest.notes[-1] if newest.notes else "There is no diagnosis of this run.")
+        case, effects = self.case, tuple(self.case.effects)
+        notes = tuple(note for note in (self.message,) if note)
+        html = report.html(diagnosis, tuple(case.recordings), effects, title=case.name, notes=notes)
+        return Shown(report.text(diagnosis, newest, effects), html)
+
+
+def _varied(source: str, options: argparse.Namespace) -> KnobTable:
+    """The cell variables that `--vary` names, as knobs of this cell.
+
+    Raises:
+        UsageError: if one cannot be varied.
+    """
+    try:
+        return cell_variables.knobs_of(source, getattr(options, "vary", {}))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _plainly(sentence: str) -> Shown:
+    """One sentence in the place of the result."""
+    said = wording.clean(f"GPU Doctor: {sentence}", 600)
+    return Shown(said, f'<div class="gpu-doctor-static">{escape(said)}</div>')
 
 
 def _since(read: Any) -> Any:

@@ -1,6 +1,7 @@
 """The one thread of ours that reads the machine: probes twice a second, the training thread's stack far more often.
 
-Both together stay below 1 % of one core: the thread measures its own CPU time and slows down where a reading is dear.
+Both together stay below 1 % of one core, and below what the run's budget leaves (see `governor`): the thread measures
+its own CPU time and slows down where a reading is dear, or where the taps and the view take much already.
 It holds no lock while it works, so a DataLoader worker may be forked at any moment.
 """
 
@@ -15,13 +16,12 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Final
 
+from gpu_doctor.governor import BUDGET_SHARE as BUDGET_SHARE
 from gpu_doctor.probes.probe import Probe, ProbeScope, Reader
 from gpu_doctor.recording import Metric
 
-BUDGET_SHARE: Final = 0.01
-"""CPU share of one core that the thread may use (the aim of benchmarks/overhead.py: at most 1 % of a 5 ms step)."""
-PROBING_SHARE: Final = 0.6 * BUDGET_SHARE
-"""Part of the budget that the probes may take before they are read less often; the rest is the sampler's."""
+PROBING_PART: Final = 0.6
+"""Part of the thread's budget that the probes may take before they are read less often; the rest is the sampler's."""
 LONGEST_PERIOD_S: Final = 5.0
 """However dear a reading is, a plot should move now and then."""
 LAST_READING_AFTER_S: Final = 0.1
@@ -54,6 +54,7 @@ class Poller:
         sampler: Callable[[], None] | None = None,
         sampler_period_s: float = 0.02,
         cpu_clock: Callable[[], float] = time.thread_time,
+        allowed: Callable[[float], float] = lambda wanted: BUDGET_SHARE,
     ) -> None:
         """Nothing is opened or read before `start`.
 
@@ -63,10 +64,12 @@ class Poller:
             clock: host clock, in seconds. period_s: seconds between two readings of a probe, at least.
             sampler: looks at the training thread's stack once. sampler_period_s: mean seconds between looks, at least.
             cpu_clock: CPU seconds of the calling thread.
+            allowed: told what share of a core the thread would take at its usual pace, says what it may take.
         """
         self._probes, self._add, self._note, self._clock = tuple(probes), add, note, clock
         self._period_s, self._sampler_period_s = period_s, sampler_period_s
-        self._sampler, self._cpu_clock = sampler, cpu_clock
+        self._sampler, self._cpu_clock, self._allowed = sampler, cpu_clock, allowed
+        self._budget_share = BUDGET_SHARE
         self._open: list[_OpenProbe] = []
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
@@ -103,13 +106,14 @@ class Poller:
     @property
     def period_s(self) -> float:
         """Seconds between two readings now: longer than asked for where a reading is dear."""
-        dear_s = self._reading_cost_s / PROBING_SHARE
+        dear_s = self._reading_cost_s / (PROBING_PART * self._budget_share)
         return max(self._period_s, min(dear_s, LONGEST_PERIOD_S))
 
     @property
     def sampler_period_s(self) -> float:
         """Mean seconds between two looks now: longer than asked for where looks and readings are dear."""
-        left = max(BUDGET_SHARE - self._reading_cost_s / self.period_s, BUDGET_SHARE - PROBING_SHARE)
+        budget = self._budget_share
+        left = max(budget - self._reading_cost_s / self.period_s, budget - PROBING_PART * budget)
         return min(max(self._sampler_period_s, self._look_cost_s / left), LONGEST_PERIOD_S)
 
     def _run(self) -> None:
@@ -166,6 +170,8 @@ class Poller:
             spent_s = self._count_cpu()
             if self._readings > 1:  # the first one pays for what is set up once
                 self._reading_cost_s = _blended(self._reading_cost_s, spent_s)
+            looks = self._look_cost_s / self._sampler_period_s if self._sampler is not None else 0.0
+            self._budget_share = self._allowed(self._reading_cost_s / self._period_s + looks)
             self._next_reading_s = begin + self.period_s
         next_s = self._next_reading_s if self._sampler is None else min(self._next_reading_s, self._next_look_s)
         return max(next_s - self._clock(), 0.0)

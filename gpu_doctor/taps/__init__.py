@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from gpu_doctor.patching import Patches
 from gpu_doctor.recorder import Recorder
@@ -23,6 +24,7 @@ from gpu_doctor.taps.transfer import tap as transfer
 from gpu_doctor.taps.turns import tap as turns
 from gpu_doctor.taps.world import tap as world
 
+_HERE: Final = str(Path(__file__).parent)
 TAPS: tuple[tuple[str, Tap], ...] = (
     ("turns", turns),
     ("scenery", scenery),
@@ -61,10 +63,29 @@ def listening(
                 recorder.note(f"The {name} tap could not be set and stayed off: {error}")
         try:
             yield scope
+        except BaseException as error:
+            _take_out_ours(error)
+            raise
         finally:
             # What listens holds the model and, through the scope, itself: a circle would outlive `del model`.
             scope.pulled.clear()
             scope.optimized.clear()
             scope.stepped.clear()
+            scope.heard.clear()
+            scope.stepped.clear()
     for note in patches.notes:
         recorder.note(note)
+
+
+def _take_out_ours(error: BaseException | None) -> None:
+    """Takes the frames of our wrappers out of a traceback: the user sees their own code and torch's, as without us."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        before = error.__traceback__
+        while before is not None and before.tb_next is not None:
+            if before.tb_next.tb_frame.f_code.co_filename.startswith(_HERE):
+                before.tb_next = before.tb_next.tb_next
+            else:
+                before = before.tb_next
+        error = error.__cause__ or error.__context__

@@ -2,13 +2,13 @@
 
 Only the outermost modules carry a listener: a wrapper on every module call costs about 9 us each and breaks compiled
 graphs. They are looked for where the code runs when a loader is first iterated, and completed by the parameters that
-an optimizer owns before its first step. The listener on a module is made so that a copy or a pickle of the model,
-taken by the user's code while the run goes on, carries a call of the standard library that does nothing instead.
+an optimizer owns before its first step. The listener stands where `module.compile()` puts its compiled call: torch asks
+that place first (a hook would send every call the slow way round, 7 us against 2), and leaves it out of every copy and
+pickle of the module.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +20,7 @@ from torch import nn
 
 from gpu_doctor import models
 from gpu_doctor.batches import sample_count
+from gpu_doctor.eventnotes import BACK, BACKWARD, DELIVERED, FORWARD_DONE, FORWARDS
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.taps.tap import TapScope
 
@@ -28,77 +29,99 @@ PATIENCE: Final = 2
 """Optimizer steps that may pass a module by until those in it are listened to: the first may have called it unheard."""
 MOST_PARTS: Final = 16
 """A box of more modules than this stays unheard: an event costs about 2 us, and a step should not pay for hundreds."""
+SEAM: Final = "_compiled_call_impl"
 _tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
 _compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", None) or (lambda: False)
 
 
 class Listener:
-    """What both ends of one outermost module's forward share; `begin` and `end` go on the module as its hooks."""
+    """One outermost module that is listened to: `call` stands on it as its compiled call, around what really runs."""
 
-    def __init__(self, recorder: Recorder, module: nn.Module) -> None:
-        self.recorder = recorder
-        self.befores: list[int] = []
+    def __init__(self, scope: TapScope, module: nn.Module) -> None:
+        self.recorder, self.module = scope.recorder, module
         self.parameters = frozenset(id(p) for p in module.parameters())
         self.trained = False
         self.heard = False
         """It was called in training mode or with gradients: it is no box of modules that are called one by one."""
         self.missed = 0
         """Optimizer steps since it is listened to without being heard."""
-        self.copied = False
-        self.begin, self.end = Begin(self), End(self)
+        self._own = vars(module).get(SEAM)
+        """What stood on the module itself; `module.compile()` leaves its compiled call there."""
+        original = module._call_impl if self._own is None else self._own
+        self.call: Callable[..., Any] | None = _listening(self, original, scope.heard)
+        setattr(module, SEAM, self.call)
+
+    def on(self) -> bool:
+        """Whether the listener still stands on its module: `module.compile()` in the loop's code takes its place."""
+        return self.call is not None and vars(self.module).get(SEAM) is self.call
+
+    def remove(self) -> None:
+        """Puts back what stood there; what somebody else has put in its place stays."""
+        if self.on():
+            if self._own is None:
+                delattr(self.module, SEAM)
+            else:
+                setattr(self.module, SEAM, self._own)
+
+    def end(self) -> None:
+        """Off for good; nothing of ours goes on holding the module."""
+        self.remove()
+        self.call = self._own = None
 
 
-class Hook:
-    """One end of a Listener as a hook that leaves nothing of ours behind in copies and pickles of the module."""
+def _listening(
+    listener: Listener, original: Callable[..., Any], heard: list[Callable[..., None]]
+) -> Callable[..., Any]:
+    """A module's call that tells the ledger of its begin and end, and shows its values to who wants to look."""
+    recorder, module = listener.recorder, listener.module
+    ledger, facts, grad_enabled, inside = recorder.ledger, recorder.facts, torch.is_grad_enabled, 0
+    pulse, clock, noted = ledger.pulse, ledger.clock, ledger.steady.notes
+    codes, code, stamp, fed = noted.codes, noted.codes.append, noted.times.append, noted.inputs.append
 
-    __slots__ = ("befores", "listener", "recorder")
-
-    def __init__(self, listener: Listener) -> None:
-        self.listener, self.recorder, self.befores = listener, listener.recorder, listener.befores
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        self.listener.copied = True
-        return contextlib.nullcontext().__exit__
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # nullcontext().__exit__ takes any arguments and returns None: a hook that does nothing and needs no gpu_doctor.
-        return getattr, (contextlib.nullcontext(), "__exit__")
-
-
-class Begin(Hook):
-    """Forward pre-hook."""
-
-    __slots__ = ()
-
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        recorder = self.recorder
-        if _compiling() or get_ident() != recorder.thread:
-            return
-        ledger, befores, trained = recorder.ledger, self.befores, self.listener.trained
-        if recorder.ending and not ledger.asked and not befores:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        nonlocal inside
+        if _compiling() or get_ident() != pulse.thread:
+            return original(*args, **kwargs)
+        if pulse.taking and codes and codes[0] == DELIVERED:
+            # In the loop's rhythm a note is enough; what the ledger would ask for is known from the step before.
+            fed(_NAN)
+            code(FORWARDS[module.training + 2 * grad_enabled() + 4 * listener.trained])
+            stamp(clock())
+            inside += 1
+            try:
+                output = original(*args, **kwargs)
+            finally:
+                inside -= 1
+                if pulse.taking:
+                    code(FORWARD_DONE)
+                    stamp(clock())
+                else:
+                    ledger.forward_done(BACK)
+            for hear in heard:
+                hear(module, listener.trained, args, kwargs, output)
+            return output
+        if pulse.ending and not ledger.asked and not inside:
             recorder.check_end()
-        samples = _NAN
+        samples, training, grad = _NAN, module.training, grad_enabled()
         if ledger.wants_samples() and not _tracing():  # reading a size would warn inside the user's trace
             samples = sample_count(args or tuple(kwargs.values()))
-        if trained and "autocast" not in recorder.facts:
-            recorder.facts["autocast"] = _autocast(recorder.facts.get("device", "cpu"))
-        training, grad = module.training, torch.is_grad_enabled()
-        if training or grad:
-            self.listener.heard = True
-        befores.append(ledger.forward(training, grad, trained, samples))
+        if not listener.heard:
+            listener.heard = training or grad
+        if listener.trained and "autocast" not in facts:
+            facts["autocast"] = _autocast(facts.get("device", "cpu"))
+        inside += 1
+        before = ledger.forward(training, grad, listener.trained, samples)
+        try:
+            output = original(*args, **kwargs)
+        finally:
+            inside -= 1
+            ledger.forward_done(before)
+        for hear in heard:
+            hear(module, listener.trained, args, kwargs, output)
+        return output
 
-
-class End(Hook):
-    """Forward hook, also called when the forward raised."""
-
-    __slots__ = ()
-
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if _compiling():
-            return
-        befores, recorder = self.befores, self.recorder
-        if befores and get_ident() == recorder.thread:
-            recorder.ledger.forward_done(befores.pop())
+    return call
 
 
 def _autocast(device: str) -> str:
@@ -117,31 +140,20 @@ def tap(scope: TapScope) -> Iterator[None]:
     """Listeners on the outermost modules and around `torch.autograd.backward` and `grad`."""
     recorder = scope.recorder
     listeners: dict[int, Listener] = {}
-    kept: list[nn.Module] = []
     ids: set[int] = set()
 
     def listen(found: list[nn.Module]) -> None:
         for module in found:
-            if id(module) in listeners or isinstance(module, torch.jit.ScriptModule):
-                continue
-            listener = Listener(recorder, module)
-            if vars(module).get("_compiled_call_impl") is not None:
-                # After `module.compile()` hooks would be traced away; the compiled call itself is what runs.
-                scope.patches.wrap(module, "_compiled_call_impl", functools.partial(_compiled_call, listener, module))
-                listeners[id(module)] = listener
-                kept.append(module)
+            known = listeners.get(id(module))
+            if (known is not None and known.on()) or isinstance(module, torch.jit.ScriptModule):
                 continue
             try:
-                # The end first, which older torch refuses: a begin without an end would never leave its phase.
-                end = module.register_forward_hook(listener.end, always_call=True)
-                scope.patches.hook(f"forward hook of {type(module).__name__}", end.remove)
-                begin = module.register_forward_pre_hook(listener.begin, with_kwargs=True)
-                scope.patches.hook(f"forward pre-hook of {type(module).__name__}", begin.remove)
+                listener = Listener(scope, module)
             except Exception as error:
                 recorder.note(f"The forward of {type(module).__name__} could not be listened to: {error}")
                 continue
+            scope.patches.hook(f"forward of {type(module).__name__}", listener.end)
             listeners[id(module)] = listener
-            kept.append(module)
 
     def first_pull() -> None:
         listen(models.outermost(scope.namespace, ()))
@@ -160,12 +172,12 @@ def tap(scope: TapScope) -> Iterator[None]:
 
     def boxes() -> None:
         """A trained module that steps do not call is but a box of modules that they do call."""
-        unheard = [pair for pair in zip(kept, listeners.values(), strict=True) if pair[1].trained and not pair[1].heard]
-        for module, listener in unheard:
+        unheard = [one for one in listeners.values() if one.trained and not one.heard]
+        for listener in unheard:
             listener.missed += 1
             if listener.missed >= PATIENCE:
                 listener.heard = True
-                parts = [part for part in module.children() if any(True for _ in part.parameters())]
+                parts = [part for part in listener.module.children() if any(True for _ in part.parameters())]
                 if len(parts) <= MOST_PARTS:
                     listen(parts)
                     mark_trained()
@@ -178,39 +190,40 @@ def tap(scope: TapScope) -> Iterator[None]:
     recorder.read_losses = _read_losses
     scope.patches.wrap(torch.autograd, "backward", functools.partial(_backward, recorder))
     scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder))
-    scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, kept))
+    scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, listeners))
     try:
         yield
     finally:
-        if any(listener.copied for listener in listeners.values()):
-            models.drop_inert_hooks()
-
-
-def _compiled_call(listener: Listener, module: nn.Module, original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
-        listener.begin(module, args, kwargs)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            listener.end(module, args, None)
-
-    return call
+        for listener in listeners.values():
+            listener.end()
+        listeners.clear()  # the functions above know each other: a circle that would outlive `del model`
 
 
 def _backward(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
     """A wrapper that bills the call to `backward` and keeps the loss for the end of the run."""
-    ledger = recorder.ledger
+    ledger, pulse, clock = recorder.ledger, recorder.pulse, recorder.ledger.clock
+    code, stamp = ledger.steady.notes.codes.append, ledger.steady.notes.times.append
 
     @functools.wraps(original)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if get_ident() != recorder.thread or not ledger.started:
+        if get_ident() != pulse.thread or not ledger.started:
             return original(tensors, *args, **kwargs)
-        if ledger.step_count >= recorder.loss_next:
+        if pulse.count >= pulse.loss_next:
             loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
             if isinstance(loss, torch.Tensor) and loss.numel() == 1:
                 recorder.loss(_kept(loss))
+        if pulse.taking:
+            code(BACKWARD)
+            stamp(clock())
+            try:
+                return original(tensors, *args, **kwargs)
+            finally:
+                if pulse.taking:
+                    code(BACK)
+                    stamp(clock())
+                else:
+                    ledger.switch(BACK)
         before = ledger.backward()
         try:
             return original(tensors, *args, **kwargs)
@@ -238,22 +251,19 @@ def _gradient(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
     return grad
 
 
-def _scripted(listened: list[nn.Module], original: Callable[..., Any]) -> Callable[..., Any]:
-    """TorchScript compiles the hooks that it finds on a module: it gets the modules without ours."""
+def _scripted(listeners: dict[int, Listener], original: Callable[..., Any]) -> Callable[..., Any]:
+    """TorchScript looks at everything that stands on a module: it gets the modules without ours."""
 
     @functools.wraps(original)
     def create_script_module(*args: Any, **kwargs: Any) -> Any:
-        tables = [table for one in listened for table in (one._forward_pre_hooks, one._forward_hooks)]
-        kept = [table.copy() for table in tables]
-        for table in tables:
-            for key in [key for key, hook in table.items() if isinstance(hook, Hook)]:
-                del table[key]
+        ours = [one for one in listeners.values() if one.on()]
+        for one in ours:
+            one.remove()
         try:
             return original(*args, **kwargs)
         finally:
-            for table, all_hooks in zip(tables, kept, strict=True):
-                table.clear()
-                table.update(all_hooks)
+            for one in ours:
+                setattr(one.module, SEAM, one.call)
 
     return create_script_module
 

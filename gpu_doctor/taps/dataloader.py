@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.utils.data import DataLoader
@@ -20,26 +20,39 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor import loaders
 from gpu_doctor.batches import sample_count
+from gpu_doctor.eventnotes import BACK, DELIVERED
 from gpu_doctor.ledger import Pull
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.taps.fetching import FetchBook
 from gpu_doctor.taps.tally import Tally
 from gpu_doctor.taps.tap import TapScope
 
+LONG_FETCH_S: Final = 2e-3
+"""Metering a fetch takes some 10 us in a loop (benchmarks/fetching.py): every fetch of so long is metered,"""
+SKIPPED: Final = 10
+"""of shorter ones one in eleven (a prime, so as not to beat with periods in the data)."""
+
 
 class Source:
     """One iterator over a loader: the ledger's Pull, and what is known of its batches beforehand."""
 
-    __slots__ = ("batch_size", "key", "pull", "ref", "tally", "total")
+    __slots__ = ("batch_size", "full", "key", "pull", "ref", "tally", "total", "unmetered", "whole")
 
     def __init__(self, iterator: Any, key: str, loader: Any, pull: Pull, tally: Tally | None = None) -> None:
         self.ref = weakref.ref(iterator)
         self.pull = pull
         self.key = key
         self.tally = tally
-        self.batch_size = self.total = 0
+        self.batch_size = self.total = self.whole = self.unmetered = 0
         if loader is not None and _counted(loader):
             self.batch_size, self.total = int(loader.batch_size), len(loader.sampler)
+            self.whole = self.total // self.batch_size
+        self.full = float(self.batch_size)
+        pull.iterator = id(iterator)
+
+    def skipped(self) -> int:
+        """How many of the next fetches in this process are not metered, so that metering stays below 0.5 % of them."""
+        return 0 if self.tally is None or self.tally.mean_s >= LONG_FETCH_S else SKIPPED
 
     def samples(self, batch: Any) -> float:
         """Samples in the batch just delivered: by the sampler's count where that is sure, else by its tensors."""
@@ -166,11 +179,49 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
     recorder, ledger, book, sources = state.recorder, state.recorder.ledger, state.book, state.sources
     meter = book.meter
     grad_enabled = torch.is_grad_enabled
+    steady, pulse, clock = ledger.steady, ledger.pulse, ledger.clock
+    codes, code, stamp = steady.notes.codes, steady.notes.codes.append, steady.notes.times.append
+    sampled = steady.notes.samples.append
+
+    def in_rhythm(self: Any) -> Any:
+        """As below, where a note of the ask and of the batch is enough."""
+        __tracebackhide__ = True
+        source: Source = sources[id(self)]
+        pull = source.pull
+        code(pull if grad_enabled() else (pull,))
+        stamp(clock())
+        if len(codes) >= pulse.events:
+            steady.step()
+        if pulse.ending:
+            ledger.ended(BACK)
+            recorder.check_end()
+        source.unmetered -= 1
+        if source.unmetered < 0:
+            meter.tally, source.unmetered = source.tally, source.skipped()
+        try:
+            batch = original(self)
+        except BaseException:
+            ledger.ended(BACK)
+            state.give_role(source)
+            raise
+        finally:
+            meter.tally = None
+        if pulse.taking:
+            samples = source.full if pull.delivered < source.whole else source.samples(batch)
+            pull.delivered += 1
+            sampled(samples)
+            code(DELIVERED)
+            stamp(clock())
+        else:
+            ledger.delivered(pull, source.samples(batch), BACK)
+        return batch
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
         __tracebackhide__ = True
-        if get_ident() != recorder.thread and not recorder.adopt():
+        if pulse.taking and pulse.iterator == id(self) and get_ident() == pulse.thread:
+            return in_rhythm(self)
+        if get_ident() != pulse.thread and not recorder.adopt():
             return original(self)
         source = sources.get(id(self))
         if source is None or source.ref() is not self:

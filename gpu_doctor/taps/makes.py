@@ -22,16 +22,11 @@ from gpu_doctor.taps.tap import TapScope
 def tap(scope: TapScope) -> Iterator[None]:
     """Facts `model`, `optimizer_facts`, `inputs` and `evaluation` of the setup."""
     recorder, namespace = scope.recorder, scope.namespace
-    facts, looker = recorder.facts, Looker(recorder, scope.stepped)
+    facts, looker = recorder.facts, Looker(scope)
     met: list[OptimizerFacts] = []
     owned: list[torch.Tensor] = []
 
-    def know(found: list[nn.Module]) -> None:
-        for module in found:
-            looker.know(module)
-
     def first_pull() -> None:
-        know(models.outermost(namespace, ()))
         if not looker.steps:
             looker.open()
 
@@ -41,29 +36,31 @@ def tap(scope: TapScope) -> Iterator[None]:
         owned.extend(p for group in optimizer.param_groups for p in group["params"])
         found = models.outermost(namespace, owned)
         facts["model"] = model_facts(found, namespace)
-        know(found)
-        ids = {id(p) for p in owned if p.requires_grad}
-        looker.trained |= {id(one) for one in found if any(id(p) in ids for p in one.parameters())}
         if not looker.steps:
             looker.open()
+
+    def stepped(now: int) -> None:
+        looker.turn(now)
+        if ended is not None:
+            ended(now)
 
     first_pull()
     scope.pulled.append(first_pull)
     scope.optimized.append(first_step)
     facts["inputs"], facts["evaluation"] = looker.inputs, looker.evaluation
     scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker))
-    scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, looker))
+    ended = recorder.ledger.on_step
+    recorder.ledger.on_step = stepped
     try:
         yield
     finally:
+        recorder.ledger.on_step = ended
         seen = [one for key, one in looker.modules.items() if key in looker.idle or key in looker.seen]
         if "model" not in facts and seen:
             facts["model"] = model_facts(seen, namespace)
         looker.end()
         facts["inputs"], facts["evaluation"] = looker.inputs(), looker.evaluation()
         owned.clear()
-        if looker.copied:
-            models.drop_inert_hooks()
 
 
 def _evaluating(looker: Looker, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,14 +71,3 @@ def _evaluating(looker: Looker, original: Callable[..., Any]) -> Callable[..., A
         return original(self)
 
     return evaluate
-
-
-def _scripted(looker: Looker, original: Callable[..., Any]) -> Callable[..., Any]:
-    """TorchScript compiles the hooks that it finds on a module: it finds none of ours."""
-
-    @functools.wraps(original)
-    def create_script_module(*args: Any, **kwargs: Any) -> Any:
-        with looker.away():
-            return original(*args, **kwargs)
-
-    return create_script_module

@@ -14,6 +14,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gpu_doctor import models
+from gpu_doctor.eventnotes import BACK, OPTIMIZER_DONE, ZEROING
 from gpu_doctor.ledger import Ledger
 from gpu_doctor.phases import OTHER
 from gpu_doctor.taps.tap import TapScope
@@ -60,6 +61,8 @@ def tap(scope: TapScope) -> Iterator[None]:
     recorder, ledger = scope.recorder, scope.recorder.ledger
     known: set[int] = set()
     befores: list[int] = []
+    pulse, clock = ledger.pulse, ledger.clock
+    code, stamp = ledger.steady.notes.codes.append, ledger.steady.notes.times.append
 
     searched_s = 0.0
     recorder.own_cpu_s.append(lambda: searched_s)
@@ -77,7 +80,20 @@ def tap(scope: TapScope) -> Iterator[None]:
         searched_s += (recorder.clock() - begin) * 1e-9
 
     def stepping(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        if get_ident() != recorder.thread and not recorder.adopt(trains=True):
+        key = id(optimizer)
+        if (
+            pulse.taking
+            and get_ident() == pulse.thread
+            and key in known
+            and not befores
+            and not kwargs
+            and len(args) < 2
+        ):
+            code(key)
+            stamp(clock())
+            befores.append(BACK)
+            return None
+        if get_ident() != pulse.thread and not recorder.adopt(trains=True):
             return None
         if not ledger.asked:
             recorder.check_end()
@@ -85,22 +101,38 @@ def tap(scope: TapScope) -> Iterator[None]:
             # A step before raised, and the loop went on: its phase ends here.
             ledger.switch(befores[0])
             befores.clear()
-        befores.append(ledger.optimizer(id(optimizer)))
-        if id(optimizer) not in known:
+        befores.append(ledger.optimizer(key))
+        if key not in known:
             meet(optimizer)
         return _with_closure(ledger, args, kwargs) if kwargs or len(args) > 1 else None
 
     def stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if befores and get_ident() == recorder.thread:
-            ledger.optimizer_done(id(optimizer), befores.pop())
+        if befores and get_ident() == pulse.thread:
+            if pulse.taking and befores[-1] == BACK:
+                befores.pop()
+                code(OPTIMIZER_DONE)
+                stamp(clock())
+            else:
+                ledger.optimizer_done(id(optimizer), befores.pop())
             for hear in scope.stepped:
                 hear()
 
     def zeroing(original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def zero_grad(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-            if get_ident() != recorder.thread and not recorder.adopt(trains=True):
+            if get_ident() != pulse.thread and not recorder.adopt(trains=True):
                 return original(self, *args, **kwargs)
+            if pulse.taking and id(self) in known:
+                code(ZEROING)
+                stamp(clock())
+                try:
+                    return original(self, *args, **kwargs)
+                finally:
+                    if pulse.taking:
+                        code(BACK)
+                        stamp(clock())
+                    else:
+                        ledger.switch(BACK)
             before = ledger.zeroing() if ledger.started else OTHER
             try:
                 if id(self) not in known:

@@ -13,6 +13,9 @@ _LIBRARIES: Final = tuple(
     | {str(Path(__file__).resolve().parents[1])}
 )
 _TORCH: Final = "/torch/"
+_TENSOR: Final = "/torch/_tensor.py"
+_PYTHONIC: Final = ("__iter__", "__len__", "__contains__", "__array__", "__reversed__", "__format__", "__repr__")
+"""Functions of torch's tensor that take one apart for Python: a loop over elements is its line's Python, no compute."""
 
 
 class Place(NamedTuple):
@@ -42,7 +45,7 @@ class Places:
             name = frame.f_code.co_filename
             if self._is_user(name):
                 return Place(name, frame.f_lineno, frame.f_code.co_name, in_torch)
-            in_torch = in_torch or _TORCH in name
+            in_torch = in_torch or (_TORCH in name and not _takes_apart(name, frame.f_code.co_name))
             frame = frame.f_back
         return None
 
@@ -52,3 +55,7 @@ class Places:
             library = name.startswith(_LIBRARIES) or "site-packages" in name or "dist-packages" in name
             known = self._user[name] = not library and not name.startswith("<frozen")
         return known
+
+
+def _takes_apart(file: str, function: str) -> bool:
+    return function in _PYTHONIC and file.endswith(_TENSOR)

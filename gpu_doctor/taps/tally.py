@@ -103,6 +103,11 @@ class Tally:
             cells[at] += value
 
     @property
+    def mean_s(self) -> float:
+        """Mean wall seconds of a fetch so far."""
+        return float(self._cells[1] / self._cells[0]) if self._cells[0] else 0.0
+
+    @property
     def sums(self) -> Sums:
         """All sums so far."""
         return Sums(*self._cells[:_HEAD].tolist())

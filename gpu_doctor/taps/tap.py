@@ -28,6 +28,9 @@ class TapScope:
     """Called when a loader is first iterated."""
     optimized: list[Callable[[torch.optim.Optimizer], None]] = field(default_factory=list)
     """Called before the first step of every optimizer."""
+    heard: list[Callable[[torch.nn.Module, bool, Any, Any, Any], None]] = field(default_factory=list)
+    """Called after every forward of an outermost module, while somebody looks: module, whether it is trained, its
+    arguments, named arguments and output. Empty most of the time."""
     stepped: list[Callable[[], None]] = field(default_factory=list)
     """Called after every optimizer step while something is still looked for; empty most of the time."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from found import asked, named, sick
 from judged import with_more
-from recordings import Loop
+from recordings import Loop, on_gpu
 
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.facts import Chore, World
 
 RULE = "communication-bound"
@@ -47,3 +50,19 @@ def test_waiting_for_a_late_rank_is_not_communication() -> None:
 def test_a_process_alone_has_nobody_to_talk_to() -> None:
     alone = Loop(setup={"world": World(1, 0)})
     assert asked(RULE, with_more(alone, chores=CALLED)) is None
+
+
+def test_the_class_says_so_on_any_device() -> None:
+    reducing = {"reduce_s": 0.004, "reduce_hidden_s": 0.001}
+    assert diagnose(with_more(ranks(**reducing), chores=()).recording()).bottleneck == "communication"  # 3 of 10 ms, on a CPU
+    assert diagnose(with_more(ranks(), chores=(replace(CALLED[0], wall_s=0.3),)).recording()).bottleneck == "communication"
+    gpu = on_gpu(setup={"world": World(4, 1, replicated=True, **reducing)})
+    assert diagnose(gpu.recording()).bottleneck == "communication"
+
+
+def test_the_class_is_what_else_takes_the_time_where_ranks_hide_their_exchange() -> None:
+    assert diagnose(ranks(reduce_s=0.004, reduce_hidden_s=0.0038).recording()).bottleneck == "compute"
+    alone = Loop(setup={"world": World(1, 0, reduce_s=0.004, reduce_hidden_s=0.0)})
+    assert diagnose(alone.recording()).bottleneck == "compute"
+    waiting = ranks(reduce_s=0.004, reduce_hidden_s=0.001).but(wait=30.0)
+    assert diagnose(waiting.recording()).bottleneck == "input"

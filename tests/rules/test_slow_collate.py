@@ -15,7 +15,8 @@ STACKING = Loop(
 
 def test_sick() -> None:
     found = sick(RULE, PADDING)
-    assert found.cost_share == pytest.approx(0.75 * 0.75, abs=0.02)
+    # Two workers without the 60 ms deliver a batch of 20 ms every 10, which is what training takes: 40 -> 10 ms.
+    assert found.cost_share == pytest.approx(0.75, abs=0.02)
     assert "pad" in found.headline
     assert top(PADDING) == RULE
 
@@ -33,6 +34,29 @@ def test_well() -> None:
 
 def test_a_collate_hidden_by_workers_is_left_alone() -> None:
     assert asked(RULE, PADDING.but(wait=0.1)) is None
+
+
+def test_what_the_loop_waits_for_at_an_epochs_begin_is_not_billed_to_the_collate() -> None:
+    # One worker starts anew every 10 steps: 74 % wait, nearly all of it edge (the clinic's short-epochs).
+    short = Loop(
+        wait=1.6, edge=50.0, steps_per_epoch=10, forward=0.6, backward=0.9, optimizer=0.5, workers=1,
+        fetch=0.6, collate=0.5, cores=2.0,
+    )  # fmt: skip
+    assert top(short) == "workers-restart-each-epoch"
+    assert asked(RULE, short) is None
+
+
+def test_idle_workers_are_not_held_up_by_their_collate() -> None:
+    # The clinic's stream-seen-twice: 0.45 ms of collate in a step of 5.4 ms, two workers, a wait for the hand-over.
+    idle = Loop(wait=1.2, forward=1.4, backward=2.4, optimizer=0.4, workers=2, fetch=0.5, collate=0.45, cores=2.0)
+    assert asked(RULE, idle) is None
+
+
+def test_a_collate_is_billed_what_it_takes_and_not_the_rest_of_the_wait() -> None:
+    half = Loop(wait=10.0, fetch=10.0, collate=5.5, cores=1.0, loader={"collate": "pad"})
+    assert sick(RULE, half).cost_share == pytest.approx(0.275, abs=0.01)
+    dear_samples = half.but(loader={})  # torch's collate, but 0.14 ms a sample are no look-up that indexing would save
+    assert sick(RULE, dear_samples).cost_share == pytest.approx(0.275, abs=0.01)
 
 
 def test_dear_samples_are_another_rule() -> None:

@@ -6,6 +6,8 @@ import pytest
 from found import asked, named, sick
 from recordings import Loop, on_gpu
 
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.facts import InputFacts
 from gpu_doctor.recording import LineCost
 
 RULE = "slow-generator"
@@ -36,7 +38,10 @@ def test_sick() -> None:
     assert found.cost_share == pytest.approx(0.5)
     assert any("yield decode(i)" in one for one in found.evidence)
     one, many, _ = found.prescriptions
-    assert one.predicted_high == pytest.approx(1 / (0.5 + 0.6 / 20)) == many.predicted_high
+    # One worker makes a batch in 10 ms and packs it in 0.4, two in half of that; the loop trains 10 and unpacks 0.6.
+    assert one.predicted_speedup == pytest.approx(20 / 10.6) == many.predicted_speedup
+    assert one.predicted_low is not None and one.predicted_high is not None
+    assert one.predicted_low < 20 / 10.6 < one.predicted_high
     for cure in found.prescriptions:
         compile(cure.code, RULE, "exec")
     assert named(MAKING) == [RULE]
@@ -75,6 +80,29 @@ def test_where_the_text_does_not_tell_it_is_python() -> None:
 def test_a_batch_that_costs_no_more_than_its_handing_over_is_left() -> None:
     tiny = MAKING.but(forward=0.2, backward=0.2, optimizer=0.1, other=0.5)
     assert asked(RULE, tiny) is None
+
+
+def test_where_handing_over_eats_the_gain_a_cheaper_batch_is_advised_first() -> None:
+    # The clinic's generator-without-loader: 1.4 ms of making, 0.42 of training; one worker was slower in truth.
+    small = MAKING.but(forward=0.1, backward=0.17, optimizer=0.15, other=1.4, lines=(at(3, 0.77, "batches"),), cores=2.0)
+    first, *rest = sick(RULE, small).prescriptions
+    assert "vectorise" in first.text and first.predicted_speedup is None
+    assert all("one worker" not in one.text for one in rest)
+    busy = small.but(cpu_util=100.0)
+    assert all((one.predicted_speedup or 0.0) == 0.0 for one in sick(RULE, busy).prescriptions)
+
+
+def test_a_large_batch_costs_more_to_hand_over() -> None:
+    large = MAKING.but(setup={**SETUP, "inputs": InputFacts(10, 1, (64, 3, 224, 224), "float32")})
+    plain, dear = (sick(RULE, loop).prescriptions[0].predicted_speedup for loop in (MAKING, large))
+    assert plain is not None and (dear is None or dear < 0.75 * plain)
+
+
+def test_making_batches_is_input_whether_or_not_a_loader_does_it() -> None:
+    assert diagnose(MAKING.recording()).bottleneck == "input"
+    assert diagnose(LOGGING.recording()).bottleneck == "host"
+    gpu = {"has_loader": False, "source": SOURCE, "setup": SETUP, "lines": MAKING.lines, "loader": {}}
+    assert diagnose(on_gpu(**gpu, other=8.0, gpu_gap=8.0, gpu_work=10.0).recording()).bottleneck == "input"
 
 
 def test_behind_a_busy_gpu_it_is_free() -> None:

@@ -7,6 +7,7 @@ import io
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import nn
 from gpu_doctor.phases import BACKWARD, EVALUATION, FORWARD, LOSS, OTHER
 from gpu_doctor.recorder import Recorder, RunEnded
 from gpu_doctor.taps import listening
-from gpu_doctor.taps.compute import tap
+from gpu_doctor.taps.compute import SEAM, tap
 
 SEAMS = ((torch.autograd, "backward"), (torch.autograd, "grad"), (torch.jit._recursive, "create_script_module"))
 
@@ -30,18 +31,19 @@ def begun() -> Recorder:
     return recorder
 
 
-def hooks(net: nn.Module) -> int:
-    """Hooks on a module and all its parts."""
-    return sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in net.modules())
+def listeners(net: nn.Module) -> int:
+    """What stands on a module and all its parts that is none of theirs."""
+    hooks = sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in net.modules())
+    return hooks + sum(SEAM in vars(part) for part in net.modules())
 
 
 def test_the_seam_is_restored() -> None:
     before, net = standing(*SEAMS), model()
     with on(tap, namespace={"net": net}):
         assert not any(now is then for now, then in zip(standing(*SEAMS), before, strict=True))
-        assert hooks(net) == 2  # on the outermost module alone
+        assert listeners(net) == 1  # on the outermost module alone
     assert all(now is then for now, then in zip(standing(*SEAMS), before, strict=True))
-    assert hooks(net) == 0
+    assert listeners(net) == 0
 
 
 def test_forward_and_backward_are_billed() -> None:
@@ -100,7 +102,7 @@ def test_a_model_inside_a_model_and_one_made_later_are_heard_once() -> None:
         late(torch.rand(2, 4))
         assert recorder.ledger.phase == LOSS
         assert recorder.ledger.now.forward_samples == 2
-    assert hooks(late) == 0
+    assert listeners(late) == 0
 
 
 class Held(nn.Module):
@@ -127,9 +129,9 @@ def test_what_steps_call_is_heard_where_the_outermost_module_is_not_called(calle
             out.sum().backward()
             optimizer.step()
         assert not any(hear.__name__ == "boxes" for hear in scope.stepped)
-        assert hooks(held.inside) == (0 if called else 2)
+        assert listeners(held.inside) == (0 if called else 1)
     assert heard == [called, called, True, True]
-    assert hooks(held) == 0
+    assert listeners(held) == 0
 
 
 def test_a_frozen_model_of_the_optimizer_does_not_evaluate() -> None:
@@ -187,14 +189,14 @@ def train_with_copies(net: nn.Module, take: Any) -> Any:
 def test_a_copy_taken_meanwhile_holds_nothing_of_ours() -> None:
     twin, loaded = train_with_copies(model(), lambda net: (copy.deepcopy(net), pickle.loads(pickle.dumps(net))))
     for one in (twin, loaded):
-        assert hooks(one) == 0
+        assert listeners(one) == 0
         assert one(torch.rand(2, 4)).shape == (2, 1)
     assert b"gpu_doctor" not in pickle.dumps(twin)
 
 
 def test_an_average_of_the_model_is_none_of_ours() -> None:
     average = train_with_copies(model(), lambda net: torch.optim.swa_utils.AveragedModel(net))
-    assert hooks(average) == 0
+    assert listeners(average) == 0
     average.update_parameters(model())
 
 
@@ -277,3 +279,27 @@ def test_a_compiled_model_keeps_its_graphs(how: str) -> None:
     bare, tapped = graphs(False), graphs(True)
     assert tapped[:2] == bare[:2]
     assert tapped[2] > 0
+
+
+def test_a_model_that_the_loop_compiles_itself_goes_on_being_heard_and_stays_compiled() -> None:
+    recorder, net = Recorder(), model()
+    with listening(recorder, {"net": net}, accelerated=False):
+        net.compile(backend="eager")
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x, _ in batches(40):
+            optimizer.zero_grad()
+            net(x).sum().backward()
+            optimizer.step()
+    recording = recorder.close()
+    assert (recording.steps.forward_s > 0).all() and not recording.notes
+    assert vars(net)[SEAM].__module__.startswith("torch")
+
+
+def test_a_forward_of_another_thread_and_one_inside_of_a_forward_are_passed_on() -> None:
+    recorder, inner = begun(), model()
+    with on(tap, recorder, {"net": inner}):
+        made: list[torch.Tensor] = []
+        thread = threading.Thread(target=lambda: made.append(inner(torch.rand(2, 4))))
+        thread.start()
+        thread.join()
+        assert made[0].shape == (2, 1) and recorder.ledger.phase == OTHER

@@ -42,7 +42,7 @@ class Stage:
         thread = threading.Thread(target=act)
         thread.start()
         assert self.there.wait(10)
-        self.recorder.thread = thread.ident or 0
+        self.recorder.pulse.thread = thread.ident or 0
         self.sampler.look()
         for passed in seconds:
             self.now += passed
@@ -101,7 +101,7 @@ def test_library_frames_fold_into_the_line_that_called_them() -> None:
     thread = threading.Thread(target=waiting)
     thread.start()
     assert stage.there.wait(10)
-    stage.recorder.thread = thread.ident or 0
+    stage.recorder.pulse.thread = thread.ident or 0
     for _ in range(50):
         stage.now += 0.1
         stage.sampler.look()
@@ -121,7 +121,7 @@ def test_before_the_loop_and_after_the_thread_there_is_nothing() -> None:
         sampler.look()
     assert sampler.costs() == ()
     recorder.ledger.begin()
-    recorder.thread = -1
+    recorder.pulse.thread = -1
     for _ in range(3):
         now[0] += 1
         sampler.look()

@@ -61,6 +61,15 @@ def check(vitals: Vitals) -> Finding | None:
     )
 
 
+def exchanging_share(vitals: Vitals) -> float:
+    """Share of the wall-clock in which ranks exchange data, or wait for each other, and nothing is computed, 0..1."""
+    world, step_s = vitals.setup.world, vitals.step_wall_s
+    if world is None or world.world_size < 2 or not step_s:
+        return 0.0
+    reducing_s = (vitals.reduce_exposed_s or 0.0) * reductions(vitals)
+    return min((vitals.chore_share(KIND) or 0.0) + reducing_s / step_s, 1.0)
+
+
 def reductions(vitals: Vitals) -> float:
     """How often gradients are reduced in a step: once a micro-batch, or once where `no_sync()` is in use."""
     world, batches = vitals.setup.world, vitals.batches_per_step or 1.0

@@ -34,7 +34,10 @@ def check(vitals: Vitals) -> Finding | None:
     wait, sync = vitals.exposed_wait_share, vitals.sync_share
     if empty is None or util is None or wait is None or sync is None:
         return None
-    cost = max(1.0 - util / 100.0 - wait - (vitals.exposed_transfer_share or 0.0), 0.0)
+    idle = 1.0 - util / 100.0 - wait - (vitals.exposed_transfer_share or 0.0)
+    # Launches are made in these phases alone: while the host is elsewhere (slow-python), it launches nothing.
+    launching = [vitals.forward_share, vitals.loss_share, vitals.backward_share, vitals.optimizer_share]
+    cost = max(min(idle, sum(share for share in launching if share is not None)), 0.0)
     if empty < EMPTY_SHARE or util >= BUSY_PCT or sync >= SYNC_SHARE:
         return None
     batch = vitals.loader.batch_size if vitals.loader is not None else None

@@ -10,17 +10,22 @@ Why it costs you
 
 What to try
     Put the generator into a `DataLoader` as it is: with one worker it runs ahead of the training. Where batch `i` can
-    be made by itself, a Dataset lets several workers share the work. Or make a batch cheaper: vectorise, preprocess.
+    be made by itself, a Dataset lets several workers share the work. Or make a batch cheaper: vectorise, preprocess;
+    a batch of some ms costs about as much to hand over from a worker as it costs to make.
 
 When to leave it
     When the next batch depends on what the model just did (reinforcement learning, active learning).
 """
 
+import math
+import re
+
 from gpu_doctor.feeding import batch_lines
-from gpu_doctor.forecast import HANDOVER_S
+from gpu_doctor.forecast import BAND, HANDOVER_DOUBT, HANDOVER_S, HANDOVER_S_PER_BYTE
 from gpu_doctor.recording import LineCost
 from gpu_doctor.rules.evidence import SEEN_SHARE, line_text, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.stages import OTHERS, WORKER_CPU_S, WORKER_CPU_S_PER_BYTE
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("other_share", "backward_share", "step_wall_s")
@@ -31,6 +36,8 @@ HANDOVERS = 2.0
 """Below so many times what handing a batch over from a worker costs, a worker saves nothing (forecast.HANDOVER_S)."""
 MOST_LINES = 3
 """Named in the evidence."""
+GAIN = 1.05
+"""A forecast below 5 % is within what the forecast cannot tell: a worker is then not advised."""
 STREAM = """\
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
@@ -85,33 +92,56 @@ def check(vitals: Vitals) -> Finding | None:
 
 
 def _ways_out(vitals: Vitals, share: float, step_s: float) -> tuple[Prescription, ...]:
-    """With one worker the longer of making and training is left of a step; with many the training, at best."""
-    hand = HANDOVER_S / step_s
-    one, many = (max(1.0 / (left + hand), 1.0) for left in (max(share, 1.0 - share), 1.0 - share))
+    """With one worker the longer of making and training is left of a step, with many the training, if cores suffice."""
     vectorise = Prescription(
         text="Make a batch cheaper: vectorise over the batch, or preprocess once and store the result",
         safety=Safety.BY_HAND,
         code="x = torch.from_numpy(stored[indices])  # one indexing a batch",
     )
-    if vitals.usable_cores < 2 and (vitals.consumer_cpu_s is None or vitals.consumer_cpu_s >= 0.5 * step_s):
-        return (vectorise,)  # one core, and it computes: a second process would only take turns with the first
     workers = max(2, min(int(vitals.usable_cores), round(share / (1.0 - share)) + 1))
-    return (
-        Prescription(
-            text="Let one worker run the generator ahead of the training (gains at most this)",
-            safety=Safety.BY_HAND,
-            code=STREAM,
-            predicted_speedup=one,
-            predicted_low=1.0,
-            predicted_high=one,
+    ways = [
+        _by_workers(vitals, share, step_s, 1, "Let one worker run the generator ahead of the training", STREAM),
+        _by_workers(
+            *(vitals, share, step_s, workers),
+            "If batch i can be made by itself: a Dataset with several workers",
+            DATASET.format(workers=workers),
         ),
-        Prescription(
-            text="If batch i can be made by itself: a Dataset with several workers (gains at most this)",
-            safety=Safety.BY_HAND,
-            code=DATASET.format(workers=workers),
-            predicted_speedup=many,
-            predicted_low=1.0,
-            predicted_high=many,
-        ),
-        vectorise,
+    ]
+    paying = [one for one in ways if (one.predicted_speedup or 0.0) >= GAIN]
+    # Where even a worker that runs ahead gains nothing, handing over is too dear: a cheaper batch is the cure.
+    return (*paying, vectorise) if ways[0] in paying else (vectorise, *paying)
+
+
+def _by_workers(vitals: Vitals, share: float, step_s: float, workers: int, text: str, code: str) -> Prescription:
+    """What workers gain, with what it costs to hand a batch over on either side, on the cores that are free."""
+    size = _batch_bytes(vitals)
+    cpu_s = step_s if vitals.consumer_cpu_s is None else min(vitals.consumer_cpu_s, step_s * vitals.usable_cores)
+    cores = max(vitals.usable_cores, 1.0)
+    if vitals.cpu_util_pct is not None:
+        others = cores * vitals.cpu_util_pct / 100.0 - cpu_s / step_s
+        cores = max(cores - others, 1.0) if others >= OTHERS else cores
+
+    def gain(doubt: float) -> float:
+        hand = doubt * (HANDOVER_S + HANDOVER_S_PER_BYTE * size)
+        packing = doubt * (WORKER_CPU_S + WORKER_CPU_S_PER_BYTE * size)
+        made, trained = (share * step_s + packing) / workers, (1.0 - share) * step_s + hand
+        return step_s / max(made, trained, (cpu_s + packing + hand) / cores)
+
+    low, usual, high = (gain(doubt) for doubt in (HANDOVER_DOUBT[1], 1.0, HANDOVER_DOUBT[0]))
+    return Prescription(
+        text=text,
+        safety=Safety.BY_HAND,
+        code=code,
+        predicted_speedup=usual,
+        predicted_low=low * (1.0 - BAND),
+        predicted_high=max(high, usual) * (1.0 + BAND / 2.0),
     )
+
+
+def _batch_bytes(vitals: Vitals) -> float:
+    """Bytes of the model's input in a step, 0 where they are not known: then a batch is taken for a small one."""
+    seen = vitals.setup.inputs
+    width = re.search(r"\d+", seen.dtype) if seen is not None else None
+    if seen is None or width is None or not seen.shape:
+        return 0.0
+    return float(math.prod(seen.shape)) * int(width[0]) / 8.0

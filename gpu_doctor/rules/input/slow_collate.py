@@ -11,32 +11,42 @@ What to try
     stacks samples from memory, index whole batches instead (a BatchSampler with `batch_size=None`).
 
 When to leave it
-    When workers hide it: then the wait is not exposed and this rule is silent.
+    When workers hide it: then the wait is not exposed and this rule is silent. So it is where workers stand idle and
+    the loop waits all the same (an epoch's begin, handing batches over): the collate is not what it waits for.
 """
 
 from gpu_doctor.rules.evidence import WHOLE_BATCHES, fetch_lines, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "collate_s")
+NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "collate_s", "step_wall_s", "batches_per_step")
 
 WAIT_SHARE = 0.05
 """torch-tb-profiler's bar for data loading."""
 COLLATE_SHARE = 0.5
 """Half of the fetch: below, the samples are dearer than putting them together."""
+BUSY_SHARE = 0.5
+"""Workers are the bound only if they fetch most of the time (bar of too-few-workers)."""
+LOOKUP_S = 3e-5
+"""A sample that takes less to read is a look-up in memory (3 to 30 us measured): whole batches save it as well."""
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where the wait is exposed and the collate is at least half of the fetch."""
+    """Fires where the collate is at least half of a fetch that the loop waits for."""
     wait, wall, collate_s, loader = vitals.exposed_wait_share, vitals.fetch_wall_s, vitals.collate_s, vitals.loader
-    if wait is None or not wall or collate_s is None or loader is None:
+    step_s, batches = vitals.step_wall_s, vitals.batches_per_step
+    if wait is None or not wall or collate_s is None or loader is None or not step_s or not batches:
         return None
-    share = min(collate_s / wall, 1.0)
-    if wait < WAIT_SHARE or share < COLLATE_SHARE:
+    wait = max(wait - (vitals.edge_share or 0.0), 0.0)
+    collate_s = min(collate_s, wall)
+    fetchers = vitals.workers * (vitals.loaders_at_once or 1.0) if vitals.workers else 1.0
+    a_step = batches / (fetchers * step_s)  # per second of a fetch: the share of the time that it can cause
+    if wait < WAIT_SHARE or collate_s < COLLATE_SHARE * wall or (vitals.workers and wall * a_step < BUSY_SHARE):
         return None
-    # torch's own collate is dear only because it gets single samples: with whole batches all of the fetch goes.
-    plain = loader.collate.startswith("default_collate")
-    cost = wait if plain else wait * share
+    # torch's own collate is dear only because it gets single samples: with whole batches all of such a fetch goes.
+    samples = (vitals.samples_per_step or 0.0) / batches
+    plain = loader.collate.startswith("default_collate") and wall - collate_s <= LOOKUP_S * samples
+    cost = min(wait, (wall if plain else collate_s) * a_step)
     return Finding(
         rule="slow-collate",
         headline=f"Putting batches together sample by sample takes {percent(cost)} of the time ({loader.collate})."

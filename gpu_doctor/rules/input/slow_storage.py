@@ -21,6 +21,7 @@ When to leave it
 from gpu_doctor.forecast import best_workers
 from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.stages import SLOWEST_BYTES_PER_S
 from gpu_doctor.vitals import Vitals
 
 NEEDS = (
@@ -32,9 +33,6 @@ WAIT_SHARE = 0.05
 """torch-tb-profiler's bar for data loading."""
 WAITING = 0.5
 """The fetch waits for something else than a core for at least half of its time."""
-SLOWEST_BYTES_PER_S = 2e5
-"""A disk that seeks for every page of 4 kB delivers some 80 of them a second, 0.33 MB/s; where fewer bytes come in the
-time that the fetch waits, it waits for something else (a server, a lock, a sleep)."""
 GAIN = 1.05
 """A forecast below 5 % is within what the forecast cannot tell."""
 SHARDS = Prescription(

@@ -36,7 +36,7 @@ def check(vitals: Vitals) -> Finding | None:
     if not workers or wait is None or fetch_s is None or not step_s or not batches:
         return None
     wait = max(wait - (vitals.edge_share or 0.0), 0.0)
-    busy = fetch_s * batches / (workers * step_s)
+    busy = fetch_s * batches / (workers * (vitals.loaders_at_once or 1.0) * step_s)
     best = best_workers(vitals)
     if wait < WAIT_SHARE or busy < BUSY_SHARE or best is None:
         return None

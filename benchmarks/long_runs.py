@@ -1,0 +1,268 @@
+"""Long runs: what ten million steps cost in memory and time, whether their sums stay exact, and how fast they are read.
+
+The recorder, ledger and step table are the real ones, and get real events; only the clock is virtual (a tick an event)
+and the training is none, so that ten million steps take about a minute.
+
+    python -m benchmarks.long_runs            # ten million steps
+    python -m benchmarks.long_runs --quick    # a hundred thousand, to see that it runs
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from gpu_doctor import report
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.feed import Cursor
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.recording import LoaderSetup, Metric, Recording
+from gpu_doctor.recording_file import load
+from gpu_doctor.steadysteps import BLOCK
+from gpu_doctor.stepcounts import Pull
+from gpu_doctor.steps import STEP_COLUMNS, Steps
+
+MEMORY_MB = 200.0
+"""Aim: resident memory of the whole process, Python and numpy included."""
+READ_S = 2.0
+"""Aim: saving, loading and diagnosing a recording of a million steps, together."""
+DIAGNOSED_S = 0.05
+"""Aim: diagnosing ten thousand steps."""
+TICK_NS = 1000
+SAMPLES = 8
+LATE_WAIT = 5
+"""Further ticks that a batch takes in the second half, so that early and late rows are told apart."""
+
+
+@dataclass
+class Outcome:
+    """What a long run gave."""
+
+    steps: int
+    direct_steps: int
+    taken: int
+    """Steps that were accounted for in blocks."""
+    early_us: float
+    """Real microseconds a step of the first part, of the driver and the recorder together."""
+    late_us: float
+    direct_us: float
+    """The same where no two steps in a row are alike, so that every event is told to the ledger."""
+    rss_mb: list[float] = field(default_factory=list)
+    """Resident memory before, and after every twentieth of the run."""
+    rows: int = 0
+    stride: int = 0
+    losses: int = 0
+    recording: Recording | None = None
+    off: list[str] = field(default_factory=list)
+    """Sums that are not exact; empty = all are."""
+
+
+class Driver:
+    """A training loop that tells a recorder what it does, on a clock that moves by one tick an event."""
+
+    def __init__(self) -> None:
+        self.clock: Callable[[], int] = itertools.count(0, TICK_NS).__next__
+        self.recorder = Recorder(name="long run", clock=self.clock)
+        self.recorder.loaders["rows"] = LoaderSetup(key="rows", batch_size=SAMPLES, dataset="Rows")
+        self.pull = Pull()
+        self.metric = Metric("cpu_util_pct", "%", "CPU", "utilization")
+
+    def step(self, slow: int = 0, twice: bool = False) -> None:
+        """One step: batch, zero_grad, forward, backward, optimizer.
+
+        Args:
+            slow: further ticks of waiting for the batch. twice: a second backward, so that the step is another one.
+        """
+        ledger, recorder = self.recorder.ledger, self.recorder
+        before = ledger.ask(self.pull, True)
+        for _ in range(slow):
+            self.clock()
+        ledger.delivered(self.pull, SAMPLES, before)
+        ledger.switch(ledger.zeroing())
+        ledger.forward_done(ledger.forward(True, True, True, SAMPLES))
+        for _ in range(1 + twice):
+            if ledger.step_count >= recorder.loss_next:
+                recorder.loss(0.5)
+            ledger.switch(ledger.backward())
+        ledger.optimizer_done(1 << 40, ledger.optimizer(1 << 40))
+
+    def run(self, steps: int, slow: int = 0, mixed: bool = False) -> float:
+        """Some steps; returns real microseconds of one."""
+        begin, step = time.perf_counter(), self.step
+        if mixed:
+            for number in range(steps):
+                step(slow, number % 2 == 1)
+        else:
+            for _ in range(steps):
+                step(slow)
+        return 1e6 * (time.perf_counter() - begin) / max(steps, 1)
+
+
+def long_run(steps: int, direct_steps: int, parts: int = 20) -> Outcome:
+    """Runs `steps` that repeat, the second half of them slower, then `direct_steps` of which no two in a row are alike.
+
+    A view reads the news at every part's end, and a probe reads its metric.
+    """
+    driver = Driver()
+    recorder, part = driver.recorder, steps // parts
+    rss, costs, cursor = [resident_mb()], [], Cursor()
+    seen_steps = 0.0
+    for number in range(parts):
+        costs.append(driver.run(part, LATE_WAIT if 2 * number >= parts else 0))
+        news = recorder.news(cursor)
+        cursor = news.cursor
+        seen_steps = float(news.steps.count.sum()) + (0.0 if news.reset else seen_steps)
+        recorder.add(driver.metric, recorder.elapsed_s(), float(number))
+        rss.append(resident_mb())
+    noted = recorder.ledger.steady.noted
+    direct_us = driver.run(direct_steps, LATE_WAIT, mixed=True)
+    rss.append(resident_mb())
+    kept = len(recorder._losses)
+    recording = recorder.close()
+    rss.append(resident_mb())
+    done = Outcome(steps, direct_steps, 0, costs[1], costs[-1], direct_us, rss, losses=kept, recording=recording)
+    done.taken = noted // (noted_events(recorder) or 1)
+    done.rows, done.stride = len(recording.steps), recorder.table.stride
+    done.off = inexact(recording.steps, part * parts, direct_steps)
+    # What is not yet a block, and the open part of a row, comes with the next news.
+    if not part * parts - BLOCK - done.stride <= seen_steps <= part * parts:
+        done.off.append(f"a view that follows saw {seen_steps:.0f} of {part * parts} steps")
+    return done
+
+
+def noted_events(recorder: Recorder) -> int:
+    """Events of one step of the rhythm that was found last."""
+    return len(recorder.ledger.steady._pattern)
+
+
+def inexact(steps: Steps, plain: int, mixed: int) -> list[str]:
+    """The sums of a long run that are not what the loop did, in words; empty if all are exact.
+
+    Times are sums of floats: exact to a nanosecond a row.
+    """
+    half = plain // 2
+    total = plain + mixed
+    # ticks: ask -> delivered, -> zeroing and back, forward and back, backward and back, optimizer and back; the slow
+    # ones wait LATE_WAIT more; the last step ends at its optimizer's end.
+    expected = {
+        "count": total,
+        "samples": total * SAMPLES,
+        "batches": total,
+        "data_wait_s": (total + (plain - half + mixed) * LATE_WAIT) * TICK_NS * 1e-9,
+        "forward_s": total * TICK_NS * 1e-9,
+        "backward_s": (total + mixed // 2) * TICK_NS * 1e-9,
+        "optimizer_s": 2 * total * TICK_NS * 1e-9,
+    }
+    off = []
+    for name, value in expected.items():
+        got = math.fsum(getattr(steps, name))
+        if abs(got - value) > (0 if name in ("count", "samples", "batches") else 1e-9 * len(steps)):
+            off.append(f"{name}: {got!r} instead of {value!r}")
+    parts = math.fsum(math.fsum(getattr(steps, f"{name}_s")) for name in ("data_wait", "forward", "backward"))
+    parts += math.fsum(steps.optimizer_s) + math.fsum(steps.other_s)
+    wall = math.fsum(steps.wall_s)
+    if abs(parts - wall) > 1e-9 * len(steps):
+        off.append(f"the phases sum to {parts!r} of {wall!r} s")
+    ends = steps.start_s + steps.wall_s
+    if len(steps) > 1 and np.abs(ends[:-1] - steps.start_s[1:]).max() > 1e-6:
+        off.append("rows do not touch")
+    # early and late are both there, and apart: the first half's rows wait one tick a step, the later ones more
+    waits = steps.data_wait_s / steps.count
+    done = np.cumsum(steps.count)
+    early, late = waits[done <= half], waits[done - steps.count >= half]
+    tick = TICK_NS * 1e-9
+    if not len(early) or not len(late) or abs(early - tick).max() > 1e-9:
+        off.append("the early rows are not as they were")
+    elif abs(late - (1 + LATE_WAIT) * tick).max() > 1e-9:
+        off.append("the late rows are not as they were")
+    return off
+
+
+def resident_mb() -> float:
+    """Resident memory of this process now, in MB; NaN where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return math.nan
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def single_rows(steps: int, seed: int = 0) -> Recording:
+    """A recording of so many steps with a row each, with times as noisy as real ones, which compress badly."""
+    random = np.random.default_rng(seed)
+    spent = {name: random.gamma(9.0, 1e-3 / 9, steps) for name in ("data_wait", "forward", "backward", "optimizer")}
+    columns = {f"{name}_s": values for name, values in spent.items()}
+    wall = sum(spent.values()) + random.gamma(9.0, 1e-5, steps)
+    epoch = np.arange(steps) // 5000
+    zeros = {name: np.zeros(steps) for name in STEP_COLUMNS if name in ("transfer_s", "evaluation_s", "loss_s")}
+    table = Steps.of(
+        wall_s=wall, samples=np.full(steps, 32.0), batches=np.ones(steps), epoch=epoch, cpu_s=wall, **columns, **zeros
+    )
+    return Recording(steps=table, duration_s=float(wall.sum()), overhead_s=0.001 * float(wall.sum()))
+
+
+def reading_s(recording: Recording) -> dict[str, float]:
+    """Seconds of saving, loading and diagnosing, and of the report of the diagnosis as text; and the file's MB."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.npz"
+        timed = {"save": _took(lambda: recording.save(path))}
+        size = path.stat().st_size / 1e6
+        timed["load"] = _took(lambda: load(path))
+    timed["diagnose"] = _took(lambda: diagnose(recording))
+    diagnosis = diagnose(recording)
+    timed["report"] = _took(lambda: (report.text(diagnosis, recording), report.html(diagnosis, (recording,))))
+    return {**timed, "MB": size}
+
+
+def _took(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def best_of(rounds: int, work: Callable[[], object]) -> float:
+    """The shortest of some rounds, in seconds: what the work takes where nothing else runs."""
+    return min(_took(work) for _ in range(rounds))
+
+
+def main() -> None:
+    """Prints what a long run costs."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--steps", type=int, default=10_000_000, help="steps that repeat")
+    options.add_argument("--direct", type=int, default=500_000, help="steps after them that do not")
+    options.add_argument("--quick", action="store_true", help="a hundredth of both")
+    given = options.parse_args()
+    shrunk = 100 if given.quick else 1
+    done = long_run(given.steps // shrunk, given.direct // shrunk)
+    top = max(done.rss_mb)
+    print(f"{done.steps:,} steps that repeat ({done.taken:,} of them in blocks) and {done.direct_steps:,} that do not")
+    print(f"rows kept: {done.rows:,}, {done.stride} steps each; losses kept: {done.losses:,}")
+    print(f"resident memory: {done.rss_mb[0]:.0f} MB before, {top:.0f} MB at most (aim: {MEMORY_MB:.0f} MB)")
+    print(f"a step: {done.early_us:.2f} us early, {done.late_us:.2f} us late; told one by one {done.direct_us:.2f} us")
+    print(f"sums: {'; '.join(done.off) or 'exact; early and late rows are as they were'}")
+    assert done.recording is not None
+    million = 1_000_000 // shrunk
+    print(f"\n{'recording':<34} {'rows':>9} {'save s':>8} {'load s':>8} {'diagnose s':>11} {'report s':>9} {'MB':>7}")
+    for name, one in (
+        ("the long run", done.recording),
+        (f"{million:,} steps, a row each", single_rows(million)),
+        ("10,000 steps, a row each", single_rows(10_000)),
+    ):
+        cost = reading_s(one)
+        figures = f"{cost['save']:8.3f} {cost['load']:8.3f} {cost['diagnose']:11.4f} {cost['report']:9.3f}"
+        print(f"{name:<34} {len(one.steps):>9,} {figures} {cost['MB']:7.1f}")
+    few = single_rows(10_000)
+    print(f"\ndiagnosing 10,000 steps, best of 5: {1e3 * best_of(5, lambda: diagnose(few)):.1f} ms (aim: 50 ms)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Mixed precision as lines of the user's loop: forward and loss in an autocast, the loss scaled for float16."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any, Final
+
+from gpu_doctor.callsites import dotted
+from gpu_doctor.cellsource import INDENT, CellSource, Edit
+from gpu_doctor.loadermakers import Loop
+from gpu_doctor.looplines import Edits, LoopLines, NotPlaced, block_of, calls_of, names_in, statement_of
+
+_MOVES: Final = {"to", "cuda", "cpu", "float", "half", "long", "next", "iter", "len", "range", "print", "enumerate"}
+"""Calls on the way to a loss that compute none of it."""
+
+
+def autocast(lines: LoopLines, torch: str, device: str, dtype: str) -> Edits:
+    """Forward and loss in an autocast; with float16 the loss is scaled as well.
+
+    Raises:
+        NotPlaced: if the loop's form does not allow it.
+    """
+    cell, loop = lines.loop()
+    calls = list(calls_of(loop, "backward"))
+    block, at = block_of(cell, statement_of(cell, calls[0]))
+    statement = block[at]
+    if len(calls) > 1 or not isinstance(statement, ast.Expr) or statement.value is not calls[0]:
+        raise NotPlaced(f"The loop of {cell.label} calls backward() more than once, or within another expression.")
+    assert isinstance(calls[0].func, ast.Attribute)
+    loss = calls[0].func.value
+    first, last = _forward(lines, block, at, loss)
+    head = f'with {torch}.autocast("{device}", dtype={torch}.{dtype}):'
+    edits = [(cell, lines.before(cell, block[first], (head,)))]
+    for one in block[first : last + 1]:
+        edits += [(cell, edit) for edit in _indented(cell, one, block[first + 1 : last + 1])]
+    lines.before(cell, block[last + 1], ())  # raises where two statements share a line
+    scaled = cell.of(loss)
+    if not isinstance(loss, ast.Name):
+        scaled = next(name for name in ("loss", "amp_loss", "loss_in_amp") if name not in names_in(cell))
+        inner = lines.before(cell, statement, (f"{INDENT}{scaled} = {cell.of(loss)}",))
+        edits.append((cell, inner))
+    if dtype == "float16":
+        edits += _scaling(lines, torch, device, cell, loop)
+        scaled = f"{_scaler(cell)}.scale({scaled})"
+    if scaled != cell.of(loss):
+        edits.append((cell, Edit(cell.begin(loss), cell.end(loss), scaled)))
+    return edits
+
+
+def _forward(lines: LoopLines, block: list[ast.stmt], at: int, loss: ast.expr) -> tuple[int, int]:
+    """First and last statement before the backward that compute the loss; last < first: the backward's own does."""
+    needed = {one.id for one in ast.walk(loss) if isinstance(one, ast.Name)}
+    known: list[int] = []
+    called: list[int] = []
+    touched: list[int] = []
+    for index in range(at - 1, -1, -1):
+        stored = {n.id for n in ast.walk(block[index]) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+        if not stored & needed:
+            continue
+        touched.append(index)
+        needed |= {n.id for n in ast.walk(block[index]) if isinstance(n, ast.Name)}
+        calls = [one.func for one in ast.walk(block[index]) if isinstance(one, ast.Call)]
+        if any(lines.is_model(one) for one in calls):
+            known.append(index)
+        elif any(dotted(one) and dotted(one)[-1] not in _MOVES for one in calls):
+            called.append(index)
+    inside = any(isinstance(one, ast.Call) and lines.is_model(one.func) for one in ast.walk(loss))
+    if inside:
+        return at, at - 1
+    if not known and not called:
+        raise NotPlaced("The statements that compute the loss were not found before backward().")
+    first = min(known or called)
+    return first, at - 1 if not isinstance(loss, ast.Name) else max(touched)
+
+
+def _scaler(cell: CellSource) -> str:
+    return next(name for name in ("scaler", "grad_scaler", "amp_scaler") if name not in names_in(cell))
+
+
+def _scaling(lines: LoopLines, torch: str, device: str, cell: CellSource, loop: Loop) -> Edits:
+    steps = [
+        one
+        for one in calls_of(loop, "step")
+        if isinstance(one.func, ast.Attribute) and _is_optimizer(lines, one.func.value)
+    ]
+    if len(steps) != 1 or steps[0].args or steps[0].keywords:
+        raise NotPlaced(f"Gradient scaling wants one optimizer.step() without a closure in the loop of {cell.label}.")
+    assert isinstance(steps[0].func, ast.Attribute)
+    scaler, optimizer = _scaler(cell), cell.of(steps[0].func.value)
+    statement = statement_of(cell, steps[0])
+    begin, indent = cell.line_end(statement.end_lineno or 0), cell.indent(statement.lineno)
+    lines.before(cell, statement, ())
+    edits = lines.before_loop(f'{scaler} = {torch}.amp.GradScaler("{device}")')
+    edits.append((cell, Edit(cell.begin(steps[0]), cell.end(steps[0]), f"{scaler}.step({optimizer})")))
+    edits.append((cell, Edit(begin, begin, f"{cell.newline}{indent}{scaler}.update()")))
+    for clip in (*calls_of(loop, "clip_grad_norm_"), *calls_of(loop, "clip_grad_value_")):
+        edits.append((cell, lines.before(cell, statement_of(cell, clip), (f"{scaler}.unscale_({optimizer})",))))
+    return edits
+
+
+def _is_optimizer(lines: LoopLines, node: ast.expr) -> bool:
+    parts = dotted(node)
+    held: Any = lines.cells.namespace.get(parts[0]) if parts else None
+    for part in parts[1:]:
+        held = getattr(held, "__dict__", {}).get(part)
+    if held is None:
+        return bool(parts) and "opt" in parts[-1].lower()
+    return any(one.__module__.startswith("torch.optim") and one.__name__ == "Optimizer" for one in type(held).__mro__)
+
+
+def _indented(cell: CellSource, statement: ast.stmt, others: list[ast.stmt]) -> Iterator[Edit]:
+    """A statement's lines one level deeper; what lies in a text over several lines stays as it is."""
+    inside: set[int] = set()
+    for one in ast.walk(statement):
+        if isinstance(one, (ast.Constant, ast.JoinedStr)) and one.end_lineno is not None and hasattr(one, "lineno"):
+            inside.update(range(one.lineno + 1, one.end_lineno + 1))
+    after = min((other.lineno for other in others if other.lineno > statement.lineno), default=None)
+    end = (after - 1) if after is not None else (statement.end_lineno or statement.lineno)
+    for line in range(statement.lineno, end + 1):
+        begin = cell.line_begin(line)
+        if line not in inside and cell.text[begin : cell.line_end(line)].strip():
+            yield Edit(begin, begin, INDENT)

@@ -1,0 +1,210 @@
+"""The largest batch that a GPU's memory holds: from the memory fit, in at most three short trials, each put back.
+
+Only what ran is answered: the fit says what to try, and the trial whether it fits. GPU: not yet run on one.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from gpu_doctor import knobs, trial
+from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.memoryfit import MemoryFit, memory_fit
+from gpu_doctor.recording import Recording
+from gpu_doctor.rounds import Rounds
+from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
+
+if TYPE_CHECKING:
+    from gpu_doctor.casefile import Case
+
+MARGIN: Final = 0.05
+"""Part of the memory that the answer leaves free: batches differ, and pieces of memory do not always fit together."""
+MOST_PROBES: Final = 3
+PROBE_STEPS: Final = 4
+"""The optimizer takes its memory in the first step, so the peak is there from the second on."""
+SECONDS: Final = 120.0
+ROUND_TO: Final = 8
+"""Batches from here on are multiples of it, as tensor cores like them (NVIDIA's matrix multiplication guide)."""
+NEAR: Final = 0.03
+"""A probe within so much of what the fit says afterwards is the answer."""
+STEP_BACK: Final = 0.7
+"""After one that did not fit, the next is so far between the largest that did and that one."""
+
+
+@dataclass(frozen=True)
+class Largest:
+    """What `largest_batch` found."""
+
+    batch_size: int | None
+    """The largest that ran within the limit; None where none was tried, see `reason`."""
+    peak_bytes: float | None = None
+    """Its peak."""
+    limit_bytes: float | None = None
+    """What this process may take of the card's memory; the answer leaves MARGIN of it free."""
+    fit: MemoryFit | None = None
+    tried: tuple[tuple[int, float | None], ...] = ()
+    """Batch size and peak of each trial, in order; None = it did not fit."""
+    reason: str = ""
+    """Why there is no answer, or why it may not be the largest."""
+
+
+class Memory(Protocol):
+    """A device's memory, as the search needs it."""
+
+    def reset(self) -> None:
+        """Forget the peak so far."""
+
+    def peak_bytes(self) -> float:
+        """Highest since the reset."""
+
+    def limit_bytes(self) -> float:
+        """What this process could hold."""
+
+
+class CardMemory:
+    """The memory of a CUDA device through torch, which the code that is tried has imported.
+
+    The search resets torch's own peak (`torch.cuda.max_memory_allocated`), which code of one's own may read.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._cuda: Any = sys.modules["torch"].cuda
+
+    def reset(self) -> None:
+        """See `Memory`."""
+        self._cuda.reset_peak_memory_stats(self._device)
+
+    def peak_bytes(self) -> float:
+        """See `Memory`."""
+        return float(self._cuda.max_memory_allocated(self._device))
+
+    def limit_bytes(self) -> float:
+        """What is free on the device, and what torch holds of it already: other processes' part is left out."""
+        free, _ = self._cuda.mem_get_info(self._device)
+        return float(free) + float(self._cuda.memory_reserved(self._device))
+
+
+def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = SECONDS) -> Largest:
+    """Looks for the largest batch that fits, in at most three trials of a few steps; everything is put back.
+
+    Args:
+        case: has run once, on a GPU. memory: of the device; None = through torch. seconds: of all trials together.
+
+    Raises:
+        KeyboardInterrupt: if it is interrupted, after everything was put back.
+        trial.Busy: if a run is already being recorded in this process.
+    """
+    if trial.running() is not None:
+        raise trial.Busy("A run is being recorded in this process: wait for its end, then search.")
+    run = case.baseline
+    if run is None:
+        return Largest(None, reason="Run the code once first: the batch size as written is not known.")
+    loader = run.setup.training_loader
+    if not run.setup.on_gpu:
+        return Largest(None, reason="The loop trains on no GPU: a host's memory is shared, and no batch fills it.")
+    if loader is None or not loader.batch_size:
+        return Largest(None, reason="The loop pulls from no DataLoader with a batch size of its own.")
+    try:
+        knobs.allow({"batch_size": 2 * loader.batch_size}, run.setup)
+        snapshot = Snapshot.take(case.namespace, extra=(case._code,))
+    except (Refused, SnapshotTooLarge) as refused:
+        return Largest(None, reason=str(refused))
+    most = loader.dataset_len or 1 << 20
+    search = _Search(case, run, snapshot, memory or CardMemory(run.setup.device), loader.batch_size, most, seconds)
+    try:
+        with case._quietly():
+            return search.run()
+    finally:
+        case._say("")
+        with trial.uninterrupted():
+            snapshot.restore()
+
+
+class _Search:
+    def __init__(
+        self, case: Case, run: Recording, snapshot: Snapshot, memory: Memory, now: int, most: int, seconds: float
+    ) -> None:
+        self._case, self._memory, self._now, self._most = case, memory, now, most
+        case.stopped = False
+        self._rounds = Rounds(case._once, snapshot, case._say, lambda: case.stopped, case.recordings)
+        self._deadline = time.monotonic() + seconds
+        self._limit = memory.limit_bytes()
+        self._tried: list[tuple[int, float | None]] = []
+        self._seen: dict[int, float] = {now: run.peak_bytes} if math.isfinite(run.peak_bytes) else {}
+        self._ran: dict[int, float] = dict(self._seen)
+        self._reason = ""
+
+    def run(self) -> Largest:
+        """Probes, and the answer."""
+        first = self._now if not self._seen else self._second_size()
+        while first is not None and len(self._tried) < MOST_PROBES and not self._reason:
+            if not self._probe(first):
+                break
+            first = self._next()
+        return self._answer()
+
+    def _second_size(self) -> int:
+        """Twice the batch as written where that surely fits, else half of it."""
+        doubled = 2 * self._now
+        return doubled if 2 * self._seen[self._now] <= self._room and doubled <= self._most else max(self._now // 2, 1)
+
+    @property
+    def _room(self) -> float:
+        return (1.0 - MARGIN) * self._limit
+
+    def _next(self) -> int | None:
+        """What to try next; None where the answer is known as well as it will be."""
+        failed = [size for size, peak in self._tried if peak is None]
+        if len(self._seen) < 2 and not failed:
+            return self._second_size()
+        fitting = max((size for size, peak in self._seen.items() if peak <= self._room), default=0)
+        fit = memory_fit(self._seen.items())
+        wanted = min(fit.most_samples(self._room), self._most) if fit is not None else 0
+        if failed:
+            between = int(fitting + STEP_BACK * (min(failed) - fitting))
+            wanted = min(wanted, between) if wanted else between
+        wanted = _rounded(wanted)
+        if wanted < 1 or wanted in dict(self._tried) or abs(wanted - fitting) <= NEAR * fitting:
+            return None
+        return wanted
+
+    def _probe(self, size: int) -> bool:
+        """Tries a size; false if the search ends with it."""
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0 or self._case.stopped:
+            self._reason = "The search was stopped." if self._case.stopped else "The time for the search was spent."
+            return False
+        self._case._say(f"trial {len(self._tried) + 1} of at most {MOST_PROBES}: a batch of {size}")
+        self._memory.reset()
+        kept: list[Recording] = []
+        settings = {} if size == self._now else {"batch_size": size}
+        self._rounds._side(settings, "probe", PROBE_STEPS, left_s, kept)
+        one = kept[-1]
+        if one.outcome == "out-of-memory":
+            self._tried.append((size, None))
+            return True
+        if one.outcome not in ("completed", "budget-reached") or not len(one.steps):
+            self._reason = one.reason or f"A trial with a batch of {size} ended: {one.outcome}."
+            return False
+        peak = self._memory.peak_bytes()
+        self._tried.append((size, peak))
+        self._seen[size] = self._ran[size] = peak
+        return True
+
+    def _answer(self) -> Largest:
+        good = {size: peak for size, peak in self._ran.items() if peak <= self._room}
+        fit = memory_fit(self._seen.items())
+        if not good:
+            why = self._reason or "No batch that was tried leaves enough memory free."
+            return Largest(None, None, self._limit, fit, tuple(self._tried), why)
+        size = max(good)
+        return Largest(size, good[size], self._limit, fit, tuple(self._tried), self._reason)
+
+
+def _rounded(size: int) -> int:
+    return size // ROUND_TO * ROUND_TO if size >= 2 * ROUND_TO else size

@@ -1,0 +1,76 @@
+"""A case's code as text: how plain Python runs it, lines to paste for settings, its cells with a cure written in."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpu_doctor import knobs, patchwork
+from gpu_doctor.fixes import Fix
+from gpu_doctor.knobs.cell_variables import replaced
+from gpu_doctor.recording import Settings, Setup
+
+if TYPE_CHECKING:
+    from gpu_doctor.casefile import Case
+
+
+def plain_execute(code: str | Callable[[], Any], name: str) -> Callable[..., Any]:
+    """What runs the code in a namespace, with other literals for some of its variables where they are given."""
+    if callable(code):
+        return lambda namespace: code()
+    file = f"<gpu_doctor {name}>"
+    linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
+    compiled = compile(code, file, "exec")
+
+    def execute(namespace: dict[str, Any], other: Settings | None = None) -> None:
+        exec(compile(replaced(ast.parse(code), other), file, "exec") if other else compiled, namespace)
+
+    return execute
+
+
+def lines_to_paste(settings: Settings, found: Setup | None) -> str:
+    """The lines to paste for some settings, one block a knob."""
+    setup = found or Setup()
+    return "\n".join(line for name, value in settings.items() if (line := knobs.known(name).code(value, setup)))
+
+
+def fix_of(case: Case, settings: Settings, history: Sequence[str] | None, code: str | Callable[[], Any]) -> Fix:
+    """The cells of a case with settings written in: see `Case.fix`."""
+    setup, source = case.found or Setup(), case.source
+    if callable(code):
+        source = _source_of(code)
+    earlier = _history(case.namespace) if history is None else [(text, "") for text in history]
+    # The cell itself is in the history too, as it is now and as it was before it was edited.
+    cells = [(text, label) for text, label in earlier if text.strip() != source.strip()]
+    return patchwork.fix(
+        [*(text for text, _ in cells), source],
+        settings,
+        setup,
+        lambda name: lines_to_paste({name: settings[name]}, setup),
+        case.namespace,
+        [label for _, label in cells],
+    )
+
+
+def _source_of(code: Callable[[], Any]) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(code))
+    except (OSError, TypeError):
+        return ""
+
+
+def _history(namespace: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The cells that ran before, as typed, oldest first, each with what a person calls it; empty outside of IPython."""
+    entered = namespace.get("In")
+    if not isinstance(entered, list):
+        return []
+    found = []
+    for number, text in enumerate(entered[1:], 1):
+        raw = namespace.get(f"_i{number}", text)  # `In` holds what IPython has made of the cell
+        if isinstance(raw, str) and raw.strip():
+            found.append((raw, f"cell [{number}]"))
+    return found

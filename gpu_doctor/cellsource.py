@@ -1,0 +1,139 @@
+"""The text of a cell as the user wrote it: its tree, where a node stands in the text, and exact edits to it.
+
+`ast` counts columns in UTF-8 bytes and lines as Python does; an edit needs the character. IPython's own lines
+(`%magic`, `!command`) are no Python: for the tree they are masked by `pass`, in the text they stay as they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_CELL_MAGIC: Final = re.compile(r"\s*%%(\w+)")
+_PYTHON_MAGICS: Final = ("gpudoctor", "time", "timeit", "capture", "prun")
+"""Cell magics under whose line Python stands."""
+_SHELL_LINE: Final = re.compile(r"^(\s*)(?:[%!?].*|[\w.]+\?{1,2}\s*|[\w.,\s]+=\s*[%!].*)$")
+INDENT: Final = "    "
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Characters `begin` to `end` of a text become `text`; edits at one place keep their order."""
+
+    begin: int
+    end: int
+    text: str
+
+
+@dataclass(eq=False)
+class CellSource:
+    """One cell's text with its tree; `tree` is None where it is no Python."""
+
+    text: str
+    label: str = "this cell"
+    """What a person calls it."""
+    index: int = 0
+    """Higher = run later."""
+    tree: ast.Module | None = field(init=False, default=None)
+    parents: dict[ast.AST, ast.AST] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        ends = [match.end() for match in _LINE_END.finditer(self.text)]
+        self._starts = [0, *ends]
+        self.tree = _tree(self._lines())
+        if self.tree is not None:
+            self.parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    def _lines(self) -> list[str]:
+        bounds = zip(self._starts, [*self._starts[1:], len(self.text)], strict=True)
+        return [self.text[begin:end].rstrip("\r\n") for begin, end in bounds]
+
+    @property
+    def newline(self) -> str:
+        """The line end that the cell uses."""
+        match = _LINE_END.search(self.text)
+        return match.group() if match else "\n"
+
+    def line_begin(self, line: int) -> int:
+        """Where line `line` (from 1) begins; the text's end for lines behind it."""
+        return self._starts[line - 1] if line - 1 < len(self._starts) else len(self.text)
+
+    def line_end(self, line: int) -> int:
+        """Where line `line` ends, before its line end."""
+        match = _LINE_END.search(self.text, self.line_begin(line))
+        return match.start() if match else len(self.text)
+
+    def _at(self, line: int, byte: int) -> int:
+        begin = self.line_begin(line)
+        return begin + len(self.text[begin : self.line_end(line)].encode()[:byte].decode(errors="ignore"))
+
+    def begin(self, node: Any) -> int:
+        """The character at which a node begins."""
+        return self._at(node.lineno, node.col_offset)
+
+    def end(self, node: Any) -> int:
+        """The character behind a node's last."""
+        return self._at(node.end_lineno, node.end_col_offset)
+
+    def of(self, node: ast.AST) -> str:
+        """A node's own text."""
+        return self.text[self.begin(node) : self.end(node)]
+
+    def indent(self, line: int) -> str:
+        """The white space that line `line` begins with."""
+        text = self.text[self.line_begin(line) : self.line_end(line)]
+        return text[: len(text) - len(text.lstrip())]
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around a node, innermost first."""
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+    def walk(self, *kinds: type[ast.AST]) -> Iterator[Any]:
+        """Every node of some kinds, in the order of the text."""
+        found = [node for node in ast.walk(self.tree) if isinstance(node, kinds)] if self.tree is not None else []
+        yield from sorted(found, key=lambda one: (getattr(one, "lineno", 0), getattr(one, "col_offset", 0)))
+
+    def edited(self, edits: Iterable[Edit]) -> str:
+        """The text with every edit made."""
+        text = self.text
+        ordered = sorted(enumerate(dict.fromkeys(edits)), key=lambda item: (item[1].begin, item[1].end, item[0]))
+        for _, edit in reversed(ordered):
+            text = text[: edit.begin] + edit.text + text[edit.end :]
+        return text
+
+
+def _tree(lines: list[str]) -> ast.Module | None:
+    """The tree of the lines, IPython's own masked; None if they are no Python."""
+    lines = list(lines)
+    first = next((number for number, line in enumerate(lines) if line.strip()), None)
+    magic = _CELL_MAGIC.match(lines[first]) if first is not None else None
+    while first is not None and magic is not None:
+        if magic.group(1) not in _PYTHON_MAGICS:
+            return None
+        lines[first] = ""
+        first = next((number for number, line in enumerate(lines) if line.strip()), None)
+        magic = _CELL_MAGIC.match(lines[first]) if first is not None else None
+    for _ in range(len(lines) + 1):
+        try:
+            return ast.parse("\n".join(lines))
+        except SyntaxError as error:
+            at = (error.lineno or 0) - 1
+            if not 0 <= at < len(lines) or not _SHELL_LINE.match(lines[at]):
+                break
+            lines[at] = _masked(lines[at])
+        except ValueError:  # a null byte
+            return None
+    try:
+        return ast.parse("\n".join(_masked(line) if _SHELL_LINE.match(line) else line for line in lines))
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _masked(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())] + "pass"

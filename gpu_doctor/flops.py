@@ -1,0 +1,80 @@
+"""Counts the floating-point operations of a trial's steps; never at work in the user's own loop.
+
+torch's counter stands under every operation and costs many microseconds each, so it is turned on for a trial of a few
+steps alone, whose times nobody looks at. Compiled functions run as they are written meanwhile: inside of compiled code
+nothing can be counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from gpu_doctor.facts import Flops
+
+
+def _attention_on_cpu() -> dict[Any, Any]:
+    """How the CPU's fused attention is counted, which torch's counter leaves out: as the GPU's."""
+    from torch.utils import flop_counter
+
+    def forward(query: Any, key: Any, value: Any, *rest: Any, **more: Any) -> int:
+        return int(flop_counter.sdpa_flop_count(query, key, value))  # type: ignore[no-untyped-call]
+
+    def backward(grad_out: Any, query: Any, key: Any, value: Any, *rest: Any, **more: Any) -> int:
+        counted = flop_counter.sdpa_backward_flop_count(grad_out, query, key, value)  # type: ignore[no-untyped-call]
+        return int(counted)
+
+    found = {}
+    for name, formula in (("", forward), ("_backward", backward)):
+        operation = getattr(torch.ops.aten, f"_scaled_dot_product_flash_attention_for_cpu{name}", None)
+        if operation is not None and operation not in flop_counter.flop_registry:
+            found[operation] = formula
+    return found
+
+
+class FlopMeter:
+    """The count at the begin of the loop and at the end of every step."""
+
+    def __init__(self) -> None:
+        self._mode: Any = None
+        self.totals: list[float] = []
+        """Operations so far, at each step's end."""
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Counts what the calling thread computes, and autograd for it."""
+        from torch.utils.flop_counter import FlopCounterMode  # imports much; only a count needs it
+
+        with ExitStack() as stack:
+            if hasattr(torch.compiler, "set_stance"):  # torch 2.6
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            self._mode = FlopCounterMode(display=False, custom_mapping=_attention_on_cpu())
+            stack.enter_context(self._mode)
+            yield
+
+    def step_ended(self, now: int = 0) -> None:
+        """A step ended: what was counted since the one before was its own."""
+        if self._mode is not None:
+            self.totals.append(float(self._mode.get_total_flops()))
+
+    def flops(self, samples: list[float]) -> Flops | None:
+        """What a step takes: the median, so that an evaluation in one of them does not count.
+
+        Args:
+            samples: of each step, in order; NaN where that is not known.
+
+        Returns:
+            None where fewer than two steps ended, or nothing that is counted was computed.
+        """
+        # From one step's end to the next: before the first end may lie what the cell did before its loop.
+        known = [after - before for before, after in itertools.pairwise(self.totals)]
+        if not known or statistics.median(known) <= 0:
+            return None
+        rates = [one / each for one, each in zip(known, samples[1:], strict=False) if each > 0]
+        per_sample = statistics.median(rates) if len(rates) == len(known) else None
+        return Flops(statistics.median(known), per_sample, len(known))

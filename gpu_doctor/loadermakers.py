@@ -1,0 +1,200 @@
+"""Which call of the user's cells made the loader that a run trained from, and which calls made its optimizers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from gpu_doctor.arguments import UNKNOWN, given, slot, value_of
+from gpu_doctor.callsites import FUNCTIONS, Cells, Made, dotted
+from gpu_doctor.cellsource import CellSource
+from gpu_doctor.recording import LoaderSetup
+
+LOADER: Final = (
+    *("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory"),
+    *("drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
+)
+"""The positional parameters of torch's DataLoader (torch 2.13)."""
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "batch_size": 1,
+    "num_workers": 0,
+    "pin_memory": False,
+    "drop_last": False,
+    "persistent_workers": False,
+}
+Loop: TypeAlias = "ast.For | ast.AsyncFor | ast.While"
+FUSABLE: Final = ("Adam", "AdamW", "SGD", "Adagrad")
+"""torch.optim's classes that take `fused=True` on some device (torch 2.13)."""
+
+
+def is_loader(meant: Any) -> bool:
+    """Whether a class, or the qualified name of one, is torch's DataLoader or a subclass of it."""
+    if inspect.isclass(meant):
+        return any(one.__name__ == "DataLoader" and one.__module__.startswith("torch.") for one in meant.__mro__)
+    return meant == "DataLoader" or (
+        isinstance(meant, str) and meant.startswith("torch") and _ends(meant, "DataLoader")
+    )
+
+
+def is_optimizer(meant: Any) -> bool:
+    """Whether a class, or the qualified name of one, is an optimizer of torch that can be fused, or a subclass."""
+    if inspect.isclass(meant):
+        return any(one.__name__ in FUSABLE and one.__module__.startswith("torch.optim") for one in meant.__mro__)
+    named = isinstance(meant, str) and any(_ends(meant, one) for one in FUSABLE)
+    return named and (meant.startswith("torch.optim") or meant in FUSABLE)
+
+
+def is_batch_sampler(meant: Any) -> bool:
+    """Whether a class, or the qualified name of one, is torch's BatchSampler."""
+    if inspect.isclass(meant):
+        return meant.__name__ == "BatchSampler" and meant.__module__.startswith("torch.")
+    return isinstance(meant, str) and _ends(meant, "BatchSampler")
+
+
+def loader_makers(cells: Cells, setup: LoaderSetup | None) -> list[Made]:
+    """The calls that may have made the training loader: one if it is sure, several if the text cannot tell."""
+    found = list(cells.made_by(is_loader, LOADER))
+    if len(found) < 2:
+        return found
+    looped = _iterated(cells)
+    ranks = {
+        one: (_bound_as(cells, one, setup), -_contradictions(cells, one, setup), _named(one, looped)) for one in found
+    }
+    best = max(ranks.values())
+    return _newest(one for one in found if ranks[one] == best)
+
+
+def optimizer_makers(cells: Cells, names: Iterable[str]) -> list[Made]:
+    """The newest call for each optimizer of those classes, all of them where no class is known."""
+    known, found = set(names), list(cells.made_by(is_optimizer, ()))
+    fitting = [one for one in found if _class_name(cells, one) in known] or found
+    return _newest(fitting)
+
+
+def _class_name(cells: Cells, made: Made) -> str:
+    meant = cells.meant(made.site.call.func)
+    return meant.__name__ if inspect.isclass(meant) else str(meant).rpartition(".")[2]
+
+
+def _newest(found: Iterable[Made]) -> list[Made]:
+    """Of calls that assign to the same name, the last one."""
+    last: dict[tuple[str, ...], Made] = {}
+    for one in found:
+        outer = one.outermost
+        names = [ast.unparse(target) for target in one.targets]
+        around = [up.name for up in outer.cell.ancestors(outer.call) if isinstance(up, (*FUNCTIONS, ast.ClassDef))]
+        key = (*around, names[0] if names else outer.place)
+        last.pop(key, None)
+        last[key] = one
+    return list(last.values())
+
+
+def _ends(qualified: str, name: str) -> bool:
+    return qualified.rpartition(".")[2] == name
+
+
+def _bound_as(cells: Cells, made: Made, setup: LoaderSetup | None) -> int:
+    """1 if the name it is assigned to holds such a loader now, -1 if it holds another one, 0 if that cannot be seen."""
+    for target in made.targets:
+        held = _held(cells, target)
+        if held is not None and is_loader(type(held)) and setup is not None:
+            values = vars(held)
+            same = all(
+                values.get(name) == getattr(setup, name)
+                for name in ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
+            )
+            size = values.get("batch_size")
+            same = same and (size is None or size == setup.batch_size)
+            dataset = values.get("dataset")
+            same = same and (not setup.dataset or type(dataset).__name__ == setup.dataset)
+            return 1 if same and _length_fits(dataset, setup) else -1
+    return 0
+
+
+def _held(cells: Cells, target: ast.expr) -> Any:
+    """The object behind a name, `self.x` and the like aside."""
+    parts = dotted(target)
+    if parts:
+        found = cells.namespace.get(parts[0])
+        for part in parts[1:]:
+            found = getattr(found, "__dict__", {}).get(part)
+        return found
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+        holder = _held(cells, target.value)
+        if type(holder) is dict:
+            return holder.get(target.slice.value)
+    return None
+
+
+def _length_fits(dataset: Any, setup: LoaderSetup) -> bool:
+    try:
+        return setup.dataset_len is None or len(dataset) == setup.dataset_len
+    except Exception:  # a user's own __len__
+        return True
+
+
+def _contradictions(cells: Cells, made: Made, setup: LoaderSetup | None) -> int:
+    """How many of its arguments say otherwise than the loader that was seen."""
+    if setup is None:
+        return 0
+    wrong = 0
+    for name, default in DEFAULTS.items():
+        value, seen = value_of(cells, made, name, default), getattr(setup, name)
+        own_batches = name in ("batch_size", "drop_last") and given(cells, made, "batch_sampler") is not None
+        wrong += value is not UNKNOWN and not own_batches and value != seen
+    shuffle = value_of(cells, made, "shuffle", False)
+    if setup.sampler in ("RandomSampler", "SequentialSampler") and isinstance(shuffle, bool):
+        wrong += shuffle is not (setup.sampler == "RandomSampler") and given(cells, made, "sampler") is None
+    dataset = slot(cells, made, "dataset").node
+    if dataset is not None and setup.dataset:
+        wrong += 2 * _other_dataset(cells, dataset, setup)
+    return wrong
+
+
+def _other_dataset(cells: Cells, node: ast.expr, setup: LoaderSetup) -> bool:
+    if isinstance(node, ast.Call):
+        meant = cells.meant(node.func)
+        return inspect.isclass(meant) and meant.__name__ != setup.dataset
+    held = _held(cells, node)
+    return held is not None and (type(held).__name__ != setup.dataset or not _length_fits(held, setup))
+
+
+def _iterated(cells: Cells) -> tuple[set[str], set[str]]:
+    """Names in the heads of loops with a backward, and all names of the newest cell."""
+    heads = {
+        name.id if isinstance(name, ast.Name) else name.attr
+        for loop in training_loops(cells.cells)
+        for name in ast.walk(loop[1].iter if isinstance(loop[1], (ast.For, ast.AsyncFor)) else ast.Pass())
+        if isinstance(name, (ast.Name, ast.Attribute))
+    }
+    newest = cells.cells[-1] if cells.cells else CellSource("")
+    return heads, {name.id for name in newest.walk(ast.Name) if isinstance(name.ctx, ast.Load)}
+
+
+def _named(made: Made, looped: tuple[set[str], set[str]]) -> int:
+    names = {one.attr if isinstance(one, ast.Attribute) else ast.unparse(one) for one in made.targets}
+    return 2 if names & looped[0] else 1 if names & looped[1] else 0
+
+
+def training_loops(cells: Iterable[CellSource]) -> Iterator[tuple[CellSource, Loop]]:
+    """The loops that call `backward`, innermost ones, oldest cell first."""
+    for cell in cells:
+        for call in cell.walk(ast.Call):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
+                loops = [one for one in cell.ancestors(call) if isinstance(one, (ast.For, ast.AsyncFor, ast.While))]
+                if loops:
+                    yield cell, loops[0]
+
+
+def batch_sampler_of(cells: Cells, made: Made) -> Made | None:
+    """The call of torch's BatchSampler that gives a loader its batches; None if there is none to be found."""
+    node = given(cells, made, "batch_sampler")
+    for one in cells.made_by(is_batch_sampler, ("sampler", "batch_size", "drop_last")):
+        if one.site.call is node or (
+            isinstance(node, ast.Name)
+            and any(isinstance(target, ast.Name) and target.id == node.id for target in one.targets)
+        ):
+            return one
+    return None

@@ -1,0 +1,181 @@
+"""Changes around the training loop itself: autocast, gradient scaling, copies, layouts, switches set once before it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+from gpu_doctor.arguments import ADD, REPLACE, Slot, set_arguments
+from gpu_doctor.callsites import Cells, Site, dotted, function_around
+from gpu_doctor.cellsource import CellSource, Edit
+from gpu_doctor.loadermakers import Loop, training_loops
+
+Edits: TypeAlias = "list[tuple[CellSource, Edit]]"
+LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
+_DTYPES: Final = ("float", "half", "double", "int", "long", "bool", "dtype", "bfloat")
+
+
+class NotPlaced(Exception):
+    """Where a change belongs cannot be told from the text; the message is the reason, in one sentence."""
+
+
+class LoopLines:
+    """The newest training loop of some cells, and the changes it can be given."""
+
+    def __init__(self, cells: Cells) -> None:
+        self.cells = cells
+        found = list(training_loops(cells.cells))
+        newest = [one for one in found if one[0] is found[-1][0]]
+        self.loops: list[Loop] = list(dict.fromkeys(one for _, one in newest))
+        self.cell = newest[0][0] if newest else None
+
+    def loop(self) -> tuple[CellSource, Loop]:
+        """The cell and the innermost loop that trains.
+
+        Raises:
+            NotPlaced: if there is none, or more than one.
+        """
+        if self.cell is None:
+            raise NotPlaced("No loop that calls backward() was found in the cells.")
+        if len(self.loops) > 1:
+            lines = " and ".join(str(one.lineno) for one in self.loops)
+            raise NotPlaced(f"Several loops of {self.cell.label} train (lines {lines}).")
+        return self.cell, self.loops[0]
+
+    def outermost(self) -> tuple[CellSource, Loop]:
+        """The cell and the outermost loop around the training loop, within its function.
+
+        Raises:
+            NotPlaced: as `loop`.
+        """
+        cell, loop = self.loop()
+        around = function_around(cell, loop)
+        loops = [one for one in cell.ancestors(loop) if isinstance(one, LOOPS) and function_around(cell, one) is around]
+        return cell, (loops[-1] if loops else loop)
+
+    def before_loop(self, *lines: str) -> Edits:
+        """Lines before the outermost loop.
+
+        Raises:
+            NotPlaced: as `loop`.
+        """
+        cell, loop = self.outermost()
+        return [(cell, self.before(cell, loop, lines))]
+
+    def before(self, cell: CellSource, statement: ast.stmt, lines: tuple[str, ...]) -> Edit:
+        """Lines of their own before a statement, as deep as it stands.
+
+        Raises:
+            NotPlaced: if something else stands on its line.
+        """
+        begin = cell.line_begin(statement.lineno)
+        indent = cell.text[begin : cell.begin(statement)]
+        if indent.strip():
+            raise NotPlaced(f"Line {statement.lineno} of {cell.label} holds more than one statement.")
+        return Edit(begin, begin, "".join(f"{indent}{line}{cell.newline}" for line in lines))
+
+    def model_call(self) -> tuple[ast.stmt, ast.Call]:
+        """The forward in the training loop: its statement and the call of the model.
+
+        Raises:
+            NotPlaced: if none is found.
+        """
+        cell, loop = self.loop()
+        for call in sorted((n for n in ast.walk(loop) if isinstance(n, ast.Call)), key=cell.begin):
+            if self.is_model(call.func):
+                return statement_of(cell, call), call
+        raise NotPlaced(f"The call of the model was not found in the loop of {cell.label}.")
+
+    def is_model(self, func: ast.expr) -> bool:
+        """A module with parameters, as the namespace knows it."""
+        parts = dotted(func)
+        held: Any = self.cells.namespace.get(parts[0]) if parts else None
+        for part in parts[1:]:
+            values = getattr(held, "__dict__", {})
+            held = values.get(part, (values.get("_modules") or {}).get(part))
+        modules = any(one.__name__ == "Module" and one.__module__.startswith("torch.nn") for one in type(held).__mro__)
+        return modules and bool(vars(held).get("_parameters") or vars(held).get("_modules"))
+
+    # ---- the changes --------------------------------------------------------------------------------------------
+
+    def non_blocking(self, value: bool) -> Edits:
+        """Copies of the batch to the device no longer wait.
+
+        Raises:
+            NotPlaced: if the loop makes none.
+        """
+        cell, loop = self.loop()
+        slots: dict[Slot, str] = {}
+        for call in ast.walk(loop):
+            func = call.func if isinstance(call, ast.Call) else None
+            if not isinstance(func, ast.Attribute) or func.attr not in ("to", "cuda") or self.is_model(func.value):
+                continue
+            assert isinstance(call, ast.Call)
+            if (
+                any(ast.unparse(one).rpartition(".")[2].startswith(_DTYPES) for one in call.args[:1])
+                or len(call.args) > 1
+            ):
+                continue
+            if not call.args and not any(one.arg == "device" for one in call.keywords) and func.attr == "to":
+                continue
+            site = Site(cell, call, ())
+            node = site.argument("non_blocking")
+            slots[Slot(ADD if node is None else REPLACE, site, "non_blocking", node)] = repr(value)
+        if not slots:
+            raise NotPlaced(f"No copy of the batch to the device was found in the loop of {cell.label}.")
+        return list(set_arguments(slots))
+
+    def compiled(self) -> Edits:
+        """The model is compiled before the loop.
+
+        Raises:
+            NotPlaced: if loop or model are not found.
+        """
+        cell, _ = self.loop()
+        return self.before_loop(f"{cell.of(self.model_call()[1].func)}.compile()  # the first steps are slow")
+
+    def channels_last(self, torch: str) -> Edits:
+        """Weights and images channels last.
+
+        Raises:
+            NotPlaced: if loop, model or images are not found.
+        """
+        cell, _ = self.loop()
+        statement, call = self.model_call()
+        images = call.args[0] if call.args else None
+        if not isinstance(images, ast.Name):
+            raise NotPlaced(f"What the model is handed on line {call.lineno} of {cell.label} has no name of its own.")
+        layout = f".to(memory_format={torch}.channels_last)"
+        placed = self.before(cell, statement, (f"{images.id} = {images.id}{layout}",))
+        return [*self.before_loop(f"{cell.of(call.func)}{layout}"), (cell, placed)]
+
+
+def calls_of(node: ast.AST, name: str) -> Iterator[ast.Call]:
+    """Calls of a method or function of that name."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Call):
+            called = one.func.attr if isinstance(one.func, ast.Attribute) else getattr(one.func, "id", "")
+            if called == name:
+                yield one
+
+
+def names_in(cell: CellSource) -> set[str]:
+    return {one.id for one in cell.walk(ast.Name)}
+
+
+def statement_of(cell: CellSource, node: ast.AST) -> ast.stmt:
+    """The innermost statement that a node is part of."""
+    while not isinstance(node, ast.stmt):
+        node = cell.parents[node]
+    return node
+
+
+def block_of(cell: CellSource, statement: ast.stmt) -> tuple[list[ast.stmt], int]:
+    """The statements among which one stands, and its place in them."""
+    parent = cell.parents[statement]
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, [])
+        if isinstance(block, list) and statement in block:
+            return block, block.index(statement)
+    raise NotPlaced(f"Line {statement.lineno} of {cell.label} stands in a block of its own kind.")

@@ -1,0 +1,227 @@
+"""A cure as code: the exact lines of the user's cells that change for some settings, as a diff and as whole cells.
+
+The text is edited and never executed. What cannot be placed is said in one sentence, with the lines to paste instead.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from gpu_doctor.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
+from gpu_doctor.arguments import given as given_to
+from gpu_doctor.autocastlines import autocast
+from gpu_doctor.callsites import Cells, Made
+from gpu_doctor.cellsource import CellSource, Edit
+from gpu_doctor.fixes import Fix, FixedCell
+from gpu_doctor.loadermakers import LOADER, batch_sampler_of, is_loader, loader_makers, optimizer_makers
+from gpu_doctor.looplines import Edits, LoopLines, NotPlaced
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.switchlines import own_amp_off, switched, torch_name, with_import
+
+LOADER_SETTINGS: Final = ("num_workers", "batch_size", "pin_memory", "persistent_workers", "prefetch_factor")
+WORKERS_ONLY: Final = {
+    "prefetch_factor": "None",
+    "persistent_workers": "False",
+    "timeout": "0",
+    "multiprocessing_context": "None",
+}
+"""What torch refuses to take without workers, and its value for none."""
+VARY: Final = "vary."
+ORDER: Final = ("compile", "channels_last", "amp")
+"""In which order lines that may meet at one place are written; everything else comes before them."""
+
+
+def fix(
+    sources: Sequence[str],
+    settings: Settings,
+    setup: Setup,
+    code: Callable[[str], str],
+    namespace: Mapping[str, Any] | None = None,
+    labels: Sequence[str] = (),
+) -> Fix:
+    """The change of some cells for settings.
+
+    Args:
+        sources: texts of the cells that were run, oldest first; the last one is the cell that trains.
+        settings: knob values. setup: what a run as written found.
+        code: the lines to paste for one setting, where its place is not found.
+        namespace: where the cells ran: what their names mean. labels: of the sources, for people.
+    """
+    names = [*labels, *[""] * len(sources)]
+    last = len(sources) - 1
+    texts = [
+        CellSource(text, names[index] or ("this cell" if index == last else f"earlier cell {index + 1}"), index)
+        for index, text in enumerate(sources)
+    ]
+    work = _Work(Cells([one for one in texts if one.tree is not None], dict(namespace or {})), setup)
+    if not texts or texts[-1].tree is None:
+        work.notes.append("This cell's text could not be read as Python.")
+    left = dict(settings)
+    for names_of_one in _groups(settings):
+        try:
+            edits = work.edits({name: settings[name] for name in names_of_one})
+        except NotPlaced as reason:
+            work.notes.append(str(reason))
+            continue
+        if _reads(edits):
+            work.found += edits
+            for name in names_of_one:
+                left.pop(name, None)
+    cells = [
+        FixedCell(cell.label, cell.text, after)
+        for cell in texts
+        if (after := cell.edited(edit for where, edit in work.found if where is cell)) != cell.text
+    ]
+    if not _reads(work.found):
+        cells, left = [], dict(settings)
+        work.notes.append("The changes of these settings meet in one place of the text: make them by hand.")
+    paste = "\n".join(line for name in left if (line := code(name)))
+    return Fix(dict(settings), tuple(cells), tuple(dict.fromkeys(work.notes)), paste, not left)
+
+
+def _groups(settings: Settings) -> list[tuple[str, ...]]:
+    """Settings that are arguments of one call together, each other one alone, those that may meet last."""
+    loader = tuple(name for name in settings if name in LOADER_SETTINGS)
+    others = [name for name in settings if name not in loader]
+    others.sort(key=lambda name: ORDER.index(name) if name in ORDER else -1)
+    return [*([loader] if loader else []), *((name,) for name in others)]
+
+
+def _reads(edits: Edits) -> bool:
+    """Whether every cell is still Python when edited, and no two edits overlap."""
+    for cell in dict.fromkeys(cell for cell, _ in edits):
+        mine = sorted({edit for where, edit in edits if where is cell}, key=lambda edit: (edit.begin, edit.end))
+        if any(after.begin < before.end for before, after in pairwise(mine)):
+            return False
+        if CellSource(cell.edited(edit for where, edit in edits if where is cell)).tree is None:
+            return False
+    return True
+
+
+class _Work:
+    """The changes of one fix as they are found."""
+
+    def __init__(self, cells: Cells, setup: Setup) -> None:
+        self.cells, self.setup = cells, setup
+        self.loop = LoopLines(cells)
+        self.found: Edits = []
+        self.notes: list[str] = []
+
+    def edits(self, settings: Settings) -> Edits:
+        """The edits for the settings of one group.
+
+        Raises:
+            NotPlaced: if they cannot be placed.
+        """
+        name, value = next(iter(settings.items()))
+        device = self.setup.device.partition(":")[0]
+        if name in LOADER_SETTINGS:
+            return self._loader(settings)
+        if name.startswith(VARY):
+            return self._variable(name[len(VARY) :], value)
+        if name == "fused_optimizer":
+            return self._optimizer(bool(value))
+        if name == "non_blocking":
+            return self.loop.non_blocking(bool(value))
+        if name == "compile" and value:
+            return self.loop.compiled()
+        if name == "channels_last" and value:
+            torch, edits = self._torch()
+            return [*edits, *self.loop.channels_last(torch)]
+        if name == "amp" and value in ("bf16", "fp16"):
+            torch, edits = self._torch()
+            dtype = "bfloat16" if value == "bf16" else "float16"
+            return [*edits, *self._autocast(torch, device, dtype)]
+        if name == "amp":
+            return own_amp_off(self.cells)
+        if name in ("tf32", "cudnn_benchmark", "threads"):
+            return switched(self.cells, name, value)
+        raise NotPlaced(f"{name}={value} has no place of its own in the text.")
+
+    def _torch(self) -> tuple[str, Edits]:
+        name = torch_name(self.cells)
+        return (name, []) if name else ("torch", with_import(self.cells))
+
+    def _autocast(self, torch: str, device: str, dtype: str) -> Edits:
+        edits = autocast(self.loop, torch, device, dtype)
+        text = "".join(cell.text for cell in self.cells.cells)
+        if "BCELoss" in text or "binary_cross_entropy(" in text:
+            self.notes.append(
+                "On a GPU binary_cross_entropy cannot be computed under autocast: take BCEWithLogitsLoss and leave the "
+                "sigmoid out of the model."
+            )
+        return edits
+
+    def _loader(self, settings: Settings) -> Edits:
+        makers = loader_makers(self.cells, self.setup.training_loader)
+        if not makers:
+            raise NotPlaced("The call that makes the loader was not found in the cells.")
+        ways = [list(set_arguments(self._slots(one, settings))) for one in makers]
+        if any(set(way) != set(ways[0]) for way in ways):
+            places = " and ".join(dict.fromkeys(one.outermost.place for one in makers))
+            raise NotPlaced(f"Several calls may have made the training loader: {places}.")
+        if len(makers) > 1 or len(self._sharing(makers[0])) > 1:
+            self.notes.append(f"Every loader that {makers[0].site.place} makes gets these settings.")
+        return ways[0]
+
+    def _sharing(self, made: Made) -> list[Made]:
+        """All ways to reach the call, where it is the call itself that changes."""
+        every = self.cells.made_by(is_loader, LOADER)
+        return [one for one in every if one.site.call is made.site.call] if made.callers else [made]
+
+    def _slots(self, made: Made, settings: Settings) -> dict[Slot, str]:
+        found: dict[Slot, str] = {}
+        given = {name: repr(value) for name, value in settings.items()}
+        if settings.get("num_workers") == 0:
+            for name, nothing in WORKERS_ONLY.items():
+                one = slot(self.cells, made, name)
+                if name not in given and one.kind == REPLACE:
+                    given[name] = nothing
+        for name, text in given.items():
+            made_of = made
+            if name == "batch_size" and given_to(self.cells, made, "batch_sampler") is not None:
+                sampler = batch_sampler_of(self.cells, made)
+                if sampler is None:
+                    raise NotPlaced("The batches are made by a batch_sampler whose own call was not found.")
+                made_of = sampler
+            one = slot(self.cells, made_of, name)
+            if one.kind == HIDDEN:
+                raise NotPlaced(
+                    f"{one.site.place[0].upper()}{one.site.place[1:]} hands {name} on in a way not seen here."
+                )
+            self._say_unused(one, text)
+            found[one] = text
+        return found
+
+    def _say_unused(self, one: Slot, text: str) -> None:
+        if one.kind == REPLACE and one.node is not None and not isinstance(one.node, (ast.Constant, ast.UnaryOp)):
+            cell = one.cell or one.site.cell
+            written = cell.of(one.node)
+            if written != text:
+                self.notes.append(f"{written} on line {one.node.lineno} of {cell.label} stays as it is elsewhere.")
+
+    def _optimizer(self, value: bool) -> Edits:
+        found: dict[Slot, str] = {}
+        for made in optimizer_makers(self.cells, self.setup.optimizers):
+            one = slot(self.cells, made, "fused")
+            if one.kind == HIDDEN:
+                raise NotPlaced(f"The optimizer of {one.site.place} does not take fused=... as a keyword.")
+            found[one] = repr(value)
+            each = slot(self.cells, made, "foreach")
+            if value and each.kind == REPLACE:
+                found[each] = "None"  # torch takes one of the two
+        if not found:
+            raise NotPlaced("The call that makes the optimizer was not found in the cells.")
+        return list(set_arguments(found))
+
+    def _variable(self, name: str, value: SettingValue) -> Edits:
+        cell = self.cells.cells[-1] if self.cells.cells else CellSource("")
+        for one in cell.tree.body if cell.tree is not None else ():
+            targets = one.targets if isinstance(one, ast.Assign) else [getattr(one, "target", None)]
+            named = len(targets) == 1 and isinstance(targets[0], ast.Name) and targets[0].id == name
+            if named and isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None:
+                return [(cell, Edit(cell.begin(one.value), cell.end(one.value), repr(value)))]
+        raise NotPlaced(f"{name} is not assigned at the top of the cell.")

@@ -1,0 +1,121 @@
+"""Switches of torch as lines of the training cell: set where the cell sets them already, else at its top."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+from gpu_doctor.arguments import ADD, REPLACE, Slot, set_arguments
+from gpu_doctor.callsites import Cells, Site, dotted
+from gpu_doctor.cellsource import CellSource, Edit
+from gpu_doctor.looplines import Edits, NotPlaced
+from gpu_doctor.recording import SettingValue
+
+SWITCHES: Final = {
+    "tf32": (("set_float32_matmul_precision", True), ("backends.cudnn.allow_tf32", False)),
+    "cudnn_benchmark": (("backends.cudnn.benchmark", False),),
+    "threads": (("set_num_threads", True),),
+}
+"""Knob -> what of torch it sets, and whether that is called rather than assigned."""
+
+
+def switched(cells: Cells, knob: str, value: SettingValue) -> Edits:
+    """The lines that set a knob's switches for the training cell.
+
+    Raises:
+        NotPlaced: if the cell is no Python.
+    """
+    cell = _newest(cells)
+    torch = torch_name(cells)
+    edits: Edits = [] if torch else with_import(cells)
+    lines = []
+    for name, called in SWITCHES[knob]:
+        text = repr("high" if value else "highest") if name == "set_float32_matmul_precision" else repr(value)
+        text = text.replace("'", '"')
+        written = list(_set_already(cell, name))
+        edits += [(cell, Edit(cell.begin(node), cell.end(node), text)) for node in written]
+        if not written:
+            lines.append(f"{torch or 'torch'}.{name}({text})" if called else f"{torch or 'torch'}.{name} = {text}")
+    return [*edits, *([(cell, at_top(cell, lines))] if lines else [])]
+
+
+def own_amp_off(cells: Cells) -> Edits:
+    """The cells' own autocast and GradScaler switched off, by their own argument for it.
+
+    Raises:
+        NotPlaced: if there is none in the cells.
+    """
+    slots: dict[Slot, str] = {}
+    for cell in cells.cells:
+        for call in cell.walk(ast.Call):
+            if dotted(call.func)[-1:] in (["autocast"], ["GradScaler"]):
+                site = Site(cell, call, ())
+                node = site.argument("enabled")
+                slots[Slot(ADD if node is None else REPLACE, site, "enabled", node)] = "False"
+    if not slots:
+        raise NotPlaced("No autocast and no GradScaler was found in the cells.")
+    return list(set_arguments(slots))
+
+
+def torch_name(cells: Cells) -> str:
+    """The name under which torch is known when the training cell begins its work; empty if under none."""
+    newest = _newest(cells)
+    leading = newest.tree.body[: _leading(newest)] if newest.tree is not None else []
+    found = [node for node in leading if isinstance(node, ast.Import)]
+    for cell in cells.cells[:-1]:
+        found += [node for node in (cell.tree.body if cell.tree is not None else []) if isinstance(node, ast.Import)]
+    for node in found:
+        for alias in node.names:
+            if alias.name == "torch" or (alias.name.startswith("torch.") and not alias.asname):
+                return alias.asname or "torch"
+    return ""
+
+
+def with_import(cells: Cells) -> Edits:
+    """`import torch` at the top of the training cell."""
+    cell = _newest(cells)
+    return [(cell, at_top(cell, ["import torch"]))]
+
+
+def at_top(cell: CellSource, lines: list[str]) -> Edit:
+    """Lines before the cell's first statement that is no import."""
+    assert cell.tree is not None
+    body, at = cell.tree.body, _leading(cell)
+    while at < len(body) and at and (body[at - 1].end_lineno or 0) >= body[at].lineno:
+        at += 1  # it shares a line with the one before
+    text = "".join(line + cell.newline for line in lines)
+    if at < len(body):
+        decorators = [one.lineno for one in getattr(body[at], "decorator_list", [])]
+        begin = cell.line_begin(min([body[at].lineno, *decorators]))
+        return Edit(begin, begin, text)
+    end = len(cell.text)
+    gap = "" if not cell.text or cell.text.endswith(("\n", "\r")) else cell.newline
+    return Edit(end, end, gap + text)
+
+
+def _leading(cell: CellSource) -> int:
+    """How many statements the cell begins with that are imports, IPython's own lines, or its docstring."""
+    body = cell.tree.body if cell.tree is not None else []
+    for index, one in enumerate(body):
+        text = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str)
+        if not isinstance(one, (ast.Import, ast.ImportFrom, ast.Pass)) and not (text and index == 0):
+            return index
+    return len(body)
+
+
+def _set_already(cell: CellSource, name: str) -> Iterator[ast.expr]:
+    """The values that a cell gives a switch."""
+    parts = name.split(".")
+    for node in cell.walk(ast.Assign, ast.Call):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            if dotted(node.targets[0])[1:] == parts:
+                yield node.value
+        elif isinstance(node, ast.Call) and dotted(node.func)[1:] == parts and len(node.args) == 1:
+            yield node.args[0]
+
+
+def _newest(cells: Cells) -> CellSource:
+    if not cells.cells:
+        raise NotPlaced("There is no cell that could be read as Python.")
+    return cells.cells[-1]

@@ -1,0 +1,110 @@
+"""Why a rule could not judge, in a person's words: what was not measured, and what there is not to measure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_doctor.recording import Setup
+from gpu_doctor.rules.rule import Rule
+from gpu_doctor.vitals import Vitals
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A rule that could not judge, and why: what was not measured, the cell told it to be quiet, or it failed."""
+
+    rule: str
+    reason: str
+
+
+HUSHED: Final = "told to be quiet in the cell"
+FAILED: Final = "failed: "
+NO_GPU: Final = "no GPU"
+
+_CLOCK: Final = "the GPU's own clock was not read"
+_NVML: Final = "NVML, which reads the GPU, did not answer"
+_LOADED: Final = "the GPU's clocks and link were not read under load"
+_COPIES: Final = "copies to the GPU were not looked at"
+_GPU_MEMORY: Final = "the GPU's memory was not read"
+_ON_GPU: Final = {
+    **dict.fromkeys(("gpu_gap_share", "gpu_busy_share", "queue_empty_share"), _CLOCK),
+    **dict.fromkeys(("gpu_util_pct", "tensor_active_pct", "device_used_bytes", "cards_seen", "driver_cuda"), _NVML),
+    **dict.fromkeys(("throttled_share", "throttle_shares", "power_capped_share"), _LOADED),
+    **dict.fromkeys(("sm_clock_mhz", "sm_clock_max_mhz"), _LOADED),
+    **dict.fromkeys(("pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max"), _LOADED),
+    **dict.fromkeys(("traffic", "transfers_per_step", "transfer_bytes_per_step", "pageable_share"), _COPIES),
+    "sync_share": "waits for the GPU were not timed",
+    **dict.fromkeys(("peak_share", "memory_total_bytes", "reserved_peak_bytes"), _GPU_MEMORY),
+    **dict.fromkeys(("idle_gpus", "used_gpus"), "the GPUs of this machine were not counted"),
+    "architecture_support": "the GPU's architecture was not read",
+}
+"""Vitals that only a loop on a GPU has."""
+_STEP: Final = "no step was timed"
+_FETCH: Final = "the fetch of a batch was not metered"
+_ANYWHERE: Final = {
+    **dict.fromkeys(("loader", "workers"), "the loop pulls from no DataLoader"),
+    **dict.fromkeys(("step_wall_s", "run_s", "steps_per_s", "other_share"), _STEP),
+    **dict.fromkeys(("exposed_wait_share", "data_wait_share", "consumer_s"), "the wait for data was not timed"),
+    **dict.fromkeys(("exposed_transfer_share", "transfer_share"), "copies to the device were not timed"),
+    "forward_share": "no forward pass was seen",
+    "backward_share": "no backward pass was seen",
+    "optimizer_share": "no optimizer step was seen",
+    "evaluation_share": "evaluation was not told apart",
+    **dict.fromkeys(("fetch_wall_s", "fetch_cpu_s", "collate_s", "fetch_median_s", "fetch_p99_s"), _FETCH),
+    "fetch_stored_bytes": "how much came from the storage could not be counted",
+    **dict.fromkeys(("epochs", "edge_share"), "epochs were not told apart"),
+    "batches_per_step": "the batches of a step were not counted",
+    "samples_per_s": "the number of samples in a batch was not seen",
+    "chores": "costly calls beside the training were not listened for",
+    "peak_bytes": "the peak of memory was not read",
+    "host_growth_bytes_per_step": "too few readings of the process' memory in so short a run",
+    **dict.fromkeys(("host_memory_available_bytes", "host_memory_total_bytes"), "the machine's memory was not read"),
+    "world_size": "it was not seen whether other processes train along",
+}
+"""Vitals that any loop may have, the most telling cause first: a rule that lacks several is given the first."""
+_CLOCKED: Final = ("exposed_wait_share", "exposed_transfer_share")
+"""On a GPU, what the host timed is not enough for these."""
+
+
+def reason(rule: Rule, vitals: Vitals) -> str:
+    """Why a rule cannot judge these vitals, one cause even if it lacks several; empty if it can."""
+    lacking = {name for name in rule.needs if getattr(vitals, name) is None}
+    if not lacking:
+        return ""
+    of_gpu = lacking & _ON_GPU.keys()
+    if of_gpu and not vitals.on_gpu:
+        return no_gpu(vitals.setup)
+    if vitals.on_gpu and lacking.intersection(_CLOCKED):
+        return _CLOCK
+    return next(words(name) for name in (*_ON_GPU, *_ANYWHERE, *sorted(lacking)) if name in lacking)
+
+
+def words(vital: str) -> str:
+    """What is said where a vital was not measured."""
+    return _ON_GPU.get(vital) or _ANYWHERE.get(vital) or f"{vital.replace('_', ' ')} was not measured"
+
+
+def known(vital: str) -> bool:
+    """Whether there are words for a vital."""
+    return vital in _ON_GPU or vital in _ANYWHERE
+
+
+def no_gpu(setup: Setup) -> str:
+    """Why nothing of a GPU is judged: there is none, or the loop does not train on it."""
+    return "the loop does not train on the GPU" if setup.devices else NO_GPU
+
+
+def failed(error: Exception) -> str:
+    """The reason of a rule that raised."""
+    said = f"{type(error).__name__}: {error}".strip().rstrip(":")
+    return FAILED + " ".join(said.split())[:200]
+
+
+def by_reason(silent: tuple[Silence, ...]) -> dict[str, tuple[str, ...]]:
+    """Reason -> names of the rules: failures first, then the reason that most rules share."""
+    found: dict[str, list[str]] = {}
+    for one in silent:
+        found.setdefault(one.reason, []).append(one.rule)
+    order = sorted(found, key=lambda why: (not why.startswith(FAILED), -len(found[why])))
+    return {why: tuple(found[why]) for why in order}

@@ -1,0 +1,79 @@
+"""Vitals of arithmetic: what the loop computes in a second, beside what the card could.
+
+Floating-point operations are counted once, on a trial (see `counting`), and never while the user's loop runs; without a
+count all of this is None. GPU: not yet run on one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from gpu_doctor.peaks import peak_flops_per_s
+from gpu_doctor.recording import Recording, Setup
+from gpu_doctor.steps import Steps
+
+TF32_CAPABILITY: Final = (8, 0)
+"""TF32 came with compute capability 8.0 (NVIDIA's Ampere tuning guide)."""
+_CONVOLUTIONS: Final = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
+
+
+@dataclass(frozen=True)
+class ArithmeticVitals:
+    """A part of Vitals."""
+
+    flops_per_step: float | None = None
+    """Floating-point operations of a step of this run (a multiplication and an addition are two): matrix products,
+    convolutions and attention, forward and backward, as they are executed (recomputed ones count again)."""
+    flops_per_s: float | None = None
+    """The same a second of wall-clock, after warm-up."""
+    peak_flops_per_s: float | None = None
+    """Dense peak of the card that the loop trains on, for the number format in use; None for a card that is not
+    listed, and on a CPU."""
+    mfu_share: float | None = None
+    """flops_per_s over the peak: the model's use of the card's arithmetic, 0..1."""
+
+
+def arithmetic(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
+    """What is read off a recording for the fields above; a name that is left out is None = not measured.
+
+    Args:
+        recording: of a run or a trial. steps: the rows judged, warm-up included. begin_s: end of the warm-up.
+    """
+    counted, peak = recording.flops, _peak(recording.setup)
+    found: dict[str, Any] = {"peak_flops_per_s": peak}
+    rest = steps.where(steps.start_s >= begin_s)
+    count, wall_s, samples = (float(one.sum()) for one in (rest.count, rest.wall_s, rest.samples))
+    if counted is None or not count or not wall_s > 0:
+        return found
+    per_step: float | None = counted.per_step
+    if counted.per_sample is not None:  # this run's batches may be of another size than the trial's
+        per_step = counted.per_sample * samples / count if np.isfinite(samples) else None
+    if per_step is None:
+        return found
+    per_s = per_step * count / wall_s
+    share = per_s / peak if peak else None
+    return found | {"flops_per_step": per_step, "flops_per_s": per_s, "mfu_share": share}
+
+
+def arithmetic_kind(setup: Setup) -> str:
+    """The number format that the products are computed in: `float32`, `tf32`, `float16`, `bfloat16`, ...
+
+    Where only some of the products may run in TF32 (cuDNN's convolutions do unless told otherwise), it is TF32: the
+    share of the peak is then rather too low than too high.
+    """
+    kind = setup.autocast or setup.dtype
+    if kind != "float32":
+        return kind
+    card = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
+    if card is None or card.capability is None or card.capability < TF32_CAPABILITY:
+        return kind
+    allowed = setup.flags.get("matmul_precision", "highest") != "highest"
+    return "tf32" if allowed or any(setup.layers.get(name) for name in _CONVOLUTIONS) else kind
+
+
+def _peak(setup: Setup) -> float | None:
+    card = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
+    return None if card is None else peak_flops_per_s(card.name, arithmetic_kind(setup))

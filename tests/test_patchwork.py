@@ -1,0 +1,173 @@
+"""Cures as code: the fixed cells are run for real, and the recording of that run has the settings."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+
+import gpu_doctor
+from gpu_doctor.fixes import Fix
+from gpu_doctor.recording import Recording
+
+PRELUDE = """import functools
+import torch
+import torch.utils.data as data
+from torch import nn, optim
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
+from functools import partial
+torch.set_num_threads(1)
+
+class Rows(Dataset):
+    def __init__(self, n=64): self.x = torch.randn(n, 4)
+    def __len__(self): return len(self.x)
+    def __getitem__(self, i): return self.x[i]
+
+class Others(Rows): pass
+
+ds, val_ds = Rows(), Others(32)
+net = nn.Linear(4, 1)
+opt = optim.SGD(net.parameters(), lr=0.1)
+"""
+LOOP = "for x in loader:\n    opt.zero_grad()\n    loss = net(x).sum()\n    loss.backward()\n    opt.step()\n"
+WANTED = {"num_workers": 1, "batch_size": 8}
+
+WAYS: dict[str, list[str]] = {
+    "plain": ["loader = DataLoader(ds, batch_size=16)\n" + LOOP],
+    "positional batch size": ["loader = DataLoader(ds, 16)\n" + LOOP],
+    "positional num_workers": ["loader = DataLoader(ds, 16, True, None, None, 0)\n" + LOOP],
+    "trailing comma": ["loader = DataLoader(ds, batch_size=16,)\n" + LOOP],
+    "a line each, comments": [
+        "loader = DataLoader(\n    ds,  # rows, all of them\n    batch_size=16,  # small (very)\n    shuffle=True,  # yes\n)\n"
+        + LOOP
+    ],
+    "a line each, no trailing comma": [
+        "loader = DataLoader(\n    ds,\n    batch_size=16,\n    shuffle=True  # no comma here, (yet)\n)\n" + LOOP
+    ],
+    "aligned under the bracket": [
+        "loader = DataLoader(ds,\n                    batch_size=16,\n                    shuffle=True)\n" + LOOP
+    ],
+    "closing bracket hangs": ["loader = DataLoader(ds, batch_size=16\n                    )\n" + LOOP],
+    "comment before the bracket": ["loader = DataLoader(ds, batch_size=16  # ) not here\n)\n" + LOOP],
+    "bracketed arguments": ["loader = DataLoader((ds), batch_size=(16), num_workers=(0))\n" + LOOP],
+    "alias of the module": ["loader = data.DataLoader(ds, batch_size=16)\n" + LOOP],
+    "full name": ["loader = torch.utils.data.DataLoader(dataset=ds, batch_size=16)\n" + LOOP],
+    "renamed import": ["from torch.utils.data import DataLoader as DL\nloader = DL(ds, batch_size=16)\n" + LOOP],
+    "another name for it": ["Make = DataLoader\nloader = Make(ds, 16)\n" + LOOP],
+    "constant workers": ["loader = DataLoader(ds, num_workers=0, batch_size=16, persistent_workers=False)\n" + LOOP],
+    "variable": ["BATCH, workers = 16, 0\nloader = DataLoader(ds, batch_size=BATCH, num_workers=workers)\n" + LOOP],
+    "expression": ["n = '16'\nloader = DataLoader(ds, batch_size=int(f'{n}'), num_workers=0 * 3)\n" + LOOP],
+    "non-ASCII before it": ["größe = 'ä€😀'; loader = DataLoader(ds, batch_size=16)  # grüße 😀\n" + LOOP],
+    "Windows line ends": [
+        ("größe = 'ä€'\nloader = DataLoader(\n    ds,\n    batch_size=16,\n    shuffle=True,\n)\n" + LOOP).replace("\n", "\r\n")
+    ],
+    "earlier cell": ["loader = DataLoader(ds, batch_size=16)\nprint('x')", LOOP],
+    "earlier cell, defined twice": ["loader = DataLoader(ds, batch_size=4)", "loader = DataLoader(ds, batch_size=16)", LOOP],
+    "options": ["options = {'batch_size': 16, 'num_workers': 0}\nloader = DataLoader(ds, **options)\n" + LOOP],
+    "options by dict()": ["options = dict(batch_size=16, shuffle=True)\nloader = DataLoader(ds, **options)\n" + LOOP],
+    "options inline": ["loader = DataLoader(ds, **{'batch_size': 16})\n" + LOOP],
+    "options that change": [
+        "options = {'shuffle': True}\noptions['batch_size'] = 16\nloader = DataLoader(ds, **options)\n" + LOOP
+    ],
+    "options shared": [
+        "options = dict(batch_size=16, num_workers=0)\n"
+        "loader, val = DataLoader(ds, **options), DataLoader(val_ds, **options)\n" + LOOP
+    ],
+    "options of a function": [
+        "def options():\n    return dict(batch_size=16)\nloader = DataLoader(ds, **options(), num_workers=0)\n" + LOOP
+    ],
+    "partial": ["make = partial(DataLoader, batch_size=16, num_workers=0)\nloader = make(ds)\n" + LOOP],
+    "functools.partial called at once": ["loader = functools.partial(DataLoader, batch_size=16)(ds)\n" + LOOP],
+    "helper": [
+        "def make(rows, size, workers=0):\n    return DataLoader(rows, batch_size=size, num_workers=workers)",
+        "loader = make(ds, 16)\nval = make(val_ds, 32)\n" + LOOP,
+    ],
+    "helper with its own constants": ["def make():\n    return DataLoader(ds, batch_size=16)\nloader = make()\n" + LOOP],
+    "helper with **kwargs": [
+        "def make(rows, **how):\n    return DataLoader(rows, drop_last=True, **how)\n"
+        "loader, val = make(ds, batch_size=16), make(val_ds, batch_size=16)\n" + LOOP
+    ],
+    "helper of a helper": [
+        "def inner(rows, b, w):\n    return DataLoader(rows, b, num_workers=w)\n"
+        "def outer(b):\n    return inner(ds, b, w=0)\nloader = outer(16)\n" + LOOP
+    ],
+    "function with everything": [
+        "def train():\n    loader = DataLoader(ds, batch_size=16)\n"
+        + "".join(f"    {line}\n" for line in LOOP.splitlines())
+        + "train()\n"
+    ],
+    "method": [
+        "class Data:\n    def __init__(self, size):\n        self.size = size\n    def loader(self):\n"
+        "        return DataLoader(ds, batch_size=self.size)\n    def val(self):\n"
+        "        return DataLoader(val_ds, batch_size=32)\nloader = Data(16).loader()\n" + LOOP
+    ],
+    "attribute": [
+        "class Box: pass\nbox = Box()\nbox.loader = DataLoader(ds, batch_size=16)\nbox.val = DataLoader(val_ds, 16)\n"
+        + LOOP.replace("loader", "box.loader")
+    ],
+    "subclass": ["class Mine(DataLoader):\n    pass\nloader = Mine(ds, 16)\n" + LOOP],
+    "subclass with its own __init__": [
+        "class Mine(DataLoader):\n    def __init__(self, rows, size):\n"
+        "        super().__init__(rows, batch_size=size)\n        self.own = 1\nloader = Mine(ds, 16)\n" + LOOP
+    ],
+    "batch sampler": ["loader = DataLoader(ds, batch_sampler=BatchSampler(RandomSampler(ds), 16, False))\n" + LOOP],
+    "batch sampler by name": [
+        "batches = BatchSampler(RandomSampler(ds), batch_size=16, drop_last=True)\n"
+        "loader = DataLoader(ds, batch_sampler=batches)\n" + LOOP
+    ],
+    "two loaders, by dataset": ["loader = DataLoader(ds, 16)\nval = DataLoader(val_ds, 16)\n" + LOOP],
+    "two loaders, by the loop": ["val = DataLoader(ds, 16)\nloader = DataLoader(ds, 16)\n" + LOOP],
+    "two loaders in a dict": [
+        "loaders = {'train': DataLoader(ds, 16, shuffle=True), 'val': DataLoader(ds, 16)}\n"
+        + LOOP.replace("loader", "loaders['train']")
+    ],
+    "in the head of the loop": [LOOP.replace("loader", "DataLoader(ds, batch_size=16)")],
+    "annotated": ["loader: DataLoader = DataLoader(ds, batch_size=16)\n" + LOOP],
+    "walrus": ["print(len(loader := DataLoader(ds, 16)))\n" + LOOP],
+    "if and else": ["if len(ds) > 3:\n    loader = DataLoader(ds, 16)\nelse:\n    loader = DataLoader(ds, 4)\n" + LOOP],
+    "prefetch and workers to none": ["loader = DataLoader(ds, 16, prefetch_factor=None, num_workers=0, timeout=0)\n" + LOOP],
+}
+
+
+def ran(cells: list[str]) -> tuple[gpu_doctor.Case, Recording]:
+    """Runs cells one after another in a namespace of their own; the last one is recorded."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for cell in [PRELUDE, *cells[:-1]]:
+        exec(compile(cell, "<cell>", "exec"), namespace)
+    case = gpu_doctor.case(cells[-1], namespace)
+    return case, case.run()
+
+
+def fixed(cells: list[str], settings: dict[str, Any]) -> tuple[Fix, list[str]]:
+    """The fix of some cells, and the cells with it."""
+    case, _ = ran(cells)
+    fix = case.fix(settings, [PRELUDE, *cells[:-1]])
+    after = {one.before: one.after for one in fix.cells}
+    assert PRELUDE not in after
+    return fix, [after.get(cell, cell) for cell in cells]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_fixed_cells_run_with_the_settings(way: str) -> None:
+    fix, cells = fixed(WAYS[way], WANTED)
+    assert fix.complete and not fix.paste, str(fix)
+    _, recording = ran(cells)
+    trained = recording.setup.training_loader
+    assert trained is not None
+    assert (trained.num_workers, trained.batch_size, trained.dataset) == (1, 8, "Rows"), str(fix)
+    if "val" in "".join(cells):
+        assert not any(one.batch_size == 8 for one in recording.setup.loaders if one.dataset == "Others")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_everything_else_stays_as_it_was_written(way: str) -> None:
+    fix, cells = fixed(WAYS[way], {"num_workers": 1})
+    for before, after in zip(WAYS[way], cells, strict=True):
+        kept = [line for line in before.splitlines() if line in after.splitlines()]
+        assert len(before.splitlines()) - len(kept) <= 1  # one line changes at most; more may be new
+        assert before.count("\r\n") == 0 or after.count("\n") == after.count("\r\n")
+        comments = [part.partition("#")[2] for part in before.splitlines() if "#" in part]
+        assert all(comment in after for comment in comments)
+    assert fix.diff.count("\n-") == sum(a != b for a, b in zip(WAYS[way], cells, strict=True)) or "," in fix.diff
+    assert ast.parse(cells[-1])
