@@ -82,7 +82,7 @@ class Driver:
         Args:
             slow: further ticks of waiting for the batch. twice: a second backward, so that the step is another one.
         """
-        ledger, recorder = self.recorder.ledger, self.recorder
+        ledger, recorder, pulse = self.recorder.ledger, self.recorder, self.recorder.pulse
         before = ledger.ask(self.pull, True)
         for _ in range(slow):
             self.clock()
@@ -90,7 +90,7 @@ class Driver:
         ledger.switch(ledger.zeroing())
         ledger.forward_done(ledger.forward(True, True, True, SAMPLES))
         for _ in range(1 + twice):
-            if ledger.step_count >= recorder.loss_next:
+            if pulse.count >= pulse.loss_next:
                 recorder.loss(0.5)
             ledger.switch(ledger.backward())
         ledger.optimizer_done(1 << 40, ledger.optimizer(1 << 40))

@@ -9,14 +9,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 from gpu_doctor.devicemarks import StepMarks
 from gpu_doctor.eventnotes import BACK, Pulse
 from gpu_doctor.phases import EVALUATION, OTHER, PHASE_COUNT
-from gpu_doctor.steadysteps import CPU_EVERY_NS
+from gpu_doctor.steadysteps import CPU_EVERY_NS, SteadySteps
 from gpu_doctor.stepcounts import Counts, Held, Pull, Stretch, row
 from gpu_doctor.steps import INFERENCE, TRAINING
 from gpu_doctor.steptable import StepTable
+
+if TYPE_CHECKING:
+    from gpu_doctor.ledger import Ledger
 
 
 class Account:
@@ -42,9 +46,17 @@ class Account:
         """The step count at which `on_step` must be called in any case."""
         self.back: list[int] = []
         """Phases to go back to of events that began while they were only noted, outermost first."""
+        self.steady = SteadySteps(cast("Ledger", self))
+        """Takes the events while steps repeat."""
         self.newest: list[float] = []
         """The row of the step that was closed last."""
         self._clear(self.began)
+
+    def phase_now(self) -> int:
+        """The phase that the thread is in; asked on any thread."""
+        if self.pulse.taking:
+            return self.steady.phase()
+        return EVALUATION if self.evaluating else self.phase
 
     @property
     def step_count(self) -> int:
@@ -74,6 +86,8 @@ class Account:
         """It was asked for without gradients being recorded."""
         self.acc_at_ask, self.edge_at_ask = self.acc.copy(), 0
         self.learned = self.forwarded = self.eval_forward = self.fetched = False
+        self.unused: list[int] | None = None
+        """The account when a trained module was called in evaluation mode, recording gradients, after the step."""
         # the ends of the last optimizer step, where a step ends that nothing is pulled for, and of the last evaluation
         self.end_ns, self.end_acc = now, self.acc.copy()
         self.tail: tuple[int, list[int]] | None = None

@@ -158,7 +158,7 @@ def _added(cell: CellSource, call: ast.Call, items: list[str]) -> Iterator[Edit]
     first = _line_of(cell, cell.begin(written[-1]))
     indent = cell.indent(first)
     if first == call.lineno:  # the only line of arguments is the call's own
-        indent = cell.indent(call.lineno) + "    "
+        indent = cell.indent(call.lineno) + cell.unit
     if comma is None:
         yield Edit(tail, tail, ",")
     end = cell.line_end(_line_of(cell, comma if comma is not None else tail))
@@ -209,8 +209,10 @@ def _in_options(cells: Cells, site: Site, node: ast.expr, name: str) -> tuple[Ce
         pairs = [(one.arg, one.value) for one in node.keywords]
     else:
         return None, UNKNOWN
+    if any(one is None for one, _ in pairs):  # what is spread into it may hold the name as well
+        return None, UNKNOWN
     held = [two for one, two in pairs if one == name]
-    return where, held[-1] if held else UNKNOWN if any(one is None for one, _ in pairs) else None
+    return where, held[-1] if held else None
 
 
 def _uses(cell: CellSource, name: str) -> int:

@@ -1,4 +1,7 @@
-"""Mixed precision as lines of the user's loop: forward and loss in an autocast, the loss scaled for float16."""
+"""Mixed precision as lines of the user's loop: forward and loss in an autocast, the loss scaled for float16.
+
+GPU: not yet run on one; the changed loops were run on the CPU, in bfloat16 and float16.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpu_doctor.callsites import dotted
-from gpu_doctor.cellsource import INDENT, CellSource, Edit
+from gpu_doctor.cellsource import CellSource, Edit
 from gpu_doctor.loadermakers import Loop
 from gpu_doctor.looplines import Edits, LoopLines, NotPlaced, block_of, calls_of, names_in, statement_of
 
@@ -27,6 +30,10 @@ def autocast(lines: LoopLines, torch: str, device: str, dtype: str) -> Edits:
     statement = block[at]
     if len(calls) > 1 or not isinstance(statement, ast.Expr) or statement.value is not calls[0]:
         raise NotPlaced(f"The loop of {cell.label} calls backward() more than once, or within another expression.")
+    if calls[0].args:
+        raise NotPlaced(f"backward() of line {calls[0].lineno} of {cell.label} is not that of a loss.")
+    if any(dotted(one.func)[-1:] in (["autocast"], ["GradScaler"]) for one in cell.walk(ast.Call)):
+        raise NotPlaced(f"{cell.label[0].upper()}{cell.label[1:]} enters autocast itself: change its dtype there.")
     assert isinstance(calls[0].func, ast.Attribute)
     loss = calls[0].func.value
     first, last = _forward(lines, block, at, loss)
@@ -38,7 +45,7 @@ def autocast(lines: LoopLines, torch: str, device: str, dtype: str) -> Edits:
     scaled = cell.of(loss)
     if not isinstance(loss, ast.Name):
         scaled = next(name for name in ("loss", "amp_loss", "loss_in_amp") if name not in names_in(cell))
-        inner = lines.before(cell, statement, (f"{INDENT}{scaled} = {cell.of(loss)}",))
+        inner = lines.before(cell, statement, (f"{cell.unit}{scaled} = {cell.of(loss)}",))
         edits.append((cell, inner))
     if dtype == "float16":
         edits += _scaling(lines, torch, device, cell, loop)
@@ -120,4 +127,4 @@ def _indented(cell: CellSource, statement: ast.stmt, others: list[ast.stmt]) -> 
     for line in range(statement.lineno, end + 1):
         begin = cell.line_begin(line)
         if line not in inside and cell.text[begin : cell.line_end(line)].strip():
-            yield Edit(begin, begin, INDENT)
+            yield Edit(begin, begin, cell.unit)

@@ -103,7 +103,7 @@ def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = 
         raise trial.Busy("A run is being recorded in this process: wait for its end, then search.")
     run = case.baseline
     if run is None:
-        return Largest(None, reason="Run the code once first: the batch size as written is not known.")
+        return Largest(None, reason="Run the code once first: the batch size is not known.")
     loader = run.setup.training_loader
     if not run.setup.on_gpu:
         return Largest(None, reason="The loop trains on no GPU: a host's memory is shared, and no batch fills it.")
@@ -136,16 +136,14 @@ class _Search:
         self._limit = memory.limit_bytes()
         self._tried: list[tuple[int, float | None]] = []
         self._seen: dict[int, float] = {now: run.peak_bytes} if math.isfinite(run.peak_bytes) else {}
-        self._ran: dict[int, float] = dict(self._seen)
+        """Peaks of the sizes that ran."""
         self._reason = ""
 
     def run(self) -> Largest:
         """Probes, and the answer."""
-        first = self._now if not self._seen else self._second_size()
-        while first is not None and len(self._tried) < MOST_PROBES and not self._reason:
-            if not self._probe(first):
-                break
-            first = self._next()
+        size: int | None = self._now if not self._seen else self._second_size()
+        while size is not None and len(self._tried) < MOST_PROBES and self._probe(size):
+            size = self._next()
         return self._answer()
 
     def _second_size(self) -> int:
@@ -169,9 +167,7 @@ class _Search:
             between = int(fitting + STEP_BACK * (min(failed) - fitting))
             wanted = min(wanted, between) if wanted else between
         wanted = _rounded(wanted)
-        if wanted < 1 or wanted in dict(self._tried) or abs(wanted - fitting) <= NEAR * fitting:
-            return None
-        return wanted
+        return None if wanted in dict(self._tried) or wanted <= (1.0 + NEAR) * fitting else wanted
 
     def _probe(self, size: int) -> bool:
         """Tries a size; false if the search ends with it."""
@@ -193,11 +189,11 @@ class _Search:
             return False
         peak = self._memory.peak_bytes()
         self._tried.append((size, peak))
-        self._seen[size] = self._ran[size] = peak
+        self._seen[size] = peak
         return True
 
     def _answer(self) -> Largest:
-        good = {size: peak for size, peak in self._ran.items() if peak <= self._room}
+        good = {size: peak for size, peak in self._seen.items() if peak <= self._room}
         fit = memory_fit(self._seen.items())
         if not good:
             why = self._reason or "No batch that was tried leaves enough memory free."

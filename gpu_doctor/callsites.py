@@ -84,6 +84,7 @@ class Cells:
         self.classes: dict[str, tuple[CellSource, ast.ClassDef]] = {}
         self.partials: dict[str, ast.Call] = {}
         self._newest: dict[tuple[str, str], int] = {}
+        self._calls: dict[str, list[tuple[CellSource, ast.Call]]] | None = None
         for cell in self.cells:
             for node in cell.walk(ast.ClassDef):
                 self.classes[node.name] = (cell, node)
@@ -137,7 +138,7 @@ class Cells:
             return Site(cell, call, parameters, 1, True, function) if inside and self._is(held, is_kind) else None
         if name == "partial" and call.args and self._is(call.args[0], is_kind):
             held_by = target_of(cell, call)
-            if isinstance(held_by, ast.Name) and held_by.id in self.partials and self._calls(held_by.id):
+            if isinstance(held_by, ast.Name) and held_by.id in self.partials and self.calls(held_by.id):
                 return None  # the calls of it decide
             return Site(cell, call, parameters, 1, True, function)
         partial = self.partials.get(name) if isinstance(call.func, ast.Name) else None
@@ -160,8 +161,14 @@ class Cells:
                 return True
         return False
 
-    def _calls(self, name: str) -> list[tuple[CellSource, ast.Call]]:
-        return [(cell, call) for cell in self.cells for call in cell.walk(ast.Call) if _last(call.func) == name]
+    def calls(self, name: str) -> list[tuple[CellSource, ast.Call]]:
+        """Every call of a function or method of that name, oldest cell first."""
+        if self._calls is None:
+            self._calls = {}
+            for cell in self.cells:
+                for call in cell.walk(ast.Call):
+                    self._calls.setdefault(_last(call.func), []).append((cell, call))
+        return self._calls.get(name, [])
 
     def _outdated(self, cell: CellSource, function: Function | None) -> bool:
         """Whether a later cell has defined the function again."""
@@ -174,11 +181,9 @@ class Cells:
             return [()]
         owner = _owner(site.cell, function)
         name = owner if owner and function.name == "__init__" else function.name
-        names = tuple(one.arg for one in (*function.args.posonlyargs, *function.args.args))
-        static = any(_last(one) == "staticmethod" for one in function.decorator_list)
-        names = names[1:] if owner and not static else names
+        names = parameters_of(site.cell, function)
         found: list[tuple[Site, ...]] = []
-        for cell, call in self._calls(name):
+        for cell, call in self.calls(name):
             around = function_around(cell, call)
             fits = (
                 isinstance(call.func, ast.Name) if not owner or name == owner else isinstance(call.func, ast.Attribute)
@@ -189,9 +194,17 @@ class Cells:
         return found or [()]
 
 
+def parameters_of(cell: CellSource, function: Function) -> tuple[str, ...]:
+    """The positional parameters that a call of a function writes out, without the `self` of a method."""
+    names = tuple(one.arg for one in (*function.args.posonlyargs, *function.args.args))
+    static = any(_last(one) == "staticmethod" for one in function.decorator_list)
+    return names[1:] if _owner(cell, function) and not static else names
+
+
 def dotted(node: ast.expr) -> list[str]:
-    """`["torch", "optim", "SGD"]` for `torch.optim.SGD`; empty for anything else."""
+    """`["torch", "optim", "SGD"]` for `torch.optim.SGD` and `torch.optim.SGD[...]`; empty for anything else."""
     parts: list[str] = []
+    node = node.value if isinstance(node, ast.Subscript) else node  # DataLoader[Rows](...)
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
         node = node.value

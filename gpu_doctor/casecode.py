@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_doctor import knobs, patchwork
 from gpu_doctor.fixes import Fix
-from gpu_doctor.knobs.cell_variables import replaced
+from gpu_doctor.knobs.cell_variables import replaced, varied
 from gpu_doctor.recording import Settings, Setup
 
 if TYPE_CHECKING:
@@ -32,6 +32,19 @@ def plain_execute(code: str | Callable[[], Any], name: str) -> Callable[..., Any
     return execute
 
 
+def side(
+    execute: Callable[..., Any], namespace: dict[str, Any], settings: Settings, found: Setup | None
+) -> tuple[Callable[[], Any], Setup | None]:
+    """What runs the code under settings, and the setup by which knobs may judge it beforehand.
+
+    With another literal the cell's loaders may be others than were found: then knobs meet them as they come.
+    """
+    other = varied(settings)
+    if not other:
+        return lambda: execute(namespace), found
+    return lambda: execute(namespace, other), found if len(other) == len(settings) else None
+
+
 def lines_to_paste(settings: Settings, found: Setup | None) -> str:
     """The lines to paste for some settings, one block a knob."""
     setup = found or Setup()
@@ -39,7 +52,21 @@ def lines_to_paste(settings: Settings, found: Setup | None) -> str:
 
 
 def fix_of(case: Case, settings: Settings, history: Sequence[str] | None, code: str | Callable[[], Any]) -> Fix:
-    """The cells of a case with settings written in: see `Case.fix`."""
+    """The change of a case's own cells that gives them some settings; nothing is executed, no text is changed.
+
+    Args:
+        case: whose cells. settings: knob values, such as a plan's.
+        history: texts of the cells that ran before, oldest first; None = those that IPython remembers.
+        code: what the case was made of.
+
+    Returns:
+        A diff, the changed cells whole, and notes; with the lines to paste for what could not be placed.
+
+    Raises:
+        Refused: if a name is no knob.
+    """
+    for name in settings:
+        knobs.known(name)
     setup, source = case.found or Setup(), case.source
     if callable(code):
         source = _source_of(code)

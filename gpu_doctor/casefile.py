@@ -19,7 +19,7 @@ from gpu_doctor.counting import Counting
 from gpu_doctor.diagnosis import Diagnosis, judged
 from gpu_doctor.effect import Effect, compare
 from gpu_doctor.forecast import forecast
-from gpu_doctor.knobs.cell_variables import check, varied
+from gpu_doctor.knobs.cell_variables import check
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording, Settings, Setup
@@ -114,10 +114,7 @@ class Case(Counting):
             self._current = recorder
             if self.on_begin is not None:
                 self.on_begin(recorder, role)
-            other = varied(settings)
-            # With another literal the cell's loaders may be others than the baseline saw: knobs meet them as they come.
-            found = self.found if not other or len(other) == len(settings) else None
-            execute = (lambda: self._execute(self.namespace, other)) if other else lambda: self._execute(self.namespace)
+            execute, found = casecode.side(self._execute, self.namespace, settings, self.found)
             return trial.run(execute, recorder, self.namespace, settings=settings, found=found)
         finally:
             self._current = None
@@ -262,18 +259,7 @@ class Case(Counting):
         return casecode.lines_to_paste(settings, self.found)
 
     def fix(self, settings: Settings, history: Sequence[str] | None = None) -> Fix:
-        """The change of the user's own cells that gives them some settings; nothing is executed or changed.
-
-        Args:
-            settings: knob values, such as a plan's. history: texts of the cells that ran before this one, oldest
-                first; None = those that IPython remembers.
-
-        Returns:
-            A diff, the changed cells whole, and notes; with the lines to paste for what could not be placed.
-
-        Raises:
-            Refused: if a name is no knob.
-        """
+        """The change of the user's own cells that gives them some settings: see `casecode.fix_of`."""
         return casecode.fix_of(self, knobs.as_settings(settings), history, self._code)
 
 

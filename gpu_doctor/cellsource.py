@@ -44,6 +44,7 @@ class CellSource:
     def __post_init__(self) -> None:
         ends = [match.end() for match in _LINE_END.finditer(self.text)]
         self._starts = [0, *ends]
+        self._walked: dict[tuple[type[ast.AST], ...], list[ast.AST]] = {}
         self.tree = _tree(self._lines())
         if self.tree is not None:
             self.parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
@@ -57,6 +58,11 @@ class CellSource:
         """The line end that the cell uses."""
         match = _LINE_END.search(self.text)
         return match.group() if match else "\n"
+
+    @property
+    def unit(self) -> str:
+        """One level of indentation: a tab where the cell indents by tabs."""
+        return "\t" if any(self.text[begin : begin + 1] == "\t" for begin in self._starts) else INDENT
 
     def line_begin(self, line: int) -> int:
         """Where line `line` (from 1) begins; the text's end for lines behind it."""
@@ -96,8 +102,12 @@ class CellSource:
 
     def walk(self, *kinds: type[ast.AST]) -> Iterator[Any]:
         """Every node of some kinds, in the order of the text."""
-        found = [node for node in ast.walk(self.tree) if isinstance(node, kinds)] if self.tree is not None else []
-        yield from sorted(found, key=lambda one: (getattr(one, "lineno", 0), getattr(one, "col_offset", 0)))
+        found = self._walked.get(kinds)
+        if found is None:
+            found = [node for node in ast.walk(self.tree) if isinstance(node, kinds)] if self.tree is not None else []
+            found.sort(key=lambda one: (getattr(one, "lineno", 0), getattr(one, "col_offset", 0)))
+            self._walked[kinds] = found
+        yield from found
 
     def edited(self, edits: Iterable[Edit]) -> str:
         """The text with every edit made."""
@@ -127,11 +137,11 @@ def _tree(lines: list[str]) -> ast.Module | None:
             if not 0 <= at < len(lines) or not _SHELL_LINE.match(lines[at]):
                 break
             lines[at] = _masked(lines[at])
-        except ValueError:  # a null byte
+        except (ValueError, RecursionError, MemoryError):  # a null byte, half a character, brackets without end
             return None
     try:
         return ast.parse("\n".join(_masked(line) if _SHELL_LINE.match(line) else line for line in lines))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from gpu_doctor import trial
-from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.batchfinder import SECONDS as SEARCH_SECONDS
+from gpu_doctor.batchfinder import Largest, Memory, largest_batch
+from gpu_doctor.diagnosis import judged
 from gpu_doctor.facts import Flops
 from gpu_doctor.flops import FlopMeter
 from gpu_doctor.recorder import Recorder
@@ -81,7 +83,11 @@ def count_flops(case: Case, *, steps: int = STEPS, seconds: float = SECONDS) -> 
 
 
 class Counting:
-    """What a case can count."""
+    """What a case can find out by trials of its own besides the effect of settings."""
+
+    def largest_batch(self, *, memory: Memory | None = None, seconds: float = SEARCH_SECONDS) -> Largest:
+        """Looks for the largest batch that the GPU's memory holds, in at most three trials; see `largest_batch`."""
+        return largest_batch(cast("Case", self), memory=memory, seconds=seconds)
 
     def flops(self, *, steps: int = STEPS, seconds: float = SECONDS) -> Flops:
         """Counts what a step computes, on a trial of a few steps; see `count_flops`.
@@ -96,7 +102,7 @@ class Counting:
         if at is not None:
             runs[at] = replace(runs[at], flops=found)
             if at == len(runs) - 1:
-                case.diagnosis = diagnose(runs[at])
+                case.diagnosis, runs[at] = judged(runs[at])
         return found
 
 

@@ -11,21 +11,16 @@ from typing import Any, Final
 
 from gpu_doctor.recording import Recording
 from gpu_doctor.rules import RULES
-from gpu_doctor.rules.distributed.communication_bound import exchanging_share
-from gpu_doctor.rules.host.slow_generator import making_share
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Rule
 from gpu_doctor.unjudged import HUSHED, failed
 from gpu_doctor.unjudged import Silence as Silence
 from gpu_doctor.unjudged import reason as silent_reason
+from gpu_doctor.verdict import classified, too_little
+from gpu_doctor.verdict import verdict as verdict_on
 from gpu_doctor.vitals import FEWEST_STEPS, Vitals, measure
 
 SURE_STEPS: Final = 20
 """Below so many measured steps a verdict is called early."""
-HEALTHY_COMPUTE: Final = 0.90
-NOTHING_ELSE: Final = 0.10
-"""Compute >= 90 % and nothing else >= 10 % of the wall-clock is compute-bound and healthy (TraceML 0.5)."""
-BOUND_SHARE: Final = 0.20
-"""From 20 % of the wall-clock on, waiting for data, copies or Python names the class (TraceML 0.5's upper bar)."""
 _IGNORE: Final = re.compile(r"#\s*gpudoctor:\s*ignore\s+([\w\-, ]+)")
 
 
@@ -104,10 +99,12 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
             findings.append(dataclasses.replace(finding, early=early))
     findings = _one_cause(findings)
     if few:
-        verdict = findings[0].headline if findings else _too_little(vitals)
+        verdict = findings[0].headline if findings else too_little(vitals)
         return Diagnosis("unknown", verdict, tuple(findings), tuple(silent), vitals, early=True)
     bottleneck = classified(vitals)
-    return Diagnosis(bottleneck, _verdict(bottleneck, findings, vitals), tuple(findings), tuple(silent), vitals, early)
+    return Diagnosis(
+        bottleneck, verdict_on(bottleneck, findings, vitals), tuple(findings), tuple(silent), vitals, early
+    )
 
 
 def judged(recording: Recording) -> tuple[Diagnosis | None, Recording]:
@@ -129,109 +126,6 @@ def _one_cause(findings: list[Finding]) -> list[Finding]:
     absorbed = {name for finding in findings for name in excludes.get(finding.rule, ())}
     named = (one for one in findings if one.rule not in absorbed)
     return sorted(named, key=lambda one: (bool(one.risk), -one.cost_share))
-
-
-def classified(vitals: Vitals) -> str:
-    """The bottleneck class: on a GPU the exposed shares decide, on a CPU device the host's.
-
-    Forward, backward, optimizer, the loss between them and evaluation are compute. On a GPU the rest of the gap, after
-    exposed wait and transfer, is the host's: it could not launch in time. A loop in which one of the others takes a
-    fifth is bound by that one, though compute takes more: compute is what the time is meant for. Where no loader is
-    used, the lines that make batches are input, as they would be in one. What ranks exchange while nothing is computed
-    is communication, taken out of the compute (or of the host's Python) in which it was clocked.
-    """
-    wait, transfer = vitals.exposed_wait_share, vitals.exposed_transfer_share
-    if vitals.on_gpu:
-        if wait is None or vitals.gpu_gap_share is None:
-            return "unknown"
-        transfer = transfer or 0.0
-        parts = {
-            "input": wait,
-            "transfer": transfer,
-            "host": max(vitals.gpu_gap_share - wait - transfer, 0.0),
-            "compute": vitals.gpu_busy_share or 0.0,
-        }
-        if (vitals.queue_empty_share or 0.0) >= 0.8 and (vitals.gpu_util_pct or 100.0) < 50:
-            parts["host"], parts["compute"] = parts["host"] + parts["compute"], 0.0
-    else:
-        parts = {
-            "input": vitals.data_wait_share or 0.0,
-            "transfer": vitals.transfer_share or 0.0,
-            "host": max((vitals.other_share or 0.0) - (vitals.loss_share or 0.0), 0.0),
-            "compute": _compute(vitals),
-        }
-    making = min(making_share(vitals), parts["host"])
-    parts["input"], parts["host"] = parts["input"] + making, parts["host"] - making
-    parts["communication"] = min(exchanging_share(vitals), parts["compute"] + parts["host"])
-    left = max(parts["communication"] - parts["compute"], 0.0)
-    parts["compute"], parts["host"] = max(parts["compute"] - parts["communication"], 0.0), parts["host"] - left
-    largest = max(("input", "transfer", "host", "communication"), key=lambda name: parts[name])
-    return largest if parts[largest] >= min(BOUND_SHARE, parts["compute"]) else "compute"
-
-
-def _compute(vitals: Vitals) -> float:
-    names = ("forward_share", "backward_share", "optimizer_share", "evaluation_share", "loss_share")
-    return float(sum(getattr(vitals, name) or 0.0 for name in names))
-
-
-def _verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
-    ended = next((one for one in findings if ended_the_run(one, vitals)), None)
-    if ended is not None:  # nothing else matters as much
-        return ended.headline
-    if findings:  # a risk stands first only where nothing costs anything
-        return f"A risk: {_lowered(findings[0].headline)}" if findings[0].risk else findings[0].headline
-    device = "GPU" if vitals.on_gpu else "CPU"
-    share = _compute(vitals)
-    if bottleneck == "compute" and (share >= HEALTHY_COMPUTE or not vitals.on_gpu):
-        if share < HEALTHY_COMPUTE and _largest_else(vitals) >= NOTHING_ELSE:
-            return _nothing_to_cure("the model itself")
-        return (
-            f"Compute-bound: {share:.0%} of the time is forward, backward and optimizer. The {device} is kept busy; "
-            "the ceiling is the model itself."
-        ).replace("%", " %")
-    if bottleneck == "unknown":
-        return f"The {device}'s own clock was not read, so the bottleneck cannot be told apart."
-    what = {
-        "input": "waiting for data" if vitals.loader is not None else "making batches",
-        "transfer": "copying to the device",
-        "host": "Python between the phases",
-        "communication": "the exchange of data between ranks",
-    }
-    named = what.get(bottleneck, "the model itself")
-    return _nothing_to_cure(named)
-
-
-def ended_the_run(finding: Finding, vitals: Vitals) -> bool:
-    """Whether a finding is what the run ended with, rather than what may come."""
-    if vitals.outcome == "out-of-memory" or finding.rule == "out-of-memory":
-        return finding.rule == "out-of-memory"
-    said = vitals.outcome == "failed" and bool(vitals.reason)
-    return said and bool(finding.risk) and any(vitals.reason in one for one in finding.evidence)
-
-
-def _lowered(sentence: str) -> str:
-    """A sentence that goes on after a colon; `GPU` and the like stay."""
-    return sentence[:1].lower() + sentence[1:] if sentence[1:2].islower() else sentence
-
-
-def _nothing_to_cure(named: str) -> str:
-    return f"No cure that gains 5 % or more could be told from this recording: most of the time goes to {named}."
-
-
-def _largest_else(vitals: Vitals) -> float:
-    """The largest share that is no computing."""
-    other = (vitals.other_share or 0.0) - (vitals.loss_share or 0.0)
-    return max(vitals.data_wait_share or 0.0, vitals.transfer_share or 0.0, other)
-
-
-def _too_little(vitals: Vitals) -> str:
-    if vitals.steps == 0:
-        return (
-            "No training step was seen: put the loop that pulls batches from a DataLoader or calls optimizer.step() "
-            "into the cell."
-        )
-    seen = "1 step was" if vitals.measured_steps == 1 else f"{vitals.measured_steps} steps were"
-    return f"Only {seen} measured, too few for a verdict: let the loop run for 5 or more."
 
 
 class Steady:

@@ -11,8 +11,8 @@ from typing import Final
 
 BUDGET_SHARE: Final = 0.01
 """Own cost over the run's wall-clock, taps and threads together (the aim of benchmarks/overhead.py)."""
-LEAST_SHARE: Final = 0.0005
-"""What the threads are left in any case, a plot should move now and then: one millisecond in two seconds."""
+LEAST_SHARE: Final = 0.002
+"""What the threads are left in any case, so that plots move and lines are seen: two milliseconds of a second."""
 WINDOW_S: Final = 0.5
 """The taps' cost is looked at over so long: of a loop that has just begun, not of what the cell did before."""
 WORTH_SAYING_S: Final = 1.0

@@ -8,38 +8,15 @@ Only the training thread writes here. Nothing in this file reads a tensor, takes
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from gpu_doctor.account import Account
 from gpu_doctor.eventnotes import BACK
 from gpu_doctor.phases import BACKWARD, DATA_WAIT, EVALUATION, FORWARD, LOSS, OPTIMIZER, OTHER, PHASE_COUNT, TRANSFER
-from gpu_doctor.steadysteps import SteadySteps
 from gpu_doctor.stepcounts import Pull as Pull
 from gpu_doctor.steps import TRAINING
-from gpu_doctor.steptable import StepTable
 
 
 class Ledger(Account):
     """The account of one run, told what happens in the loop."""
-
-    def __init__(
-        self,
-        table: StepTable,
-        clock: Callable[[], int] = time.perf_counter_ns,
-        cpu_clock: Callable[[], int] = time.process_time_ns,
-        sync_measured: bool = False,
-    ) -> None:
-        """See `Account`."""
-        super().__init__(table, clock, cpu_clock, sync_measured)
-        self.steady = SteadySteps(self)
-        """Takes the events while steps repeat."""
-
-    def phase_now(self) -> int:
-        """The phase that the thread is in; asked on any thread."""
-        if self.pulse.taking:
-            return self.steady.phase()
-        return EVALUATION if self.evaluating else self.phase
 
     # ---- batches ------------------------------------------------------------------------------------------------
 
@@ -49,6 +26,8 @@ class Ledger(Account):
         if not self.started:
             self.begin()
         before = self._switch(DATA_WAIT)
+        if self.unused is not None:
+            self._unused()
         now = self.mark
         last = self.last
         if self.fetched and last is not None:
@@ -156,6 +135,14 @@ class Ledger(Account):
             self.lead = None
             self.epoch -= pull.delivered == 1
 
+    def _unused(self) -> None:
+        """Nothing asked for the gradients of the forwards since the step: an evaluation without `no_grad`."""
+        then, self.unused = self.unused or self.acc, None
+        moved = sum(self.acc) - sum(then)
+        self.acc[:] = then
+        self.acc[EVALUATION] += moved
+        self.tail = self.mark, self.acc.copy()
+
     def _learn_after_all(self) -> None:
         """A batch that was taken for one of an evaluation is learned from: it is the step's."""
         self.evaluating = False
@@ -166,7 +153,7 @@ class Ledger(Account):
     # ---- model and optimizer ------------------------------------------------------------------------------------
 
     def wants_samples(self) -> bool:
-        """Whether a forward should say how many samples its input holds: nothing was pulled for the open step."""
+        """Whether a forward should say how many samples it holds: nothing was pulled for the open step."""
         return not self.now.batches and self.now.forward_samples != self.now.forward_samples
 
     def forward(self, training: bool, grad: bool, trained: bool, samples: float) -> int:
@@ -181,14 +168,19 @@ class Ledger(Account):
         before = self._switch(FORWARD)
         if training and grad:
             self.forwarded = True
+            if self.unused is not None:
+                self._unused()
             if self.evaluating and (self.last is None or not self.last.evaluation):
                 self.evaluating = False
             if self.now.forward_samples != self.now.forward_samples:
                 self.now.forward_samples = samples
         else:
             self.eval_forward = True
-            if trained and not training and not grad and self.any_optimizer:
-                self.evaluating = True
+            if trained and not training and self.any_optimizer:
+                if not grad:
+                    self.evaluating = True
+                elif self.stepped and self.unused is None and not self.evaluating:
+                    self.unused = self.acc.copy()
         if self.marks is not None and not self.evaluating:
             self.marks.work()
         return before
@@ -204,7 +196,7 @@ class Ledger(Account):
     def backward(self) -> int:
         """A backward pass begins; returns the phase to switch back to."""
         before = self._switch(BACKWARD)
-        self.learned = True
+        self.learned, self.unused = True, None
         if self.evaluating:
             self._learn_after_all()
         return OTHER if before == LOSS else before
@@ -212,11 +204,14 @@ class Ledger(Account):
     def gradient(self) -> int:
         """As `backward`, for gradients that are handed out: forces in an evaluation are made so, nothing is learned."""
         before = self._switch(BACKWARD)
+        self.unused = None
         return OTHER if before == LOSS else before
 
     def zeroing(self) -> int:
         """An optimizer sets its gradients to zero; returns the phase to switch back to."""
         before = self._switch(OPTIMIZER)
+        if self.unused is not None:
+            self._unused()
         if self.evaluating and (self.last is None or not self.last.evaluation):
             self.evaluating = False
         return OTHER if before == LOSS else before
@@ -265,6 +260,8 @@ class Ledger(Account):
         What else the cell did afterwards is no part of a step.
         """
         self.cpu_due = self.step_begin
+        if self.unused is not None:
+            self._unused()
         if self.stepped:
             rest = [now - then for now, then in zip(self.acc, self.end_acc, strict=True)]
             tail = self.tail

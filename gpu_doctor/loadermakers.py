@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from gpu_doctor.arguments import UNKNOWN, given, slot, value_of
-from gpu_doctor.callsites import FUNCTIONS, Cells, Made, dotted
+from gpu_doctor.callsites import FUNCTIONS, Cells, Made, Site, dotted, function_around, parameters_of
 from gpu_doctor.cellsource import CellSource
 from gpu_doctor.recording import LoaderSetup
 
@@ -79,16 +79,16 @@ def _class_name(cells: Cells, made: Made) -> str:
 
 
 def _newest(found: Iterable[Made]) -> list[Made]:
-    """Of calls that assign to the same name, the last one."""
-    last: dict[tuple[str, ...], Made] = {}
+    """Of calls that assign to the same name, the last one; of those that assign to none, those of the newest cell."""
+    last: dict[tuple[object, ...], Made] = {}
     for one in found:
-        outer = one.outermost
-        names = [ast.unparse(target) for target in one.targets]
+        outer, targets = one.outermost, one.targets
         around = [up.name for up in outer.cell.ancestors(outer.call) if isinstance(up, (*FUNCTIONS, ast.ClassDef))]
-        key = (*around, names[0] if names else outer.place)
+        key = (*around, ast.unparse(targets[0]) if targets else one.site.call)
         last.pop(key, None)
         last[key] = one
-    return list(last.values())
+    newest = max((one.outermost.cell.index for one in last.values()), default=0)
+    return [one for one in last.values() if one.targets or one.outermost.cell.index == newest]
 
 
 def _ends(qualified: str, name: str) -> bool:
@@ -162,20 +162,41 @@ def _other_dataset(cells: Cells, node: ast.expr, setup: LoaderSetup) -> bool:
 
 
 def _iterated(cells: Cells) -> tuple[set[str], set[str]]:
-    """Names in the heads of loops with a backward, and all names of the newest cell."""
-    heads = {
-        name.id if isinstance(name, ast.Name) else name.attr
-        for loop in training_loops(cells.cells)
-        for name in ast.walk(loop[1].iter if isinstance(loop[1], (ast.For, ast.AsyncFor)) else ast.Pass())
-        if isinstance(name, (ast.Name, ast.Attribute))
-    }
+    """Names in the heads of the newest loops with a backward, and all names of the newest cell."""
     newest = cells.cells[-1] if cells.cells else CellSource("")
+    loops = list(training_loops([newest])) or list(training_loops(cells.cells))
+    heads: set[str] = set()
+    for cell, loop in loops:
+        own = _names_in(loop.iter) if isinstance(loop, (ast.For, ast.AsyncFor)) else set()
+        heads |= own
+        function = function_around(cell, loop)
+        for parameter in own if function is not None else ():  # what its callers hand to the function of the loop
+            names = parameters_of(cell, function) if function is not None else ()
+            for where, call in cells.calls(function.name if function is not None else ""):
+                handed = Site(where, call, names).argument(parameter) if parameter in names else None
+                heads |= _names_in(handed) if handed is not None else set()
     return heads, {name.id for name in newest.walk(ast.Name) if isinstance(name.ctx, ast.Load)}
 
 
+def _names_in(node: ast.AST) -> set[str]:
+    """Names as they are written, and of attributes the last part with its dot."""
+    found = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    attributes = [one for one in ast.walk(node) if isinstance(one, (ast.Attribute, ast.Subscript))]
+    return found | {ast.unparse(one) for one in attributes} | {f".{getattr(one, 'attr', '')}" for one in attributes}
+
+
 def _named(made: Made, looped: tuple[set[str], set[str]]) -> int:
-    names = {one.attr if isinstance(one, ast.Attribute) else ast.unparse(one) for one in made.targets}
-    return 2 if names & looped[0] else 1 if names & looped[1] else 0
+    """3 if a training loop names it, or it is made in the head of one; 2 if only the last part of an attribute fits;
+    1 if the newest cell names it."""
+    outer, (heads, mentioned) = made.outermost, looped
+    loops = [one for one in outer.cell.ancestors(outer.call) if isinstance(one, (ast.For, ast.AsyncFor))]
+    if any(node is outer.call for one in loops for node in ast.walk(one.iter)):
+        return 3
+    names = {ast.unparse(one) for one in made.targets}
+    if names & heads:
+        return 3
+    parts = {f".{one.attr}" for one in made.targets if isinstance(one, ast.Attribute)}
+    return 2 if parts & heads else 1 if names & mentioned else 0
 
 
 def training_loops(cells: Iterable[CellSource]) -> Iterator[tuple[CellSource, Loop]]:

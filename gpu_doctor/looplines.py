@@ -1,4 +1,7 @@
-"""Changes around the training loop itself: autocast, gradient scaling, copies, layouts, switches set once before it."""
+"""Changes around the training loop itself: autocast, gradient scaling, copies, layouts, switches set once before it.
+
+GPU: not yet run on one; the changed loops were run on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 from gpu_doctor.arguments import ADD, REPLACE, Slot, set_arguments
-from gpu_doctor.callsites import Cells, Site, dotted, function_around
+from gpu_doctor.callsites import Cells, Site, dotted, function_around, parameters_of
 from gpu_doctor.cellsource import CellSource, Edit
 from gpu_doctor.loadermakers import Loop, training_loops
 
@@ -88,14 +91,45 @@ class LoopLines:
         raise NotPlaced(f"The call of the model was not found in the loop of {cell.label}.")
 
     def is_model(self, func: ast.expr) -> bool:
-        """A module with parameters, as the namespace knows it."""
-        parts = dotted(func)
+        """A module with parameters, as the namespace knows it; of a function's parameter, what it is called with."""
+        handed = self._handed(func)
+        parts = dotted(handed[2]) if handed is not None else dotted(func)
         held: Any = self.cells.namespace.get(parts[0]) if parts else None
         for part in parts[1:]:
             values = getattr(held, "__dict__", {})
             held = values.get(part, (values.get("_modules") or {}).get(part))
         modules = any(one.__name__ == "Module" and one.__module__.startswith("torch.nn") for one in type(held).__mro__)
         return modules and bool(vars(held).get("_parameters") or vars(held).get("_modules"))
+
+    def _handed(self, func: ast.expr) -> tuple[CellSource, ast.Call, ast.expr] | None:
+        """The newest call that hands a model to the function of the loop, and what it hands; None for any other."""
+        function = function_around(self.cell, self.loops[0]) if self.cell is not None else None
+        if function is None or self.cell is None or not isinstance(func, ast.Name):
+            return None
+        names = parameters_of(self.cell, function)
+        for where, call in reversed(self.cells.calls(function.name) if func.id in names else []):
+            given = Site(where, call, names).argument(func.id)
+            if given is not None:
+                return where, call, given
+        return None
+
+    def before_training(self, func: ast.expr, after: str) -> tuple[CellSource, Edit]:
+        """A line that does something to the model once: before the loop, or before the loop's function is called.
+
+        Raises:
+            NotPlaced: if something else stands on that line.
+        """
+        cell, node = self.outermost()
+        handed = self._handed(func)
+        if handed is not None:
+            cell, call, func = handed
+            around = function_around(cell, call)
+            places = [
+                one for one in cell.ancestors(call) if isinstance(one, LOOPS) and function_around(cell, one) is around
+            ]
+            statement = places[-1] if places else statement_of(cell, call)
+            return cell, self.before(cell, statement, (cell.of(func) + after,))
+        return cell, self.before(cell, node, (cell.of(func) + after,))
 
     # ---- the changes --------------------------------------------------------------------------------------------
 
@@ -132,8 +166,7 @@ class LoopLines:
         Raises:
             NotPlaced: if loop or model are not found.
         """
-        cell, _ = self.loop()
-        return self.before_loop(f"{cell.of(self.model_call()[1].func)}.compile()  # the first steps are slow")
+        return [self.before_training(self.model_call()[1].func, ".compile()  # the first steps are slow")]
 
     def channels_last(self, torch: str) -> Edits:
         """Weights and images channels last.
@@ -148,7 +181,7 @@ class LoopLines:
             raise NotPlaced(f"What the model is handed on line {call.lineno} of {cell.label} has no name of its own.")
         layout = f".to(memory_format={torch}.channels_last)"
         placed = self.before(cell, statement, (f"{images.id} = {images.id}{layout}",))
-        return [*self.before_loop(f"{cell.of(call.func)}{layout}"), (cell, placed)]
+        return [self.before_training(call.func, layout), (cell, placed)]
 
 
 def calls_of(node: ast.AST, name: str) -> Iterator[ast.Call]:

@@ -29,6 +29,7 @@ WORKERS_ONLY: Final = {
     "multiprocessing_context": "None",
 }
 """What torch refuses to take without workers, and its value for none."""
+REPEATED: Final = (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.Lambda)
 VARY: Final = "vary."
 ORDER: Final = ("compile", "channels_last", "amp")
 """In which order lines that may meet at one place are written; everything else comes before them."""
@@ -70,6 +71,8 @@ def fix(
             work.found += edits
             for name in names_of_one:
                 left.pop(name, None)
+        else:
+            work.notes.append(f"The change for {', '.join(names_of_one)} could not be written into the text as it is.")
     cells = [
         FixedCell(cell.label, cell.text, after)
         for cell in texts
@@ -161,16 +164,18 @@ class _Work:
             raise NotPlaced("The call that makes the loader was not found in the cells.")
         ways = [list(set_arguments(self._slots(one, settings))) for one in makers]
         if any(set(way) != set(ways[0]) for way in ways):
-            places = " and ".join(dict.fromkeys(one.outermost.place for one in makers))
+            calls = {one.site.call: one.site.place for one in makers}
+            calls = calls if len(calls) > 1 else {one.outermost.call: one.outermost.place for one in makers}
+            counted = {place: list(calls.values()).count(place) for place in calls.values()}
+            places = " and ".join(f"{n} on {one}" if n > 1 else one for one, n in counted.items())
             raise NotPlaced(f"Several calls may have made the training loader: {places}.")
-        if len(makers) > 1 or len(self._sharing(makers[0])) > 1:
-            self.notes.append(f"Every loader that {makers[0].site.place} makes gets these settings.")
+        every = list(self.cells.made_by(is_loader, LOADER))
+        for call, where in {one.site.call: one.site.place for one in self._slots(makers[0], settings)}.items():
+            ways_to = {one.outermost.call for one in every if call in (up.call for up in (one.site, *one.callers))}
+            around = next((list(one.site.cell.ancestors(call)) for one in every if one.site.call is call), [])
+            if len(ways_to) > 1 or any(isinstance(one, REPEATED) for one in around):
+                self.notes.append(f"Every loader that {where} makes gets these settings.")
         return ways[0]
-
-    def _sharing(self, made: Made) -> list[Made]:
-        """All ways to reach the call, where it is the call itself that changes."""
-        every = self.cells.made_by(is_loader, LOADER)
-        return [one for one in every if one.site.call is made.site.call] if made.callers else [made]
 
     def _slots(self, made: Made, settings: Settings) -> dict[Slot, str]:
         found: dict[Slot, str] = {}
@@ -197,11 +202,18 @@ class _Work:
         return found
 
     def _say_unused(self, one: Slot, text: str) -> None:
-        if one.kind == REPLACE and one.node is not None and not isinstance(one.node, (ast.Constant, ast.UnaryOp)):
-            cell = one.cell or one.site.cell
-            written = cell.of(one.node)
-            if written != text:
-                self.notes.append(f"{written} on line {one.node.lineno} of {cell.label} stays as it is elsewhere.")
+        """A name that stands elsewhere too stays there as it is."""
+        if one.kind != REPLACE or not isinstance(one.node, (ast.Name, ast.Attribute)):
+            return
+        written = ast.unparse(one.node)
+        others = [
+            f"line {node.lineno} of {cell.label}"
+            for cell in self.cells.cells
+            for node in cell.walk(type(one.node))
+            if isinstance(node.ctx, ast.Load) and node is not one.node and ast.unparse(node) == written
+        ]
+        if others:
+            self.notes.append(f"{written} is used elsewhere too ({', '.join(others[:3])}) and stays there as it is.")
 
     def _optimizer(self, value: bool) -> Edits:
         found: dict[Slot, str] = {}

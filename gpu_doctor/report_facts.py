@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor import wording
-from gpu_doctor.diagnosis import Diagnosis, ended_the_run
+from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.effect import UNMEASURED, Effect
 from gpu_doctor.recording import Recording, Setup, describe
 from gpu_doctor.report_efficiency import efficiency
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.unjudged import by_reason
+from gpu_doctor.verdict import ended_the_run
 from gpu_doctor.vitals import Vitals, measure
 from gpu_doctor.wording import DASH, PHASE_LABELS, clean
 

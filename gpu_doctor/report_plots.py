@@ -90,9 +90,9 @@ def _plot(
     said = ", ".join(f"{line.label} {figure}" for line, figure in zip(lines, figures, strict=True))
     picture = as_image(chart(lines, marks=marks, top=top), f"{title}: {said}", 340)
     legend = "".join(
-        f'<div style="white-space:nowrap;overflow:hidden;text-overflow:ellipsis">'
+        f'<div style="padding-left:26px;text-indent:-26px">'
         f"{as_image(line_swatch(i, line.colour or LINE_COLOURS[i % len(LINE_COLOURS)]), '')} "
-        f"{escape(line.label)} <b>{figure}</b></div>"
+        f"{escape(line.label)} <b style='white-space:nowrap'>{figure}</b></div>"
         for i, (line, figure) in enumerate(zip(lines, figures, strict=True))
     )
     more = f'<div style="opacity:0.72">{escape(remark)}</div>' if remark else ""

@@ -88,7 +88,7 @@ def treat(case: Case, max_trials: int, *, steps: int, seconds: float, changes_tr
         speedup=speedup,
         effects=tuple(effects),
         code=case.code(kept),
-        fix=case.fix(kept) if kept else Fix(),
+        fix=_fix(case, kept),
         by_hand=_by_hand(diagnosis),
         reason="" if effects else _why(case, diagnosis),
     )
@@ -105,6 +105,15 @@ def _next_step(
             if prescription.settings and prescription.safety in allowed and new:
                 return prescription
     return None
+
+
+def _fix(case: Case, kept: dict[str, Any]) -> Fix:
+    """The plan written into the user's cells; minutes of trials are not lost where their text defeats us."""
+    try:
+        return case.fix(kept) if kept else Fix()
+    except Exception as error:
+        said = f"The change of your cells could not be worked out ({type(error).__name__}: {error})."
+        return Fix(settings=kept, notes=(said,), paste=case.code(kept), complete=False)
 
 
 def _why(case: Case, diagnosis: Diagnosis) -> str:

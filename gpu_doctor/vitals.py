@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_doctor.recording import Fetch, Recording
+from gpu_doctor.recording import Fetch, LineCost, Recording
 from gpu_doctor.steps import PHASES, TRAINING, Column, Steps
 from gpu_doctor.vitals_arithmetic import arithmetic
 from gpu_doctor.vitals_fields import Vitals as Vitals
@@ -99,6 +99,7 @@ def measure(recording: Recording) -> Vitals:
         found |= part(recording, steps, begin_s)
     if len(rest) and rest.wall_s.sum() > 0:
         found |= _shares(rest) | _per_step(rest) | _device(rest, recording.setup.on_gpu)
+        found["lines"] = _within_phases(recording.lines, found)
         fetch, found["loaders_at_once"] = _side_by_side(recording, fetch, found["batches_per_step"])
         found |= _fetching(rest, fetch, found["batches_per_step"])
     return Vitals(**found)
@@ -150,6 +151,24 @@ def _shares(rest: Steps) -> dict[str, float | None]:
     }
 
 
+def _within_phases(lines: tuple[LineCost, ...], shares: dict[str, Any]) -> tuple[LineCost, ...]:
+    """Line costs of which no phase has more than the ledger clocked in it.
+
+    Looks are of the whole run, its slow first steps included, and a look that had to wait for the interpreter's lock
+    falls into the phase that gave it up; the ledger misses nothing.
+    """
+    seen = dict.fromkeys((*PHASES, "other"), 0.0)
+    for one in lines:
+        if not one.in_worker and one.phase in seen:
+            seen[one.phase] += one.share
+    over = {phase: share for phase, share in seen.items() if share > (shares.get(f"{phase}_share") or 0.0)}
+    scales = {phase: (shares.get(f"{phase}_share") or 0.0) / share for phase, share in over.items()}
+    if not scales:
+        return lines
+    fitted = (one if one.in_worker else replace(one, share=one.share * scales.get(one.phase, 1.0)) for one in lines)
+    return tuple(sorted(fitted, key=lambda one: -one.share))
+
+
 def _per_step(rest: Steps) -> dict[str, float | None]:
     wall_s, count = float(rest.wall_s.sum()), float(rest.count.sum())
     epochs = rest.epoch[np.isfinite(rest.epoch)]
@@ -187,7 +206,9 @@ def _device(rest: Steps, on_gpu: bool) -> dict[str, float | None]:
     }
 
 
-def _side_by_side(recording: Recording, fetch: Fetch | None, batches: float | None) -> tuple[Fetch | None, float | None]:
+def _side_by_side(
+    recording: Recording, fetch: Fetch | None, batches: float | None
+) -> tuple[Fetch | None, float | None]:
     """The fetches of all loaders that a step pulls from in turn as those of one, and how many loaders that are."""
     if fetch is None or not fetch.batches:
         return fetch, None

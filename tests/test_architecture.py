@@ -25,7 +25,7 @@ FLOORS = {
     6: ["notebook"],
     5: ["casefile casecode treatment rounds counting batchfinder", "watching"],
     4: ["trial", "report sheet report_facts report_efficiency report_plots source_lines"],
-    3: ["taps", "probes", "diagnosis unjudged", "checkup"],
+    3: ["taps", "probes", "diagnosis unjudged verdict", "checkup"],
     2: ["recorder calibration readings governor", "rules", "effect", "knobs", "forecast stages"],
     1: [
         "feed",
@@ -48,6 +48,7 @@ FLOORS = {
 ALSO_ALLOWED = {
     ("knobs", "rules"): "a knob says how safe it is in the words of a prescription (rules.rule.Safety)",
     ("rules", "forecast"): "a rule prices its prescription with the what-if model",
+    ("rules", "stages"): "and with the constants that it is made of",
     ("checkup", "probes"): "the check-up reads the machine through the same fence as the probes",
     ("snapshot", "loaders"): "putting a loader back ends the workers that a trial started for it",
     ("notebook", "__init__"): "the line magic answers with the public face itself, so both say the same",

@@ -243,7 +243,17 @@ def test_treat_climbs_to_workers_and_says_what_to_paste() -> None:
     assert plan.settings.get("num_workers", 0) >= 2
     assert plan.speedup > 1.2
     assert "num_workers" in plan.code
+    assert not plan.fix.complete and plan.fix.paste in str(plan.fix)  # the loader's own call is in no cell
     assert same(before, state(ns))
+
+
+def test_a_plan_is_written_into_the_cell() -> None:
+    ns = namespace() | {"DataLoader": DataLoader, "Slow": Slow}
+    cell = "loader = DataLoader(Slow(480), batch_size=32)\n" + CELL
+    plan = gpu_doctor.case(cell, ns).treat(max_trials=1, steps=10)
+    workers = plan.settings["num_workers"]
+    assert plan.fix.complete and f"DataLoader(Slow(480), batch_size=32, num_workers={workers})" in plan.fix.copied
+    assert f"+loader = DataLoader(Slow(480), batch_size=32, num_workers={workers})" in str(plan)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from recordings import Loop, line, on_gpu
 
 from gpu_doctor.diagnosis import Diagnosis, Silence, Steady, diagnose, explain
-from gpu_doctor.recording import INFERENCE, Recording, Steps
+from gpu_doctor.recording import INFERENCE, LineCost, Recording, Steps
+from gpu_doctor.rules.evidence import line_text
 from gpu_doctor.rules.rule import NAMING_BAR, Finding
 from gpu_doctor.vitals import Vitals, measure
 
@@ -91,6 +92,23 @@ def risky(verdict_of: Loop) -> Diagnosis:
     vitals = measure(verdict_of.recording())
     grows = {"host_growth_bytes_per_step": 5e6, "host_rise_bytes": 2e9, "host_steps_to_full": 340.0}
     return diagnose(dataclasses.replace(vitals, growth_past_first_epoch=True, **grows))
+
+
+def test_a_line_of_another_cell_is_not_called_one_of_this_cell() -> None:
+    source = "%%gpudoctor\nfor x in loader:\n    step(x)\n"
+    here = LineCost("/tmp/ipykernel_1/2.py", 3, "<module>", "step(x)", "other", 0.3)
+    there = dataclasses.replace(here, file="/tmp/ipykernel_1/1.py", text="return decode(index)", function="__getitem__")
+    assert line_text(here, source) == "30 % at cell line 3 in <module>: step(x)"
+    assert line_text(there, source) == "30 % at another cell's line 3 in __getitem__: return decode(index)"
+    assert "at cell line 3" in line_text(there), "without a source nothing is known of it"
+
+
+def test_a_wait_that_nothing_found_is_about_is_said_beside_the_dearest_finding() -> None:
+    recording = dataclasses.replace(Loop(wait=12.0, other=4.0).recording(), fetches=())  # no meter: no input rule
+    diagnosis = diagnose(recording)
+    assert [one.rule for one in diagnosis.findings] == ["slow-python"]
+    assert diagnosis.verdict.startswith(diagnosis.findings[0].headline)
+    assert diagnosis.verdict.endswith("Waiting for data takes more, 46 %, but no cure for it could be told.")
 
 
 def test_a_risk_alone_is_the_verdict_and_called_one() -> None:

@@ -1,4 +1,4 @@
-"""What watching may cost: taps first, the rest for our threads; who is too dear goes slower, and short steps are told."""
+"""What watching may cost: taps first, the rest for our threads; who is too dear goes slower; short steps are told."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_beat_on_the_training_thread_slows_down_too() -> None:
     assert len(beats) >= 10
 
 
-def stepping(step_ns: int, steps: int = 200) -> Recorder:
+def stepping(step_ns: int, steps: int = 12_000) -> Recorder:
     """A run of so many steps of so long, on a virtual clock."""
     now = [0]
     recorder = Recorder(clock=lambda: now[0])
@@ -198,7 +198,11 @@ def test_of_steps_that_are_too_short_the_recording_says_what_watching_costs() ->
 
 
 def test_of_steps_that_are_long_enough_it_says_nothing() -> None:
-    assert stepping(5_000_000).close().notes == ()
+    assert stepping(5_000_000, steps=500).close().notes == ()
+
+
+def test_of_a_loop_that_is_over_in_a_moment_it_says_nothing() -> None:
+    assert stepping(100_000, steps=200).close().notes == ()
 
 
 def test_a_run_without_steps_says_nothing() -> None:

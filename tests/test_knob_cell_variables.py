@@ -49,7 +49,9 @@ def test_a_trial_runs_the_cell_with_another_literal_and_leaves_the_cell_as_it_is
     assert len(baseline.steps) == 20
     effect = case.trial({"vary.batch_size": 64}, steps=50)
     assert effect.outcome == "completed", effect.reason
-    assert effect.speedup is not None and effect.speedup > 1.2  # four times the samples in a step of about the same time
+    assert (
+        effect.speedup is not None and effect.speedup > 1.2
+    )  # four times the samples in a step of about the same time
     assert (ns["batch_size"], ns["seen"]) == (16, [(1e-3, 16)])  # a trial leaves no trace
     other = case.run({"vary.batch_size": 80, "vary.lr": 1})
     assert len(other.steps) == 4 and ns["seen"][-1] == (1.0, 80)
@@ -173,10 +175,12 @@ def shell(one_shell: InteractiveShell) -> Iterator[InteractiveShell]:
 
 def test_the_magic_runs_the_cell_as_written_and_a_trial_with_another_value(shell: InteractiveShell) -> None:
     shell.user_ns["seen"] = []
-    with capture_output():
-        shell.run_cell("%%gpudoctor --no-view --vary batch_size=16,80\n%config Application\n" + BY_HAND)
+    with capture_output() as said:
+        shell.run_cell("%%gpudoctor --no-view --vary batch_size=16,80\nhere = %pwd\n" + BY_HAND)
+    assert not said.stderr, said.stderr
     case = gpu_doctor.last_case()
     assert case is not None and shell.user_ns["seen"] == [(1e-3, 16)]
+    assert "vary.batch_size      changes-training  as written 16" in repr(shell.run_line_magic("gpudoctor", "knobs"))
     effect = case.trial({"vary.batch_size": 80}, steps=4)
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
     assert case.trials[-1][1].steps.samples.max() == 80

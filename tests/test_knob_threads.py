@@ -39,7 +39,7 @@ def test_code_that_sets_its_own_number_does_not_turn_the_knob_back() -> None:
     assert torch.get_num_threads() == before
     assert torch.set_num_threads is not theirs
     assert [note for note in scope.notes if "was kept" in note] == [
-        f"threads: the code sets {before + 3} threads itself; the setting of {before + 1} was kept for this run."
+        f"threads: the code sets {before + 3} threads itself; the setting of {before + 1} was kept."
     ]
     theirs(before + 1)  # a name kept from within works on
     assert torch.get_num_threads() == before + 1

@@ -404,3 +404,32 @@ def test_batches_fetched_without_gradients_by_the_loop_that_trains_are_no_evalua
     steps = bench.close()
     assert steps.samples.tolist() == [16, 16]
     assert steps.evaluation_s.sum() == 0
+
+
+@pytest.mark.parametrize("pulled", [True, False])
+def test_an_evaluation_that_records_gradients_for_nothing_is_one(pulled: bool) -> None:
+    bench, pull = Bench(), Pull()
+    for _ in range(4):
+        if pulled:
+            bench.pull(pull)
+        bench.train()
+        for _ in range(3):
+            bench.forward(5, training=False)
+            bench.spend(1)
+    steps = bench.close()
+    assert steps.kind.tolist() == [TRAINING] * 4
+    assert sums(steps)["evaluation"] == 4 * 18 - 1 if pulled else True
+    np.testing.assert_allclose(np.nansum(steps.evaluation_s), 0.072, atol=0.0011)
+    np.testing.assert_allclose(np.nansum(steps.forward_s), 0.008)
+
+
+@pytest.mark.parametrize("pulled", [True, False])
+def test_a_model_that_is_trained_in_evaluation_mode_is_trained(pulled: bool) -> None:
+    bench, pull = Bench(), Pull()
+    for _ in range(4):
+        if pulled:
+            bench.pull(pull)
+        bench.forward(training=False)
+        bench.backward()
+        bench.optimizer()
+    assert "evaluation" not in sums(bench.close())

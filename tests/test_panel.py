@@ -39,6 +39,12 @@ def test_before_the_first_step_nothing_is_claimed() -> None:
     assert {one["refusal"] for one in found["knobs"]} == {UNKNOWN}
 
 
+def test_too_few_steps_are_no_verdict_while_the_loop_runs() -> None:
+    few = starved(steps=3)
+    assert drawn(shown(few, status="recording"))["verdict"]["text"].startswith("Listening to the loop")
+    assert drawn(shown(few))["verdict"]["text"].startswith("Only 3 steps were measured")
+
+
 def test_the_verdict_stands_with_its_price_and_what_to_try() -> None:
     found = drawn(shown(starved()))
     verdict = found["verdict"]

@@ -39,8 +39,7 @@ WAYS: dict[str, list[str]] = {
     "positional num_workers": ["loader = DataLoader(ds, 16, True, None, None, 0)\n" + LOOP],
     "trailing comma": ["loader = DataLoader(ds, batch_size=16,)\n" + LOOP],
     "a line each, comments": [
-        "loader = DataLoader(\n    ds,  # rows, all of them\n    batch_size=16,  # small (very)\n    shuffle=True,  # yes\n)\n"
-        + LOOP
+        "loader = DataLoader(\n    ds,  # rows, all\n    batch_size=16,  # (very)\n    shuffle=True,  # yes\n)\n" + LOOP
     ],
     "a line each, no trailing comma": [
         "loader = DataLoader(\n    ds,\n    batch_size=16,\n    shuffle=True  # no comma here, (yet)\n)\n" + LOOP
@@ -60,10 +59,16 @@ WAYS: dict[str, list[str]] = {
     "expression": ["n = '16'\nloader = DataLoader(ds, batch_size=int(f'{n}'), num_workers=0 * 3)\n" + LOOP],
     "non-ASCII before it": ["größe = 'ä€😀'; loader = DataLoader(ds, batch_size=16)  # grüße 😀\n" + LOOP],
     "Windows line ends": [
-        ("größe = 'ä€'\nloader = DataLoader(\n    ds,\n    batch_size=16,\n    shuffle=True,\n)\n" + LOOP).replace("\n", "\r\n")
+        ("größe = 'ä€'\nloader = DataLoader(\n    ds,\n    batch_size=16,\n    shuffle=True,\n)\n" + LOOP).replace(
+            "\n", "\r\n"
+        )
     ],
     "earlier cell": ["loader = DataLoader(ds, batch_size=16)\nprint('x')", LOOP],
-    "earlier cell, defined twice": ["loader = DataLoader(ds, batch_size=4)", "loader = DataLoader(ds, batch_size=16)", LOOP],
+    "earlier cell, defined twice": [
+        "loader = DataLoader(ds, batch_size=4)",
+        "loader = DataLoader(ds, batch_size=16)",
+        LOOP,
+    ],
     "options": ["options = {'batch_size': 16, 'num_workers': 0}\nloader = DataLoader(ds, **options)\n" + LOOP],
     "options by dict()": ["options = dict(batch_size=16, shuffle=True)\nloader = DataLoader(ds, **options)\n" + LOOP],
     "options inline": ["loader = DataLoader(ds, **{'batch_size': 16})\n" + LOOP],
@@ -83,7 +88,9 @@ WAYS: dict[str, list[str]] = {
         "def make(rows, size, workers=0):\n    return DataLoader(rows, batch_size=size, num_workers=workers)",
         "loader = make(ds, 16)\nval = make(val_ds, 32)\n" + LOOP,
     ],
-    "helper with its own constants": ["def make():\n    return DataLoader(ds, batch_size=16)\nloader = make()\n" + LOOP],
+    "helper with its own constants": [
+        "def make():\n    return DataLoader(ds, batch_size=16)\nloader = make()\n" + LOOP
+    ],
     "helper with **kwargs": [
         "def make(rows, **how):\n    return DataLoader(rows, drop_last=True, **how)\n"
         "loader, val = make(ds, batch_size=16), make(val_ds, batch_size=16)\n" + LOOP
@@ -123,10 +130,20 @@ WAYS: dict[str, list[str]] = {
         + LOOP.replace("loader", "loaders['train']")
     ],
     "in the head of the loop": [LOOP.replace("loader", "DataLoader(ds, batch_size=16)")],
+    "typed": ["loader = DataLoader[int](ds, 16)\n" + LOOP],
+    "options spread into options": [
+        "more = {'num_workers': 0}\nloader = DataLoader(ds, **{'batch_size': 16, **more})\n" + LOOP
+    ],
+    "tabs": ["def make():\n\treturn DataLoader(\n\t\tds,\n\t\tbatch_size=16,\n\t)\nloader = make()\n" + LOOP],
+    "a helper's own change": [
+        "def make(size):\n    size = size * 2\n    return DataLoader(ds, batch_size=size)\nloader = make(8)\n" + LOOP
+    ],
     "annotated": ["loader: DataLoader = DataLoader(ds, batch_size=16)\n" + LOOP],
     "walrus": ["print(len(loader := DataLoader(ds, 16)))\n" + LOOP],
     "if and else": ["if len(ds) > 3:\n    loader = DataLoader(ds, 16)\nelse:\n    loader = DataLoader(ds, 4)\n" + LOOP],
-    "prefetch and workers to none": ["loader = DataLoader(ds, 16, prefetch_factor=None, num_workers=0, timeout=0)\n" + LOOP],
+    "prefetch and workers to none": [
+        "loader = DataLoader(ds, 16, prefetch_factor=None, num_workers=0, timeout=0)\n" + LOOP
+    ],
 }
 
 

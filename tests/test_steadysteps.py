@@ -136,6 +136,12 @@ def evaluation(bench: Bench, pull: Pull) -> None:
     bench.exhaust(held_out)
 
 
+def careless_evaluation(bench: Bench, pull: Pull) -> None:
+    """In evaluation mode, recording gradients that nobody asks for."""
+    for _ in range(bench.random.randrange(4)):
+        bench.forward(training=False)
+
+
 def nothing_pulled(bench: Bench, pull: Pull) -> None:
     bench.forward()
     bench.backward()
@@ -149,7 +155,7 @@ def carved(bench: Bench, pull: Pull) -> None:
 
 
 BODIES = (plain, accumulating, two_optimizers, with_closure)
-ODD = (unlearned, evaluation, nothing_pulled, carved, plain, accumulating)
+ODD = (careless_evaluation, unlearned, evaluation, nothing_pulled, carved, plain, accumulating)
 
 
 def program(bench: Bench) -> Steps:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from recordings import Loop, on_gpu
 
-from gpu_doctor.recording import INFERENCE, PHASES, Recording, Steps
+from gpu_doctor.recording import INFERENCE, PHASES, LineCost, Recording, Steps
 from gpu_doctor.vitals import Vitals, measure, warmup_rows
 
 SHARES = [f"{phase}_share" for phase in (*PHASES, "other")]
@@ -186,3 +186,15 @@ def test_a_million_rows_are_measured_at_once() -> None:
     begin = time.perf_counter()
     measure(recording)
     assert time.perf_counter() - begin < 0.6  # 0.03 s on an idle machine
+
+
+def test_no_phase_has_more_lines_than_it_has_time() -> None:
+    # Looks of the whole run: a slow first step puts 60 % on the forward, of which the ledger later clocked 40 %.
+    seen = (
+        LineCost("<cell>", 2, "f", "y = model(x)", "forward", 0.6),
+        LineCost("<cell>", 3, "f", "loss.backward()", "backward", 0.3),
+        LineCost("data.py", 9, "__getitem__", "decode(i)", "data_wait", 0.9, in_worker=True),
+    )
+    worker, forward, backward = Loop(lines=seen).vitals().lines
+    assert forward.share == pytest.approx(0.4) and backward.share == 0.3
+    assert worker.share == 0.9  # of the workers' time

@@ -144,7 +144,8 @@ def literal_of(statement: ast.Assign | ast.AnnAssign) -> SettingValue | None:
         value = ast.literal_eval(statement.value) if statement.value is not None else None
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
-    return value if type(value) in _KINDS else None
+    plain = type(value) in _KINDS and not (isinstance(value, float) and not math.isfinite(value))
+    return value if plain else None
 
 
 def variables_of(source: str) -> dict[str, SettingValue]:

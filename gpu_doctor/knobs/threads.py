@@ -84,7 +84,7 @@ class _Held:
                 original(*args, **named)
             elif args[0] != self.count and not self.notes:
                 self.notes.append(
-                    f"threads: the code sets {args[0]} threads itself; the setting of {self.count} was kept for this run."
+                    f"threads: the code sets {args[0]} threads itself; the setting of {self.count} was kept."
                 )
 
         return set_num_threads

@@ -9,6 +9,7 @@ from IPython.core.error import UsageError
 
 import gpu_doctor
 from gpu_doctor import knobs, report
+from gpu_doctor.knobs import cell_variables
 from gpu_doctor.notebook.options import LINE_FORM, exactly, words
 from gpu_doctor.recording import Setup
 
@@ -62,6 +63,8 @@ def _knobs(arguments: list[str]) -> Any:
         why = next((choice.refusal for choice in choices if choice.refusal), "")
         written = "not in this loop" if found is None else f"as written {found}"
         lines.append(f"{name:<20} {knob.safety.value:<17} {written}; {f'can be {free}' if free else why}")
+    for name, value in cell_variables.variables_of(case.source).items() if case is not None else ():
+        lines.append(f"{'vary.' + name:<20} {'changes-training':<17} as written {value!r:.60}; a variable of the cell")
     return Shown("\n".join(lines))
 
 

@@ -18,7 +18,7 @@ from gpu_doctor.recording import PHASES, Recording, SettingValue, Setup, describ
 from gpu_doctor.report_facts import RISK_MARK, price, silences
 from gpu_doctor.rules import RULES
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.vitals import FEWEST_STEPS, Vitals
 
 STATUS: Final = {
     "starting": "starting",
@@ -152,7 +152,8 @@ def _machine(setup: Setup, steps: int) -> str:
 
 def _verdict(shown: PanelInput) -> dict[str, Any]:
     diagnosis = shown.diagnosis
-    waiting = diagnosis is None or (not diagnosis.vitals.measured_steps and shown.status != "idle")
+    few = diagnosis is not None and diagnosis.vitals.measured_steps < FEWEST_STEPS and not diagnosis.findings
+    waiting = diagnosis is None or (few and shown.status != "idle")
     if diagnosis is None or waiting:
         text = {
             "starting": "Ready: the verdict comes with the first steps.",

@@ -83,7 +83,7 @@ function anatomyPart({ anatomy }) {
       segments.map((one) => h("span", {
         key: one.phase, style: `flex-grow: ${one.share}; background: ${one.colour}; color: ${one.ink}`,
         title: `${one.label}: ${one.time}, ${one.percent}`,
-      }, one.share > 0.08 ? one.label : ""))),
+      }, h("b", {}, one.label)))),
     h("div", { class: "gd-chips" }, segments.map((one) => h("span", { key: one.phase },
       h("i", { style: `background: ${one.colour}` }), one.label, h("b", {}, one.percent), h("span", { class: "gd-soft" }, one.time)))));
 }

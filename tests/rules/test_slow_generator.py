@@ -84,7 +84,9 @@ def test_a_batch_that_costs_no_more_than_its_handing_over_is_left() -> None:
 
 def test_where_handing_over_eats_the_gain_a_cheaper_batch_is_advised_first() -> None:
     # The clinic's generator-without-loader: 1.4 ms of making, 0.42 of training; one worker was slower in truth.
-    small = MAKING.but(forward=0.1, backward=0.17, optimizer=0.15, other=1.4, lines=(at(3, 0.77, "batches"),), cores=2.0)
+    small = MAKING.but(
+        forward=0.1, backward=0.17, optimizer=0.15, other=1.4, lines=(at(3, 0.77, "batches"),), cores=2.0
+    )
     first, *rest = sick(RULE, small).prescriptions
     assert "vectorise" in first.text and first.predicted_speedup is None
     assert all("one worker" not in one.text for one in rest)

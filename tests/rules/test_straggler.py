@@ -28,7 +28,7 @@ def test_sick() -> None:
 
 
 def test_the_late_rank_is_told_its_own_lines() -> None:
-    found = sick(RULE, ranked(*LATE, rank=2, lines=(line("evaluate(model)", 0.4),)))
+    found = sick(RULE, ranked(*LATE, rank=2, other=8.0, lines=(line("evaluate(model)", 0.4),)))
     assert "this process" in found.evidence[0]
     assert any("evaluate(model)" in one for one in found.evidence)
 

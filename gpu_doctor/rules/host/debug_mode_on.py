@@ -9,7 +9,8 @@ Why it costs you
     Measured on 5 loops (torch 2.13, one CPU core): anomaly detection took 19 % of the time of 6 layers of 1024, 28 % of
     a small convolutional net, 49 % of 8 layers of 256, 66 % of two transformer layers, 81 % of 4 layers of 64. It costs
     about 0.15 ms a layer, and a pass over every gradient. The profiler took 1 to 8 %, 32 % of the smallest. What it
-    costs in this loop cannot be read off a recording; the price given is the least that was measured.
+    costs in this loop cannot be read off a recording, but the least of it can: the stack is written down in the
+    forward, so that a forward that takes longer than its backward allows was slowed by it (see BACKWARD_LEAST).
 
 What to try
     Turn it off, run again, compare. Turn anomaly detection on again when a NaN comes, for the steps around it.
@@ -27,6 +28,8 @@ NEEDS = ("step_wall_s", "backward_share")
 
 ANOMALY_SHARE = 0.19
 """Of forward and backward: the least of the 5 loops on this page."""
+BACKWARD_LEAST = 0.8
+"""Plain backward over plain forward: 0.8 to 2.4 in 9 loops on one CPU core; more with a recomputed forward."""
 ANOMALY_LAYER_S = 1.5e-4
 PROFILER_LAYER_S = 2e-5
 """Seconds a layer and step, the least of 4 of the loops on this page (Python's stack there was five calls deep)."""
@@ -43,7 +46,8 @@ def check(vitals: Vitals) -> Finding | None:
     layers = sum(vitals.setup.layers.values()) * max(vitals.batches_per_step or 1.0, 1.0)
     costs: dict[str, float] = {}
     if (on := _on_share(vitals, "anomaly_mode", "anomaly_on_s")) >= ON_SHARE:
-        costs["anomaly"] = on * min(max(ANOMALY_SHARE * passes, layers * ANOMALY_LAYER_S / step_s), passes)
+        usual = on * min(max(ANOMALY_SHARE * passes, layers * ANOMALY_LAYER_S / step_s), passes)
+        costs["anomaly"] = max(usual, _slowed_share(vitals))
     if (on := _on_share(vitals, "profiler", "profiler_on_s")) >= ON_SHARE:
         costs["profiler"] = on * min(layers * PROFILER_LAYER_S / step_s, passes)
     if vitals.on_gpu and flags.get("launch_blocking") and vitals.gpu_util_pct is not None:
@@ -86,6 +90,16 @@ _OFF = {
     ),
     "blocking": ("Start the kernel without it", 'os.environ.pop("CUDA_LAUNCH_BLOCKING", None)  # before torch starts'),
 }
+
+
+def _slowed_share(vitals: Vitals) -> float:
+    """Share of the wall-clock by which anomaly detection has at least slowed the forward; 0 if that does not show.
+
+    It adds more to a forward (the stack of every operation, the dearer the deeper it is) than to a backward, of which
+    a plain forward takes at most 1 / 0.8.
+    """
+    forward = (vitals.forward_share or 0.0) + (vitals.loss_share or 0.0)
+    return max(forward - (vitals.backward_share or 0.0) / BACKWARD_LEAST, 0.0)
 
 
 def _on_share(vitals: Vitals, flag: str, seconds: str) -> float:

@@ -85,7 +85,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=share,
         evidence=(
             f"{millis(share * step_s)} of every {millis(step_s)} step; no DataLoader is used",
-            *(line_text(one) for one in making_lines(vitals)[:MOST_LINES] if one.share >= SEEN_SHARE),
+            *(line_text(one, vitals.source) for one in making_lines(vitals)[:MOST_LINES] if one.share >= SEEN_SHARE),
         ),
         prescriptions=_ways_out(vitals, min(share, 0.99), step_s),
     )

@@ -15,7 +15,7 @@ When to leave it
 """
 
 from gpu_doctor.recording import LineCost
-from gpu_doctor.rules.evidence import SEEN_SHARE, line_text, millis, percent
+from gpu_doctor.rules.evidence import SEEN_SHARE, WARMER, line_text, millis, percent
 from gpu_doctor.rules.host.slow_generator import making_lines, making_share
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -35,32 +35,33 @@ def check(vitals: Vitals) -> Finding | None:
         return None  # a loop that computes without modules: its forward cannot be told from its Python
     billed = _chores_share(vitals) + making_share(vitals)
     share = max(other - (vitals.loss_share or 0.0) - billed, 0.0)
-    lines = _own_lines(vitals)
+    most, lines = share, _own_lines(vitals)
     if vitals.lines:
         share = min(share, sum(one.share for one in lines))
     if vitals.on_gpu:
         if vitals.gpu_gap_share is None:
             return None
         taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
-        share = min(share, max(vitals.gpu_gap_share - taken, 0.0))
+        share, most = (min(one, max(vitals.gpu_gap_share - taken, 0.0)) for one in (share, most))
     if share < OTHER_SHARE:
         return None
+    gain = 1.0 / (1.0 - min(share, 0.99))
     return Finding(
         rule="slow-python",
         headline=f"Python in the loop: {percent(share)} of the time is outside of fetch, forward, backward, optimizer.",
         cost_share=share,
         evidence=(
             f"{millis(share * step_s)} of every {millis(step_s)} step",
-            *(line_text(one) for one in lines[:MOST_LINES] if one.share >= SEEN_SHARE),
+            *(line_text(one, vitals.source) for one in lines[:MOST_LINES] if one.share >= SEEN_SHARE),
         ),
         prescriptions=(
             Prescription(
-                text="Do it every n steps, or move it out of the loop (gains at most this)",
+                text="Do it every n steps, or move it out of the loop (gains about this if all of it goes)",
                 safety=Safety.BY_HAND,
                 code="if step % 100 == 0:\n    ...",
-                predicted_speedup=1.0 / (1.0 - min(share, 0.99)),
+                predicted_speedup=gain,
                 predicted_low=1.0,
-                predicted_high=1.0 / (1.0 - min(share, 0.99)),
+                predicted_high=1.0 / (1.0 - min(most, 0.99)) / (1.0 - most * WARMER),  # all of it, and the rest warms
             ),
         ),
     )

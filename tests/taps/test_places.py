@@ -1,0 +1,54 @@
+"""Which line of the user's a stack is on, and whether torch computes for it or the line loops over a tensor itself."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from gpu_doctor.taps.places import Place, Places
+
+HERE = str(Path(__file__))
+
+
+class Caught(torch.Tensor):
+    """A tensor that keeps the frames from which torch's Python asks for its dimensions."""
+
+    frames: list[FrameType] = []  # noqa: RUF012
+
+    def dim(self) -> int:
+        frame = sys._getframe(1)
+        self.frames.append(frame)
+        self.places.append(Places().of(frame))
+        return 1
+
+    places: list[Place | None] = []  # noqa: RUF012
+
+
+def test_a_loop_over_a_tensors_elements_is_python_of_its_line() -> None:
+    Caught.frames.clear()
+    Caught.places.clear()
+    for _ in torch.arange(3.0).as_subclass(Caught):
+        pass
+    asked = [
+        place
+        for frame, place in zip(Caught.frames, Caught.places, strict=True)
+        if frame.f_code.co_name == "__iter__" and frame.f_code.co_filename.endswith("/torch/_tensor.py")
+    ]
+    assert asked and all(place is not None and place.file == HERE and not place.in_torch for place in asked)
+
+
+def test_what_torchs_own_python_computes_is_torchs() -> None:
+    seen: list[Any] = []
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            frame = sys._getframe(1)  # torch.nn.Module's own
+            seen.append(Places().of(frame))
+            return x
+
+    Net()(torch.zeros(1))
+    assert seen[0] is not None and seen[0].file == HERE and seen[0].in_torch
