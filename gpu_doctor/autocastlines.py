@@ -108,7 +108,7 @@ def _scaling(lines: LoopLines, torch: str, device: str, cell: CellSource, loop: 
 
 def _is_optimizer(lines: LoopLines, node: ast.expr) -> bool:
     parts = dotted(node)
-    held: Any = lines.cells.namespace.get(parts[0]) if parts else None
+    held: Any = lines.cells.held(parts[0], lines.cell, node) if parts and lines.cell is not None else None
     for part in parts[1:]:
         held = getattr(held, "__dict__", {}).get(part)
     if held is None:

@@ -116,10 +116,12 @@ def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = 
         return Largest(None, reason=str(refused))
     most = loader.dataset_len or 1 << 20
     search = _Search(case, run, snapshot, memory or CardMemory(run.setup.device), loader.batch_size, most, seconds)
+    outer, case.on_begin = case.on_begin, None  # a view does not follow trials that are there for their memory
     try:
         with case._quietly():
             return search.run()
     finally:
+        case.on_begin = outer
         case._say("")
         with trial.uninterrupted():
             snapshot.restore()

@@ -110,6 +110,13 @@ class Cells:
             return found
         return ".".join([self.imports.get(parts[0], parts[0]), *parts[1:]])
 
+    def held(self, name: str, cell: CellSource, node: ast.AST) -> Any:
+        """The object of a name; for a method's `self`, an object of its class that the namespace holds; None if none."""
+        owner = next((one.name for one in cell.ancestors(node) if isinstance(one, ast.ClassDef)), "")
+        if name == "self" and owner and name not in self.namespace:
+            return next((one for one in self.namespace.values() if type(one).__name__ == owner), None)
+        return self.namespace.get(name)
+
     def made_by(self, is_kind: Any, parameters: tuple[str, ...]) -> Iterator[Made]:
         """Every call that makes an object of a kind, oldest cell first, once for each way in which it is reached.
 

@@ -94,7 +94,7 @@ class LoopLines:
         """A module with parameters, as the namespace knows it; of a function's parameter, what it is called with."""
         handed = self._handed(func)
         parts = dotted(handed[2]) if handed is not None else dotted(func)
-        held: Any = self.cells.namespace.get(parts[0]) if parts else None
+        held: Any = self.cells.held(parts[0], self.cell, func) if parts and self.cell is not None else None
         for part in parts[1:]:
             values = getattr(held, "__dict__", {})
             held = values.get(part, (values.get("_modules") or {}).get(part))

@@ -169,13 +169,21 @@ class _Work:
             counted = {place: list(calls.values()).count(place) for place in calls.values()}
             places = " and ".join(f"{n} on {one}" if n > 1 else one for one, n in counted.items())
             raise NotPlaced(f"Several calls may have made the training loader: {places}.")
-        every = list(self.cells.made_by(is_loader, LOADER))
-        for call, where in {one.site.call: one.site.place for one in self._slots(makers[0], settings)}.items():
-            ways_to = {one.outermost.call for one in every if call in (up.call for up in (one.site, *one.callers))}
-            around = next((list(one.site.cell.ancestors(call)) for one in every if one.site.call is call), [])
-            if len(ways_to) > 1 or any(isinstance(one, REPEATED) for one in around):
-                self.notes.append(f"Every loader that {where} makes gets these settings.")
+        self._say_shared(makers[0], settings)
         return ways[0]
+
+    def _say_shared(self, made: Made, settings: Settings) -> None:
+        """Other loaders that get a setting from the same place get it too."""
+        every = list(self.cells.made_by(is_loader, LOADER))
+        shared: dict[str, list[str]] = {}
+        for name, value in settings.items():
+            mine = slot(self.cells, made, name)
+            slots = (slot(self.cells, one, name) for one in every)
+            same = sum(one.site.call is mine.site.call and one.name == mine.name for one in slots)
+            if same > 1 or any(isinstance(one, REPEATED) for one in mine.site.cell.ancestors(mine.site.call)):
+                shared.setdefault(mine.site.place, []).append(f"{name}={value}")
+        for place, given in shared.items():
+            self.notes.append(f"Every loader that is made by {place} gets {', '.join(given)}.")
 
     def _slots(self, made: Made, settings: Settings) -> dict[Slot, str]:
         found: dict[Slot, str] = {}

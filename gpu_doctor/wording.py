@@ -204,4 +204,4 @@ def parity(drift: float | None, missing: str = "") -> str:
         return missing
     if math.isinf(drift):
         return "breaks: NaN or infinite"
-    return "same" if drift < 1e-6 else f"within {share(drift)}"
+    return "same" if drift < 1e-6 else f"within {share(max(drift, 1e-3))}"

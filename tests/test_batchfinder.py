@@ -108,7 +108,10 @@ def test_the_largest_that_leaves_the_margin_free_in_at_most_three_trials(
 
 def test_every_trial_is_put_back() -> None:
     case = SimulatedCase(Card(4.0, 100.0))
+    case.on_begin = lambda recorder, role: None
+    outer = case.on_begin
     largest_batch(case, memory=case.card)
+    assert case.on_begin is outer
     assert case.namespace["weights"].tolist() == [0.0, 0.0, 0.0]
     assert case.progress == ""
     assert case.trials == [] and len(case.recordings) == 1

@@ -303,8 +303,41 @@ def test_what_is_shared_is_said() -> None:
         {"batch_size": 8},
     )  # fmt: skip
     assert fix.complete
-    assert "Every loader that line 3 of this cell makes gets these settings." in fix.notes
+    assert "Every loader that is made by line 3 of this cell gets batch_size=8." in fix.notes
     assert "SIZE is used elsewhere too (line 5 of this cell) and stays there as it is." in fix.notes
+
+
+TRAINER = """class Trainer:
+    def __init__(self, model, rows, bs=16):
+        self.model = model
+        self.loader = DataLoader(rows, batch_size=bs, shuffle=True)
+        self.val_loader = DataLoader(val_ds, batch_size=bs)
+        self.opt = optim.Adam(self.model.parameters(), lr=1e-3)
+
+    def fit(self):
+        for batch in self.loader:
+            self.opt.zero_grad()
+            loss = self.model(batch).mean()
+            loss.backward()
+            self.opt.step()
+        for batch in self.val_loader:
+            with torch.no_grad():
+                self.model(batch)
+"""
+
+
+def test_a_trainer_of_ones_own() -> None:
+    cells = [TRAINER, "trainer = Trainer(net, ds)\ntrainer.fit()\n"]
+    case, _ = ran(cells)
+    settings = {"num_workers": 1, "batch_size": 8, "amp": "fp16", "fused_optimizer": True}
+    fix = case.fix(settings, [PRELUDE.replace("opt = ", "# opt = "), TRAINER])
+    assert fix.complete, str(fix)
+    assert fix.notes == ("Every loader that is made by line 1 of this cell gets batch_size=8.",)
+    _, recording = ran([cell.after for cell in fix.cells])
+    trained, evaluated = sorted(recording.setup.loaders, key=lambda one: one.role == "evaluation")
+    assert (trained.num_workers, trained.batch_size, evaluated.num_workers, evaluated.batch_size) == (1, 8, 0, 8)
+    facts = recording.setup.optimizer_facts
+    assert recording.setup.autocast == "float16" and facts is not None and facts[0].fused
 
 
 def test_a_fix_is_shown_escaped_and_line_by_line() -> None:

@@ -136,7 +136,7 @@ function knobPart(knob, panel) {
     h("label", { for: id }, knob.label),
     h("select", {
       id, "data-knob": knob.name, disabled: Boolean(knob.refusal), title: knob.refusal,
-      "aria-describedby": knob.refusal || moved ? `${id}-said` : null,
+      "aria-describedby": knob.refusal || moved ? `${panel.id}-${saidAt(knob, panel)}-said` : null,
       value: String(choices.findIndex((one) => one.value === chosen)),
       onchange: (event) => panel.choose(knob, choices[Number(event.target.value)].value),
     }, choices.map((one, index) => h("option", {
@@ -144,12 +144,22 @@ function knobPart(knob, panel) {
     }, one.label))));
 }
 
-/** Why a knob cannot act, what it changes: one line each, under the controls. */
+/** The knob whose line says why this one cannot act: knobs with one reason share a line. */
+function saidAt(knob, panel) {
+  const same = knob.refusal && panel.live.state.knobs.find((one) => one.refusal === knob.refusal);
+  return (same || knob).name;
+}
+
+/** Why knobs cannot act, what they change: one line a reason, under the controls. */
 function knobSentences(knobs, panel) {
   const lines = knobs.flatMap((knob) => {
     const id = `${panel.id}-${knob.name}-said`;
     const moved = panel.chosen[knob.name] !== undefined;
-    if (knob.refusal) return [h("li", { id, key: id }, h("b", {}, knob.label), ` cannot be turned: ${knob.refusal}`)];
+    if (knob.refusal) {
+      const alike = knobs.filter((one) => one.refusal === knob.refusal);
+      const names = h("b", {}, alike.map((one) => one.label).join(", "));
+      return alike[0] === knob ? [h("li", { id, key: id }, names, ` cannot be turned: ${knob.refusal}`)] : [];
+    }
     const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` ${text}`));
     if (moved && knob.changes) said.unshift(h("li", { id, key: id, class: "gd-changes" }, h("b", {}, knob.label), ` changes the training. ${knob.changes}`));
     return said;

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from found import asked, named, sick, top
 from recordings import Loop, line
+
+from gpu_doctor.diagnosis import diagnose
 
 RULE = "slow-getitem"
 COMPUTING = Loop(wait=30.0, workers=2, fetch=80.0, fetch_cpu=78.0, consumer_cpu=2.0, cores=2.0)
@@ -56,3 +60,11 @@ def test_a_fetch_that_waits_is_not_slow_by_computing() -> None:
 
 def test_the_collate_is_another_rule() -> None:
     assert asked(RULE, COMPUTING.but(collate=60.0)) is None
+
+
+def test_what_a_fetch_queues_for_a_core_goes_with_it() -> None:
+    # The clinic's tensors-sample-by-sample on a machine of which others take three quarters.
+    recording = IN_MEMORY.but(wait=2.4, fetch=2.4, fetch_cpu=0.6, cpu_util=100.0).recording()
+    fetch = replace(recording.fetches[0], queued_s=recording.fetches[0].batches * 1.8e-3)
+    found = {one.rule: one.cost_share for one in diagnose(replace(recording, fetches=(fetch,))).findings}
+    assert found == {RULE: pytest.approx(2.4 / 2.9, abs=0.01)}

@@ -57,7 +57,9 @@ def check(vitals: Vitals) -> Finding | None:
 
 def _one_by_one(vitals: Vitals, wait: float, fetch_s: float) -> Finding:
     """The loop fetches itself, and workers would not pay: the whole of the fetch can be saved, but not by them."""
-    cost = min(wait, fetch_s / (vitals.step_wall_s or fetch_s))
+    # With the fetch goes what it queued for a core, on a busy machine: the price is of its wall.
+    wall_s = (vitals.fetch_wall_s or 0.0) * (vitals.batches_per_step or 1.0)
+    cost = min(wait, max(wall_s, fetch_s) / (vitals.step_wall_s or fetch_s))
     cheap = bool(vitals.samples_per_step) and fetch_s <= CHEAP_SAMPLE_S * (vitals.samples_per_step or 0.0)
     why = "handing it over from a worker costs about as much" if cheap else "the loop itself needs the cores"
     return Finding(
