@@ -111,7 +111,7 @@ class Cells:
         return ".".join([self.imports.get(parts[0], parts[0]), *parts[1:]])
 
     def held(self, name: str, cell: CellSource, node: ast.AST) -> Any:
-        """The object of a name; for a method's `self`, an object of its class that the namespace holds; None if none."""
+        """The object of a name; for a method's `self`, an object of its class in the namespace; None if none is."""
         owner = next((one.name for one in cell.ancestors(node) if isinstance(one, ast.ClassDef)), "")
         if name == "self" and owner and name not in self.namespace:
             return next((one for one in self.namespace.values() if type(one).__name__ == owner), None)

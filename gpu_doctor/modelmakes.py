@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from gpu_doctor.facts import ModelFacts, OptimizerFacts
+from gpu_doctor.models import compiles_itself
 
 WIDTH: Final = 8
 """Tensor cores take half-precision matrices by eights (NVIDIA's matrix multiplication guide)."""
@@ -52,7 +53,7 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
         convolutions=len(convolutions),
         channels_last=sum(channels_last(getattr(part, "weight", None)) for part in convolutions),
         unaligned=_unaligned(places.values(), elements),
-        compiled=any(_is_compiled(part) for _, part in places.values()) or _calls_compiled(namespace or {}),
+        compiled=any(compiles_itself(part) for _, part in places.values()) or _calls_compiled(namespace or {}),
         wrapper=next((found for _, part in places.values() if (found := _wrapper(part))), ""),
     )
 
@@ -143,10 +144,6 @@ def _widths(part: nn.Module) -> tuple[int, ...]:
     if isinstance(part, nn.MultiheadAttention):
         return (part.embed_dim,)
     return ()
-
-
-def _is_compiled(part: nn.Module) -> bool:
-    return type(part).__name__ == "OptimizedModule" or vars(part).get("_compiled_call_impl") is not None
 
 
 def _calls_compiled(namespace: Mapping[str, Any]) -> bool:

@@ -15,6 +15,10 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
+CALL: Final = "_compiled_call_impl"
+"""Where torch looks for a module's compiled call before it calls it the usual way."""
+OURS: Final = "_gpu_doctor_over"
+"""On a listener that stands there: what stood there before it, None for nothing."""
 _KIND: Final = "_modules"
 _scans: list[list[nn.Module]] = []
 """Not empty within `one_scan`; then its last entry is what the scan found."""
@@ -91,19 +95,10 @@ def describe(modules: Iterable[nn.Module]) -> dict[str, Any]:
     return described(modules)
 
 
-def drop_inert_hooks() -> None:
-    """Takes hooks that do nothing (`nullcontext().__exit__`, left in a copy of a module) off every live module."""
-    inert = contextlib.nullcontext.__exit__
-    for module in _alive():
-        for hooks, flags in (
-            ("_forward_pre_hooks", ("_forward_pre_hooks_with_kwargs",)),
-            ("_forward_hooks", ("_forward_hooks_with_kwargs", "_forward_hooks_always_called")),
-        ):
-            table = vars(module).get(hooks) or {}
-            for key in [key for key, hook in table.items() if getattr(hook, "__func__", None) is inert]:
-                del table[key]
-                for flag in flags:
-                    vars(module).get(flag, {}).pop(key, None)
+def compiles_itself(module: nn.Module) -> bool:
+    """Whether the user's code compiled the module, as a wrapper or by `module.compile()`; our listener is neither."""
+    call = vars(module).get(CALL)
+    return type(module).__name__ == "OptimizedModule" or getattr(call, OURS, call) is not None
 
 
 def _alive() -> list[nn.Module]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import gc
 from types import SimpleNamespace
@@ -13,6 +12,8 @@ import torch
 from torch import nn
 
 from gpu_doctor import models
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.taps import listening
 
 
 class Net(nn.Module):
@@ -98,12 +99,10 @@ def test_described() -> None:
     assert models.described([])["dtype"] == ""
 
 
-def test_inert_hooks_are_dropped_and_others_stay() -> None:
-    net = Net()
-    mine = net.register_forward_hook(lambda *_: None, always_call=True)
-    net.register_forward_hook(contextlib.nullcontext().__exit__, always_call=True)
-    net.register_forward_pre_hook(contextlib.nullcontext().__exit__, with_kwargs=True)
-    models.drop_inert_hooks()
-    assert list(net._forward_hooks) == [mine.id] == list(net._forward_hooks_always_called)
-    assert not net._forward_pre_hooks
-    assert not net._forward_pre_hooks_with_kwargs
+def test_only_the_users_own_compiling_counts() -> None:
+    plain, compiled = nn.Linear(2, 1), nn.Linear(2, 1)
+    compiled.compile(backend="eager")
+    with listening(Recorder(), {"plain": plain, "compiled": compiled}, accelerated=False):
+        assert models.CALL in vars(plain)
+        found = [models.compiles_itself(one) for one in (plain, compiled, torch.compile(plain, backend="eager"))]
+    assert found == [False, True, True]

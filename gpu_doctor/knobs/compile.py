@@ -18,6 +18,7 @@ from gpu_doctor.knobs import compiling
 from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
 from gpu_doctor.knobs.loader_knob import on_or_off
 from gpu_doctor.knobs.trained_modules import TrainedModules, device_type
+from gpu_doctor.models import compiles_itself
 from gpu_doctor.patching import Patches
 from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.rules.rule import Safety
@@ -123,7 +124,7 @@ def _allow(module: nn.Module) -> None:
     for part in module.modules():
         if issubclass(type(part), torch.jit.ScriptModule):
             raise Refused(f"{name} has scripted parts (torch.jit), which torch.compile does not take.")
-        if type(part).__name__ == "OptimizedModule" or vars(part).get("_compiled_call_impl") is not None:
+        if compiles_itself(part):
             raise Refused(OWN)
     if "forward" in vars(module):
         raise Refused(f"The forward of this {name} was replaced by other code: compile it there.")

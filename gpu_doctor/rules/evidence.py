@@ -51,10 +51,7 @@ def hot_lines(vitals: Vitals, phases: Iterable[str], in_torch: bool | None = Non
     found = [
         one
         for one in vitals.lines
-        if one.phase in wanted
-        and one.share >= SEEN_SHARE
-        and in_torch in (None, one.in_torch)
-        and not one.in_worker
+        if one.phase in wanted and one.share >= SEEN_SHARE and in_torch in (None, one.in_torch) and not one.in_worker
     ]
     return tuple(line_text(one, vitals.source) for one in found[:MOST_LINES])
 
@@ -81,7 +78,9 @@ def chore_line(chore: Chore) -> tuple[str, ...]:
     if not chore.text:
         return ()
     inside = "ipykernel" in chore.file or chore.file.startswith("<")
-    return (f"at {'cell' if inside else PurePath(chore.file).name} line {chore.line} in {chore.function}: {chore.text}",)
+    return (
+        f"at {'cell' if inside else PurePath(chore.file).name} line {chore.line} in {chore.function}: {chore.text}",
+    )
 
 
 def line_text(cost: LineCost, source: str = "") -> str:

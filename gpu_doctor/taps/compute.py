@@ -29,7 +29,7 @@ PATIENCE: Final = 2
 """Optimizer steps that may pass a module by until those in it are listened to: the first may have called it unheard."""
 MOST_PARTS: Final = 16
 """A box of more modules than this stays unheard: an event costs about 2 us, and a step should not pay for hundreds."""
-SEAM: Final = "_compiled_call_impl"
+SEAM: Final = models.CALL
 _tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
 _compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", None) or (lambda: False)
 
@@ -49,6 +49,7 @@ class Listener:
         """What stood on the module itself; `module.compile()` leaves its compiled call there."""
         original = module._call_impl if self._own is None else self._own
         self.call: Callable[..., Any] | None = _listening(self, original, scope.heard)
+        setattr(self.call, models.OURS, self._own)
         setattr(module, SEAM, self.call)
 
     def on(self) -> bool:
