@@ -28,10 +28,19 @@ DEBUGGING: Final = ("deterministic", "anomaly_mode", "profiler", "launch_blockin
 """Switches that count as on if they were on at any look: what costs time is often turned on for a part of the loop."""
 
 
+def _matmul_precision() -> str:
+    """`highest`, `high` or `medium`; torch refuses to say it where the newer switches are set, which say it then."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        newer = getattr(torch.backends.cuda.matmul, "fp32_precision", "")
+        return "high" if newer == "tf32" else "highest"
+
+
 def switches() -> dict[str, object]:
     """torch's process-wide switches that cost or save time, as plain values."""
     flags: dict[str, object] = {
-        "matmul_precision": torch.get_float32_matmul_precision(),
+        "matmul_precision": _matmul_precision(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "anomaly_mode": torch.is_anomaly_enabled(),

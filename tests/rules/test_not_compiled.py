@@ -45,6 +45,7 @@ def test_well() -> None:
 
 def test_what_is_compiled_already() -> None:
     assert asked(RULE, launching(ModelFacts(device_bytes={"cuda:0": 1000}, compiled=True))) is None
+    assert asked(RULE, launching(settings={"compile": True})) is None
 
 
 def test_changing_shapes_would_compile_again_and_again() -> None:

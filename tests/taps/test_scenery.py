@@ -55,3 +55,12 @@ def test_a_machine_without_a_device_says_so() -> None:
     if not torch.cuda.is_available():
         assert devices() == ()
         assert accelerated() == bool(torch.backends.mps.is_available())
+
+
+def test_the_newer_switch_for_tf32_is_no_hindrance() -> None:
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        assert switches()["matmul_precision"] == "high"
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before

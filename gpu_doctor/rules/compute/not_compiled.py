@@ -50,7 +50,8 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     if empty < EMPTY_SHARE or util >= BUSY_PCT or sync >= SYNC_SHARE:
         return None
-    if model.compiled or inputs.looked_at < LOOKED_AT or inputs.shapes > FEW_SHAPES:
+    compiled = model.compiled or vitals.settings.get("compile") is True
+    if compiled or inputs.looked_at < LOOKED_AT or inputs.shapes > FEW_SHAPES:
         return None
     device = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
     if device is None or (device.capability or CAPABILITY) < CAPABILITY:
