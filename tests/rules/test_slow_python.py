@@ -48,6 +48,16 @@ def test_what_the_lines_spend_inside_torch_is_not_python() -> None:
     assert asked(RULE, LOGGING.but(lines=(line("z = x @ w", 0.5, in_torch=True),))) is None
 
 
+def test_a_call_that_keeps_the_lock_is_seen_by_few_looks_and_priced_by_the_clock() -> None:
+    seldom = asked(RULE, LOGGING.but(lines=(line("rows = logits.tolist()", 0.02),)))
+    never = asked(RULE, LOGGING.but(lines=(line("x = y", 0.5, phase="forward"),)))
+    assert seldom is not None and never is not None
+    assert seldom.cost_share == never.cost_share == pytest.approx(LOGGING.vitals().other_share)
+    half = LOGGING.but(lines=(line("rows = logits.tolist()", 0.02), line("z = f(x)", 0.02, in_torch=True)))
+    found = asked(RULE, half)
+    assert found is not None and found.cost_share == pytest.approx(seldom.cost_share / 2)
+
+
 def test_python_behind_a_busy_gpu_is_free() -> None:
     assert asked(RULE, on_gpu(other=5.0, gpu_gap=0.1, gpu_work=14.9)) is None
     assert asked(RULE, on_gpu(other=5.0, gpu_gap=5.0, gpu_work=10.0)) is not None

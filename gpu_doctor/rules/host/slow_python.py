@@ -37,7 +37,7 @@ def check(vitals: Vitals) -> Finding | None:
     share = max(other - (vitals.loss_share or 0.0) - billed, 0.0)
     most, lines = share, _own_lines(vitals)
     if vitals.lines:
-        share = min(share, sum(one.share for one in lines))
+        share *= _part_in_python(vitals, lines)
     if vitals.on_gpu:
         if vitals.gpu_gap_share is None:
             return None
@@ -65,6 +65,17 @@ def check(vitals: Vitals) -> Finding | None:
             ),
         ),
     )
+
+
+def _part_in_python(vitals: Vitals, own: list[LineCost]) -> float:
+    """Of what lies outside of every phase, the part that is no computing inside torch.
+
+    The ledger's clock says how long it is, the looks only how it is divided: a call that keeps Python's lock for long
+    (`.tolist()` of a large tensor) is seen by few of them, or by none.
+    """
+    python = sum(one.share for one in own)
+    torch = sum(one.share for one in vitals.lines if one.phase == "other" and one.in_torch and not one.in_worker)
+    return python / (python + torch) if python + torch > 0 else 1.0
 
 
 def _chores_share(vitals: Vitals) -> float:
