@@ -38,6 +38,11 @@ _SEAMS = {
 }
 
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background (`make test &`), a process ignores Ctrl-C, which Stop is made of; a kernel never does.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips `gpu` tests on a machine without an NVIDIA driver."""
     if Path("/proc/driver/nvidia/version").exists():

@@ -17,7 +17,7 @@ from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import PHASES, Recording
 from gpu_doctor.taps import listening
 
-ATTEMPTS = 4
+ATTEMPTS = 6
 """Seconds of a loop on a busy machine are taken again: an error of ours is in the same phase every time, a pause of the
 machine is not. Counts must be right every time."""
 

@@ -58,18 +58,8 @@ def test_a_patient_says_what_is_known_of_it(patient: Cell | Recorded) -> None:
         assert not (patient.healthy and (patient.cured or patient.cure))
 
 
-MISJUDGED = {
-    "gpu-waits-for-python": "launch-bound takes Python after the step for launches: the queue is empty either way",
-    "ranks-that-wait-for-gradients": "no bottleneck is ever classed communication",
-    "a-rank-that-is-late": "no bottleneck is ever classed communication",
-}
-"""Patients that the doctor is known to judge wrong today, and why."""
-
-
 @pytest.mark.parametrize("patient", [one for one in PATIENTS if isinstance(one, Recorded)], ids=lambda one: one.name)
-def test_a_recorded_patient_is_judged_right(patient: Recorded, request: pytest.FixtureRequest) -> None:
-    if patient.name in MISJUDGED:
-        request.applymarker(pytest.mark.xfail(reason=MISJUDGED[patient.name], strict=False))
+def test_a_recorded_patient_is_judged_right(patient: Recorded) -> None:
     visit = examine(patient, "device")
     assert visit.error == ""
     assert visit.class_right, score.line(visit)

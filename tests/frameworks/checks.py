@@ -22,7 +22,7 @@ from gpu_doctor.forecast import forecast
 from gpu_doctor.recording import PHASES, TRAINING, Recording, Steps
 from gpu_doctor.rounds import silence
 
-ATTEMPTS = 3
+ATTEMPTS = 6
 """Seconds on a busy machine are taken again: an error of ours is in the same phase every time. Counts are not."""
 SHARE_OFF, SECONDS_OFF = 0.15, 0.0003
 """How far seconds may lie from those by hand: the larger of a share and of seconds a step."""
