@@ -7,7 +7,6 @@ some of the assignments, so they go past its `__setattr__`, straight into the in
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import gc
 import weakref
@@ -66,11 +65,6 @@ def describe(loader: AnyLoader, role: str = "unknown", ordinal: int = 0) -> Load
         loader_type=type(loader).__name__,
         refusals={knob: said for knob in KNOBS_ON_LOADERS if (said := refusal(loader, knob))},
     )
-
-
-def with_role(setup: LoaderSetup, role: str) -> LoaderSetup:
-    """The same setup under another role (`training`, `evaluation`, `unknown`)."""
-    return dataclasses.replace(setup, role=role)
 
 
 def key_stem_of(loader: AnyLoader) -> str:
