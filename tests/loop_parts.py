@@ -25,6 +25,8 @@ class Truth:
         self.steps = 0
         self.samples = 0
         self.seconds: Counter[str] = Counter()
+        self.laps: Counter[str] = Counter()
+        """How often a phase was timed by hand: a closure is called several times a step."""
         self.namespace: dict[str, Any] = {}
         """Where the loop's names live, as a cell's do in its notebook."""
         self._open: Counter[str] = Counter()
@@ -38,6 +40,7 @@ class Truth:
         """What ran since the last lap was `phase`. It counts once a step or an evaluation has ended after it."""
         now = time.perf_counter()
         self._open[phase] += now - self._mark
+        self.laps[phase] += 1
         self._mark = now
         if phase == "evaluation":
             self._keep()
