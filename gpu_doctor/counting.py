@@ -59,7 +59,8 @@ def count_flops(case: Case, *, steps: int = STEPS, seconds: float = SECONDS) -> 
                 after(now)
 
         recorder.ledger.on_step = ended
-        recorder.ledger.steady.step_ended = lambda: None  # type: ignore[method-assign]  # each step by itself, no blocks
+        # Each step by itself, no blocks.
+        recorder.ledger.steady.step_ended = lambda pull, before: before  # type: ignore[method-assign]
 
     snapshot = Snapshot.take(case.namespace, extra=(case._code,))
     try:

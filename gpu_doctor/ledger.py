@@ -54,9 +54,8 @@ class Ledger(Account):
         self.last, self.blind = pull, not grad_enabled
         self.acc_at_ask, self.edge_at_ask = self.acc.copy(), self.now.edge_ns
         self.learned = self.forwarded = self.eval_forward = self.fetched = False
-        if ended:
-            self.steady.step_ended()
-        return OTHER if before == LOSS else before
+        before = OTHER if before == LOSS else before
+        return self.steady.step_ended(pull, before) if ended else before
 
     def delivered(self, pull: Pull, samples: float, before: int) -> None:
         """The batch that was asked for is here: `samples` in it, NaN if that cannot be read."""

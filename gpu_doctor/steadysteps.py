@@ -18,21 +18,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from gpu_doctor.blockrows import COLUMN, BlockRows
 from gpu_doctor.eventnotes import ASKED, BACK, BEGINS, ENDS, SELDOM, Noted, code_of, is_forward, notes, tell
-from gpu_doctor.phases import EVALUATION, LOSS, OTHER, PHASE_COUNT
+from gpu_doctor.phases import EVALUATION, OTHER
 from gpu_doctor.stepcounts import Pull
-from gpu_doctor.steps import PHASES, STEP_COLUMNS, TRAINING
 
 if TYPE_CHECKING:
     from gpu_doctor.ledger import Ledger
 
 CPU_EVERY_NS: Final = 1_000_000
 """The CPU clock is a system call (about 1 us): it is read once in so long, for every step that is no shorter."""
-BLOCK: Final = 128
+BLOCK: Final = 512
 """Steps that are accounted for in one go, at most: that takes some 200 us, however many they are."""
-BLOCK_NS: Final = 100_000_000
+BLOCK_NS: Final = 200_000_000
 """And at least so often: a view asks twice a second."""
 MOST_EVENTS: Final = 256
 """A step of more events is not noted down: what is gained a step is lost where one does not fit."""
@@ -45,9 +44,6 @@ _TIMES: Final = {
     *("events", "now", "counts", "newest", *BEGINS, *ENDS, *SELDOM, *ASKED),
 }
 """What of the ledger differs from step to step without changing what an event means."""
-_COLUMN: Final = {name: i for i, name in enumerate(STEP_COLUMNS)}
-_PHASE_COLUMNS: Final = [_COLUMN[f"{phase}_s"] for phase in PHASES]
-_SYNC: Final = PHASES.index("sync")
 
 
 class SteadySteps:
@@ -68,11 +64,14 @@ class SteadySteps:
         self._state: dict[str, Any] = {}
         self._before: tuple[list[Any], list[int]] | None = None
         self._ended = False
+        self._tries = 0
+        """Steps at whose end it is tried whether the last rhythm goes on."""
         # the rhythm
         self._pattern: list[Any] = []
         self._rhythm: list[int] = []
-        self._matrix: npt.NDArray[np.float64] = np.empty((0, 0))
-        self._template: npt.NDArray[np.float64] = np.empty(0)
+        self._known: dict[str, Any] = {}
+        """The ledger's state at the begin of its steps."""
+        self._rows: BlockRows | None = None
         self._pull: Pull = Pull()
         self._batches = self._forwards = 0
         self._ask_before = OTHER
@@ -81,14 +80,26 @@ class SteadySteps:
 
     # ---- finding it -------------------------------------------------------------------------------------------------
 
-    def step_ended(self) -> None:
-        """The ledger has closed a training step at an ask, and the ask is done."""
+    def step_ended(self, pull: Pull, before: int) -> int:
+        """The ledger has closed a training step at an ask of `pull`, which is done but for what it returns.
+
+        Args:
+            pull: what was asked. before: the phase to go back to.
+
+        Returns:
+            What the ask returns.
+        """
         if self._watching:
             self._ended = True  # the watched ask goes on from here
-            return
+            return before
+        if self._tries:
+            self._tries -= 1
+            if self._resumed(pull, before):
+                return BACK
         self._wait -= 1
         if self._wait <= 0:
             self._watch()
+        return before
 
     def phase(self) -> int:
         """The phase that the training thread is in, while events are noted; asked on any thread."""
@@ -107,6 +118,26 @@ class SteadySteps:
         kept = ((name, value) for name, value in vars(ledger).items() if name not in _TIMES)
         return {name: value.copy() if isinstance(value, list) else value for name, value in kept}
 
+    def _resumed(self, pull: Pull, before: int) -> bool:
+        """Goes on with the rhythm that was broken, if the loop is where that began: an epoch later, by a new iterator.
+
+        It is found out by the first step that does not fit if the loop has changed, as at any other time.
+        """
+        state, then, old = self._snapshot(), self._known, self._pull
+        if self._rows is None or state is None or state.keys() != then.keys():
+            return False
+        moved = (name for name, value in state.items() if value is not then[name] and value != then[name])
+        if not all(name == "epoch" or (then[name] is old and state[name] is pull) for name in moved):
+            return False
+        self._rows.in_epoch(max(self._ledger.epoch, 0))
+        pattern = [
+            code if isinstance(code, int) else (pull,) if isinstance(code, tuple) else pull for code in self._pattern
+        ]
+        self._known = state
+        self._hear_the_seldom()
+        self._take(pull, before, pattern, self._rhythm)
+        return True
+
     def _watch(self) -> None:
         state = self._snapshot()
         if state is None:
@@ -116,6 +147,9 @@ class SteadySteps:
         self._clear()
         for name in (*BEGINS, *ENDS):
             setattr(self._ledger, name, self._watched(name))
+        self._hear_the_seldom()
+
+    def _hear_the_seldom(self) -> None:
         for name in SELDOM:
             setattr(self._ledger, name, self._broken(name))
 
@@ -168,31 +202,18 @@ class SteadySteps:
             self._before = codes, phases
             self._clear()
             return
-        if self._before != (codes, phases) or not self._formula_holds(phases):
+        written, batches = np.asarray(self._ledger.newest), len(self.notes.samples)
+        rows = BlockRows(phases, written, batches, self._ledger.began)
+        if self._before != (codes, phases) or not rows.holds(self.notes.times, self.notes.samples):
             self._fail()
             return
-        self._take(pull, before)
+        self._known, self._rows, self._batches = state, rows, batches
+        self._take(pull, before, codes, phases)
 
     def _foreign(self, pull: Pull) -> bool:
         """Whether another iterator than `pull` was asked in the step, or not every ask was answered."""
         asked = [one for one in self.notes.codes if not isinstance(one, int)]
         return any(one is not pull for one in asked) or len(asked) != len(self.notes.samples)
-
-    def _formula_holds(self, phases: list[int]) -> bool:
-        """Sets up the formula of a step's row and tries it on the one that the ledger has just written."""
-        ledger, written = self._ledger, np.asarray(self._ledger.newest)
-        self._matrix = np.zeros((len(phases), PHASE_COUNT))
-        self._matrix[np.arange(len(phases)), phases] = 1.0
-        self._template, self._batches = written, len(self.notes.samples)
-        if written[_COLUMN["kind"]] != TRAINING or written[_COLUMN["edge_s"]] or written[_COLUMN["transfers"]]:
-            return False
-        begin = round((written[_COLUMN["start_s"]]) * 1e9) + ledger.began
-        rows, _ = self._rows(1, begin)
-        same: npt.NDArray[np.bool_] = (rows[0] == written) | (np.isnan(rows[0]) & np.isnan(written))
-        same[_COLUMN["cpu_s"]] = True
-        # The begin was rounded to seconds: what lies a nanosecond apart is the same.
-        same[_COLUMN["start_s"]] = same[_COLUMN["wall_s"]] = abs(rows[0] - written)[[0, 1]].max() < 2e-9
-        return bool(same.all())
 
     def _fail(self) -> None:
         """No rhythm: the ledger goes on as it is, and is watched again after a while."""
@@ -211,10 +232,10 @@ class SteadySteps:
 
     # ---- taking the events ------------------------------------------------------------------------------------------
 
-    def _take(self, pull: Pull, ask_before: int) -> None:
+    def _take(self, pull: Pull, ask_before: int, pattern: list[Any], rhythm: list[int]) -> None:
         """From here on events are noted; the ledger has just been told of the ask that ends a step."""
         ledger = self._ledger
-        self._pattern, self._rhythm = self.notes.codes.copy(), self._phases.copy()
+        self._pattern, self._rhythm = pattern, rhythm
         self._forwards = sum(is_forward(code) for code in self._pattern)
         self._pull, self._ask_before, self._pending = pull, ask_before, 0
         self._base = ledger.mark
@@ -240,13 +261,13 @@ class SteadySteps:
 
     def put_down(self) -> None:
         """The whole steps that were noted become rows."""
-        if not self._pending:
+        if not self._pending or self._rows is None:
             return
         ledger, steps, pull = self._ledger, self._pending, self._pull
-        rows, end = self._rows(steps, self._base)
+        rows, end = self._rows.of(steps, self._base, self.notes.times, self.notes.samples)
         if end >= ledger.cpu_due:
             cpu, ledger.cpu_due = ledger.cpu_clock(), end + CPU_EVERY_NS
-            rows[-1, _COLUMN["cpu_s"]] = (cpu - ledger.cpu_mark) * 1e-9
+            rows[-1, COLUMN["cpu_s"]] = (cpu - ledger.cpu_mark) * 1e-9
             ledger.cpu_mark = cpu
         whole = steps * len(self._pattern)
         ledger.mark = ledger.step_begin = self._base = end
@@ -261,26 +282,6 @@ class SteadySteps:
         if ledger.on_step is not None:
             ledger.on_step(end)
 
-    def _rows(self, steps: int, begin: int) -> tuple[npt.NDArray[np.float64], int]:
-        """The rows of the first `steps` noted steps, which begin at `begin` ns; and when the last ended."""
-        events = len(self._matrix)
-        times = np.empty(1 + steps * events, dtype=np.int64)
-        times[0], times[1:] = begin, self.notes.times[: steps * events]
-        spent = np.diff(times).reshape(steps, events).astype(np.float64)
-        phases = spent @ self._matrix * 1e-9
-        rows = np.repeat(self._template[None], steps, axis=0)
-        starts = times[:-1:events] if events else times[:1]
-        rows[:, _COLUMN["start_s"]] = (starts - self._ledger.began) * 1e-9
-        rows[:, _COLUMN["wall_s"]] = np.diff(times[::events]) * 1e-9
-        for phase, column in enumerate(_PHASE_COLUMNS):
-            if phase != _SYNC:
-                rows[:, column] = phases[:, phase]
-        rows[:, _COLUMN["loss_s"]] = phases[:, LOSS]
-        rows[:, _COLUMN["cpu_s"]] = 0.0
-        samples = np.asarray(self.notes.samples[: steps * self._batches])
-        rows[:, _COLUMN["samples"]] = samples.reshape(steps, self._batches).sum(axis=1)
-        return rows, int(times[-1])
-
     def stop(self) -> None:
         """The rhythm is broken: the ledger is told of the open step at the times noted, and goes on itself."""
         if not self.pulse.taking:
@@ -291,4 +292,4 @@ class SteadySteps:
         self._release()
         self._wait = 2 * len(noted.codes) + FIRST_LOOK  # no look while it is told
         tell(self._ledger, noted, self._pull, self._ask_before)
-        self._wait = self._pause = FIRST_LOOK
+        self._wait = self._pause = self._tries = FIRST_LOOK

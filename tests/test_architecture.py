@@ -23,8 +23,15 @@ LINES_AT_MOST = 300
 FLOORS = {
     7: ["__init__"],
     6: ["notebook"],
-    5: ["casefile casecode treatment rounds counting batchfinder", "watching"],
-    4: ["trial", "report sheet report_facts report_efficiency report_plots source_lines"],
+    5: [
+        "casefile casecode treatment treatment_plan moves rounds counting batchfinder race curing sweep executors",
+        "watching",
+    ],
+    4: [
+        "trial",
+        "report sheet report_facts report_efficiency report_plots report_trials report_losses report_plan report_fix"
+        " report_sides source_lines",
+    ],
     3: ["taps", "probes", "diagnosis unjudged verdict", "checkup"],
     2: ["recorder calibration readings governor", "rules", "effect", "knobs", "forecast stages"],
     1: [
@@ -32,14 +39,14 @@ FLOORS = {
         "vitals vitals_fields vitals_memory vitals_hardware vitals_world vitals_arithmetic growth memoryfit",
         "models modelmakes",
         "batches",
-        "ledger account devicemarks stepcounts steptable steadysteps eventnotes",
+        "ledger account devicemarks stepcounts steptable steadysteps blockrows eventnotes",
         "feeding feeding_syntax",
         "interval",
         "cellsource callsites arguments loadermakers looplines autocastlines switchlines fixes patchwork",
         "parity",
         "flops",
         "drawing",
-        "loaders loader_limits loader_sharding",
+        "loaders loader_limits loader_sharding workerthreads",
         "snapshot snapshot_kinds snapshot_undo snapshot_walk tensor_store",
     ],
     0: ["recording recording_file steps facts", "phases", "patching", "seam", "wording", "nvidia", "peaks", "keepers"],
@@ -57,7 +64,7 @@ ALSO_ALLOWED = {
 # Guests and their rooms: nobody else imports them, so the diagnosis half runs on a machine that has none of them.
 ROOMS = {
     "torch": "taps knobs checkup probes.torch_memory models modelmakes batches loaders loader_limits loader_sharding"
-    " snapshot snapshot_kinds snapshot_undo snapshot_walk tensor_store flops",
+    " workerthreads snapshot snapshot_kinds snapshot_undo snapshot_walk tensor_store flops",
     "pynvml": "probes.nvml",
     "bokeh": "notebook.plots notebook.bokeh_view",
     "anywidget": "notebook",

@@ -25,7 +25,7 @@ class Bench:
         self.ledger = Ledger(self.table, lambda: self.now, lambda: self.now // 2)
         self.taken = 0
         if not steady:
-            self.ledger.steady.step_ended = lambda: None  # type: ignore[method-assign]
+            self.ledger.steady.step_ended = lambda pull, before: before  # type: ignore[method-assign]
 
     def spend(self) -> None:
         self.now += self.random.randrange(1, 3_000_000)
@@ -165,7 +165,7 @@ def program(bench: Bench) -> Steps:
     for _ in range(rnd.randrange(1, 4)):
         pull = bench.epoch()
         for _ in range(rnd.randrange(1, 6)):
-            for _ in range(rnd.randrange(2 * BLOCK + 10)):
+            for _ in range(rnd.randrange(266)):
                 body(bench, pull)
             if rnd.random() < 0.7:
                 rnd.choice(ODD)(bench, pull)
@@ -213,6 +213,24 @@ def test_nearly_all_steps_of_a_plain_epoch_are_taken(body: Callable[[Bench, Pull
     bench.exhaust(pull)
     assert len(bench.close()) == 100
     assert bench.taken >= 0.94 * asked
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: str(body.__name__))
+def test_the_next_epoch_and_the_loop_after_an_evaluation_go_on_with_the_rhythm(
+    body: Callable[[Bench, Pull], None],
+) -> None:
+    bench, told = Bench(True), []
+    for _ in range(4):
+        pull = bench.epoch()
+        for step in range(20):
+            body(bench, pull)
+            if step == 9:
+                evaluation(bench, pull)
+        taken, bench.taken = bench.taken, 0
+        told.append(pull.delivered - taken)
+        bench.exhaust(pull)
+    batches = pull.delivered // 20
+    assert max(told[1:]) <= 4 * batches  # the epoch's first step, one after the evaluation
 
 
 def test_rows_come_in_blocks_and_the_count_of_steps_at_once() -> None:

@@ -183,9 +183,12 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
     codes, code, stamp = steady.notes.codes, steady.notes.codes.append, steady.notes.times.append
     sampled = steady.notes.samples.append
 
-    def in_rhythm(self: Any) -> Any:
-        """As below, where a note of the ask and of the batch is enough."""
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:
         __tracebackhide__ = True
+        if not pulse.taking or pulse.iterator != id(self) or get_ident() != pulse.thread:
+            return told(self)
+        # In the loop's rhythm a note of the ask and of the batch is enough.
         source: Source = sources[id(self)]
         pull = source.pull
         code(pull if grad_enabled() else (pull,))
@@ -216,11 +219,9 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             ledger.delivered(pull, source.samples(batch), BACK)
         return batch
 
-    @functools.wraps(original)
-    def __next__(self: Any) -> Any:
+    def told(self: Any) -> Any:
+        """Any other pull: the ledger is told of it."""
         __tracebackhide__ = True
-        if pulse.taking and pulse.iterator == id(self) and get_ident() == pulse.thread:
-            return in_rhythm(self)
         if get_ident() != pulse.thread and not recorder.adopt():
             return original(self)
         source = sources.get(id(self))
