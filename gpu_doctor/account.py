@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from gpu_doctor.devicemarks import StepMarks
 from gpu_doctor.eventnotes import BACK, Pulse
-from gpu_doctor.phases import EVALUATION, OTHER, PHASE_COUNT
+from gpu_doctor.phases import EVALUATION, LOSS, OTHER, PHASE_COUNT
 from gpu_doctor.steadysteps import CPU_EVERY_NS, SteadySteps
 from gpu_doctor.stepcounts import Counts, Held, Pull, Stretch, row
 from gpu_doctor.steps import INFERENCE, TRAINING
@@ -42,6 +42,8 @@ class Account:
         self.pulse = Pulse()
         self.on_step: Callable[[int], None] | None = None
         """Called with the clock's time at a step's end (of steps that repeat, once a block), on the training thread."""
+        self.alone: Callable[[], bool] | None = None
+        """Looks for the models of a loop without an optimizer; whether none owns what gets gradients."""
         self.look_at = math.inf
         """The step count at which `on_step` must be called in any case."""
         self.back: list[int] = []
@@ -85,6 +87,8 @@ class Account:
         self.blind = False
         """It was asked for without gradients being recorded."""
         self.acc_at_ask, self.edge_at_ask = self.acc.copy(), 0
+        self.no_loss: int | None = None
+        """What had been billed to LOSS when the last forward ended, until a backward shows that a loss followed it."""
         self.learned = self.forwarded = self.eval_forward = self.fetched = False
         self.unused: list[int] | None = None
         """The account when a trained module was called in evaluation mode, recording gradients, after the step."""
@@ -122,6 +126,15 @@ class Account:
             self.acc[self.phase] -= ns
             self.acc[phase] += ns
         self.events += 1
+
+    def _not_a_loss(self) -> None:
+        """What came after the last forward was no loss: nothing was differentiated before the next forward or batch.
+
+        The environment of a rollout and the decoding of a prediction run there.
+        """
+        moved, self.no_loss = self.acc[LOSS] - (self.no_loss or 0), None
+        self.acc[LOSS] -= moved
+        self.acc[OTHER] += moved
 
     # ---- rows ---------------------------------------------------------------------------------------------------
 
@@ -175,13 +188,15 @@ class Account:
         """A batch of a loop in which no optimizer has stepped yet: inference, or the begin of an accumulation."""
         self._settle()
         blind = self.lead if self.blind and not self.learned and not self.forwarded else None
-        done = self._stretch(now, self.acc, INFERENCE)
+        done = self._stretch(now, self.acc, TRAINING if self.learned else INFERENCE)
         self.acc = [0] * PHASE_COUNT
         evaluated = self.eval_forward and not self.learned and not self.forwarded
         if self.held is None or (evaluated and not self.held.stretches):
             self._append(done)
         elif self.held.hold(done, evaluated, self.learned or self.forwarded, blind):
             self._release()
+            if self.learned and self.alone is not None:
+                self.alone()
 
     def _release(self) -> None:
         """The batches held back are steps of their own: the loop has no optimizer."""

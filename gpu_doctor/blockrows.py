@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from gpu_doctor.phases import LOSS, PHASE_COUNT
+from gpu_doctor.phases import FORWARD, LOSS, OTHER, PHASE_COUNT
 from gpu_doctor.steps import PHASES, STEP_COLUMNS, TRAINING
 
 COLUMN: Final = {name: i for i, name in enumerate(STEP_COLUMNS)}
@@ -70,3 +70,12 @@ class BlockRows:
         given = np.asarray(samples[: steps * self._batches])
         rows[:, COLUMN["samples"]] = given.reshape(steps, self._batches).sum(axis=1)
         return rows, int(at[-1])
+
+
+def no_loss(phases: list[int]) -> None:
+    """What the ledger has taken back of the last forward's loss, among the phases noted."""
+    for i in range(len(phases) - 1, -1, -1):
+        if phases[i] == FORWARD:
+            return
+        if phases[i] == LOSS:
+            phases[i] = OTHER

@@ -8,14 +8,14 @@ Only the training thread writes here. Nothing in this file reads a tensor, takes
 
 from __future__ import annotations
 
-from gpu_doctor.account import Account
 from gpu_doctor.eventnotes import BACK
+from gpu_doctor.ownupdates import OwnUpdates
 from gpu_doctor.phases import BACKWARD, DATA_WAIT, EVALUATION, FORWARD, LOSS, OPTIMIZER, OTHER, PHASE_COUNT, TRANSFER
 from gpu_doctor.stepcounts import Pull as Pull
 from gpu_doctor.steps import TRAINING
 
 
-class Ledger(Account):
+class Ledger(OwnUpdates):
     """The account of one run, told what happens in the loop."""
 
     # ---- batches ------------------------------------------------------------------------------------------------
@@ -26,6 +26,8 @@ class Ledger(Account):
         if not self.started:
             self.begin()
         before = self._switch(DATA_WAIT)
+        if self.no_loss is not None:
+            self._not_a_loss()
         if self.unused is not None:
             self._unused()
         now = self.mark
@@ -136,7 +138,7 @@ class Ledger(Account):
 
     def _unused(self) -> None:
         """Nothing asked for the gradients of the forwards since the step: an evaluation without `no_grad`."""
-        then, self.unused = self.unused or self.acc, None
+        then, self.unused, self.no_loss = self.unused or self.acc, None, None
         moved = sum(self.acc) - sum(then)
         self.acc[:] = then
         self.acc[EVALUATION] += moved
@@ -153,7 +155,7 @@ class Ledger(Account):
 
     def wants_samples(self) -> bool:
         """Whether a forward should say how many samples it holds: nothing was pulled for the open step."""
-        return not self.now.batches and self.now.forward_samples != self.now.forward_samples
+        return not self.now.batches and (self.owes or self.now.forward_samples != self.now.forward_samples)
 
     def forward(self, training: bool, grad: bool, trained: bool, samples: float) -> int:
         """An outermost module's forward begins; returns the phase to hand to `forward_done`.
@@ -165,6 +167,10 @@ class Ledger(Account):
         if not self.started:
             self.begin()
         before = self._switch(FORWARD)
+        if self.no_loss is not None:
+            self._not_a_loss()
+        if self.owes and grad and not self.clears:
+            self._own_step()
         if training and grad:
             self.forwarded = True
             if self.unused is not None:
@@ -189,13 +195,17 @@ class Ledger(Account):
         if before == BACK:
             before = self.back.pop()
         self._switch(LOSS if before == OTHER else before)
+        if self.phase == LOSS and not self.evaluating:
+            self.no_loss = self.acc[LOSS]
         if self.evaluating:
             self.tail = self.mark, self.acc.copy()
 
     def backward(self) -> int:
         """A backward pass begins; returns the phase to switch back to."""
+        if not self.stepped and self.own is not False:
+            self._own_backward(self.asked)
         before = self._switch(BACKWARD)
-        self.learned, self.unused = True, None
+        self.learned, self.unused, self.no_loss = True, None, None
         if self.evaluating:
             self._learn_after_all()
         return OTHER if before == LOSS else before
@@ -203,12 +213,15 @@ class Ledger(Account):
     def gradient(self) -> int:
         """As `backward`, for gradients that are handed out: forces in an evaluation are made so, nothing is learned."""
         before = self._switch(BACKWARD)
-        self.unused = None
+        self.unused = self.no_loss = None
         return OTHER if before == LOSS else before
 
     def zeroing(self) -> int:
-        """An optimizer sets its gradients to zero; returns the phase to switch back to."""
+        """Gradients are set to zero; returns the phase to switch back to."""
         before = self._switch(OPTIMIZER)
+        self.clears = True
+        if self.owes:
+            self._own_step()
         if self.unused is not None:
             self._unused()
         if self.evaluating and (self.last is None or not self.last.evaluation):
@@ -217,9 +230,12 @@ class Ledger(Account):
 
     def optimizer(self, key: int) -> int:
         """Optimizer `key` is about to step."""
+        self.own = self.owes = False
         if not self.started:
             self.begin()
         before = self._switch(OPTIMIZER)
+        if self.no_loss is not None:
+            self._not_a_loss()
         self.learned = True
         if self.evaluating:
             self._learn_after_all()
@@ -259,6 +275,8 @@ class Ledger(Account):
         What else the cell did afterwards is no part of a step.
         """
         self.cpu_due = self.step_begin
+        if self.no_loss is not None:
+            self._not_a_loss()
         if self.unused is not None:
             self._unused()
         if self.stepped:
@@ -268,6 +286,8 @@ class Ledger(Account):
             self.acc, self.tail = rest, tail
             if tail is not None:
                 self.tail = tail[0], [now - then for now, then in zip(tail[1], self.end_acc, strict=True)]
+        elif self.own and self.owes:
+            self._own_step()
         elif not self.any_optimizer and self.now.batches:
             self._close_batch(self.mark)
         self._release()

@@ -14,12 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 CALL: Final = "_compiled_call_impl"
 """Where torch looks for a module's compiled call before it calls it the usual way."""
 OURS: Final = "_gpu_doctor_over"
 """On a listener that stands there: what stood there before it, None for nothing."""
 _KIND: Final = "_modules"
+MOST_OPERATIONS: Final = 20_000
+"""A graph is looked through so far: some 20 ms."""
 _scans: list[list[nn.Module]] = []
 """Not empty within `one_scan`; then its last entry is what the scan found."""
 _HISTORY: Final = re.compile(r"_+$|_i?\d+$|_i+$|_[iod]h$")
@@ -101,18 +104,48 @@ def compiles_itself(module: nn.Module) -> bool:
     return type(module).__name__ == "OptimizedModule" or getattr(call, OURS, call) is not None
 
 
+def leaves(loss: Any) -> list[Tensor]:
+    """The tensors that the backward of a loss will give gradients to, as its graph says; some 1 us an operation."""
+    given = loss if isinstance(loss, (tuple, list)) else (loss,)
+    ways = [one.grad_fn for one in given if isinstance(one, Tensor) and one.grad_fn is not None]
+    seen, found = set(ways), {}
+    while ways and len(seen) < MOST_OPERATIONS:
+        node = ways.pop()
+        leaf = getattr(node, "variable", None)
+        if leaf is not None:
+            found[id(leaf)] = leaf
+        for further, _ in node.next_functions:
+            if further is not None and further not in seen:
+                seen.add(further)
+                ways.append(further)
+    return list(found.values())
+
+
+def owned() -> set[int]:
+    """Ids of the parameters of every optimizer in this process; a scan of all objects, see `outermost`."""
+    optimizers = (vars(one).get("param_groups", ()) for one in _alive_of(Optimizer))
+    return {id(p) for groups in optimizers for group in groups for p in group["params"]}
+
+
 def _alive() -> list[nn.Module]:
-    """Every module of the process. Asked by type and each type once: a scan of 360 000 objects takes some 20 ms."""
+    """Every module of the process."""
     if _scans and _scans[-1]:
         return _scans[-1]
-    kinds: dict[type, bool] = {}
     found = _scans[-1] if _scans else []
+    found += [one for one in _alive_of(nn.Module) if _KIND in vars(one)]
+    return found
+
+
+def _alive_of(*wanted: type) -> list[Any]:
+    """Every object of these types. Asked by type and each type once: a scan of 360 000 objects takes some 20 ms."""
+    kinds: dict[type, bool] = {}
+    found = []
     for one in gc.get_objects():
         kind = type(one)
-        is_module = kinds.get(kind)
-        if is_module is None:
-            is_module = kinds[kind] = issubclass(kind, nn.Module)
-        if is_module and _KIND in vars(one):
+        fits = kinds.get(kind)
+        if fits is None:
+            fits = kinds[kind] = issubclass(kind, wanted)
+        if fits:
             found.append(one)
     return found
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gpu_doctor.blockrows import COLUMN, BlockRows
+from gpu_doctor.blockrows import COLUMN, BlockRows, no_loss
 from gpu_doctor.eventnotes import ASKED, BACK, BEGINS, ENDS, SELDOM, Noted, code_of, is_forward, notes, tell
 from gpu_doctor.phases import EVALUATION, OTHER
 from gpu_doctor.stepcounts import Pull
@@ -160,8 +160,11 @@ class SteadySteps:
         def event(*args: Any) -> Any:
             self.notes.codes.append(code_of(name, args))
             self._phases.append(EVALUATION if ledger.evaluating else ledger.phase)
+            doubtful = ledger.no_loss is not None
             result = direct(ledger, *args)
             self.notes.times.append(ledger.mark)
+            if doubtful and ledger.no_loss is None and name in ("ask", "forward", "optimizer"):
+                no_loss(self._phases)
             if name == "delivered":
                 self.notes.samples.append(args[1])
             elif name == "ask" and self._ended:

@@ -33,17 +33,20 @@ FLOORS = {
         " report_sides source_lines",
     ],
     3: ["taps", "probes", "diagnosis unjudged verdict", "checkup"],
-    2: ["recorder calibration readings governor", "rules", "effect", "knobs", "forecast stages"],
+    2: ["parking", "recorder calibration readings governor", "rules", "effect pairing", "knobs", "forecast stages copying removal expectation batchsizes"],
     1: [
         "feed",
         "vitals vitals_fields vitals_memory vitals_hardware vitals_world vitals_arithmetic growth memoryfit",
         "models modelmakes",
         "batches",
-        "ledger account devicemarks stepcounts steptable steadysteps blockrows eventnotes",
-        "feeding feeding_syntax",
+        "ledger ownupdates account devicemarks stepcounts steptable steadysteps blockrows eventnotes",
+        "feeding feeding_syntax beside",
         "interval",
-        "cellsource callsites arguments loadermakers looplines autocastlines switchlines fixes patchwork",
+        "cellsource callsites arguments loadermakers looplines autocastlines switchlines frameworklines loaderlines"
+        " fixes patchwork",
         "parity",
+        "neighbours",
+        "written_files",
         "flops",
         "drawing",
         "loaders loader_limits loader_sharding workerthreads",
@@ -56,6 +59,7 @@ ALSO_ALLOWED = {
     ("knobs", "rules"): "a knob says how safe it is in the words of a prescription (rules.rule.Safety)",
     ("rules", "forecast"): "a rule prices its prescription with the what-if model",
     ("rules", "stages"): "and with the constants that it is made of",
+    ("rules", "removal"): "or with what is left of a step when work goes",
     ("checkup", "probes"): "the check-up reads the machine through the same fence as the probes",
     ("snapshot", "loaders"): "putting a loader back ends the workers that a trial started for it",
     ("notebook", "__init__"): "the line magic answers with the public face itself, so both say the same",
@@ -64,7 +68,9 @@ ALSO_ALLOWED = {
 # Guests and their rooms: nobody else imports them, so the diagnosis half runs on a machine that has none of them.
 ROOMS = {
     "torch": "taps knobs checkup probes.torch_memory models modelmakes batches loaders loader_limits loader_sharding"
-    " workerthreads snapshot snapshot_kinds snapshot_undo snapshot_walk tensor_store flops",
+    " workerthreads snapshot snapshot_kinds snapshot_undo snapshot_walk tensor_store flops parking"
+    " executors.luggage",
+    "ray": "executors.ray",
     "pynvml": "probes.nvml",
     "bokeh": "notebook.plots notebook.bokeh_view",
     "anywidget": "notebook",

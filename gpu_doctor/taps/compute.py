@@ -2,14 +2,13 @@
 
 Only the outermost modules carry a listener: a wrapper on every module call costs about 9 us each and breaks compiled
 graphs. They are looked for where the code runs when a loader is first iterated, and completed by the parameters that
-an optimizer owns before its first step. The listener stands where `module.compile()` puts its compiled call: torch asks
-that place first (a hook would send every call the slow way round, 7 us against 2), and leaves it out of every copy and
-pickle of the module.
+an optimizer owns before its first step (see `forwards`).
 """
 
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
@@ -19,125 +18,15 @@ import torch
 from torch import nn
 
 from gpu_doctor import models
-from gpu_doctor.batches import sample_count
-from gpu_doctor.eventnotes import BACK, BACKWARD, DELIVERED, FORWARD_DONE, FORWARDS
+from gpu_doctor.eventnotes import BACK, BACKWARD
 from gpu_doctor.recorder import Recorder
+from gpu_doctor.taps.forwards import SEAM, Listener
 from gpu_doctor.taps.tap import TapScope
 
-_NAN = float("nan")
 PATIENCE: Final = 2
 """Optimizer steps that may pass a module by until those in it are listened to: the first may have called it unheard."""
 MOST_PARTS: Final = 16
 """A box of more modules than this stays unheard: an event costs about 2 us, and a step should not pay for hundreds."""
-SEAM: Final = models.CALL
-_tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
-_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", None) or (lambda: False)
-_dynamo: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", None) or _compiling
-"""Dynamo takes it for true while it reads our code; a plain call of it costs a third of `_compiling`."""
-
-
-class Listener:
-    """One outermost module that is listened to: `call` stands on it as its compiled call, around what really runs."""
-
-    def __init__(self, scope: TapScope, module: nn.Module) -> None:
-        self.recorder, self.module = scope.recorder, module
-        self.parameters = frozenset(id(p) for p in module.parameters())
-        self.trained = False
-        self.heard = False
-        """It was called in training mode or with gradients: it is no box of modules that are called one by one."""
-        self.missed = 0
-        """Optimizer steps since it is listened to without being heard."""
-        self._own = vars(module).get(SEAM)
-        """What stood on the module itself; `module.compile()` leaves its compiled call there."""
-        original = module._call_impl if self._own is None else self._own
-        self.call: Callable[..., Any] | None = _listening(self, original, scope.heard)
-        setattr(self.call, models.OURS, self._own)
-        setattr(module, SEAM, self.call)
-
-    def on(self) -> bool:
-        """Whether the listener still stands on its module: `module.compile()` in the loop's code takes its place."""
-        return self.call is not None and vars(self.module).get(SEAM) is self.call
-
-    def remove(self) -> None:
-        """Puts back what stood there; what somebody else has put in its place stays."""
-        if self.on():
-            if self._own is None:
-                delattr(self.module, SEAM)
-            else:
-                setattr(self.module, SEAM, self._own)
-
-    def end(self) -> None:
-        """Off for good; nothing of ours goes on holding the module."""
-        self.remove()
-        self.call = self._own = None
-
-
-def _listening(
-    listener: Listener, original: Callable[..., Any], heard: list[Callable[..., None]]
-) -> Callable[..., Any]:
-    """A module's call that tells the ledger of its begin and end, and shows its values to who wants to look."""
-    recorder, module = listener.recorder, listener.module
-    ledger, facts, grad_enabled, inside = recorder.ledger, recorder.facts, torch.is_grad_enabled, 0
-    pulse, clock, noted = ledger.pulse, ledger.clock, ledger.steady.notes
-    codes, code, stamp, fed = noted.codes, noted.codes.append, noted.times.append, noted.inputs.append
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
-        nonlocal inside
-        if _dynamo() or get_ident() != pulse.thread:
-            return original(*args, **kwargs)
-        if pulse.taking and codes and codes[0] == DELIVERED:
-            # In the loop's rhythm a note is enough; what the ledger would ask for is known from the step before.
-            fed(_NAN)
-            code(FORWARDS[module.training + 2 * grad_enabled() + 4 * listener.trained])
-            stamp(clock())
-            inside += 1
-            try:
-                output = original(*args, **kwargs)
-            finally:
-                inside -= 1
-                if pulse.taking:
-                    code(FORWARD_DONE)
-                    stamp(clock())
-                else:
-                    ledger.forward_done(BACK)
-            for hear in heard:
-                hear(module, listener.trained, args, kwargs, output)
-            return output
-        if _compiling():
-            return original(*args, **kwargs)
-        if pulse.ending and not ledger.asked and not inside:
-            recorder.check_end()
-        samples, training, grad = _NAN, module.training, grad_enabled()
-        if ledger.wants_samples() and not _tracing():  # reading a size would warn inside the user's trace
-            samples = sample_count(args or tuple(kwargs.values()))
-        if not listener.heard:
-            listener.heard = training or grad
-        if listener.trained and "autocast" not in facts:
-            facts["autocast"] = _autocast(facts.get("device", "cpu"))
-        inside += 1
-        before = ledger.forward(training, grad, listener.trained, samples)
-        try:
-            output = original(*args, **kwargs)
-        finally:
-            inside -= 1
-            ledger.forward_done(before)
-        for hear in heard:
-            hear(module, listener.trained, args, kwargs, output)
-        return output
-
-    return call
-
-
-def _autocast(device: str) -> str:
-    kind = device.partition(":")[0]
-    try:
-        if torch.is_autocast_enabled(kind):
-            return str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
-    except (TypeError, AttributeError, RuntimeError):  # before torch 2.4 neither takes a device
-        if torch.is_autocast_enabled():
-            return str(torch.get_autocast_gpu_dtype()).removeprefix("torch.")
-    return ""
 
 
 @contextmanager
@@ -146,6 +35,10 @@ def tap(scope: TapScope) -> Iterator[None]:
     recorder = scope.recorder
     listeners: dict[int, Listener] = {}
     ids: set[int] = set()
+    learned: list[weakref.ref[torch.Tensor]] = []
+    """What the first backward gave gradients to, where no optimizer has stepped before it."""
+    searched_s = 0.0
+    recorder.own_cpu_s.append(lambda: searched_s)
 
     def listen(found: list[nn.Module]) -> None:
         for module in found:
@@ -189,11 +82,27 @@ def tap(scope: TapScope) -> Iterator[None]:
         if not unheard:
             scope.stepped.remove(boxes)
 
+    def alone() -> bool:
+        """Whether no optimizer owns what gets gradients; then what the loop updates itself is listened to."""
+        nonlocal searched_s
+        begin = recorder.clock()
+        learning = [leaf for ref in learned if (leaf := ref()) is not None]
+        found = models.owned().isdisjoint(id(leaf) for leaf in learning)
+        if found and learning:
+            found_models = models.outermost(scope.namespace, learning)
+            listen(found_models)
+            ids.update(id(leaf) for leaf in learning)
+            mark_trained()
+            recorder.facts.update(models.described(found_models, learning))
+        searched_s += (recorder.clock() - begin) * 1e-9
+        return found
+
+    recorder.ledger.alone = alone
     first_pull()
     scope.pulled.append(first_pull)
     scope.optimized.append(first_step)
     recorder.read_losses = _read_losses
-    scope.patches.wrap(torch.autograd, "backward", functools.partial(_backward, recorder))
+    scope.patches.wrap(torch.autograd, "backward", functools.partial(_backward, recorder, learned))
     scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder))
     scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, listeners))
     try:
@@ -201,10 +110,13 @@ def tap(scope: TapScope) -> Iterator[None]:
     finally:
         for listener in listeners.values():
             listener.end()
+        recorder.ledger.alone = None
         listeners.clear()  # the functions above know each other: a circle that would outlive `del model`
 
 
-def _backward(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+def _backward(
+    recorder: Recorder, learned: list[weakref.ref[torch.Tensor]], original: Callable[..., Any]
+) -> Callable[..., Any]:
     """A wrapper that bills the call to `backward` and keeps the loss for the end of the run."""
     ledger, pulse, clock = recorder.ledger, recorder.pulse, recorder.ledger.clock
     code, stamp = ledger.steady.notes.codes.append, ledger.steady.notes.times.append
@@ -212,8 +124,14 @@ def _backward(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
     @functools.wraps(original)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if get_ident() != pulse.thread or not ledger.started:
+        if get_ident() != pulse.thread:
             return original(tensors, *args, **kwargs)
+        if not ledger.started:
+            ledger.begin()
+        if ledger.own and pulse.ending:
+            recorder.check_end()
+        if not (ledger.any_optimizer or learned) and ledger.own is None and ledger.alone is not None:
+            learned.extend(weakref.ref(one) for one in models.leaves(tensors))
         if pulse.count >= pulse.loss_next:
             loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
             if isinstance(loss, torch.Tensor) and loss.numel() == 1:

@@ -145,7 +145,24 @@ def tap(scope: TapScope) -> Iterator[None]:
 
         return zero_grad
 
+    def clearing(original: Callable[..., None]) -> Callable[..., None]:
+        """`zero_grad` of a module: where no optimizer steps, it is the begin of a step (see `ownupdates`)."""
+
+        @functools.wraps(original)
+        def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
+            if get_ident() != pulse.thread or not ledger.started:
+                ledger.clears = True
+                return original(self, *args, **kwargs)
+            before = ledger.zeroing()
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                ledger.switch(before)
+
+        return zero_grad
+
     scope.patches.hook("optimizer step pre hook", register_optimizer_step_pre_hook(stepping).remove)
     scope.patches.hook("optimizer step post hook", register_optimizer_step_post_hook(stepped).remove)
     scope.patches.wrap(torch.optim.Optimizer, "zero_grad", zeroing)
+    scope.patches.wrap(torch.nn.Module, "zero_grad", clearing)
     yield

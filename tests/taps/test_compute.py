@@ -19,7 +19,8 @@ from torch import nn
 from gpu_doctor.phases import BACKWARD, EVALUATION, FORWARD, LOSS, OTHER
 from gpu_doctor.recorder import Recorder, RunEnded
 from gpu_doctor.taps import listening
-from gpu_doctor.taps.compute import SEAM, tap
+from gpu_doctor.taps.compute import tap
+from gpu_doctor.taps.forwards import SEAM
 
 SEAMS = ((torch.autograd, "backward"), (torch.autograd, "grad"), (torch.jit._recursive, "create_script_module"))
 

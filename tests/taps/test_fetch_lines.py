@@ -86,6 +86,8 @@ def line_of(text: str) -> int:
     return first + next(i for i, line in enumerate(lines) if text in line)
 
 
+ATTEMPTS = 4
+"""A machine whose cores are all taken by others looks late; an error of ours comes every time."""
 METHODS = [m for m in ("fork", "spawn") if m in multiprocessing.get_all_start_methods()]
 
 
@@ -95,18 +97,26 @@ METHODS = [m for m in ("fork", "spawn") if m in multiprocessing.get_all_start_me
 def test_the_culprit_is_first_with_its_share(
     method: str | None, spin_ms: float, sleep_ms: float, tmp_path: Path
 ) -> None:
-    dataset = Culprit(spin_ms * 1e-3, sleep_ms * 1e-3, tmp_path, n=320)
-    workers = 2 if method else 0
-    recording = ran(dataset, num_workers=workers, multiprocessing_context=method)
-    assert not recording.notes
-    found = [one for one in recording.lines if one.phase == "data_wait" and one.in_worker == bool(workers)]
-    whole = 1.0 if workers else sum(one.share for one in found)
-    computes = truth(tmp_path)
-    culprit, share = ("while ", computes) if computes > 0.5 else ("time.sleep(", 1.0 - computes)
-    assert found[0].line == line_of(culprit)
-    assert (found[0].function, found[0].file) == ("__getitem__", __file__)
-    assert culprit in found[0].text
-    assert found[0].share / whole == pytest.approx(share, abs=POINTS)
+    for attempt in range(ATTEMPTS):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        dataset = Culprit(spin_ms * 1e-3, sleep_ms * 1e-3, folder, n=320)
+        workers = 2 if method else 0
+        recording = ran(dataset, num_workers=workers, multiprocessing_context=method)
+        assert not recording.notes
+        found = [one for one in recording.lines if one.phase == "data_wait" and one.in_worker == bool(workers)]
+        whole = 1.0 if workers else sum(one.share for one in found)
+        computes = truth(folder)
+        culprit, share = ("while ", computes) if computes > 0.5 else ("time.sleep(", 1.0 - computes)
+        said, first = found[0].share / whole, found[0]
+        if first.line == line_of(culprit) and said == pytest.approx(share, abs=POINTS):
+            break
+    else:
+        pytest.fail(
+            f"line {first.line} with {said:.2f}, by the dataset's own clock {line_of(culprit)} with {share:.2f}"
+        )
+    assert (first.function, first.file) == ("__getitem__", __file__)
+    assert culprit in first.text
     assert any(culprit in line and "of the fetch" in line for line in evidence(recording))
 
 

@@ -1,0 +1,39 @@
+"""Steps of a loop that changes its parameters itself, without an optimizer: told by its backward passes.
+
+`loss.backward()` and then `p.data -= lr * p.grad` is how the textbooks begin. Nothing of the update can be heard, so a
+step ends where the next one shows: where gradients are set to zero by `zero_grad`, else at the next forward that
+records gradients, else (no module at all) at the end of the backward. Where a loader is pulled from, each batch is one.
+"""
+
+from __future__ import annotations
+
+from gpu_doctor.account import Account
+from gpu_doctor.phases import PHASE_COUNT
+
+
+class OwnUpdates(Account):
+    """The part of the ledger that knows such steps."""
+
+    own: bool | None = None
+    """The loop has such steps; None = not known yet."""
+    owes = False
+    """A backward was heard, and no end of its step since."""
+    clears = False
+    """`zero_grad` is heard."""
+
+    def _own_backward(self, asked: bool) -> None:
+        """A backward begins; `asked`: in a step for which a batch was pulled. Called before its phase begins."""
+        if self.owes and not self.clears:
+            self._own_step()  # since the last one nothing was heard: it ends where that ended
+        self.owes = not (asked or self.evaluating or self.own is False or self.alone is None)
+
+    def _own_step(self) -> None:
+        """A step ends at the mark, if the loop has such steps."""
+        self.owes = False
+        if self.own is None:
+            self.own = self.alone is not None and not self.any_optimizer and self.alone()
+        if self.own:
+            self.any_optimizer = True  # from now on a pass without gradients is an evaluation
+            self._settle()
+            self._close(self.mark, self.acc)
+            self.acc = [0] * PHASE_COUNT

@@ -1,0 +1,132 @@
+"""A listener on one outermost module: its forwards begin and end.
+
+It stands where `module.compile()` puts its compiled call: torch asks that place first (a hook would send every call the
+slow way round, 7 us against 2), and leaves it out of every copy and pickle of the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from gpu_doctor import models
+from gpu_doctor.batches import sample_count
+from gpu_doctor.eventnotes import BACK, DELIVERED, FORWARD_DONE, FORWARDS
+from gpu_doctor.taps.tap import TapScope
+
+_NAN = float("nan")
+SEAM: Final = models.CALL
+_tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
+_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", None) or (lambda: False)
+_dynamo: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", None) or _compiling
+"""Dynamo takes it for true while it reads our code; a plain call of it costs a third of `_compiling`."""
+
+
+class Listener:
+    """One outermost module that is listened to: `call` stands on it as its compiled call, around what really runs."""
+
+    def __init__(self, scope: TapScope, module: nn.Module) -> None:
+        self.recorder, self.module = scope.recorder, module
+        self.parameters = frozenset(id(p) for p in module.parameters())
+        self.trained = False
+        self.heard = False
+        """It was called in training mode or with gradients: it is no box of modules that are called one by one."""
+        self.missed = 0
+        """Optimizer steps since it is listened to without being heard."""
+        self._own = vars(module).get(SEAM)
+        """What stood on the module itself; `module.compile()` leaves its compiled call there."""
+        original = module._call_impl if self._own is None else self._own
+        self.call: Callable[..., Any] | None = _listening(self, original, scope.heard)
+        setattr(self.call, models.OURS, self._own)
+        setattr(module, SEAM, self.call)
+
+    def on(self) -> bool:
+        """Whether the listener still stands on its module: `module.compile()` in the loop's code takes its place."""
+        return self.call is not None and vars(self.module).get(SEAM) is self.call
+
+    def remove(self) -> None:
+        """Puts back what stood there; what somebody else has put in its place stays."""
+        if self.on():
+            if self._own is None:
+                delattr(self.module, SEAM)
+            else:
+                setattr(self.module, SEAM, self._own)
+
+    def end(self) -> None:
+        """Off for good; nothing of ours goes on holding the module."""
+        self.remove()
+        self.call = self._own = None
+
+
+def _listening(
+    listener: Listener, original: Callable[..., Any], heard: list[Callable[..., None]]
+) -> Callable[..., Any]:
+    """A module's call that tells the ledger of its begin and end, and shows its values to who wants to look."""
+    recorder, module = listener.recorder, listener.module
+    ledger, facts, grad_enabled, inside = recorder.ledger, recorder.facts, torch.is_grad_enabled, 0
+    pulse, clock, noted = ledger.pulse, ledger.clock, ledger.steady.notes
+    codes, code, stamp, fed = noted.codes, noted.codes.append, noted.times.append, noted.inputs.append
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        nonlocal inside
+        if _dynamo() or get_ident() != pulse.thread:
+            return original(*args, **kwargs)
+        if pulse.taking and codes and codes[0] == DELIVERED:
+            # In the loop's rhythm a note is enough; what the ledger would ask for is known from the step before.
+            fed(_NAN)
+            code(FORWARDS[module.training + 2 * grad_enabled() + 4 * listener.trained])
+            stamp(clock())
+            inside += 1
+            try:
+                output = original(*args, **kwargs)
+            finally:
+                inside -= 1
+                if pulse.taking:
+                    code(FORWARD_DONE)
+                    stamp(clock())
+                else:
+                    ledger.forward_done(BACK)
+            for hear in heard:
+                hear(module, listener.trained, args, kwargs, output)
+            return output
+        if _compiling():
+            return original(*args, **kwargs)
+        if pulse.ending and not ledger.asked and not inside:
+            recorder.check_end()
+        samples, training, grad = _NAN, module.training, grad_enabled()
+        if ledger.wants_samples() and not _tracing():  # reading a size would warn inside the user's trace
+            samples = sample_count(args or tuple(kwargs.values()))
+        if not listener.heard:
+            listener.heard = training or grad
+        if "models" not in facts:  # where an optimizer steps, what it owns is described then
+            facts.update(models.described([module]))
+        if listener.trained and "autocast" not in facts:
+            facts["autocast"] = _autocast(facts.get("device", "cpu"))
+        inside += 1
+        before = ledger.forward(training, grad, listener.trained, samples)
+        try:
+            output = original(*args, **kwargs)
+        finally:
+            inside -= 1
+            ledger.forward_done(before)
+        for hear in heard:
+            hear(module, listener.trained, args, kwargs, output)
+        return output
+
+    return call
+
+
+def _autocast(device: str) -> str:
+    kind = device.partition(":")[0]
+    try:
+        if torch.is_autocast_enabled(kind):
+            return str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
+    except (TypeError, AttributeError, RuntimeError):  # before torch 2.4 neither takes a device
+        if torch.is_autocast_enabled():
+            return str(torch.get_autocast_gpu_dtype()).removeprefix("torch.")
+    return ""

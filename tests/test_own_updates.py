@@ -1,0 +1,172 @@
+"""Loops that change their parameters themselves: `loss.backward()`, then `p.data -= lr * p.grad`, no optimizer."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from loop_parts import BATCH, OTHER_S, Net, Truth, loss_of
+from loops_apart import get_batch
+from torch import nn
+
+import gpu_doctor
+from gpu_doctor.recording import PHASES, TRAINING, Recording
+
+STEPS = 14
+
+
+def recorded(loop: object, **names: object) -> Recording:
+    """A run of a loop whose names are known before it."""
+    space = {"loop": loop, **names}
+    return gpu_doctor.case("loop()", space).run()
+
+
+@pytest.mark.parametrize("clears", [True, False], ids=["zero_grad", "no zero_grad"])
+def test_a_step_is_counted_and_timed(clears: bool) -> None:
+    """A step ends where the gradients are cleared, else at the next forward: what is drawn for it lies before that."""
+    for attempt in range(4):
+        model, t = Net(), Truth()
+
+        def loop(model: Net = model, t: Truth = t) -> None:
+            x, y = get_batch(Truth())
+            for i in range(STEPS):
+                if i == 0:
+                    t.start()
+                else:
+                    if clears:
+                        model.zero_grad()
+                        t.lap("optimizer")
+                    x, y = get_batch(t)
+                out = model(x)
+                t.lap("forward")
+                loss = loss_of(out, y)
+                t.lap("other")
+                loss.backward()
+                t.lap("backward")
+                with torch.no_grad():
+                    for p in model.parameters():
+                        p -= 0.1 * p.grad
+                        if not clears:
+                            p.grad = None
+                time.sleep(OTHER_S)
+                t.lap("other")
+                t.step(BATCH)
+
+        recording = recorded(loop, model=model)
+        steps = recording.steps
+        assert not recording.notes
+        assert (steps.count.sum(), steps.samples.sum()) == (STEPS, STEPS * BATCH)
+        assert set(steps.kind) == {TRAINING}
+        assert "Net" in recording.setup.models
+        # The update after the last backward shows in nothing: the last step ends with its backward.
+        late = {"other": OTHER_S} if True else {}
+        off = {}
+        for phase in (*PHASES, "other"):
+            by_hand = t.seconds[phase] - late.get(phase, 0.0)
+            told = float(np.nansum(getattr(steps, f"{phase}_s")))
+            if abs(by_hand - told) > max(0.1 * by_hand, 2e-4 * STEPS * (1 + attempt)):
+                off[phase] = by_hand, told
+        if not off:
+            return
+    pytest.fail(f"phase -> (by hand, recorded) in s: {off}")
+
+
+def test_without_any_module_a_step_is_a_backward() -> None:
+    weight = torch.zeros(4, 2, requires_grad=True)
+
+    def loop() -> None:
+        for _ in range(STEPS):
+            x, y = get_batch(Truth())
+            loss = loss_of(x @ weight, y)
+            weight.grad = None
+            loss.backward()
+            weight.data -= 0.1 * weight.grad
+
+    steps = recorded(loop, weight=weight).steps
+    assert steps.count.sum() == STEPS
+    assert np.isnan(steps.samples).all()
+
+
+def test_several_losses_between_two_clearings_are_one_step_and_an_evaluation_is_none() -> None:
+    model = nn.Linear(4, 2)
+
+    def loop() -> None:
+        for i in range(STEPS):
+            model.zero_grad()
+            for _ in range(3):
+                model(torch.rand(BATCH, 4)).sum().backward()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.1 * p.grad
+            if i % 5 == 4:
+                model.eval()
+                with torch.no_grad():
+                    model(torch.rand(64, 4))
+                    time.sleep(0.01)
+                    model(torch.rand(64, 4))
+                model.train()
+
+    steps = recorded(loop, model=model).steps
+    assert steps.count.sum() == STEPS
+    assert (steps.evaluation_s > 0.009).sum() == 2
+
+
+def test_an_accumulation_without_a_loader_is_still_one_step() -> None:
+    model = nn.Linear(4, 2)
+
+    def loop() -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(STEPS):
+            for _ in range(4):
+                model(torch.rand(BATCH, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    steps = recorded(loop, model=model).steps
+    assert steps.count.sum() == STEPS
+
+
+def test_batches_of_a_loader_that_are_learned_from_are_training_steps() -> None:
+    model = nn.Linear(4, 2)
+    loader = torch.utils.data.DataLoader(torch.rand(10 * BATCH, 4), batch_size=BATCH)
+
+    def loop() -> None:
+        for x in loader:
+            model.zero_grad()
+            model(x).sum().backward()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.1 * p.grad
+
+    steps = recorded(loop, model=model, loader=loader).steps
+    assert (steps.count.sum(), steps.samples.sum()) == (10, 10 * BATCH)
+    assert set(steps.kind) == {TRAINING}
+
+
+def test_one_backward_is_no_loop() -> None:
+    model = nn.Linear(4, 2)
+    recording = recorded(lambda: model(torch.rand(BATCH, 4)).sum().backward(), model=model)
+    assert recording.steps.count.sum() == 0
+
+
+def test_a_budget_ends_such_a_loop_and_a_trial_puts_the_parameters_back() -> None:
+    model = nn.Linear(4, 2)
+    before = model.weight.detach().clone()
+    done: list[int] = []
+
+    def loop() -> None:
+        for i in range(10_000):
+            model.zero_grad()
+            model(torch.rand(BATCH, 4)).sum().backward()
+            done.append(i)
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.1 * p.grad
+
+    case = gpu_doctor.case(loop, {"model": model})
+    effect = case.trial({"threads": 1}, steps=20, seconds=30)
+    assert effect.outcome == "budget-reached", effect
+    assert case.trials[-1][0].steps.count.sum() == 20
+    assert torch.equal(model.weight, before)
