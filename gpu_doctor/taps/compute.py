@@ -20,7 +20,7 @@ from torch import nn
 from gpu_doctor import models
 from gpu_doctor.eventnotes import BACK, BACKWARD
 from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.forwards import SEAM, Listener
+from gpu_doctor.taps.forwards import SEAM, Listener, hear_directly
 from gpu_doctor.taps.tap import TapScope
 
 PATIENCE: Final = 2
@@ -34,6 +34,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     """Listeners on the outermost modules and around `torch.autograd.backward` and `grad`."""
     recorder = scope.recorder
     listeners: dict[int, Listener] = {}
+    direct: dict[int, Callable[..., Any]] = {}
     ids: set[int] = set()
     learned: list[weakref.ref[torch.Tensor]] = []
     """What the first backward gave gradients to, where no optimizer has stepped before it."""
@@ -76,7 +77,9 @@ def tap(scope: TapScope) -> Iterator[None]:
             if listener.missed >= PATIENCE:
                 listener.heard = True
                 parts = [part for part in listener.module.children() if any(True for _ in part.parameters())]
-                if len(parts) <= MOST_PARTS:
+                if not parts or type(listener.module).__call__ is not nn.Module.__call__:
+                    hear_directly(scope, listener, direct)
+                elif len(parts) <= MOST_PARTS:
                     listen(parts)
                     mark_trained()
         if not unheard:
@@ -111,6 +114,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         for listener in listeners.values():
             listener.end()
         recorder.ledger.alone = None
+        direct.clear()
         listeners.clear()  # the functions above know each other: a circle that would outlive `del model`
 
 

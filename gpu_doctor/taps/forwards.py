@@ -6,6 +6,7 @@ slow way round, 7 us against 2), and leaves it out of every copy and pickle of t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
@@ -60,6 +61,35 @@ class Listener:
         """Off for good; nothing of ours goes on holding the module."""
         self.remove()
         self.call = self._own = None
+
+
+def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable[..., Any]]) -> None:
+    """Hears a module whose `forward` is called past torch's own call: by its name, or by a `__call__` of its class.
+
+    Args:
+        scope: the tap's; the class gets its `forward` back with it. listener: of the module.
+        heard: the modules of this kind by id, to which it is added.
+    """
+    module, kind = listener.module, type(listener.module)
+    forward = kind.forward
+    plain = getattr(forward, models.OURS, forward)
+    if plain.__module__.partition(".")[0] == "torch":
+        return  # a layer whose weight is used without it; and torch's own layers stand inside of compiled models
+    heard[id(module)] = _listening(listener, functools.partial(plain, module), scope.heard)
+    if plain is not forward:  # another module of this class is heard already
+        return
+
+    def around(plain: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plain)
+        def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            call = heard.get(id(self))
+            return plain(self, *args, **kwargs) if call is None else call(*args, **kwargs)
+
+        setattr(forward, models.OURS, plain)
+        return forward
+
+    scope.patches.wrap(kind, "forward", around)
 
 
 def _listening(
