@@ -8,36 +8,26 @@ uses the namespace itself and not a copy of it, because functions of earlier cel
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
-from gpu_doctor import casecode, knobs, trial
+from gpu_doctor import casecode, knobs, race, trial
 from gpu_doctor.counting import Counting
+from gpu_doctor.curing import TRIAL_SECONDS, TRIAL_STEPS, Curing
 from gpu_doctor.diagnosis import Diagnosis, judged
-from gpu_doctor.effect import Effect, compare
-from gpu_doctor.forecast import forecast
-from gpu_doctor.knobs.cell_variables import check
+from gpu_doctor.effect import Effect
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording, Settings, Setup
-from gpu_doctor.rounds import Rounds, silence
-from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
-from gpu_doctor.vitals import measure
+from gpu_doctor.rounds import silence
+from gpu_doctor.snapshot import Snapshot, unrestorable
 
-if TYPE_CHECKING:
-    from gpu_doctor.fixes import Fix
-    from gpu_doctor.treatment import Plan
-
-TRIAL_STEPS: Final = 50
-TRIAL_SECONDS: Final = 60.0
 _numbers = itertools.count(1)
 _last: list[Case] = []
 
 
-class Case(Counting):
+class Case(Counting, Curing):
     """The history of one cell (or function): run it, try settings on it, let it be treated."""
 
     def __init__(
@@ -115,7 +105,8 @@ class Case(Counting):
             if self.on_begin is not None:
                 self.on_begin(recorder, role)
             execute, found = casecode.side(self._execute, self.namespace, settings, self.found)
-            return trial.run(execute, recorder, self.namespace, settings=settings, found=found)
+            borrowed = role != "run"
+            return trial.run(execute, recorder, self.namespace, settings=settings, found=found, borrowed=borrowed)
         finally:
             self._current = None
 
@@ -162,61 +153,14 @@ class Case(Counting):
             ValueError: if steps or seconds are not positive.
             trial.Busy: if a run is already being recorded in this process.
         """
-        trial.check_budget(steps, seconds)
-        if trial.running() is not None:
-            raise trial.Busy("A run is being recorded in this process: wait for its end, then start the trial.")
-        begin = time.perf_counter()
-        settings, against = knobs.as_settings(settings), knobs.as_settings(against)
-        self.stopped = False
-        refusal = self._refusal(settings)
-        try:
-            snapshot = None if refusal else Snapshot.take(self.namespace, extra=(self._code,))
-        except SnapshotTooLarge as too_large:
-            snapshot, refusal = None, str(too_large)
-        if snapshot is None:
-            return self._keep(Effect(settings, against, outcome="refused", reason=refusal))
-        rounds = Rounds(self._once, snapshot, self._say, lambda: self.stopped, self.recordings)
-        try:
-            rounds.run(against, settings, steps, seconds, self._quietly)
-        finally:
-            self._say("")
-            with trial.uninterrupted():
-                notes = snapshot.restore()
-        bases, candidates = rounds.bases, rounds.candidates
-        if not candidates:
-            outcome, reason = "stopped", ""
-            if bases:
-                outcome, reason = bases[-1].outcome, trial.baseline_ended(bases[-1])
-            return self._keep(Effect(settings, against, outcome=outcome, reason=reason))
-        self.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
-        if self.diagnosis is None:
-            self.diagnosis = judged(bases[-1])[0]
-        effect = compare(bases, candidates, predicted=self._predicted(bases, settings, against))
-        return self._keep(replace(effect, seconds=time.perf_counter() - begin))
-
-    def _refusal(self, settings: Settings) -> str:
-        """Why the trial is not even begun; empty if nothing speaks against it so far."""
-        try:
-            knobs.allow(settings, self.found or Setup())
-            check(settings, self.source)
-        except Refused as refused:
-            return str(refused)
-        return ""
+        return race.tried(self, [settings], steps=steps, seconds=seconds, against=against)[0]
 
     def _say(self, progress: str) -> None:
         self.progress = progress
 
-    def _predicted(self, bases: list[Recording], settings: Settings, against: Settings) -> float | None:
-        """What the forecast says of settings against the baseline side, read off what was seen before the trial."""
-        seen = [one for one in self.recordings if one.settings == against and len(one.steps)] or bases
-        others = tuple(measure(one) for one in self.recordings if one.settings != against)
-        turned = {name: value for name, value in settings.items() if against.get(name) != value}
-        found = forecast(measure(seen[-1]), turned, others)
-        return None if found is None else found.speedup
-
-    def _keep(self, effect: Effect) -> Effect:
-        self.effects.append(effect)
-        return effect
+    def unrestorable(self) -> tuple[str, ...]:
+        """What a trial could not put back as things stand, by name, such as `it (generator)`; changes nothing."""
+        return unrestorable(self.namespace, extra=(self._code,))
 
     def measured(self, *, steps: int = TRIAL_STEPS, seconds: float = TRIAL_SECONDS) -> Recording:
         """A recording of the code as written, made like a trial's side: everything is put back afterwards.
@@ -237,30 +181,6 @@ class Case(Counting):
         self.trials.append((result.recording, result.recording))
         self.diagnosis = self.diagnosis or judged(result.recording)[0]
         return result.recording
-
-    # ---- treatment ----------------------------------------------------------------------------------------------
-
-    def treat(
-        self,
-        max_trials: int = 8,
-        *,
-        steps: int = TRIAL_STEPS,
-        seconds: float = TRIAL_SECONDS,
-        changes_training: bool = False,
-    ) -> Plan:
-        """Climbs to better settings: see `treatment.treat`."""
-        from gpu_doctor.treatment import treat  # stands on Case, so it is met here
-
-        self.stopped = False
-        return treat(self, max_trials, steps=steps, seconds=seconds, changes_training=changes_training)
-
-    def code(self, settings: Settings) -> str:
-        """The lines to paste for some settings, one block a knob."""
-        return casecode.lines_to_paste(settings, self.found)
-
-    def fix(self, settings: Settings, history: Sequence[str] | None = None) -> Fix:
-        """The change of the user's own cells that gives them some settings: see `casecode.fix_of`."""
-        return casecode.fix_of(self, knobs.as_settings(settings), history, self._code)
 
 
 def case(code: str | Callable[[], Any], namespace: dict[str, Any] | None = None, *, name: str = "") -> Case:

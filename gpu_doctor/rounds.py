@@ -7,9 +7,9 @@ import io
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from gpu_doctor.effect import needs_more
 from gpu_doctor.recording import TRAINING, Recording, Settings
@@ -40,33 +40,28 @@ class Rounds:
     """The runs before the trial: where they trained, a side that does not is no baseline."""
     bases: list[Recording] = field(default_factory=list)
     candidates: list[Recording] = field(default_factory=list)
+    spent_s: float = 0.0
+    """Seconds that the pairs so far took, the state put back included."""
 
-    def run(
-        self,
-        against: Settings,
-        settings: Settings,
-        steps: int,
-        seconds: float,
-        quietly: Callable[[], AbstractContextManager[Any]],
-    ) -> None:
-        """Alternates; the state is restored after every side, also when a side raised.
+    def pair(self, what: str, against: Settings, settings: Settings, steps: int, seconds: float) -> bool:
+        """One round: baseline, then candidate; false if the trial ends with it.
+
+        Args:
+            what: says which round this is, for people. against, settings: of the two sides.
+            steps: of one side. seconds: of the whole trial, this pair being one of several.
 
         Raises:
             KeyboardInterrupt: if a side was interrupted, after the state was restored.
         """
-        deadline = time.monotonic() + seconds
-        with quietly():
-            for number in range(1, MOST_ROUNDS + 1):
-                for role, side, into in (
-                    ("baseline", against, self.bases),
-                    ("candidate", settings, self.candidates),
-                ):
-                    self.say(f"round {number} of at most {MOST_ROUNDS}: {role}")
-                    left_s = min(BLOCK_SHARE * seconds, max(deadline - time.monotonic(), 1.0))
-                    if self.stopped() or not self._side(side, role, steps, left_s, into):
-                        return
-                if time.monotonic() >= deadline or not needs_more(self.bases, self.candidates):
-                    return
+        begin, before_s = time.monotonic(), self.spent_s
+        for role, side, into in (("baseline", against, self.bases), ("candidate", settings, self.candidates)):
+            self.say(f"{what}: {role}")
+            left_s = min(BLOCK_SHARE * seconds, max(seconds - self.spent_s, 1.0))
+            goes_on = not self.stopped() and self._side(side, role, steps, left_s, into)
+            self.spent_s = before_s + time.monotonic() - begin
+            if not goes_on:
+                return False
+        return self.spent_s < seconds and needs_more(self.bases, self.candidates)
 
     def _side(self, side: Settings, role: str, steps: int, left_s: float, into: list[Recording]) -> bool:
         """One side of one round; false if the trial ends with it."""

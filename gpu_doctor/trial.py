@@ -10,13 +10,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from gpu_doctor import knobs
 from gpu_doctor.knobs.knob import Refused, TrialScope
+from gpu_doctor.parking import parked
 from gpu_doctor.probes import PROBES
 from gpu_doctor.probes.host import os_cores, usable_cores
 from gpu_doctor.probes.nvml import driver_version
@@ -25,10 +26,15 @@ from gpu_doctor.recorder import Recorder, RunEnded
 from gpu_doctor.recording import Recording, Settings, Setup
 from gpu_doctor.taps import listening
 from gpu_doctor.taps.lines import LineSampler
+from gpu_doctor.written_files import WrittenFiles
 
 STOP_PATIENCE_S: Final = 1.0
 """So long after Stop a loop that reaches no tap (one long step) is interrupted as the kernel's interrupt would."""
 
+
+_NO_MEMORY: Final = ("out of memory", "can't allocate memory", "not enough memory")
+"""What torch says of it in a plain RuntimeError: CUDA and MPS, the CPU's allocator on Linux, and on Windows
+(c10/core/impl/alloc_cpu.cpp: "DefaultCPUAllocator: can't allocate memory", "... not enough memory: you tried to")."""
 
 _OURS: Final = str(Path(__file__).parent)
 
@@ -46,6 +52,9 @@ class Busy(RuntimeError):
 
 
 _running: list[Recorder] = []
+_insisting: list[Recorder] = []
+"""Runs that are being stopped: each is to be interrupted once."""
+_insisting_lock: Final = threading.Lock()
 
 
 def running() -> Recorder | None:
@@ -96,6 +105,7 @@ def run(
     *,
     settings: Settings | None = None,
     found: Setup | None = None,
+    borrowed: bool = False,
 ) -> Result:
     """Executes the code once under settings and records it.
 
@@ -103,6 +113,7 @@ def run(
         execute: runs the code. recorder: a fresh one, with its budget.
         namespace: where the code runs. settings: knob values; empty = as written.
         found: the setup that an earlier run found, for knobs that must know what to turn.
+        borrowed: a trial's side: files that it writes are listed, and workers of an earlier run are left alone.
 
     Returns:
         The recording, and the exception that ended the code. An end that we caused (budget, Stop) is no exception.
@@ -113,12 +124,17 @@ def run(
     outcome, reason = "completed", ""
     error: BaseException | None = None
     scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source)
+    files = WrittenFiles() if borrowed else None
     with ExitStack() as stack:
+        if files is not None:
+            stack.enter_context(files)  # first, so that our own files are gone when it looks
         try:
             stack.enter_context(knobs.turned(dict(settings or {}), scope))
         except Refused as refusal:
             return Result(recorder.close("refused", str(refusal)))
         stack.enter_context(recorded(recorder, namespace))
+        if borrowed:
+            stack.enter_context(parked(scope.notes))
         try:
             try:
                 execute()
@@ -135,10 +151,11 @@ def run(
         except BaseException as raised:
             error, reason = _users(raised), _last_line(raised)
             outcome = "out-of-memory" if is_out_of_memory(raised) else "failed"
-    for note in scope.notes:
+    for note in (*scope.notes, *(files.notes if files is not None else ())):
         recorder.note(note)
     try:
-        return Result(recorder.close(outcome, reason), error)
+        recording = recorder.close(outcome, reason)
+        return Result(recording if files is None else replace(recording, written=files.told), error)
     finally:
         del error  # the frames of its traceback know this one: a circle would keep the loop's memory
 
@@ -152,9 +169,10 @@ def _users(error: BaseException) -> BaseException:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """True for torch's out-of-memory errors of any device, and Python's own."""
+    """True for torch's out-of-memory errors of any device, the CPU's allocator among them, and Python's own."""
     named = type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError)
-    return named or (isinstance(error, RuntimeError) and "out of memory" in str(error).lower())
+    said = str(error).lower()
+    return named or (isinstance(error, RuntimeError) and any(one in said for one in _NO_MEMORY))
 
 
 def globals_of(code: Callable[[], Any]) -> dict[str, Any]:
@@ -208,12 +226,25 @@ def uninterrupted() -> Iterator[None]:
 
 
 def stop(recorder: Recorder, patience_s: float = STOP_PATIENCE_S) -> None:
-    """Ends a run from any thread: at its next step, or by an interrupt if it reaches none within `patience_s`."""
+    """Ends a run from any thread: at its next step, or by an interrupt if it reaches none within `patience_s`.
+
+    However often Stop is clicked meanwhile, the run is interrupted once: a second interrupt would meet the code that
+    ends the loader's workers, or the user's own `finally`.
+    """
     recorder.stop()
+    with _insisting_lock:
+        if recorder in _insisting:
+            return
+        _insisting.append(recorder)
 
     def insist() -> None:
-        if not recorder.over.wait(patience_s) and recorder.thread == threading.main_thread().ident:
-            interrupt_main()
+        try:
+            if not recorder.over.wait(patience_s) and recorder.thread == threading.main_thread().ident:
+                interrupt_main()
+                recorder.over.wait(patience_s)  # the interrupt is on its way
+        finally:
+            with _insisting_lock:
+                _insisting.remove(recorder)
 
     threading.Thread(target=insist, name="gpu_doctor-stop", daemon=True).start()
 

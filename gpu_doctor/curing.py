@@ -1,0 +1,72 @@
+"""What a case does about what ails it: treatment, sweeps over a grid, and its cells with the cure written in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from gpu_doctor import casecode, knobs
+from gpu_doctor.recording import Settings, SettingValue
+
+if TYPE_CHECKING:
+    from gpu_doctor.casefile import Case
+    from gpu_doctor.executors import Executor
+    from gpu_doctor.fixes import Fix
+    from gpu_doctor.sweep import Sweep
+    from gpu_doctor.treatment import Plan
+
+TRIAL_STEPS: Final = 50
+TRIAL_SECONDS: Final = 60.0
+SWEEP_TRIALS: Final = 32
+"""Combinations that a sweep takes unasked: half an hour of trials at worst."""
+
+
+class Curing:
+    """The part of a case that turns trials into a cure."""
+
+    def treat(
+        self,
+        max_trials: int = 8,
+        *,
+        steps: int = TRIAL_STEPS,
+        seconds: float = TRIAL_SECONDS,
+        changes_training: bool = False,
+        executor: Executor | None = None,
+    ) -> Plan:
+        """Climbs to better settings: see `treatment.treat`.
+
+        `executor` says where the trials run: None = in this kernel, or such as `gpu_doctor.executors.RayExecutor()`.
+        """
+        from gpu_doctor.treatment import treat  # stands on Case, so it is met here
+
+        case = cast("Case", self)
+        case.stopped = False
+        return treat(
+            case, max_trials, steps=steps, seconds=seconds, changes_training=changes_training, executor=executor
+        )
+
+    def sweep(
+        self,
+        grid: Mapping[str, Sequence[SettingValue]],
+        *,
+        steps: int = TRIAL_STEPS,
+        seconds: float = TRIAL_SECONDS,
+        executor: Executor | None = None,
+        max_trials: int = SWEEP_TRIALS,
+    ) -> Sweep:
+        """Tries every combination of a grid such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}`.
+
+        See `sweep.sweep`; `executor` says where the trials run, None = in this kernel.
+        """
+        from gpu_doctor.sweep import sweep  # stands on Case, so it is met here
+
+        return sweep(cast("Case", self), grid, steps=steps, seconds=seconds, executor=executor, max_trials=max_trials)
+
+    def code(self, settings: Settings) -> str:
+        """The lines to paste for some settings, one block a knob."""
+        return casecode.lines_to_paste(settings, cast("Case", self).found)
+
+    def fix(self, settings: Settings, history: Sequence[str] | None = None) -> Fix:
+        """The change of the user's own cells that gives them some settings: see `casecode.fix_of`."""
+        case: Any = self
+        return casecode.fix_of(case, knobs.as_settings(settings), history, case._code)

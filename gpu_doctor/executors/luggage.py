@@ -1,0 +1,244 @@
+"""What travels with a trial: the cell, the names it reaches, the settings' baseline, and the state of the process.
+
+It is packed by torch's own format with cloudpickle inside, so that classes and functions of the notebook go by value,
+tensors that share memory still do, and a GPU's tensors find a GPU there. It goes to the user's own cluster and nowhere
+else, and it is unpacked in memory on arrival: nothing of the kind is ever written to a file or read from one.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from gpu_doctor.casefile import Case
+from gpu_doctor.executors.posted import as_bytes
+from gpu_doctor.executors.reach import Reach, reached
+from gpu_doctor.snapshot_kinds import internal
+
+PROTOCOL: Final = 5
+_MARK: Final = "_gpu_doctor_mark"
+_CUDNN: Final = ("benchmark", "deterministic", "allow_tf32")
+NOT_PYTHON: Final = (
+    "The cell is no plain Python (a %magic, a !command or a top-level await), and a cluster runs nothing else: move "
+    "such lines to a cell of their own."
+)
+
+
+class Unpackable(Exception):
+    """Something that the cell needs cannot travel; the message says what, in one sentence."""
+
+
+@dataclass
+class Parcel:
+    """What arrives on the other machine, ready to be made a case of."""
+
+    code: str | Callable[[], Any]
+    namespace: dict[str, Any]
+    name: str
+    run: bytes | None
+    """The baseline run as saved, for what knobs must know of the loop."""
+    process: dict[str, Any]
+
+    def enter(self) -> None:
+        """Gives this process the random numbers and switches of the one that packed."""
+        random.setstate(self.process["python"])
+        np.random.set_state(self.process["numpy"])
+        torch.set_rng_state(self.process["torch"])
+        torch.set_default_dtype(self.process["dtype"])
+        torch.set_float32_matmul_precision(self.process["precision"])
+        torch.set_grad_enabled(self.process["grad"])
+        for name, value in self.process["cudnn"].items():
+            setattr(torch.backends.cudnn, name, value)
+        states = self.process["cuda"][: torch.cuda.device_count()]
+        for device, state in enumerate(states):
+            torch.cuda.set_rng_state(state, device)
+
+
+def pack(case: Case, pickler: type[Any]) -> bytes:
+    """Everything that a trial of the case needs elsewhere; the case and its namespace are only read.
+
+    Args:
+        case: whose code. pickler: cloudpickle's class, Ray's own copy of it for Ray.
+
+    Raises:
+        Unpackable: if something cannot travel, or the cell is no plain Python.
+    """
+    code = case._code if callable(case._code) else plain(case.source)
+    reach = Reach() if callable(code) else reached(code)
+    space = case.namespace
+    names = {name: space[name] for name in sorted(reach.needed) if name in space and not internal(name, space)}
+    for name in sorted(reach.perhaps):
+        if name in space and _stuck(space[name], space, reach, pickler) is None:
+            names[name] = space[name]
+    run = case.baseline
+    contents = {
+        # Functions of one namespace share their globals on arrival: this one stands for all, and the cell runs there.
+        "mark": types.FunctionType((lambda: None).__code__, space, _MARK),
+        "names": names,
+        "code": code,
+        "name": case.name,
+        "run": None if run is None else as_bytes(run),
+        "process": _process(),
+        "own": str(space.get("__name__", "__main__")),
+    }
+    try:
+        return _dumped(contents, space, reach, pickler)
+    except Exception as error:
+        raise Unpackable(
+            _why(names if isinstance(code, str) else {"the function": code}, space, reach, pickler, error)
+        ) from error
+
+
+def unpack(luggage: bytes) -> Parcel:
+    """The inverse of `pack`, on the other machine.
+
+    Raises:
+        Whatever the user's objects raise when they are made again, such as ModuleNotFoundError.
+    """
+    contents = torch.load(io.BytesIO(luggage), map_location=_placed, weights_only=False)
+    space: dict[str, Any] = contents["mark"].__globals__
+    space.update(contents["names"])
+    space["__name__"] = contents["own"]
+    return Parcel(contents["code"], space, contents["name"], contents["run"], contents["process"])
+
+
+def plain(source: str) -> str:
+    """The cell's text without the magic's own line, line numbers kept.
+
+    Raises:
+        Unpackable: if it is no plain Python.
+    """
+    lines = source.splitlines(keepends=True)
+    if lines and lines[0].startswith("%%gpudoctor"):
+        lines[0] = "\n"
+    text = "".join(lines)
+    try:
+        compile(text, "<cell>", "exec")
+    except SyntaxError as error:
+        raise Unpackable(NOT_PYTHON) from error
+    return text
+
+
+def _process() -> dict[str, Any]:
+    cuda = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if cuda else [],
+        "dtype": torch.get_default_dtype(),
+        "precision": torch.get_float32_matmul_precision(),
+        "grad": torch.is_grad_enabled(),
+        "cudnn": {name: getattr(torch.backends.cudnn, name) for name in _CUDNN},
+    }
+
+
+def _dumped(value: Any, space: dict[str, Any], reach: Reach, pickler: type[Any]) -> bytes:
+    class Pickler(pickler):  # type: ignore[misc]
+        def reducer_override(self, one: Any) -> Any:
+            reduced = super().reducer_override(one)
+            if isinstance(one, types.FunctionType) and one.__globals__ is space and isinstance(reduced, tuple):
+                return _without_made(reduced, reach)
+            if reduced is NotImplemented and isinstance(one, DataLoader) and one.__dict__.get("_iterator") is not None:
+                return _without_workers(one)
+            return reduced
+
+    file = io.BytesIO()
+    torch.save(
+        value,
+        file,
+        pickle_module=types.SimpleNamespace(Pickler=Pickler, __name__="cloudpickle"),
+        pickle_protocol=PROTOCOL,
+    )
+    return file.getvalue()
+
+
+def _without_made(reduced: tuple[Any, ...], reach: Reach) -> tuple[Any, ...]:
+    """A function of the notebook, without those of its globals that the cell makes itself."""
+    make, arguments, (own, slots), *rest = reduced
+    kept = {
+        name: value for name, value in slots["__globals__"].items() if name not in reach.made or name in reach.needed
+    }
+    return (make, arguments, (own, {**slots, "__globals__": kept}), *rest)
+
+
+def _without_workers(loader: Any) -> tuple[Any, ...]:
+    """A loader whose workers stay: those there are started there."""
+    make, arguments, state, *rest = loader.__reduce_ex__(PROTOCOL)
+    return (make, arguments, {**state, "_iterator": None}, *rest)
+
+
+def _stuck(value: Any, space: dict[str, Any], reach: Reach, pickler: type[Any]) -> Exception | None:
+    """Why one value cannot travel, tried by itself; None if it can."""
+    try:
+        _dumped(value, space, reach, pickler)
+    except Exception as error:
+        return error
+    return None
+
+
+def _why(names: dict[str, Any], space: dict[str, Any], reach: Reach, pickler: type[Any], error: Exception) -> str:
+    """Names what cannot travel, and what inside it is the reason."""
+    tried = dict(names)
+    for value in list(names.values()):
+        tried |= {name: space[name] for name in _globals_read(value, space, set()) if name not in reach.made}
+    stuck = {name: said for name, value in tried.items() if (said := _stuck(value, space, reach, pickler)) is not None}
+    data = {name: said for name, said in stuck.items() if not isinstance(tried[name], (types.FunctionType, type))}
+    found = data or stuck
+    if not found:
+        return f"The cell's names cannot be sent to another machine ({_line(error)})."
+    parts = []
+    for name, said in found.items():
+        kind = _kind(tried[name])
+        inner = "" if kind in str(said) else f": {_line(said)}"
+        parts.append(f"`{name}` ({kind}{inner})" if name in space else f"{name} ({_line(said)})")
+    it = "it" if len(parts) == 1 else "them"
+    return f"{' and '.join(parts)} cannot be sent to another machine: make {it} inside the cell."
+
+
+def _globals_read(value: Any, space: dict[str, Any], seen: set[int]) -> set[str]:
+    """Names of the namespace that a function or class of it reads, through other functions of it too."""
+    if id(value) in seen:
+        return set()
+    seen.add(id(value))
+    if isinstance(value, type):
+        functions = [one for one in vars(value).values() if isinstance(one, types.FunctionType)]
+        return set().union(*(_globals_read(one, space, seen) for one in functions))
+    if not isinstance(value, types.FunctionType):
+        return _globals_read(type(value), space, seen) if type(value) in space.values() else set()
+    if value.__globals__ is not space:
+        return set()
+    found = {name for name in _names_of(value.__code__) if name in space}
+    return found.union(*(_globals_read(space[name], space, seen) for name in found))
+
+
+def _names_of(code: types.CodeType) -> set[str]:
+    inner = (one for one in code.co_consts if isinstance(one, types.CodeType))
+    return set(code.co_names).union(*(_names_of(one) for one in inner))
+
+
+def _kind(value: Any) -> str:
+    cls = type(value)
+    module = "" if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}."
+    return f"{module}{cls.__qualname__}"
+
+
+def _line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _placed(storage: Any, location: str) -> Any:
+    """Where a tensor is put on arrival: a GPU's number counts on the machine it came from only."""
+    if location.startswith("cuda") and int(location.partition(":")[2] or 0) >= torch.cuda.device_count() > 0:
+        location = "cuda:0"
+    restore: Any = torch.serialization.default_restore_location
+    return restore(storage, location)

@@ -1,0 +1,182 @@
+"""Trials on a Ray cluster: every round is a task with its CPUs and GPUs, and what comes back is recordings.
+
+A task runs a baseline and a candidate next to each other on one machine, from the same state: the cell, the names it
+reaches, the random numbers and the switches of the kernel travel with it by cloudpickle, to the user's own cluster and
+nowhere else. Nothing is pickled into a file, and what comes back are the bytes of recordings. The machines of the
+cluster need the same packages as the kernel, jupyter-gpu-doctor among them. GPU: not yet run on one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from gpu_doctor import race
+from gpu_doctor.effect import Effect
+from gpu_doctor.executors.luggage import Unpackable, pack
+from gpu_doctor.executors.remote import one_round
+from gpu_doctor.executors.rounds_out import RoundsOut, first_line
+from gpu_doctor.recording import Settings
+from gpu_doctor.rounds import BLOCK_SHARE
+from gpu_doctor.snapshot_undo import process_undos
+
+if TYPE_CHECKING:
+    from gpu_doctor.casefile import Case
+
+MISSING: Final = "Trials on a cluster need Ray: pip install 'jupyter-gpu-doctor[ray]'."
+PATIENCE_S: Final = 300.0
+"""So long a round may take beyond its own budget: waiting for a free machine, starting a process, importing torch."""
+
+
+class RayExecutor:
+    """Runs trials on a Ray cluster, several at once.
+
+    Ray is used as it was initialised; where it was not, it is on the first trial (by `address`; None = as Ray itself
+    decides: RAY_ADDRESS, or a cluster on this machine) and `close()`, or the end of a `with`, shuts that down again.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        num_cpus: float = 1,
+        num_gpus: float | None = None,
+        width: int | None = None,
+        patience_s: float = PATIENCE_S,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            address: of the cluster, for `ray.init`.
+            num_cpus: cores that a trial asks for, those of its loader's workers included.
+            num_gpus: GPUs that a trial asks for; None = 1 where the loop was seen to train on a GPU, else 0.
+            width: trials at once; None = as many as the cluster has room for now.
+            patience_s: seconds that a round may take beyond its own budget before it counts as failed.
+            options: further options of the task, such as `{"resources": {"a100": 1}}`.
+
+        Raises:
+            ImportError: if Ray is not installed.
+            ValueError: if what is asked for is not positive.
+        """
+        try:
+            ray = import_module("ray")  # its types are its own: taken as Any
+        except ImportError as missing:
+            raise ImportError(MISSING) from missing
+        if num_cpus < 0 or (num_gpus or 0) < 0 or (width is not None and width < 1) or not patience_s > 0:
+            raise ValueError(
+                "A trial asks for no negative number of CPUs or GPUs, width is at least 1, patience_s > 0."
+            )
+        self._ray: Any = ray
+        self._address, self._width, self._patience_s = address, width, patience_s
+        self.num_cpus, self.num_gpus = num_cpus, num_gpus
+        self._options = dict(options or {})
+        self._ours = False
+
+    def __enter__(self) -> RayExecutor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Shuts Ray down, if it was started by this executor."""
+        if self._ours and self._ray.is_initialized():
+            self._ray.shutdown()
+        self._ours = False
+
+    @property
+    def width(self) -> int:
+        """How many trials run at once; at least 1."""
+        if self._width is not None:
+            return self._width
+        try:
+            self._connect()
+            return max(self._room(self.num_gpus or 0), 1)
+        except Exception:  # `trials` says what is wrong with the cluster
+            return 1
+
+    def trials(
+        self,
+        case: Case,
+        candidates: Sequence[Settings],
+        *,
+        steps: int,
+        seconds: float,
+        against: Settings,
+        racing: bool = False,
+    ) -> list[Effect]:
+        """Tries each candidate on the cluster; see `Executor.trials`.
+
+        What cannot travel, and a request that no machine of the cluster can meet, are refusals; a machine or task that
+        goes away, or does not answer in time, is a failure with the reason.
+        """
+        against = race.begun(case, against, steps, seconds)
+        entries = [race.entered(case, one) for one in candidates]
+        going = [entry for entry in entries if entry.going]
+        undos = process_undos()  # what is packed may draw random numbers
+        try:
+            if going:
+                self._run(case, going, against, steps, seconds, racing)
+        finally:
+            case._say("")
+            for _, undo in undos:
+                undo()
+        return [race.concluded(case, entry, against, entry.notes) for entry in entries]
+
+    def _run(
+        self, case: Case, entries: list[race.Entry], against: Settings, steps: int, seconds: float, racing: bool
+    ) -> None:
+        found = case.found
+        gpus = self.num_gpus if self.num_gpus is not None else float(found is not None and found.on_gpu)
+        said = ""
+        try:
+            self._connect()
+            room = self._width or self._room(gpus)
+            if not room:
+                said = f"No machine of the cluster has {self._asked(gpus)} for a trial: ask for less, or give width="
+                said += " for a cluster that grows by itself."
+            else:
+                luggage = self._ray.put(pack(case, self._ray.cloudpickle.CloudPickler))
+        except Unpackable as unpackable:
+            said = str(unpackable)
+        except Exception as error:  # Ray's own failures to start are plain ones too
+            said = f"The cluster could not be used ({type(error).__name__}: {first_line(error)})."
+        if said:
+            for entry in entries:
+                entry.refusal, entry.going = said, False
+            return
+        task = self._ray.remote(one_round).options(
+            **{"num_cpus": self.num_cpus, "num_gpus": gpus, "max_retries": 0, "name": "gpu_doctor", **self._options}
+        )
+        limit_s = 3 * BLOCK_SHARE * seconds + self._patience_s  # two sides, and one to warm up
+        RoundsOut(self._ray, task, luggage, against, steps, seconds, limit_s).run(case, entries, room, racing)
+
+    def _connect(self) -> None:
+        if self._ray.is_initialized():
+            return
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        undos = process_undos()  # a start may draw random numbers
+        try:
+            self._ray.init(address=self._address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
+            self._ours = True
+        finally:
+            for _, undo in undos:
+                undo()
+
+    def _room(self, gpus: float) -> int:
+        """How many trials the cluster's machines hold at once."""
+        asked = {"CPU": self.num_cpus, "GPU": gpus, **self._options.get("resources", {})}
+        asked = {name: amount for name, amount in asked.items() if amount}
+        room = 0
+        for node in self._ray.nodes():
+            if node["Alive"]:
+                has = node["Resources"]
+                room += min((int(has.get(name, 0) // amount) for name, amount in asked.items()), default=1)
+        return room
+
+    def _asked(self, gpus: float) -> str:
+        more = [f"{amount:g} {name}" for name, amount in self._options.get("resources", {}).items()]
+        return ", ".join([f"{self.num_cpus:g} CPUs", f"{gpus:g} GPUs", *more])

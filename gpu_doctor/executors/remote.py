@@ -1,0 +1,119 @@
+"""One round of a trial on another machine: baseline and candidate next to each other, recordings back."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpu_doctor.casefile import Case
+from gpu_doctor.executors.luggage import Parcel, unpack
+from gpu_doctor.executors.posted import as_bytes, of_bytes
+from gpu_doctor.recording import Settings
+from gpu_doctor.rounds import BLOCK_SHARE, Rounds, silence
+from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
+
+WARM_STEPS: Final = 5
+"""Steps as written before the first round of a fresh process, so that no baseline pays for what is only slow once."""
+_warm: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What a round gave, in plain data."""
+
+    bases: tuple[bytes, ...] = ()
+    """Recordings as saved."""
+    candidates: tuple[bytes, ...] = ()
+    refusal: str = ""
+    """Why nothing was run."""
+    failure: str = ""
+    """Why nothing could be run."""
+    notes: tuple[str, ...] = ()
+
+
+def one_round(
+    luggage: bytes, key: str, against: Settings, settings: Settings, steps: int, seconds: float
+) -> Mapping[str, Any]:
+    """Runs a pair of sides on this machine.
+
+    Args:
+        luggage: what `pack` made, from the user's own kernel. key: names it, so that a process warms up for it once.
+        against, settings: knob values of the two sides.
+        steps: of one side. seconds: of the whole trial that this round belongs to.
+
+    Returns:
+        The fields of a `Returned`.
+    """
+    try:
+        parcel = unpack(luggage)
+    except Exception as error:
+        return {"failure": _unpackable(error)}
+    with acting_as_main(parcel.namespace):
+        try:
+            return _pair(parcel, key, against, settings, steps, seconds)
+        except SnapshotTooLarge as too_large:
+            return {"refusal": str(too_large)}
+
+
+def _pair(
+    parcel: Parcel, key: str, against: Settings, settings: Settings, steps: int, seconds: float
+) -> Mapping[str, Any]:
+    case = Case(parcel.code, parcel.namespace, name=parcel.name)
+    if parcel.run is not None:
+        case.recordings.append(of_bytes(parcel.run))
+    parcel.enter()
+    snapshot = Snapshot.take(case.namespace, extra=(case._code,))
+    rounds = Rounds(case._once, snapshot, lambda said: None, lambda: False, case.recordings)
+    notes: tuple[str, ...] = ()
+    try:
+        with silence():
+            goes_on = True
+            if key not in _warm:
+                goes_on = rounds._side(against, "baseline", min(steps, WARM_STEPS), BLOCK_SHARE * seconds, rounds.bases)
+                _warm.add(key)
+            if goes_on:  # else what came of it is the answer: the code fails as written
+                rounds.bases.clear()
+                rounds.pair("", against, settings, steps, seconds)
+    finally:
+        notes = snapshot.restore()
+    return {
+        "bases": tuple(map(as_bytes, rounds.bases)),
+        "candidates": tuple(map(as_bytes, rounds.candidates)),
+        "notes": notes,
+    }
+
+
+def _unpackable(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            f"the cluster's machines have no module {error.name!r}: install it there, or send your own files along "
+            "with ray.init(runtime_env={'working_dir': '.'})"
+        )
+    lines = str(error).strip().splitlines()
+    return f"what the cell needs could not be made again there ({type(error).__name__}: {lines[0] if lines else ''})"
+
+
+@contextmanager
+def acting_as_main(namespace: dict[str, Any]) -> Iterator[None]:
+    """Lets `__main__` be the notebook for a while, as its classes say: loader workers send their instances by name."""
+    if namespace.get("__name__") != "__main__":
+        yield
+        return
+
+    def look_up(name: str) -> Any:
+        try:
+            return namespace[name]
+        except KeyError:
+            raise AttributeError(f"module '__main__' has no attribute {name!r}") from None
+
+    notebook, before = types.ModuleType("__main__"), sys.modules["__main__"]
+    notebook.__getattr__ = look_up  # type: ignore[method-assign]
+    sys.modules["__main__"] = notebook
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = before

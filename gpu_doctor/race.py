@@ -1,0 +1,213 @@
+"""Settings tried from one kept state: a trial of one candidate, or a race of several that drops what is clearly worse.
+
+Every candidate is compared with a baseline that ran right before it (A B, A B, ...), never with one from minutes ago.
+In a race all candidates get their first pair, then those still open their second, and so on; after every pair a
+candidate whose interval ends below the one of the best is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from gpu_doctor import knobs, trial
+from gpu_doctor.diagnosis import judged
+from gpu_doctor.effect import Effect, compare
+from gpu_doctor.forecast import forecast
+from gpu_doctor.knobs.cell_variables import check
+from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.recording import Recording, Settings, Setup, describe
+from gpu_doctor.rounds import MOST_ROUNDS, Rounds
+from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
+from gpu_doctor.vitals import measure
+
+if TYPE_CHECKING:
+    from gpu_doctor.casefile import Case
+
+
+@dataclass
+class Entry:
+    """One candidate of a race: `bases[i]` and `candidates[i]` ran next to each other."""
+
+    settings: dict[str, Any]
+    bases: list[Recording] = field(default_factory=list)
+    candidates: list[Recording] = field(default_factory=list)
+    going: bool = True
+    """Another pair of it is wanted."""
+    refusal: str = ""
+    """Why it was not even begun."""
+    failure: str = ""
+    """Why there is nothing to compare, where that is no recording's outcome, such as a machine that went away."""
+    failed_as: str = "failed"
+    """Outcome of such a failure."""
+    dropped: str = ""
+    """Why it was given up before its interval was clear."""
+    stopped: bool = False
+    """Stop came before it was decided."""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    """What its pairs took."""
+
+
+def tried(
+    case: Case,
+    candidates: Sequence[Settings],
+    *,
+    steps: int,
+    seconds: float,
+    against: Settings | None = None,
+) -> list[Effect]:
+    """Tries candidates against one baseline, in turns, and puts everything back.
+
+    Args:
+        case: whose code, in its own namespace.
+        candidates: knob values to try. against: those of the baseline side; None = as written.
+        steps: of one side of one round. seconds: of one candidate's trial.
+
+    Returns:
+        An effect for each candidate, in order; each is kept in `case.effects` too.
+
+    Raises:
+        KeyboardInterrupt: if it is interrupted, after everything was put back.
+        ValueError: if steps or seconds are not positive.
+        trial.Busy: if a run is already being recorded in this process.
+    """
+    against = begun(case, against, steps, seconds)
+    begin = time.perf_counter()
+    entries = [entered(case, one) for one in candidates]
+    open_ = [entry for entry in entries if entry.going]
+    notes: tuple[str, ...] = ()
+    if open_:
+        try:
+            snapshot = Snapshot.take(case.namespace, extra=(case._code,))
+        except SnapshotTooLarge as too_large:
+            for entry in open_:
+                entry.refusal = str(too_large)
+        else:
+            notes = _raced(case, snapshot, open_, against, steps, seconds)
+    around_s = (time.perf_counter() - begin - sum(entry.seconds for entry in entries)) / max(len(open_), 1)
+    for entry in open_:
+        entry.seconds += around_s
+    return [concluded(case, entry, against, notes) for entry in entries]
+
+
+def begun(case: Case, against: Settings | None, steps: int, seconds: float) -> dict[str, Any]:
+    """Lets trials of a case begin: nothing else is being recorded, and no Stop of before counts any more.
+
+    Returns:
+        The settings of the baseline side.
+
+    Raises:
+        ValueError: if steps or seconds are not positive.
+        trial.Busy: if a run is already being recorded in this process.
+    """
+    trial.check_budget(steps, seconds)
+    if trial.running() is not None:
+        raise trial.Busy("A run is being recorded in this process: wait for its end, then start the trial.")
+    case.stopped = False
+    return knobs.as_settings(against)
+
+
+def entered(case: Case, settings: Settings) -> Entry:
+    """A candidate at the start; it is refused at once if the loop that was found cannot honour it."""
+    entry = Entry(knobs.as_settings(settings))
+    try:
+        knobs.allow(entry.settings, case.found or Setup())
+        check(entry.settings, case.source)
+    except Refused as refused:
+        entry.refusal, entry.going = str(refused), False
+    return entry
+
+
+def _raced(
+    case: Case, snapshot: Snapshot, entries: list[Entry], against: Settings, steps: int, seconds: float
+) -> tuple[str, ...]:
+    """Gives the candidates their pairs, in turns; sentences on what could not be put back."""
+    sides = {
+        id(entry): Rounds(
+            case._once,
+            snapshot,
+            case._say,
+            lambda: case.stopped,
+            case.recordings,
+            bases=entry.bases,
+            candidates=entry.candidates,
+        )
+        for entry in entries
+    }
+    notes: tuple[str, ...] = ()
+    try:
+        with case._quietly():
+            for number in range(1, MOST_ROUNDS + 1):
+                for entry in [one for one in entries if one.going]:
+                    if case.stopped or not entry.going:  # dropped in this very round
+                        continue
+                    rounds, of = sides[id(entry)], f"{describe(entry.settings)}: " if len(entries) > 1 else ""
+                    what = f"{of}round {number} of at most {MOST_ROUNDS}"
+                    entry.going = rounds.pair(what, against, entry.settings, steps, seconds)
+                    entry.seconds = rounds.spent_s
+                    drop_the_worse(entries)
+                if case.stopped:
+                    break
+    finally:
+        case._say("")
+        with trial.uninterrupted():
+            notes = snapshot.restore()
+    return notes
+
+
+def drop_the_worse(entries: Sequence[Entry]) -> None:
+    """Gives up what is clearly worse than the best so far: its interval ends below the best one's."""
+    if len(entries) < 2:
+        return
+    effects = [(entry, compare(entry.bases, entry.candidates)) for entry in entries if entry.candidates]
+    clear = [(entry, effect) for entry, effect in effects if effect.low is not None and not effect.reason]
+    if not clear:
+        return
+    best, its = max(clear, key=lambda pair: pair[1].speedup or 0.0)
+    for entry, effect in clear:
+        if entry.going and entry is not best and (effect.high or 0.0) < (its.low or 0.0):
+            entry.going = False
+            after = _pairs(len(entry.candidates))
+            entry.dropped = f"given up after {after}, {describe(best.settings)} is clearly faster"
+
+
+def _pairs(number: int) -> str:
+    return "1 pair of runs" if number == 1 else f"{number} pairs of runs"
+
+
+def concluded(case: Case, entry: Entry, against: Settings, notes: tuple[str, ...] = ()) -> Effect:
+    """A candidate's effect, kept in the case with its recordings, wherever they were made."""
+    settings, bases, candidates = entry.settings, entry.bases, entry.candidates
+    if entry.refusal:
+        return _kept(case, Effect(settings, against, outcome="refused", reason=entry.refusal))
+    if entry.failure:
+        failed = Effect(settings, against, outcome=entry.failed_as, reason=entry.failure, seconds=entry.seconds)
+        return _kept(case, failed)
+    if not candidates:
+        outcome, reason = "stopped", ""
+        if bases and not case.stopped:
+            outcome, reason = bases[-1].outcome, trial.baseline_ended(bases[-1])
+        return _kept(case, Effect(settings, against, outcome=outcome, reason=reason))
+    case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
+    if case.diagnosis is None:
+        case.diagnosis = judged(bases[-1])[0]
+    effect = compare(bases, candidates, predicted=_predicted(case, bases, settings, against))
+    outcome = "stopped" if entry.stopped else effect.outcome
+    return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=effect.reason or entry.dropped))
+
+
+def _kept(case: Case, effect: Effect) -> Effect:
+    case.effects.append(effect)
+    return effect
+
+
+def _predicted(case: Case, bases: list[Recording], settings: Settings, against: Settings) -> float | None:
+    """What the forecast says of settings against the baseline side, read off what was seen before the trial."""
+    seen = [one for one in case.recordings if one.settings == against and len(one.steps)] or bases
+    others = tuple(measure(one) for one in case.recordings if one.settings != against)
+    turned = {name: value for name, value in settings.items() if against.get(name) != value}
+    found = forecast(measure(seen[-1]), turned, others)
+    return None if found is None else found.speedup
