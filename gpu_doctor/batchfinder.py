@@ -1,6 +1,8 @@
 """The largest batch that a GPU's memory holds: from the memory fit, in at most three short trials, each put back.
 
-Only what ran is answered: the fit says what to try, and the trial whether it fits. GPU: not yet run on one.
+Only what ran is answered: the fit says what to try, and the trial whether it fits and how fast it is. The largest batch
+need not be the best one: past the size that keeps the card busy, more samples at once only take longer. Both are said.
+GPU: not yet run on one.
 """
 
 from __future__ import annotations
@@ -8,15 +10,18 @@ from __future__ import annotations
 import math
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from gpu_doctor import knobs, trial
+import numpy as np
+
+from gpu_doctor import knobs, trial, wording
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.memoryfit import MemoryFit, memory_fit
 from gpu_doctor.recording import Recording
 from gpu_doctor.rounds import Rounds
 from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
+from gpu_doctor.vitals import measure
 
 if TYPE_CHECKING:
     from gpu_doctor.casefile import Case
@@ -24,8 +29,10 @@ if TYPE_CHECKING:
 MARGIN: Final = 0.05
 """Part of the memory that the answer leaves free: batches differ, and pieces of memory do not always fit together."""
 MOST_PROBES: Final = 3
-PROBE_STEPS: Final = 4
-"""The optimizer takes its memory in the first step, so the peak is there from the second on."""
+PROBE_STEPS: Final = 8
+"""The optimizer takes its memory in the first step, so the peak is there from the second on; the rest tell speed."""
+AS_FAST: Final = 0.97
+"""Of several sizes the smallest is best that reaches so much of the most samples/s: a small change of the training."""
 SECONDS: Final = 120.0
 ROUND_TO: Final = 8
 """Batches from here on are multiples of it, as tensor cores like them (NVIDIA's matrix multiplication guide)."""
@@ -50,6 +57,31 @@ class Largest:
     """Batch size and peak of each trial, in order; None = it did not fit."""
     reason: str = ""
     """Why there is no answer, or why it may not be the largest."""
+    best_batch_size: int | None = None
+    """Of the sizes that ran within the limit, the smallest within 3 % of the most samples/s; None = no speed read."""
+    best_samples_per_s: float | None = None
+    rates: tuple[tuple[int, float], ...] = ()
+    """Batch size and samples/s of each size that ran within the limit, the one as written among them, rising."""
+
+    def __str__(self) -> str:
+        if self.batch_size is None:
+            return f"Largest batch that fits: not known. {wording.clean(self.reason)}"
+        room = f", {wording.size(self.peak_bytes)} of {wording.size(self.limit_bytes)}" if self.peak_bytes else ""
+        said = f"Largest batch that fits: {self.batch_size} ({100 * MARGIN:.0f} % left free{room})."
+        if self.best_batch_size is not None:
+            rate = wording.rate(self.best_samples_per_s)
+            largest = dict(self.rates).get(self.batch_size)
+            beside = f"; {self.batch_size}: {wording.rate(largest)}" if self.best_batch_size != self.batch_size else ""
+            said += f" Best for samples/s: {self.best_batch_size} ({rate}{beside})."
+        trials = wording.count(len(self.tried), "trial")
+        return f"{said} Found in {trials}.{f' {wording.clean(self.reason)}' if self.reason else ''}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data (numbers, strings, lists, None), ready for JSON."""
+        plain = asdict(self)
+        return {
+            name: [list(one) for one in value] if isinstance(value, tuple) else value for name, value in plain.items()
+        }
 
 
 class Memory(Protocol):
@@ -139,6 +171,9 @@ class _Search:
         self._tried: list[tuple[int, float | None]] = []
         self._seen: dict[int, float] = {now: run.peak_bytes} if math.isfinite(run.peak_bytes) else {}
         """Peaks of the sizes that ran."""
+        self._rates: dict[int, float] = {}
+        """Samples/s of the sizes that ran."""
+        self._timed(now, run)
         self._reason = ""
 
     def run(self) -> Largest:
@@ -192,7 +227,13 @@ class _Search:
         peak = self._memory.peak_bytes()
         self._tried.append((size, peak))
         self._seen[size] = peak
+        self._timed(size, one)
         return True
+
+    def _timed(self, size: int, run: Recording) -> None:
+        rate = _samples_per_s(run)
+        if rate is not None:
+            self._rates[size] = rate
 
     def _answer(self) -> Largest:
         good = {size: peak for size, peak in self._seen.items() if peak <= self._room}
@@ -201,7 +242,22 @@ class _Search:
             why = self._reason or "No batch that was tried leaves enough memory free."
             return Largest(None, None, self._limit, fit, tuple(self._tried), why)
         size = max(good)
-        return Largest(size, good[size], self._limit, fit, tuple(self._tried), self._reason)
+        rates = tuple(sorted((one, rate) for one, rate in self._rates.items() if one in good))
+        most = max((rate for _, rate in rates), default=0.0)
+        best, fast = next(((one, rate) for one, rate in rates if rate >= AS_FAST * most), (None, None))
+        return Largest(size, good[size], self._limit, fit, tuple(self._tried), self._reason, best, fast, rates)
+
+
+def _samples_per_s(run: Recording) -> float | None:
+    """After warm-up; a host that runs ahead of the card in a few steps is slowed down to the card's pace."""
+    vitals = measure(run)
+    if vitals.samples_per_s is None or not vitals.samples_per_step:
+        return None
+    read = run.steps.rows(1).where(run.steps.rows(1).device_steps > 0)
+    device_s = float(np.nansum(read.gpu_s) + np.nansum(read.gpu_gap_s))
+    if device_s <= 0:
+        return vitals.samples_per_s
+    return min(vitals.samples_per_s, vitals.samples_per_step * float(read.device_steps.sum()) / device_s)
 
 
 def _rounded(size: int) -> int:

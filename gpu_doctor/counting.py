@@ -87,7 +87,10 @@ class Counting:
     """What a case can find out by trials of its own besides the effect of settings."""
 
     def largest_batch(self, *, memory: Memory | None = None, seconds: float = SEARCH_SECONDS) -> Largest:
-        """Looks for the largest batch that the GPU's memory holds, in at most three trials; see `largest_batch`."""
+        """The largest batch that the GPU's memory holds, and the one best for samples/s, in at most three trials.
+
+        See `batchfinder.largest_batch`.
+        """
         return largest_batch(cast("Case", self), memory=memory, seconds=seconds)
 
     def flops(self, *, steps: int = STEPS, seconds: float = SECONDS) -> Flops:

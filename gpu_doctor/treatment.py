@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,101 +10,183 @@ from gpu_doctor import trial
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.effect import Effect
 from gpu_doctor.fixes import Fix
-from gpu_doctor.recording import Settings
-from gpu_doctor.rules.rule import Prescription, Safety
+from gpu_doctor.moves import WORTH as WORTH
+from gpu_doctor.moves import Move, Tried, joined, moves
+from gpu_doctor.recording import Settings, SettingValue, describe
+from gpu_doctor.rules.rule import Safety
+from gpu_doctor.treatment_plan import Plan as Plan
+from gpu_doctor.treatment_plan import Rung as Rung
 
 if TYPE_CHECKING:
     from gpu_doctor.casefile import Case
+    from gpu_doctor.executors import Executor
 
-WORTH: Final = 1.03
-"""A plan keeps a setting from this verified speed-up on."""
-TRIES_A_KNOB: Final = 2
-"""A knob is tried with at most two values: the first advice, and one correction once its effect was seen."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What `Case.treat` arrived at."""
-
-    settings: Mapping[str, Any]
-    """The knob values that were verified and kept."""
-    speedup: float
-    """Samples/s with them over samples/s as written; the product of the verified effects."""
-    effects: tuple[Effect, ...]
-    """Every trial, in order, kept or not."""
-    code: str
-    """The lines to paste."""
-    fix: Fix = field(default_factory=Fix)
-    """The user's own cells with the settings written in."""
-    by_hand: tuple[str, ...] = ()
-    """What is left that no knob can do, dearest first."""
-    reason: str = ""
-    """Why nothing was tried; empty if something was."""
-
-    def __str__(self) -> str:
-        tried = (
-            "\n".join(f"  {effect}" for effect in self.effects)
-            or f"  nothing to try{': ' if self.reason else ''}{self.reason}"
-        )
-        kept = (str(self.fix) if self.fix.cells else self.code) or "nothing was worth keeping"
-        return f"Treatment plan: {self.speedup:.2f}x\n{tried}\nKeep:\n{kept}"
+TOGETHER: Final = "all together"
+"""Label of the row that tells of the last trial: everything that was kept against the code as written."""
+WAVES: Final = 6
+"""Workers that start together deliver together: a trial lasts for so many rounds of all of them, or it measures how the
+first ones came in (16 workers in 50 steps looked slower than 12 where they were 20 % faster)."""
+_CLEAN: Final = ("completed", "budget-reached")
 
 
-def treat(case: Case, max_trials: int, *, steps: int, seconds: float, changes_training: bool) -> Plan:
+def treat(
+    case: Case,
+    max_trials: int,
+    *,
+    steps: int,
+    seconds: float,
+    changes_training: bool,
+    executor: Executor | None = None,
+) -> Plan:
     """Tries the dearest finding's knob, keeps it if the trial verifies it, diagnoses what is left, and so on.
+
+    What was reached in several steps is tried once more as a whole against the code as written.
 
     Args:
         case: a case; if it was never run, its code is first measured as written, in a trial that leaves no trace.
-        max_trials: trials at most. steps, seconds: of each trial.
+        max_trials: trials at most, the last one included. steps, seconds: of each trial; more steps where many workers
+            need them to come into their stride.
         changes_training: also try what changes the training (batch size, AMP).
+        executor: where the trials run; None = in this kernel, one after another. A wider one tries several moves at
+            once, of which the best is kept.
 
     Returns:
         The plan; nothing is changed in the code or the namespace.
 
     Raises:
         ValueError: if steps or seconds are not positive.
+        KeyboardInterrupt: if it is interrupted, after everything was put back.
     """
     trial.check_budget(steps, seconds)
     allowed = {Safety.SAFE, Safety.CHANGES_TRAINING} if changes_training else {Safety.SAFE}
-    kept: dict[str, Any] = {}
-    speedup = 1.0
-    effects: list[Effect] = []
-    tried: list[dict[str, Any]] = []
     # The code as written is what is cured: the newest diagnosis may be that of a run under other settings.
     diagnosis = diagnose(case.baseline or case.measured(steps=steps, seconds=seconds))
-    for _ in range(max_trials):
-        step = _next_step(diagnosis, allowed, kept, tried)
-        if step is None or case.stopped:
-            break
-        candidate = {**kept, **step.settings}
-        tried.append(candidate)
-        effect = case.trial(candidate, steps=steps, seconds=seconds, against=kept)
-        effects.append(effect)
-        if effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH:
-            kept, speedup = candidate, speedup * (effect.speedup or 1.0)
-            diagnosis = diagnose(case.trials[-1][1])
+    climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, executor)
+    while climb.goes_on() and (batch := climb.next_moves()):
+        climb.tries(batch)
+    climb.together()
     return Plan(
-        settings=kept,
-        speedup=speedup,
-        effects=tuple(effects),
-        code=case.code(kept),
-        fix=_fix(case, kept),
-        by_hand=_by_hand(diagnosis),
-        reason="" if effects else _why(case, diagnosis),
+        settings=climb.kept,
+        speedup=climb.speedup,
+        effects=tuple(climb.effects),
+        code=case.code(climb.kept),
+        fix=_fix(case, climb.kept),
+        by_hand=_by_hand(climb.diagnosis),
+        reason="" if climb.effects else _why(case, diagnosis),
+        waterfall=tuple(climb.rungs),
+        notes=tuple(climb.notes),
     )
 
 
-def _next_step(
-    diagnosis: Diagnosis | None, allowed: set[Safety], kept: Settings, tried: list[dict[str, Any]]
-) -> Prescription | None:
-    for finding in diagnosis.findings if diagnosis is not None else ():
-        for prescription in finding.prescriptions:
-            candidate = {**kept, **prescription.settings}
-            turns = sum(name in one for one in tried for name in prescription.settings)
-            new = candidate not in (kept, *tried) and turns < TRIES_A_KNOB
-            if prescription.settings and prescription.safety in allowed and new:
-                return prescription
-    return None
+def _next_step(diagnosis: Diagnosis, allowed: set[Safety], kept: Settings, tried: list[Tried]) -> Move | None:
+    """The first move that is worth a trial; None where there is none left."""
+    return next(moves(diagnosis, allowed, kept, tried), None)
+
+
+@dataclass
+class _Climb:
+    """A treatment under way."""
+
+    case: Case
+    diagnosis: Diagnosis
+    """Of the newest run under what is kept."""
+    allowed: set[Safety]
+    max_trials: int
+    steps: int
+    seconds: float
+    executor: Executor | None
+    kept: dict[str, Any] = field(default_factory=dict)
+    speedup: float = 1.0
+    effects: list[Effect] = field(default_factory=list)
+    tried: list[Tried] = field(default_factory=list)
+    rungs: list[Rung] = field(default_factory=lambda: [Rung("as written", {}, 1.0)])
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        """Trials left for moves: from the first that was kept on one is put by for all together."""
+        return self.max_trials - len(self.effects) - (len(self.rungs) > 1)
+
+    def goes_on(self) -> bool:
+        """Whether another move may be tried."""
+        return self.left > 0 and not self.case.stopped
+
+    def next_moves(self) -> list[Move]:
+        """As many moves as run at once; none where nothing is worth a trial any more."""
+        wide = min(max(self.executor.width if self.executor is not None else 1, 1), self.left)
+        found: list[Move] = []
+        pending: list[Tried] = []
+        while len(found) < wide:
+            move = _next_step(self.diagnosis, self.allowed, self.kept, [*self.tried, *pending])
+            if move is None:
+                break
+            found.append(move)
+            pending.append(Tried(joined(self.kept, move.settings), tuple(move.settings), None))
+        return found
+
+    def tries(self, batch: list[Move]) -> None:
+        """Gives moves their trials and keeps the best that is verified."""
+        candidates = [joined(self.kept, move.settings) for move in batch]
+        effects = self._trials(candidates, self.kept)
+        best: tuple[float, dict[str, Any], Effect] | None = None
+        for move, candidate, effect in zip(batch, candidates, effects, strict=True):
+            self.effects.append(effect)
+            gained = _gains(effect)
+            lost = not gained and (effect.speedup or 0.0) < WORTH
+            self.tried.append(Tried(candidate, tuple(move.settings), gained, lost))
+            if gained and (best is None or (effect.speedup or 0.0) > best[0]):
+                best = effect.speedup or 1.0, candidate, effect
+        if best is not None:
+            self._keep(*best)
+
+    def _trials(self, candidates: list[dict[str, Any]], against: dict[str, Any]) -> list[Effect]:
+        workers = max(int(one.get("num_workers", 0)) for one in candidates)
+        steps = max(self.steps, WAVES * workers)
+        budget: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "against": against}
+        if self.executor is not None:
+            return self.executor.trials(self.case, candidates, **budget)
+        return [self.case.trial(one, **budget) for one in candidates]
+
+    def _keep(self, gain: float, candidate: dict[str, Any], effect: Effect) -> None:
+        added: dict[str, SettingValue] = {
+            name: value for name, value in candidate.items() if self.kept.get(name) != value
+        }
+        self.speedup *= gain
+        self.rungs.append(Rung(describe(added), added, self.speedup, gain, effect.low, effect.high))
+        self.kept = candidate
+        for _, recording in reversed(self.case.trials):
+            if dict(recording.settings) == candidate:
+                self.diagnosis = diagnose(recording)
+                return
+
+    def together(self) -> None:
+        """Tries all that was kept once against the code as written, if it was reached in several steps."""
+        if len(self.rungs) < 3:
+            return
+        if self.case.stopped or self.max_trials <= len(self.effects):
+            self.notes.append("What was kept step by step was not tried once more against the code as written.")
+            return
+        (effect,) = self._trials([self.kept], {})
+        self.effects.append(effect)
+        if _gains(effect):
+            self.speedup = effect.speedup or 1.0
+            self.rungs.append(Rung(TOGETHER, dict(self.kept), self.speedup, self.speedup, effect.low, effect.high))
+            return
+        if effect.outcome == "stopped":
+            self.notes.append("What was kept step by step was not tried once more against the code as written.")
+            return
+        first = self.rungs[1]
+        self.notes.append(
+            f"{describe(self.kept)} gained step by step, but not all together ({effect}): what is kept is what was "
+            f"verified against the code as written, {first.label}."
+        )
+        self.kept, self.speedup, self.rungs = dict(first.settings), first.speedup, self.rungs[:2]
+
+
+def _gains(effect: Effect) -> bool:
+    """Whether a trial verified a gain that is worth keeping; a loss that breaks is no cure, however fast."""
+    broken = effect.loss_drift is not None and not math.isfinite(effect.loss_drift)
+    return effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH and effect.outcome in _CLEAN and not broken
 
 
 def _fix(case: Case, kept: dict[str, Any]) -> Fix:
@@ -124,6 +206,6 @@ def _why(case: Case, diagnosis: Diagnosis) -> str:
     return diagnosis.verdict
 
 
-def _by_hand(diagnosis: Diagnosis | None) -> tuple[str, ...]:
-    found = diagnosis.findings if diagnosis is not None else ()
-    return tuple(p.text for finding in found for p in finding.prescriptions if p.safety is Safety.BY_HAND)
+def _by_hand(diagnosis: Diagnosis) -> tuple[str, ...]:
+    prescriptions = (one for finding in diagnosis.findings for one in finding.prescriptions)
+    return tuple(dict.fromkeys(one.text for one in prescriptions if one.safety is Safety.BY_HAND))

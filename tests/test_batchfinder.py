@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -58,11 +60,18 @@ class Card:
 class SimulatedCase(Case):
     """A case whose code trains on the card: state is real and put back, the memory is simulated."""
 
-    def __init__(self, card: Card, batch: int = 32, dataset_len: int = 1_000_000, fails_at: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        card: Card,
+        batch: int = 32,
+        dataset_len: int = 1_000_000,
+        fails_at: int = 1 << 30,
+        step_ms: Callable[[int], float] = lambda batch: 10.0,
+    ) -> None:
         super().__init__("pass", {"weights": torch.zeros(3), "asked": []})
-        self.card, self.fails_at = card, fails_at
+        self.card, self.fails_at, self.step_ms = card, fails_at, step_ms
         self.asked: list[int] = []
-        loop = on_gpu(batch=batch, steps=8)
+        loop = on_gpu(batch=batch, steps=8, gpu_work=step_ms(batch))
         written = loop.recording()
         loader = dataclasses.replace(written.setup.loaders[0], dataset_len=dataset_len)
         card.train(batch)
@@ -77,7 +86,8 @@ class SimulatedCase(Case):
         batch = int(settings.get("batch_size", 32))
         self.asked.append(batch)
         self.namespace["weights"] += 1.0
-        done = dataclasses.replace(on_gpu(batch=batch, steps=max_steps or 4).recording(), settings=settings)
+        loop = on_gpu(batch=batch, steps=max_steps or 4, gpu_work=self.step_ms(batch))
+        done = dataclasses.replace(loop.recording(), settings=settings)
         if batch >= self.fails_at:
             return Result(dataclasses.replace(done, outcome="failed", reason="ValueError: no such size"))
         if not self.card.train(batch):
@@ -104,6 +114,41 @@ def test_the_largest_that_leaves_the_margin_free_in_at_most_three_trials(
     assert found.fit is not None
     assert found.fit.per_sample_bytes == pytest.approx(card.slope, rel=0.1)
     assert found.batch_size == written or found.batch_size in case.asked, "what is answered has run"
+
+
+def test_the_largest_and_the_best_for_samples_a_second_are_both_said() -> None:
+    """A card that is busy from 200 samples on: more of them take longer, and the last ones more than their share."""
+    case = SimulatedCase(Card(4.0, 100.0), 128, step_ms=lambda batch: max(20.0, 0.1 * batch) + (batch > 600) * 10.0)
+    found = largest_batch(case, memory=case.card)
+    assert found.batch_size is not None and found.batch_size >= 700
+    assert found.best_batch_size == 256
+    assert found.best_samples_per_s == pytest.approx(256 / 25.6e-3, rel=0.01)
+    rates = dict(found.rates)
+    assert set(rates) == {128, *case.asked}
+    assert found.best_samples_per_s is not None and rates[found.batch_size] < 0.97 * found.best_samples_per_s
+    said = str(found)
+    assert f"Largest batch that fits: {found.batch_size}" in said and "Best for samples/s: 256" in said
+    assert json.loads(json.dumps(found.to_dict()))["best_batch_size"] == 256
+
+
+def test_of_equally_fast_sizes_the_smallest_is_best() -> None:
+    case = SimulatedCase(Card(4.0, 100.0), 256, step_ms=lambda batch: 0.1 * batch)
+    found = largest_batch(case, memory=case.card)
+    assert found.best_batch_size == 256
+    assert found.batch_size is not None and found.batch_size > 256
+
+
+def test_where_larger_is_faster_the_largest_is_the_best_too() -> None:
+    case = SimulatedCase(Card(4.0, 100.0))
+    found = largest_batch(case, memory=case.card)
+    assert found.best_batch_size == found.batch_size
+    assert str(found).count(str(found.batch_size)) == 2
+
+
+def test_what_is_not_known_is_said_so() -> None:
+    found = Largest(None, reason="Run the code once first: the batch size is not known.")
+    assert str(found) == "Largest batch that fits: not known. Run the code once first: the batch size is not known."
+    assert found.to_dict()["batch_size"] is None
 
 
 def test_every_trial_is_put_back() -> None:

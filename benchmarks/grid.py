@@ -1,0 +1,149 @@
+"""An exhaustive grid of a case's knobs, and its timing: every combination in turns with the code as written."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from gpu_doctor import knobs
+from gpu_doctor.casefile import Case
+from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
+from gpu_doctor.snapshot import Snapshot
+from gpu_doctor.treatment import WAVES
+from gpu_doctor.vitals import measure
+
+AXES: Final = ("num_workers", "prefetch_factor", "persistent_workers", "fused_optimizer", "threads")
+"""`threads` only where the loop has no loader: beside workers it would double the time."""
+PREFETCH: Final = (2, 16)
+"""Of what is offered for prefetch_factor: torch's default, and far ahead."""
+NEAR: Final = (0.75,)
+"""After each pass over the grid but the last only what comes so near to the best goes on."""
+FEWEST: Final = 8
+"""A run that measured fewer steps than this has more time the next time: it is no figure yet."""
+BLOCK: Final = 8
+"""Combinations between two runs of the code as written."""
+
+Config: TypeAlias = dict[str, SettingValue]
+Timer: TypeAlias = "Callable[[Config, int, float], float]"
+"""Samples/s under settings, in a run of so many steps and seconds."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Steps and seconds of one run, and how often the final comparison alternates."""
+
+    steps: int = 40
+    seconds: float = 1.0
+    first_steps: int = 20
+    first_seconds: float = 0.4
+    """Of the first pass, which sees every combination once."""
+    rounds: int = 4
+    trial_seconds: float = 10.0
+    max_trials: int = 8
+
+
+QUICK: Final = Budget(
+    steps=24, seconds=0.6, first_steps=16, first_seconds=0.3, rounds=2, trial_seconds=4.0, max_trials=4
+)
+
+
+def grid_of(setup: Setup, axes: Iterable[str] = AXES) -> list[Config]:
+    """Every combination of what the panel offers for these knobs, without those that say the same or are refused.
+
+    Values as written are left out of a combination, so that `{}` is the code as written.
+    """
+    offered: list[list[tuple[str, SettingValue]]] = []
+    written: Config = {}
+    for name in axes:
+        knob = knobs.KNOBS[name]
+        found = knob.found(setup)
+        if name == "prefetch_factor" and "num_workers" in written:
+            found = found or PREFETCH[0]
+        if found is None or (name == "threads" and "num_workers" in written):
+            continue
+        values = [one.value for one in knob.choices(setup)]
+        if name == "prefetch_factor":
+            values = [one for one in values if one in PREFETCH]
+        written[name] = found
+        offered.append([(name, value) for value in values])
+    grid: list[Config] = []
+    for combination in itertools.product(*offered):
+        settings = {name: value for name, value in combination if value != written[name]}
+        workers = int(settings.get("num_workers", written.get("num_workers", 0)))
+        if not workers and {"prefetch_factor", "persistent_workers"} & {*settings}:
+            continue
+        try:
+            knobs.allow(settings, setup)
+        except Refused:
+            continue
+        if settings not in grid:
+            grid.append(settings)
+    return grid
+
+
+def rate(recording: Recording) -> float:
+    """Samples/s after warm-up (steps/s where a batch has no size); 0 for a run that failed or measured nothing."""
+    if recording.outcome not in ("completed", "budget-reached"):
+        return 0.0
+    vitals = measure(recording)
+    return (vitals.samples_per_s or vitals.steps_per_s or 0.0) if vitals.measured_steps >= FEWEST else 0.0
+
+
+class Clock:
+    """Times a case's code under settings, from the same state every time."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.snapshot = Snapshot.take(case.namespace, extra=(case._code,))
+
+    def __call__(self, settings: Settings, steps: int, seconds: float) -> float:
+        """Samples/s of one run; one that came to too few steps is run again with four times the seconds."""
+        steps = max(steps, WAVES * int(settings.get("num_workers", 0)))
+        found = 0.0
+        for patience in (1, 4):
+            try:
+                with self.case._quietly():
+                    recording = self.case._once(settings, "grid", steps, patience * seconds).recording
+            finally:
+                self.snapshot.restore()
+            found = rate(recording)
+            if found or recording.outcome != "budget-reached":
+                break
+        return found
+
+
+def searched(clock: Timer, grid: Sequence[Config], budget: Budget) -> list[Config]:
+    """The grid's combinations, best first: all are timed once, the nearer ones to the best again and longer."""
+    ratios: dict[int, list[float]] = {number: [] for number in range(len(grid))}
+    going = list(ratios)
+    order = random.Random(0)
+    passes = ((budget.first_steps, budget.first_seconds), *((budget.steps, budget.seconds) for _ in NEAR))
+    for turn, (steps, seconds) in enumerate(passes):
+        order.shuffle(going)
+        before = clock({}, steps, seconds)
+        for block in (going[at : at + BLOCK] for at in range(0, len(going), BLOCK)):
+            rates = [(number, clock(grid[number], steps, seconds)) for number in block]
+            after = clock({}, steps, seconds)
+            base = statistics.fmean([one for one in (before, after) if one] or [float("nan")])
+            for number, found in rates:
+                ratios[number].append(found / base)
+            before = after
+        if turn < len(NEAR):
+            best = max(statistics.median(ratios[number]) for number in going)
+            going = [number for number in going if statistics.median(ratios[number]) >= NEAR[turn] * best]
+    return [grid[number] for number in sorted(going, key=lambda number: -statistics.median(ratios[number]))]
+
+
+def finals(clock: Timer, contenders: Sequence[Config], budget: Budget) -> list[float]:
+    """Samples/s of each contender: the median of so many turns, in which all alternate."""
+    rates: list[list[float]] = [[] for _ in contenders]
+    for turn in range(budget.rounds):
+        for at in range(len(contenders)):
+            number = (at + turn) % len(contenders)
+            rates[number].append(clock(contenders[number], budget.steps, budget.seconds))
+    return [statistics.median(one) for one in rates]
