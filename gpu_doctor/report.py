@@ -30,6 +30,9 @@ from gpu_doctor.report_facts import (
     silences,
     verdict_words,
 )
+from gpu_doctor.report_plan import PlanLike, plan_html, plan_text
+from gpu_doctor.report_sides import sides_html, sides_text
+from gpu_doctor.report_trials import Sides, sides_of
 from gpu_doctor.rules.rule import Finding, Prescription
 from gpu_doctor.vitals import Vitals
 from gpu_doctor.wording import PHASE_LABELS, clean
@@ -38,19 +41,29 @@ WIDTH: Final = 100
 _BAR: Final = 40
 
 
-def text(diagnosis: Diagnosis, recording: Recording | None = None, effects: Sequence[Effect] = ()) -> str:
+def text(
+    diagnosis: Diagnosis,
+    recording: Recording | None = None,
+    effects: Sequence[Effect] = (),
+    *,
+    trials: Sequence[Sides] = (),
+    plan: PlanLike | None = None,
+) -> str:
     """The report for a terminal, lines of about 100 characters.
 
     Args:
         diagnosis: what to report. recording: the run that it judges, for outcome and duration.
-        effects: verified trials, oldest first.
+        effects: verified trials, oldest first. trials: the recordings they left (`Case.trials`). plan: of a treatment.
     """
     vitals = diagnosis.vitals
+    sides = sides_of(effects, trials)
     parts = [
         " · ".join(["GPU Doctor", *machine_facts(vitals.setup)]) + "\n" + " · ".join(run_facts(vitals, recording)),
         "\n".join([_wrapped(verdict_words(diagnosis)), *_first_step(diagnosis)]),
         _anatomy(diagnosis),
-        _table(rows([recording] if recording is not None else [], effects), vitals.on_gpu) if effects else "",
+        plan_text(plan) if plan is not None else "",
+        _table(rows([recording] if recording is not None else [], effects, sides), vitals.on_gpu) if effects else "",
+        "\n".join(_wrapped(line) for line in sides_text(effects, sides)),
         "\n".join(_finding(number, one, vitals) for number, one in enumerate(diagnosis.findings, 1)),
         _silent(diagnosis),
         "\n".join(_wrapped(f"Note: {clean(one)}") for one in (recording.notes if recording is not None else ())),
@@ -66,6 +79,8 @@ def html(
     *,
     title: str = "GPU Doctor",
     notes: Sequence[str] = (),
+    trials: Sequence[Sides] = (),
+    plan: PlanLike | None = None,
 ) -> str:
     """The static result: one `<div class="gpu-doctor-static">`, self-contained, readable on light and dark pages.
 
@@ -75,7 +90,9 @@ def html(
             settings), else the newest.
         effects: verified trials, oldest first.
         title: of the case. notes: sentences for the footer, beside those of the drawn recording.
+        trials: the recordings that the effects left (`Case.trials`). plan: of a treatment.
     """
+    sides = sides_of(effects, trials)
     drawn = next((one for one in reversed(recordings) if _judged(one, diagnosis)), None)
     if drawn is None and recordings:
         drawn = recordings[-1]
@@ -85,7 +102,9 @@ def html(
         sheet.verdict(diagnosis),
         sheet.anatomy(diagnosis.vitals),
         sheet.plots(drawn) if drawn is not None else "",
-        sheet.runs(rows(recordings, effects), diagnosis.vitals.on_gpu) if recordings or effects else "",
+        plan_html(plan) if plan is not None else "",
+        sheet.runs(rows(recordings, effects, sides), diagnosis.vitals.on_gpu) if recordings or effects else "",
+        sides_html(effects, sides),
         *(sheet.finding(number, one, diagnosis) for number, one in enumerate(diagnosis.findings, 1)),
         sheet.source(diagnosis.vitals.source, diagnosis.vitals.lines),
         sheet.silent(silences(diagnosis)),

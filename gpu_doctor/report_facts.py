@@ -9,6 +9,7 @@ from typing import Final
 from gpu_doctor import wording
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.effect import UNMEASURED, Effect
+from gpu_doctor.parity import DIFFERENT
 from gpu_doctor.recording import Recording, Setup, describe
 from gpu_doctor.report_efficiency import efficiency
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
@@ -103,10 +104,13 @@ def predicted_words(prescription: Prescription) -> str:
     return f"predicted {wording.forecast(prescription.predicted_speedup)}" + (f" ({ends})" if ends else "")
 
 
-def rows(recordings: Sequence[Recording], effects: Sequence[Effect]) -> list[Row]:
-    """The runs, oldest first, then the trials."""
+def rows(
+    recordings: Sequence[Recording], effects: Sequence[Effect], sides: Sequence[tuple[Recording, Recording] | None] = ()
+) -> list[Row]:
+    """The runs, oldest first, then the trials; `sides`: the recordings of each (see `report_trials.sides_of`)."""
     table = [_run_row(f"run {n}" if len(recordings) > 1 else "run", one) for n, one in enumerate(recordings, 1)]
-    return table + [_trial_row(f"trial {n}", one) for n, one in enumerate(effects, 1)]
+    found = [*sides, *[None] * len(effects)]
+    return table + [_trial_row(f"trial {n}", one, found[n - 1]) for n, one in enumerate(effects, 1)]
 
 
 def _run_row(name: str, recording: Recording) -> Row:
@@ -121,14 +125,19 @@ def _run_row(name: str, recording: Recording) -> Row:
             DASH,
             DASH,
             wording.share(wait, DASH),
-            wording.percent(vitals.gpu_util_pct if vitals.on_gpu else vitals.cpu_util_pct, DASH),
+            device_use(vitals),
             wording.size(vitals.peak_bytes, DASH),
             wording.loss(vitals.final_loss),
         )
     )
 
 
-def _trial_row(name: str, effect: Effect) -> Row:
+def device_use(vitals: Vitals) -> str:
+    """How busy the device that is judged was: the GPU by NVML, else the CPU; a dash where nothing was read."""
+    return wording.percent(vitals.gpu_util_pct if vitals.on_gpu else vitals.cpu_util_pct, DASH)
+
+
+def _trial_row(name: str, effect: Effect, sides: tuple[Recording, Recording] | None) -> Row:
     unit = "" if effect.unit == "samples/s" else f" {effect.unit}"
     per_s = DASH
     if effect.candidate_samples_per_s is not None:
@@ -145,7 +154,7 @@ def _trial_row(name: str, effect: Effect) -> Row:
             result_words(effect),
             wording.forecast(effect.predicted_speedup, DASH),
             wait,
-            DASH,
+            DASH if sides is None else device_use(measure(sides[1])),
             wording.size(effect.peak_bytes, DASH),
             f"{loss} ({same})" if same else loss,
         ),
@@ -166,7 +175,9 @@ def loss_words(effect: Effect) -> tuple[str, str]:
     """The candidate's loss and what became of it; a side that failed has no loss to set beside another."""
     if effect.outcome in UNMEASURED:
         return DASH, ""
-    return wording.loss(effect.candidate_loss), wording.parity(effect.loss_drift)
+    differs = effect.loss_verdict == DIFFERENT and effect.loss_first_step is not None
+    judged = f"differs from step {effect.loss_first_step}" if differs else wording.parity(effect.loss_drift)
+    return wording.loss(effect.candidate_loss), judged
 
 
 def price(finding: Finding, vitals: Vitals) -> str:

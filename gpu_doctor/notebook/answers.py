@@ -81,7 +81,11 @@ def _report(arguments: list[str]) -> Any:
     recordings = tuple(case.recordings)
     newest = recordings[-1] if recordings else case.baseline
     effects = tuple(case.effects)
-    return Shown(report.text(case.diagnosis, newest, effects), report.html(case.diagnosis, recordings, effects))
+    trials = tuple(case.trials)
+    return Shown(
+        report.text(case.diagnosis, newest, effects, trials=trials),
+        report.html(case.diagnosis, recordings, effects, trials=trials),
+    )
 
 
 def _history(arguments: list[str]) -> Any:

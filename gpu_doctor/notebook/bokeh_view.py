@@ -20,7 +20,7 @@ import bokeh
 import traitlets
 
 _HERE: Final = Path(__file__).parent
-PIECES: Final = ("view_tree.js", "view_plots.js", "view_parts.js", "view.js")
+PIECES: Final = ("view_tree.js", "view_plots.js", "view_code.js", "view_trials.js", "view_parts.js", "view.js")
 """Our script, in the order in which it is put together; the last one exports the widget."""
 
 

@@ -10,7 +10,7 @@ from gpu_doctor.knobs.knob import Choice, Knob, KnobTable
 from gpu_doctor.recording import Setup
 from gpu_doctor.rules.rule import Safety
 
-ASKS: Final = ("stop", "trial", "real", "treat", "rows")
+ASKS: Final = ("stop", "trial", "real", "treat", "fix", "before", "rows")
 TRIAL_STEPS: Final = 50
 MOST_STEPS: Final = 100_000
 UNKNOWN: Final = "What can be turned is known once the loop has run."

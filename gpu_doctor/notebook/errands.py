@@ -6,7 +6,6 @@ cells queue behind it; there SIGINT is ignored unless its default handler is set
 
 from __future__ import annotations
 
-import html
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -14,17 +13,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython import get_ipython
-from IPython.display import display
 from IPython.utils.capture import capture_output
 
-from gpu_doctor import trial, wording
-from gpu_doctor.notebook.answers import Shown
+from gpu_doctor import trial
+from gpu_doctor.notebook.real_output import kept
 
 if TYPE_CHECKING:
     from gpu_doctor.notebook.visit import Visit
 
-MOST_OUTPUT: Final = 20_000
-"""Characters of a real run's output that are shown."""
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -36,10 +32,19 @@ class Errands:
         self._busy = False
 
     def take(self, request: dict[str, Any]) -> None:
-        """A validated request of the page: `ask` is stop, trial, real or treat. Never blocks."""
+        """A validated request of the page: `ask` is stop, trial, real, treat, fix or before. Blocks a blink."""
         visit = self._visit
         if request["ask"] == "stop":
             visit.case.stop()
+            return
+        if request["ask"] == "fix":
+            visit.folds.fix(request["settings"])
+            visit.redraw()
+            return
+        if request["ask"] == "before":
+            if not self._busy and trial.running() is None:
+                visit.folds.look_ahead()
+                visit.redraw()
             return
         work = {"trial": self._trial, "real": self._real, "treat": self._treat}.get(request["ask"])
         if work is None:
@@ -85,30 +90,17 @@ class Errands:
         plan = self._visit.case.treat(
             steps=int(request.get("steps") or 50), changes_training=bool(request.get("changes_training"))
         )
-        found = ", ".join(f"{name}={value}" for name, value in plan.settings.items())
-        by_hand = f" By hand: {plan.by_hand[0]}" if plan.by_hand else ""
-        if not plan.effects and plan.reason:
-            self._visit.message = f"Nothing was tried: {plan.reason}"
-        elif found:
-            self._visit.message = f"Best safe settings: {found}, {plan.speedup:.2f}x, verified.{by_hand}"
-        else:
-            trials = wording.count(len(plan.effects), "trial")
-            self._visit.message = f"No safe setting gained 3 % or more in {trials}.{by_hand}"
+        self._visit.plan = plan
 
     def _real(self, request: dict[str, Any]) -> None:
-        """The whole cell once more, in the user's namespace; what it writes goes to an output of its own."""
-        output = display(Shown("", "<span></span>"), display_id=True)
+        """The whole cell once more, in the user's namespace; what it writes is shown in the panel and the result."""
         with capture_output() as captured:
             error = self._visit.attempt(dict(request.get("settings", {})))
         text = captured.stdout + captured.stderr
         if error is not None:
             text += "\n" + _traceback(error)
             self._visit.message = f"The run ended with {type(error).__name__}: {error}"
-        if output is not None and text.strip():
-            shown = text[-MOST_OUTPUT:]
-            output.update(Shown(shown, f"<pre>{html.escape(shown)}</pre>"))
-        for rich in captured.outputs:
-            rich.display()
+        self._visit.output = kept(text, captured.outputs)
 
 
 def _traceback(error: BaseException) -> str:

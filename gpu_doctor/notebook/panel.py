@@ -13,9 +13,12 @@ from gpu_doctor.drawing import PHASE_COLOURS
 from gpu_doctor.effect import Effect
 from gpu_doctor.knobs.knob import KnobTable
 from gpu_doctor.notebook.controls import controls
+from gpu_doctor.notebook.plan_state import plan_state
 from gpu_doctor.notebook.table import runs
 from gpu_doctor.recording import PHASES, Recording, SettingValue, Setup, describe
 from gpu_doctor.report_facts import RISK_MARK, price, silences
+from gpu_doctor.report_plan import PlanLike
+from gpu_doctor.report_trials import Sides
 from gpu_doctor.rules import RULES
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import FEWEST_STEPS, Vitals
@@ -82,6 +85,16 @@ class PanelInput:
     notes: tuple[str, ...] = ()
     message: str = ""
     """One sentence: why a request was refused, what went wrong, what a treatment found."""
+    trials: tuple[Sides, ...] = ()
+    """The recordings that the effects left, as `Case.trials` has them."""
+    plan: PlanLike | None = None
+    """What the last treatment arrived at."""
+    fixes: Mapping[str, Any] = field(default_factory=dict)
+    """The changes of the user's cells that were unfolded (`folds.fix_shown`), by `describe(settings)`."""
+    before: list[dict[str, str]] | None = None
+    """What to know before a trial (`beforehand.sentences`), None while nobody asked."""
+    output: dict[str, Any] | None = None
+    """What the last run for real wrote (`RealOutput.shown`)."""
     stop_live: bool = True
     """A click on Stop is heard while the cell runs; else the panel says how to interrupt the kernel."""
 
@@ -99,7 +112,11 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
         "verdict": _verdict(shown),
         "anatomy": _anatomy(vitals),
         "knobs": controls(knobs, shown.setup, known),
-        "table": runs(shown.recordings, shown.effects, shown.setup.on_gpu),
+        "table": runs(shown.recordings, shown.effects, shown.setup.on_gpu, shown.trials),
+        "plan": plan_state(shown.plan),
+        "fixes": dict(shown.fixes),
+        "before": shown.before,
+        "output": shown.output,
         "findings": [_finding(one, diagnosis.vitals) for one in diagnosis.findings] if diagnosis is not None else [],
         "silent": _silent(diagnosis) if diagnosis is not None else [],
         "footer": _footer(shown, vitals),

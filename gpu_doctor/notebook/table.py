@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import weakref
 from typing import Any, Final
 
 from gpu_doctor import wording
 from gpu_doctor.effect import UNMEASURED, Effect
 from gpu_doctor.recording import Recording, describe
+from gpu_doctor.report_facts import RISK_MARK
+from gpu_doctor.report_losses import loss_lines
+from gpu_doctor.report_trials import NO_GPU, TOO_SHORT, WARNS, Sides, loss_story, notes_of, sides_of
 from gpu_doctor.vitals import Vitals, measure
 
 VERDICTS: Final = {
@@ -18,11 +22,17 @@ VERDICTS: Final = {
 }
 CLEAN: Final = ("completed", "budget-reached")
 
+_pictures: dict[int, tuple[weakref.ref[Recording], str]] = {}
 _measured: dict[int, tuple[weakref.ref[Recording], Vitals]] = {}
 
 
-def runs(recordings: tuple[Recording, ...], effects: tuple[Effect, ...], on_gpu: bool) -> dict[str, Any]:
-    """Head and rows; a cell is a text, its tone (`good`, `bad` or none) and what it says when pointed at."""
+def runs(
+    recordings: tuple[Recording, ...], effects: tuple[Effect, ...], on_gpu: bool, trials: tuple[Sides, ...] = ()
+) -> dict[str, Any]:
+    """Head, rows and details; a cell is a text, its tone (`good`, `bad` or none) and what it says when pointed at.
+
+    Details stand beside the rows: what a row unfolds (`losses`, `judged`, `notes`, `settings`), None for nothing.
+    """
     device = "GPU" if on_gpu else "CPU"
     unit = next((one.unit for one in effects if one.unit != "samples/s"), "samples/s")
     head = ["run", "settings", unit, "vs baseline (95 %)", "predicted", "wait", device, "peak mem", "loss"]
@@ -31,8 +41,12 @@ def runs(recordings: tuple[Recording, ...], effects: tuple[Effect, ...], on_gpu:
     numbered = [one for one in recordings if one is not base]
     rows = [] if base is None else [_run("baseline", base, None, on_gpu)]
     rows += [_run(f"run {number}", one, base_rate, on_gpu) for number, one in enumerate(numbered, 1)]
-    rows += [_trial(number, effect) for number, effect in enumerate(effects, 1)]
-    return {"head": head, "rows": rows}
+    sides = sides_of(effects, trials)
+    details: list[dict[str, Any] | None] = [None] * len(rows)
+    for number, (effect, both) in enumerate(zip(effects, sides, strict=True), 1):
+        rows.append(_trial(number, effect, both, on_gpu))
+        details.append(_unfolded(effect, both))
+    return {"head": head, "rows": rows, "details": details}
 
 
 def vitals_of(recording: Recording) -> Vitals:
@@ -46,7 +60,8 @@ def vitals_of(recording: Recording) -> Vitals:
 
 
 def _cell(text: str, tone: str = "", title: str = "") -> dict[str, str]:
-    return {"text": text, "tone": tone, "title": title}
+    # A figure keeps its unit beside it where a narrow panel breaks its cells.
+    return {"text": text.replace(" ", "\u00a0") if len(text) < 10 else text, "tone": tone, "title": title}
 
 
 def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool) -> list[dict[str, str]]:
@@ -65,21 +80,71 @@ def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool)
         against,
         _cell(wording.DASH),
         _cell(wording.share(vitals.data_wait_share, wording.DASH)),
-        _cell(wording.percent(busy, wording.DASH)),
+        _cell(wording.percent(busy, wording.DASH), title="" if busy is not None else TOO_SHORT if on_gpu else NO_GPU),
         _cell(wording.size(vitals.peak_bytes, wording.DASH)),
         _cell(wording.loss(vitals.final_loss)),
     ]
 
 
-def _trial(number: int, effect: Effect) -> list[dict[str, str]]:
+def _unfolded(effect: Effect, sides: Sides | None) -> dict[str, Any]:
+    """What a trial's row unfolds."""
+    story = loss_story(effect, sides)
+    return {
+        "losses": _picture(sides, effect.loss_first_step) if sides is not None and story.judgement else "",
+        "warns": story.warns,
+        "judged": [one for one in (story.judgement, story.scaling) if one],
+        "notes": list(notes_of(effect, sides)),
+        "settings": dict(effect.settings),
+        "measured": ", ".join(_measurement(effect)),
+    }
+
+
+def _measurement(effect: Effect) -> list[str]:
+    """What a trial cost, and what was expected of it."""
+    said = []
+    if effect.steps:
+        said = [wording.count(effect.steps, "measured step"), f"took {wording.seconds(effect.seconds)}"]
+    if effect.predicted_speedup is not None:
+        said.append(f"predicted {wording.forecast(effect.predicted_speedup)}")
+    return said
+
+
+def _picture(sides: Sides, differs_from: int | None) -> str:
+    """Both sides' losses as the address of an image, drawn once a trial."""
+    candidate = sides[1]
+    key = id(candidate)
+    known = _pictures.get(key)
+    if known is None or known[0]() is not candidate:
+        svg = loss_lines(sides[0].losses, candidate.losses, differs_from)
+        drawn = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}" if svg else ""
+        known = weakref.ref(candidate, lambda _: _pictures.pop(key, None)), drawn
+        _pictures[key] = known
+    return known[1]
+
+
+def _device(sides: Sides | None, on_gpu: bool) -> dict[str, str]:
+    """How busy the device was in the candidate's run, and beside it in the baseline's."""
+    if sides is None:
+        return _cell(wording.DASH)
+    base, candidate = (vitals_of(one) for one in sides)
+    name = "gpu_util_pct" if on_gpu else "cpu_util_pct"
+    busy = getattr(candidate, name)
+    if busy is None:
+        return _cell(wording.DASH, title=TOO_SHORT if candidate.on_gpu or not on_gpu else NO_GPU)
+    return _cell(wording.percent(busy), title=f"baseline beside it: {wording.percent(getattr(base, name))}")
+
+
+def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> list[dict[str, str]]:
     settings = wording.clean(describe(effect.settings), 120)
     if effect.baseline_settings:
         settings += f" (over {wording.clean(describe(effect.baseline_settings), 120)})"
     loss = _cell(wording.DASH)
     compared = effect.outcome not in UNMEASURED  # a side that failed has no loss to set beside another
     if compared and (effect.baseline_loss is not None or effect.candidate_loss is not None):
-        both = f"{wording.loss(effect.baseline_loss)} → {wording.loss(effect.candidate_loss)}"
-        loss = _cell(both, title=wording.parity(effect.loss_drift) or "baseline → candidate")
+        both = f"{wording.loss(effect.baseline_loss)}\u00a0→ {wording.loss(effect.candidate_loss)}"
+        warns = effect.loss_verdict in WARNS
+        said = f"baseline → candidate: {effect.loss_words}".removesuffix(": ")
+        loss = _cell(f"{both}\u00a0{RISK_MARK}" if warns else both, "bad" if warns else "", said)
     return [
         _cell(
             f"trial {number}",
@@ -96,7 +161,7 @@ def _trial(number: int, effect: Effect) -> list[dict[str, str]]:
             wording.share(effect.candidate_wait_share, wording.DASH),
             title=f"baseline beside it: {wording.share(effect.baseline_wait_share)}",
         ),
-        _cell(wording.DASH),
+        _device(sides, on_gpu),
         _cell(wording.size(effect.peak_bytes, wording.DASH)),
         loss,
     ]

@@ -52,6 +52,9 @@ class Panel {
     this.changesTraining = false;
     this.stopping = this.unheard = false;
     this.copied = this.broken = null;
+    this.whole = new Set();
+    this.asked = new Map();
+    this.nearing = false;
     this.root = document.createElement("div");
     this.root.className = "gpu-doctor";
     this.root.dataset.gpuDoctor = "panel";
@@ -100,7 +103,8 @@ class Panel {
   draw() {
     const { state } = this.live;
     if (!state.header) return;
-    if (!state.busy) this.stopping = this.unheard = false;
+    if (state.busy) this.nearing = false;
+    else this.stopping = this.unheard = false;
     patch(this.top, [
       headerPart(state, this),
       state.message ? h("div", { class: "gd-message", role: "status", key: "message" }, state.message) : null,
@@ -108,7 +112,9 @@ class Panel {
       anatomyPart(state),
     ].filter(Boolean));
     this.drawLegends();
-    patch(this.bottom, [knobsPart(state, this), tablePart(state), findingsPart(state, this), footerPart(state)]);
+    patch(this.bottom, [
+      knobsPart(state, this), planPart(state, this), tablePart(state, this), outputPart(state), findingsPart(state, this), footerPart(state),
+    ]);
   }
 
   drawLegends() {
@@ -129,6 +135,37 @@ class Panel {
 
   fold(what) {
     if (!this.unfolded.delete(what)) this.unfolded.add(what);
+    this.draw();
+  }
+
+  /** Unfolds the change of the person's own cells, which the kernel works out when it is asked. */
+  foldCode(what, settings) {
+    if (!this.unfolded.has(what)) {
+      this.asked.set(keyOf(settings), Date.now());
+      this.live.ask({ ask: "fix", settings });
+      setTimeout(() => this.draw(), UNHEARD_MS);
+    }
+    this.fold(what);
+  }
+
+  /** Whether the kernel has not answered for a while what was unfolded. */
+  late(key) { return Date.now() - (this.asked.get(key) ?? 0) >= UNHEARD_MS; }
+
+  showWhole(key) {
+    if (!this.whole.delete(key)) this.whole.add(key);
+    this.draw();
+  }
+
+  /** A person comes near the buttons: what a trial cannot put back is looked up, once a run. */
+  near() {
+    const { state } = this.live;
+    if (this.nearing || state.busy || state.before !== null || !state.table?.rows.length) return;
+    this.nearing = true;
+    this.live.ask({ ask: "before" });
+  }
+
+  turnTo(settings) {
+    this.chosen = { ...settings };
     this.draw();
   }
 

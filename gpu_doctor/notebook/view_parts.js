@@ -6,6 +6,8 @@ const SETTLED_BUTTONS = {
   real: "Runs the whole cell once more, in your namespace, under these settings",
 };
 
+const BEFORE = "A trial puts model, optimizer, loaders, random generators and your variables back. What your cell writes to files or sends elsewhere stays.";
+
 function button(label, onclick, attributes = {}) {
   return h("button", { type: "button", onclick, ...attributes }, label);
 }
@@ -51,26 +53,26 @@ function advicePart(advice, busy, panel, where) {
   const fold = (label, what) => button(label, () => panel.fold(folded(what)), {
     class: "gd-link", "aria-expanded": String(panel.unfolded.has(folded(what))), "data-fold": what,
   });
+  const code = canTry ? codeFold("code", folded("code"), advice.settings, panel)
+    : advice.code ? fold("code", "code") : null;
   return h("div", { class: "gd-advice" },
     h("div", { class: "gd-row" },
       h("span", { class: "gd-try" }, advice.text.replace(/\.$/, "")),
       advice.predicted ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
       h("span", { class: "gd-soft" }, advice.safety),
-      canTry ? button("Try it", () => panel.tryIt(advice.settings), { class: "gd-primary", "data-ask": "try", disabled: busy }) : null,
+      canTry ? button("Try it", () => panel.tryIt(advice.settings), {
+        class: "gd-primary", "data-ask": "try", disabled: busy, onpointerenter: () => panel.near(), onfocus: () => panel.near(),
+      }) : null,
       advice.page.length ? fold("why?", "why") : null,
-      advice.code ? fold("code", "code") : null),
+      code),
     advice.changes ? h("div", { class: "gd-soft" }, advice.changes) : null,
-    advice.code && panel.unfolded.has(folded("code")) ? codePart(advice.code, panel) : null,
+    !panel.unfolded.has(folded("code")) ? null
+      : canTry ? fixPart(advice.settings, advice.code, panel) : codePart(advice.code, panel),
     advice.page.length && panel.unfolded.has(folded("why")) ? pagePart(advice.page) : null);
 }
 
 function pagePart(page) {
   return h("div", { class: "gd-page" }, page.map((one) => [one.title ? h("b", {}, one.title) : null, h("p", {}, one.text)]));
-}
-
-function codePart(code, panel) {
-  return h("div", { class: "gd-code" }, h("pre", {}, code),
-    button(panel.copied === code ? "copied" : "copy", () => panel.copy(code), { class: "gd-small", "aria-label": "Copy these lines" }));
 }
 
 function anatomyPart({ anatomy }) {
@@ -167,20 +169,22 @@ function knobSentences(knobs, panel) {
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
 }
 
-function knobsPart({ knobs, busy }, panel) {
+function knobsPart({ knobs, busy, before }, panel) {
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
   const moved = Object.keys(panel.chosen).length;
   const unknown = knobs.length > 0 && knobs.every((knob) => !knob.choices.length || knob.choices[0].value === null);
   const act = (what, label, disabled, primary) => button(label, () => panel.ask(what), {
     class: primary ? "gd-primary" : "", "data-ask": what, title: SETTLED_BUTTONS[what], disabled: busy || unknown || disabled,
+    onpointerenter: () => panel.near(), onfocus: () => panel.near(),
   });
   return h("section", { class: "gd-knobs" },
     h("div", { class: "gd-row" }, front.map((knob) => knobPart(knob, panel)),
       button(`more${more.some((knob) => panel.chosen[knob.name] !== undefined) ? " •" : ""}`, () => panel.fold("more"), {
         class: "gd-link", "aria-expanded": String(panel.unfolded.has("more")), "data-fold": "more",
       }),
-      moved ? button("as written", () => panel.reset(), { class: "gd-link", title: "Put every knob back" }) : null),
+      moved ? button("as written", () => panel.reset(), { class: "gd-link", title: "Put every knob back" }) : null,
+      moved ? codeFold("code of these", "chosen", panel.chosen, panel) : null),
     panel.unfolded.has("more") ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, panel))) : null,
     unknown ? h("div", { class: "gd-soft" }, knobs[0].refusal)
       : knobSentences(panel.unfolded.has("more") ? knobs : front, panel),
@@ -193,18 +197,15 @@ function knobsPart({ knobs, busy }, panel) {
       act("real", moved ? "Run for real with these settings" : "Run for real again", false),
       h("label", { class: "gd-tick" },
         h("input", { type: "checkbox", checked: panel.changesTraining, onchange: (event) => panel.setChanges(event.target.checked) }),
-        "treat may change batch size and precision")));
+        "treat may change batch size and precision")),
+    moved && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
+    unknown ? null : beforePart(before));
 }
 
-function tablePart({ table }) {
-  if (!table.rows.length) return h("section", { class: "gd-runs", hidden: true });
-  const wordy = (index) => (index < 2 ? "gd-word" : "");
-  return h("section", { class: "gd-runs" }, h("div", { class: "gd-scroll", tabindex: "0", role: "region", "aria-label": "runs and trials" },
-    h("table", {},
-      h("thead", {}, h("tr", {}, table.head.map((text, index) => h("th", { scope: "col", class: wordy(index) }, text)))),
-      h("tbody", {}, table.rows.map((row) => h("tr", {}, row.map((cell, index) => h("td", {
-        class: `${wordy(index)} ${cell.tone ? `gd-${cell.tone}` : ""}`, title: cell.title || null,
-      }, cell.text))))))));
+/** What a trial keeps and what it cannot put back, said before the click. */
+function beforePart(before) {
+  const said = before ?? [{ text: BEFORE, tone: "" }];
+  return h("ul", { class: "gd-said gd-before" }, said.map((one) => h("li", { key: one.text, class: one.tone ? "gd-changes" : "" }, one.text)));
 }
 
 function findingPart(finding, index, state, panel) {

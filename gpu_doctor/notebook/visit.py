@@ -22,7 +22,9 @@ from gpu_doctor.knobs import cell_variables
 from gpu_doctor.knobs.knob import KnobTable, Refused
 from gpu_doctor.notebook.answers import Shown
 from gpu_doctor.notebook.cell import Cell
+from gpu_doctor.notebook.folds import Folds
 from gpu_doctor.notebook.panel import PanelInput, Progress
+from gpu_doctor.notebook.real_output import RealOutput
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording, Setup
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_doctor.notebook.dashboard import Dashboard
+    from gpu_doctor.treatment import Plan
 
 JUDGING_SHARE: Final = 0.005
 """Part of one core that live verdicts may take: after one that took t, the next comes t / 0.005 later."""
@@ -63,6 +66,11 @@ class Visit:
         self._judge_next = 0.0
         self._dashboard: Dashboard | None = None
         self._result: Any = None
+        self.folds = Folds(self.case)
+        self.plan: Plan | None = None
+        """What the last treatment arrived at."""
+        self.output = RealOutput()
+        """What the last run for real wrote."""
 
     # ---- the run of the cell ------------------------------------------------------------------------------------
 
@@ -166,6 +174,7 @@ class Visit:
     def _began(self, recorder: Recorder, role: str) -> None:
         """A run, or a side of a trial, begins: the panel follows it."""
         if role == "run":
+            self.folds.before = None
             self._steady, self._live, self._judged, self._judge_next = Steady(), None, 0, 0.0
         self._recorder = recorder  # last: from here on the refresher judges it
         dashboard = self._dashboard
@@ -202,6 +211,11 @@ class Visit:
             source=case.source,
             notes=tuple(recorder.notes) if recorder is not None else newest.notes if newest is not None else (),
             message=self.message,
+            trials=tuple(case.trials),
+            plan=self.plan,
+            fixes=self.folds.fixes,
+            before=self.folds.before,
+            output=self.output.shown(),
             stop_live=bool(getattr(self._shell.kernel, "_supports_kernel_subshells", False)),
         )
 
@@ -241,8 +255,10 @@ class Visit:
             return _plainly(newest.notes[-1] if newest.notes else "There is no diagnosis of this run.")
         case, effects = self.case, tuple(self.case.effects)
         notes = tuple(note for note in (self.message,) if note)
-        html = report.html(diagnosis, tuple(case.recordings), effects, title=case.name, notes=notes)
-        return Shown(report.text(diagnosis, newest, effects), html)
+        more: dict[str, Any] = {"trials": tuple(case.trials), "plan": self.plan}
+        html = report.html(diagnosis, tuple(case.recordings), effects, title=case.name, notes=notes, **more)
+        text_after, html_after = self.output.static()
+        return Shown(report.text(diagnosis, newest, effects, **more) + text_after, html + html_after)
 
 
 def _varied(source: str, options: argparse.Namespace) -> KnobTable:

@@ -50,9 +50,12 @@ def quickstart_cells(epochs: int = 2) -> list[str]:
     return cells
 
 
-def opened(lab: Lab, page: Page, name: str, epochs: int = 2) -> Notebook:
-    """The scene's notebook with everything before the training cell run."""
-    lab.write(name, quickstart_cells(epochs))
+def opened(lab: Lab, page: Page, name: str, epochs: int = 2, steps: int | None = None) -> Notebook:
+    """The scene's notebook with everything before the training cell run; `steps` ends the cell's loop early."""
+    cells = quickstart_cells(epochs)
+    if steps is not None:
+        cells[3] = cells[3].replace("%%gpudoctor\n", f"%%gpudoctor --steps {steps}\n")
+    lab.write(name, cells)
     notebook = lab.open(page, name)
     for number in range(3):
         notebook.run_cell(number, wait_s=90)
@@ -114,7 +117,7 @@ def test_the_scene(lab: Lab, page: Page) -> None:
     assert running(notebook)
     wait_until(lambda: rows(page) > seen + 5, 20, "The points did not grow")
     assert running(notebook)
-    wait_until(lambda: "num_workers=0" in state(page)["verdict"]["text"], 20, "No verdict came")
+    wait_until(lambda: "num_workers=0" in state(page)["verdict"]["text"], 60, "No verdict came")
     verdict = state(page)["verdict"]
     assert verdict["text"].startswith("Waiting for data")
     assert "%" in verdict["text"]
@@ -144,9 +147,17 @@ def test_the_scene(lab: Lab, page: Page) -> None:
     assert "amp=bf16" in json.dumps(tried(page, "amp", "bf16"))
     assert notebook.kernel_value("state_of_training()") == before
 
-    # 4. "code" shows the line to paste
-    page.locator("[data-fold$=code]").first.click()
-    assert "num_workers=" in page.locator(".gpu-doctor pre").first.inner_text()
+    # 4. "code" shows the person's own line of an earlier cell, changed; a row unfolds both sides' losses
+    page.locator(".gd-verdict [data-fold=code]").click()
+    added = page.locator(".gd-verdict pre.gd-diff .gd-added")
+    added.first.wait_for(timeout=15_000)
+    assert "generator=torch.Generator()" in added.first.inner_text() and "num_workers=" in added.first.inner_text()
+    page.locator("[data-fold=row]").first.click()
+    detail = page.locator(".gd-detail").first
+    assert "loss" in detail.locator(".gd-judged").inner_text().lower()
+    assert page.evaluate("document.querySelector('.gd-detail img').naturalWidth") > 300
+    assert "%" in json.dumps(workers[state(page)["table"]["head"].index("CPU")]), "the device was read in the trial"
+    notebook.screenshot("scene-unfolded", of=page.locator("[data-gpu-doctor]").first)
 
     # 5. a page reload while the kernel lives shows the plots with their data
     notebook.save()
@@ -170,7 +181,7 @@ def test_the_scene(lab: Lab, page: Page) -> None:
 
 
 def test_run_for_real_runs_the_whole_cell_in_the_namespace(lab: Lab, page: Page) -> None:
-    notebook = opened(lab, page, "real.ipynb", epochs=1)
+    notebook = opened(lab, page, "real.ipynb", epochs=1, steps=60)
     notebook.run_cell(3, wait_s=120)
     wait_until(lambda: finished(page), 20, "The panel did not settle")
     before = notebook.kernel_value("float(model.weight.sum())")
@@ -182,7 +193,8 @@ def test_run_for_real_runs_the_whole_cell_in_the_namespace(lab: Lab, page: Page)
     assert notebook.kernel_value("loader.num_workers") == "0"
     recordings = "__import__('gpu_doctor').last_case().recordings"
     assert notebook.kernel_value(f"[dict(one.settings) for one in {recordings}]") == "[{}, {'num_workers': 2}]"
-    assert "epoch 0, step 100" in json.dumps(notebook.outputs(3))
+    assert "epoch 0, step 100" in page.locator(".gd-output pre").inner_text(), "no cell shows what it printed"
+    assert "epoch 0, step 100" in json.dumps(notebook.outputs(3)), "nor after the kernel is gone"
 
 
 def test_the_kernels_interrupt_ends_like_the_users_own(lab: Lab, page: Page) -> None:
@@ -206,7 +218,7 @@ def test_the_kernels_interrupt_ends_like_the_users_own(lab: Lab, page: Page) -> 
 
 
 def test_stop_during_a_trial_puts_everything_back_and_the_panel_stays_usable(lab: Lab, page: Page) -> None:
-    notebook = opened(lab, page, "stopped-trial.ipynb", epochs=1)
+    notebook = opened(lab, page, "stopped-trial.ipynb", epochs=1, steps=60)
     notebook.run_cell(3, wait_s=120)
     wait_until(lambda: finished(page), 20, "The panel did not settle")
     before = notebook.kernel_value("state_of_training()")
@@ -220,9 +232,57 @@ def test_stop_during_a_trial_puts_everything_back_and_the_panel_stays_usable(lab
     assert "num_workers=2" in json.dumps(tried(page, "num_workers", "2"))
 
 
+def test_a_treatment_from_the_panel(lab: Lab, page: Page) -> None:
+    """Waterfall, the cells with the change, and the same in the static result; nothing of the training is touched."""
+    notebook = opened(lab, page, "treated.ipynb", epochs=1, steps=60)
+    notebook.run_cell(3, wait_s=120)
+    wait_until(lambda: finished(page), 20, "The panel did not settle")
+    before = notebook.kernel_value("state_of_training()")
+    page.locator("input[type=number]").fill("25")
+    page.locator("[data-ask=treat]").hover()
+    wait_until(lambda: state(page)["before"], 15, "What a trial touches was not said")
+    assert "kept)" in state(page)["before"][0]["text"]
+    page.locator("[data-ask=treat]").click()
+    wait_until(lambda: state(page)["status"] == "treating", 30, "The treatment did not begin")
+    wait_until(lambda: finished(page) and state(page)["plan"], 180, "The treatment did not end")
+    plan = state(page)["plan"]
+    assert "num_workers" in plan["settings"], plan
+    assert plan["steps"][0]["label"] == "as written" and plan["steps"][1]["label"].startswith("+ num_workers=")
+    assert page.locator(".gd-plan .gd-added").count() >= 1
+    assert notebook.kernel_value("state_of_training()") == before
+    notebook.screenshot("scene-treated", of=page.locator("[data-gpu-doctor]").first)
+    saved = json.dumps(notebook.outputs(3))
+    assert "Treatment" in saved and "Losses of trial 1" in saved
+
+
+def test_a_trial_that_raises_is_said_and_the_panel_stays_usable(lab: Lab, page: Page, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    cells = quickstart_cells(epochs=1)
+    raising = f"if __import__('os').path.exists({str(broken)!r}): raise ValueError('broken now')"
+    cells[3] = cells[3].replace("%%gpudoctor\n", f"%%gpudoctor --steps 40\n{raising}\n")
+    lab.write("twice.ipynb", cells)
+    notebook = lab.open(page, "twice.ipynb")
+    for number in range(3):
+        notebook.run_cell(number, wait_s=90)
+    notebook.run_cell(3, wait_s=60)
+    wait_until(lambda: finished(page), 20, "The panel did not settle")
+    before = notebook.kernel_value("state_of_training()")
+    broken.touch()
+    for number in (1, 2):  # it fails, and asked again it fails again: nothing is stuck
+        pick(page, "num_workers", "2")
+        page.locator("[data-ask=trial]").first.click()
+        wait_until(lambda rows=1 + number: len(state(page)["table"]["rows"]) == rows, 60, "No row came")  # type: ignore[misc]
+        wait_until(lambda: finished(page), 20, "The panel did not settle")
+    assert "broken now" in json.dumps(state(page)["table"]["rows"][-1])
+    assert notebook.kernel_value("state_of_training()") == before
+    broken.unlink()
+    assert "num_workers=2" in json.dumps(tried(page, "num_workers", "2"))
+    assert state(page)["table"]["rows"][-1][3]["tone"] != "bad"
+
+
 def test_both_themes(lab: Lab, page: Page, theme: str) -> None:
     """The panel takes its ground and ink from JupyterLab; the pictures are kept to be looked at."""
-    notebook = opened(lab, page, f"theme-{theme}.ipynb", epochs=1)
+    notebook = opened(lab, page, f"theme-{theme}.ipynb", epochs=1, steps=120)
     notebook.run_cell(3)
     page.locator("[data-gpu-doctor]").first.wait_for(timeout=30_000)
     wait_until(lambda: "num_workers=0" in state(page).get("verdict", {}).get("text", ""), 40, "No verdict came")

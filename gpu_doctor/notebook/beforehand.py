@@ -1,0 +1,52 @@
+"""What a trial would touch, said before the click: what cannot be put back, what keeping the state takes, what stays.
+
+Only looked at when a person comes near the buttons: walking a large namespace takes a few tenths of a second.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any, Final
+
+import psutil
+
+from gpu_doctor import wording
+from gpu_doctor.snapshot import FREE_SHARE
+from gpu_doctor.snapshot_walk import Walk
+from gpu_doctor.tensor_store import ArrayStore, TensorStore
+
+MOST_NAMES: Final = 6
+KEPT: Final = "puts model, optimizer, loaders, random generators and your variables back"
+
+
+def sentences(namespace: dict[str, Any]) -> list[dict[str, str]]:
+    """What a person should know before a trial: `text` and `tone` (`bad` where something would not come back).
+
+    Nothing is copied and nothing is run.
+    """
+    collecting = gc.isenabled()
+    gc.disable()  # the collector would look through all that is seen again and again
+    try:
+        walk = Walk()
+        walk.over([namespace], ())
+        tensors = TensorStore(walk.kept["tensor"], walk.data - walk.buffers)
+        arrays = ArrayStore(walk.kept["array"], walk.data)
+    finally:
+        if collecting:
+            gc.enable()
+    needed = tensors.bytes + arrays.bytes
+    limit = psutil.virtual_memory().available * FREE_SHARE
+    if needed > limit:
+        text = (
+            f"A trial will be refused: keeping the state takes {wording.size(needed)}, and only {wording.size(limit)} "
+            "may be taken for it. Free memory, or delete large variables that the cell does not need."
+        )
+        return [{"text": text, "tone": "bad"}]
+    kept = f"A trial {KEPT} ({wording.size(needed)} kept). What your cell writes to files or sends elsewhere stays."
+    said = [{"text": kept, "tone": ""}]
+    lost = [wording.clean(one, 80) for one in (*walk.lost, *tensors.lost)]
+    if lost:
+        more = f" and {len(lost) - MOST_NAMES} more" if len(lost) > MOST_NAMES else ""
+        text = f"A trial cannot put back: {', '.join(lost[:MOST_NAMES])}{more}."
+        said.append({"text": text, "tone": "bad"})
+    return said

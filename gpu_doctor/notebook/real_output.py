@@ -1,0 +1,62 @@
+"""What a run for real wrote, kept for the panel and the static result.
+
+The run is started by a click, not by a cell: what it writes has no cell to appear under (JupyterLab 4.6 with
+ipykernel 7.4 drops it), so it is shown in the panel, and under the static result, which has a place of its own.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpu_doctor import wording
+
+MOST_OUTPUT: Final = 20_000
+"""Characters of a run's output that are shown: the last ones."""
+MOST_IMAGES: Final = 4
+MOST_IMAGE_LETTERS: Final = 1_000_000
+"""Of one picture, in base64."""
+
+
+@dataclass(frozen=True)
+class RealOutput:
+    """Text and pictures of one run."""
+
+    text: str = ""
+    images: tuple[str, ...] = ()
+    """Addresses with the picture in them."""
+
+    def __bool__(self) -> bool:
+        return bool(self.text.strip() or self.images)
+
+    def shown(self) -> dict[str, Any] | None:
+        """For the page; None for nothing."""
+        return {"text": self.text, "images": list(self.images)} if self else None
+
+    def static(self) -> tuple[str, str]:
+        """For the static result: text and HTML; '' for nothing."""
+        if not self.text.strip():
+            return "", ""
+        style = "padding:8px 14px;font-size:12px;overflow-x:auto;background:transparent"
+        head = "<summary>Output of the run for real</summary>"
+        body = f'<details open>{head}<pre style="{style}">{html.escape(self.text)}</pre></details>'
+        return f"\n\nOutput of the run for real\n{self.text}", f'<div class="gpu-doctor-static">{body}</div>'
+
+
+def kept(text: str, displayed: Sequence[Any]) -> RealOutput:
+    """The end of what was printed, and what was displayed: pictures as such, the rest as plain text.
+
+    Args:
+        text: stdout, stderr and a traceback. displayed: IPython's captured outputs.
+    """
+    images: list[str] = []
+    for one in displayed:
+        data: Mapping[str, Any] = getattr(one, "data", None) or {}
+        picture = data.get("image/png")
+        if isinstance(picture, str) and len(images) < MOST_IMAGES and len(picture) <= MOST_IMAGE_LETTERS:
+            images.append(f"data:image/png;base64,{picture.strip()}")
+        elif "text/plain" in data:
+            text += f"\n{data['text/plain']}"
+    return RealOutput(wording.clean(text[-MOST_OUTPUT:], MOST_OUTPUT + 1), tuple(images))

@@ -1,0 +1,53 @@
+// Code in the panel: the change of a person's own cells as a diff or whole, lines to paste, and what copies them.
+
+/** One text for settings that are the same, in whatever order. */
+function keyOf(settings) {
+  return JSON.stringify(Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1)));
+}
+
+function copyButton(text, label, panel, said) {
+  return button(panel.copied === text ? "copied" : label, () => panel.copy(text), { class: "gd-small", "aria-label": said });
+}
+
+function codePart(code, panel) {
+  return h("div", { class: "gd-code" }, h("pre", {}, code), copyButton(code, "copy", panel, "Copy these lines"));
+}
+
+/** What folds and unfolds the change for some settings. */
+function codeFold(label, what, settings, panel) {
+  return button(label, () => panel.foldCode(what, settings), {
+    class: "gd-link", "aria-expanded": String(panel.unfolded.has(what)), "data-fold": "code",
+    title: "Your own cells with the change, as lines that change and whole",
+  });
+}
+
+/** The change for some settings, as far as the kernel has told it; until then the lines to paste, if there are any. */
+function fixPart(settings, lines, panel) {
+  const key = keyOf(settings);
+  const fix = Object.values(panel.live.state.fixes ?? {}).find((one) => keyOf(one.settings ?? {}) === key);
+  if (fix && !fix.error) return changePart(fix, key, panel);
+  const said = fix ? fix.error : panel.late(key)
+    ? "The kernel is busy: the change of your own cells comes when it is free." : "Looking at your cells …";
+  return h("div", { class: "gd-fix" },
+    h("div", { class: "gd-soft", role: "status" }, said),
+    lines ? [h("div", { class: "gd-soft" }, "To paste by hand:"), codePart(lines, panel)] : null);
+}
+
+/** A change: a diff or the whole cells, as a person likes it, then the notes and the lines to paste for the rest. */
+function changePart(fix, key, panel) {
+  const whole = panel.whole.has(key);
+  const one = fix.cells.length === 1;
+  const copies = fix.cells.map((cell) => copyButton(cell.text, one ? "copy whole cell" : `copy ${cell.label}`, panel,
+    `Copy ${cell.label}, whole, with the change`));
+  const body = whole
+    ? fix.cells.map((cell) => h("div", { key: cell.label }, one ? null : h("div", { class: "gd-soft" }, cell.label),
+      h("pre", { class: "gd-diff", tabindex: "0", role: "region", "aria-label": `${cell.label}, whole` }, h("span", {}, cell.text))))
+    : [h("pre", { class: "gd-diff", tabindex: "0", role: "region", "aria-label": "lines that change" },
+      fix.lines.map(([kind, text]) => h("span", { class: `gd-${kind}` }, text || " ")))];
+  return h("div", { class: "gd-fix" },
+    fix.cells.length ? h("div", { class: "gd-row gd-fixhead" },
+      button("whole cell", () => panel.showWhole(key), { class: "gd-small gd-toggle", "aria-pressed": String(whole) }), copies) : null,
+    fix.cells.length ? body : null,
+    fix.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),
+    fix.paste ? [h("div", { class: "gd-soft" }, fix.complete ? "Or, to paste:" : "To paste by hand:"), codePart(fix.paste, panel)] : null);
+}

@@ -1,0 +1,232 @@
+"""What a treatment arrived at, told: the waterfall of gains, what was not kept, the change, what is left by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any, Final, Protocol
+
+from gpu_doctor import wording
+from gpu_doctor.drawing import GREY, as_image
+from gpu_doctor.effect import Effect
+from gpu_doctor.fixes import Fix
+from gpu_doctor.recording import describe
+from gpu_doctor.report_facts import CLEAN
+from gpu_doctor.report_fix import fix_html
+from gpu_doctor.wording import clean
+
+TOGETHER: Final = "all together"
+"""What `treatment` calls the row of the last trial."""
+GAIN: Final = "#009E73"
+LOST: Final = "#D55E00"
+_BEFORE: Final = GREY
+_FIGURES: Final = "font-variant-numeric:tabular-nums;white-space:nowrap"
+_MUTED: Final = "opacity:0.72"
+_MONO: Final = "font-family:monospace;font-size:12px"
+_SECTION: Final = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35)"
+_LIST: Final = '<ul style="margin:2px 0 4px 0;padding-left:20px">'
+_BAR: Final = 24
+"""Characters of the longest bar in text."""
+
+
+class RungLike(Protocol):
+    """One step of a plan's waterfall, as `treatment.Rung` has it."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+    @property
+    def speedup(self) -> float: ...
+    @property
+    def gain(self) -> float | None: ...
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
+
+
+class PlanLike(Protocol):
+    """What is told of a plan, as `treatment.Plan` has it; that module stands on a higher floor."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+    @property
+    def speedup(self) -> float: ...
+    @property
+    def effects(self) -> tuple[Effect, ...]: ...
+    @property
+    def fix(self) -> Fix: ...
+    @property
+    def by_hand(self) -> tuple[str, ...]: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def waterfall(self) -> Sequence[RungLike]: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True)
+class Step:
+    """One bar of the waterfall, in words and in parts (0..1) of the longest bar."""
+
+    label: str
+    total: str
+    """How fast the loop is with all that is kept so far: `2.31x`."""
+    gain: str
+    """What this step gave, with its interval: `x2.31 (2.1-2.5)`; empty for the first."""
+    before: float
+    """Part of the longest bar that was there before this step (for a step that lost, what is left after it)."""
+    added: float
+    """Part that this step added; negative for a step that lost."""
+    whole: bool = False
+    """Not a further step: all of them measured at once against the code as written."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """One trial whose settings were not kept."""
+
+    label: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """A plan in words."""
+
+    sentence: str
+    steps: tuple[Step, ...]
+    dropped: tuple[Dropped, ...]
+    by_hand: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def told(plan: PlanLike) -> Told:
+    """What there is to say of a plan."""
+    by_hand, notes = (tuple(dict.fromkeys(clean(one) for one in some)) for some in (plan.by_hand, plan.notes))
+    return Told(_sentence(plan), _steps(plan.waterfall), _dropped(plan), by_hand, notes)
+
+
+def _sentence(plan: PlanLike) -> str:
+    if not plan.effects:
+        return f"Nothing was tried: {clean(plan.reason) or 'no finding has a setting to turn.'}"
+    trials = wording.count(len(plan.effects), "trial")
+    if not plan.settings:
+        return f"No setting gained enough to be kept in {trials}: the code stays as written."
+    return f"{wording.factor(plan.speedup)} as fast, verified in {trials}: {clean(describe(plan.settings), 200)}."
+
+
+def _steps(waterfall: Sequence[RungLike]) -> tuple[Step, ...]:
+    if len(waterfall) < 2:
+        return ()
+    longest = max(one.speedup for one in waterfall) or 1.0
+    found, last = [], 0.0
+    for number, one in enumerate(waterfall):
+        label, ends = clean(one.label, 120), wording.interval(one.low, one.high)
+        interval = f" ({ends})" if ends else ""
+        if number and one.label == TOGETHER:  # a measurement of all against the code as written, not a further gain
+            told = Step(label, wording.factor(one.speedup), f"measured at once{interval}", 0.0, one.speedup, True)
+        elif number:
+            gain = "" if one.gain is None else f"x{wording.factor(one.gain).removesuffix('x')}{interval}"
+            kept = min(last, one.speedup)
+            told = Step(f"+ {label}", wording.factor(one.speedup), gain, kept, one.speedup - last)
+        else:
+            told = Step(label, wording.factor(one.speedup), "", 0.0, one.speedup)
+        found.append(replace(told, before=round(told.before / longest, 4), added=round(told.added / longest, 4)))
+        last = one.speedup
+    return tuple(found)
+
+
+def _dropped(plan: PlanLike) -> tuple[Dropped, ...]:
+    """Trials that the plan did not keep: their settings are not those of a step of the waterfall."""
+    stages: list[dict[str, Any]] = [{}]
+    for rung in plan.waterfall:
+        stages.append({**stages[-1], **rung.settings})
+    found = []
+    for effect in plan.effects:
+        # Without workers a step also takes back what acts on workers: then it is known by its trial's own figures.
+        gained = (effect.speedup, effect.low, effect.high) in [(one.gain, one.low, one.high) for one in plan.waterfall]
+        if dict(effect.settings) in stages or (gained and effect.speedup is not None):
+            continue
+        turned = {name: value for name, value in effect.settings.items() if effect.baseline_settings.get(name) != value}
+        found.append(Dropped(clean(describe(turned), 120), _why(effect)))
+    return tuple(found)
+
+
+def _why(effect: Effect) -> str:
+    if effect.outcome not in CLEAN or effect.speedup is None:
+        outcome = wording.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
+        ended = outcome if effect.outcome not in CLEAN else "nothing was measured"
+        return f"{ended}: {clean(effect.reason, 300)}" if effect.reason else ended
+    measured = wording.speedup(effect.speedup, effect.low, effect.high) + f" {effect.verdict.replace('-', ' ')}"
+    if effect.loss_drift is not None and not math.isfinite(effect.loss_drift):
+        return f"{measured}, but the loss breaks: NaN or infinite"
+    return measured + (f": {clean(effect.reason, 300)}" if effect.reason else "")
+
+
+def plan_text(plan: PlanLike) -> str:
+    """The plan for a terminal."""
+    said = told(plan)
+    lines = [f"Treatment: {said.sentence}"]
+    wide = max((len(one.label) for one in said.steps), default=0)
+    for one in said.steps:
+        bar = "░" * round(_BAR * one.before) + "█" * round(_BAR * abs(one.added))
+        lines.append(f"  {one.label:<{wide}}  {bar:<{_BAR}} {one.total:>6}  {one.gain}".rstrip())
+    lines += [f"  {one}" for one in said.notes]
+    lines += [f"  not kept: {one.label}, {one.why}" for one in said.dropped]
+    change = str(plan.fix) if plan.settings else ""
+    lines += [f"    {line}" for line in clean(change, 20_000).splitlines()]
+    lines += [f"  by hand: {one}" for one in said.by_hand]
+    return "\n".join(lines)
+
+
+def plan_html(plan: PlanLike) -> str:
+    """The plan as a section of the static result; survives notebook sanitizers (see `gpu_doctor.sheet`)."""
+    said = told(plan)
+    rows = "".join(_bar(one) for one in said.steps)
+    body = f"<div><b>Treatment</b> &nbsp; {escape(said.sentence)}</div>"
+    if rows:
+        style = "border-collapse:collapse;table-layout:auto;font-size:13px;border:none;margin:6px 0;width:100%"
+        body += f'<table style="{style}"><tbody>{rows}</tbody></table>'
+    body += "".join(f"<div>{escape(one)}</div>" for one in said.notes)
+    if said.dropped:
+        items = "".join(f"<li>{escape(one.label)}: {escape(one.why)}</li>" for one in said.dropped)
+        body += f'<div style="{_MUTED}">Tried, not kept{_LIST}{items}</ul></div>'
+    change = fix_html(plan.fix) if plan.settings else ""
+    if change:
+        body += f'<div style="margin-top:6px"><b>Your code with it</b>{change}</div>'
+    if said.by_hand:
+        items = "".join(f"<li>{escape(one)}</li>" for one in said.by_hand)
+        body += f'<div style="margin-top:6px"><b>Left to do by hand</b>{_LIST}{items}</ul></div>'
+    return f'<div style="{_SECTION}">{body}</div>'
+
+
+def _bar(one: Step) -> str:
+    cell = "padding:2px 12px 2px 0;border:none;background:transparent;vertical-align:middle;text-align"
+    picture = as_image(_bar_svg(one), f"{one.label}: {one.total}", "100%")
+    return (
+        f'<tr style="background:transparent"><td style="{cell}:left;{_MONO}">{escape(one.label)}</td>'
+        f'<td style="{cell}:left;width:55%">{picture}</td>'
+        f'<td style="{cell}:right;{_FIGURES}"><b>{one.total}</b></td>'
+        f'<td style="{cell}:left;{_FIGURES};{_MUTED}">{escape(one.gain)}</td></tr>'
+    )
+
+
+def _bar_svg(one: Step, width: int = 600, height: int = 16) -> str:
+    """What was there before pale, what the step gave full (hatched where it lost)."""
+    before, added = one.before * width, one.added * width
+    head = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}'"
+    parts = [f"{head} preserveAspectRatio='none'>"]
+    if before > 0:
+        parts.append(f"<rect width='{before:.1f}' height='{height}' fill='{_BEFORE}' opacity='.35'/>")
+    if added >= 0:
+        colour = GAIN if before > 0 or one.whole else _BEFORE
+        parts.append(f"<rect x='{before:.1f}' width='{max(added, 1.0):.1f}' height='{height}' fill='{colour}'/>")
+    else:
+        style = f"fill='none' stroke='{LOST}' stroke-dasharray='4 3'"
+        parts.append(f"<rect x='{before:.1f}' y='1' width='{-added:.1f}' height='{height - 2}' {style}/>")
+    return "".join(parts) + "</svg>"
