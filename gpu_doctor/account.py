@@ -84,6 +84,8 @@ class Account:
         # since the last batch
         self.last: Pull | None = None
         self.last_samples = 0.0
+        self.beside: list[Pull] = []
+        """Pulled from before the last one in the same step: two loaders in a zip."""
         self.blind = False
         """It was asked for without gradients being recorded."""
         self.acc_at_ask, self.edge_at_ask = self.acc.copy(), 0

@@ -1,4 +1,4 @@
-"""The rows of steps that repeat: which event ends which phase is known, so the times of a whole block give them at once."""
+"""The rows of steps that repeat: which event ends which phase is known, so a block's times give them all at once."""
 
 from __future__ import annotations
 

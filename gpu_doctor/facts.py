@@ -90,6 +90,8 @@ class EvaluationFacts:
     forwards: int = 0
     with_gradients: int = 0
     """Of them, those that recorded gradients which no backward ever used."""
+    edge_s: float = float("nan")
+    """Seconds at the begin of all evaluation passes: the loader's iterator (worker start) and its first batch."""
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ Only the training thread writes here. Nothing in this file reads a tensor, takes
 
 from __future__ import annotations
 
+from gpu_doctor.evaluations import Evaluations
 from gpu_doctor.eventnotes import BACK
-from gpu_doctor.ownupdates import OwnUpdates
 from gpu_doctor.phases import BACKWARD, DATA_WAIT, EVALUATION, FORWARD, LOSS, OPTIMIZER, OTHER, PHASE_COUNT, TRANSFER
 from gpu_doctor.stepcounts import Pull as Pull
 from gpu_doctor.steps import TRAINING
 
 
-class Ledger(OwnUpdates):
+class Ledger(Evaluations):
     """The account of one run, told what happens in the loop."""
 
     # ---- batches ------------------------------------------------------------------------------------------------
@@ -34,9 +34,13 @@ class Ledger(OwnUpdates):
         last = self.last
         if self.fetched and last is not None:
             if self.learned:
-                last.learned, last.evaluation = True, False
+                for one in (last, *self.beside):
+                    one.learned, one.evaluation = True, False
+                self.beside.clear()
             else:
                 self._judge(last, last is pull)
+                if last is not pull and last.delivered > 1 and not last.evaluation:
+                    self.beside.append(last)
         if self.stepped:
             self._settle()
             self._close(now, self.acc)
@@ -61,30 +65,18 @@ class Ledger(OwnUpdates):
 
     def delivered(self, pull: Pull, samples: float, before: int) -> None:
         """The batch that was asked for is here: `samples` in it, NaN if that cannot be read."""
+        asked_at = self.mark
         self._switch(before)
         pull.delivered += 1
         self.fetched = True
         self.last_samples = samples
         if self.evaluating:
+            if pull.delivered == 1:
+                self.evaluation_edge_ns += self.mark - asked_at
             return
         if pull.delivered == 1:
             self.now.edge_ns += self.acc[DATA_WAIT] - self.acc_at_ask[DATA_WAIT]
         self._count(pull, samples)
-
-    def _count(self, pull: Pull, samples: float) -> None:
-        """A batch of the open step. Of several loaders in one step only one gives samples: the one that gave most."""
-        pull.loader[0] += 1
-        if self.lead is None or (pull is not self.lead and pull.loader[0] > self.lead.loader[0]):
-            self.lead = pull
-            self.now.samples = 0.0
-            if self.counts is not None:
-                self.counts.samples = 0.0
-        if pull is self.lead:
-            self.now.samples += samples
-            self.epoch += pull.delivered == 1
-        else:
-            self.last_samples = 0.0
-        self.now.batches += 1
 
     def ended(self, before: int) -> None:
         """The iterator had no further batch, or failed."""
@@ -109,47 +101,10 @@ class Ledger(OwnUpdates):
         """The iterator that `opening` announced is there: an epoch's edge."""
         began, in_loader = self.mark, self.phase == DATA_WAIT
         self._switch(before)
-        if in_loader and not self.evaluating:
+        if in_loader and self.evaluating:
+            self.evaluation_edge_ns += self.mark - began
+        elif in_loader:
             self.now.edge_ns += self.mark - began
-
-    def _judge(self, pull: Pull, again: bool) -> None:
-        """Whether the batch before, of which nothing was learned, belonged to an evaluation pass: there was a forward.
-
-        Forwards that record gradients in training mode are one only if the same iterator is asked again without a
-        backward, and no batch of its loader was ever learned from: else the loop may be summing losses.
-        """
-        idle = self.eval_forward or (again and self.forwarded and not pull.learned)
-        if idle and self.any_optimizer and not pull.evaluation:
-            pull.evaluation = not pull.learned
-            self._move_to_evaluation(pull)
-
-    def _move_to_evaluation(self, pull: Pull) -> None:
-        """Bills all that came since the last ask to `evaluation`; its batch and samples are none of the step's."""
-        moved = sum(self.acc) - sum(self.acc_at_ask)
-        self.acc[:] = self.acc_at_ask
-        self.acc[EVALUATION] += moved
-        self.tail = self.mark, self.acc.copy()
-        self.now.samples -= 0.0 if self.last_samples != self.last_samples else self.last_samples
-        self.now.batches -= 1
-        self.now.edge_ns = self.edge_at_ask
-        if self.lead is pull and not self.now.batches:
-            self.lead = None
-            self.epoch -= pull.delivered == 1
-
-    def _unused(self) -> None:
-        """Nothing asked for the gradients of the forwards since the step: an evaluation without `no_grad`."""
-        then, self.unused, self.no_loss = self.unused or self.acc, None, None
-        moved = sum(self.acc) - sum(then)
-        self.acc[:] = then
-        self.acc[EVALUATION] += moved
-        self.tail = self.mark, self.acc.copy()
-
-    def _learn_after_all(self) -> None:
-        """A batch that was taken for one of an evaluation is learned from: it is the step's."""
-        self.evaluating = False
-        if self.fetched and self.last is not None and self.last.evaluation and self.last.delivered == 1:
-            self.last.evaluation = False
-            self._count(self.last, self.last_samples)
 
     # ---- model and optimizer ------------------------------------------------------------------------------------
 

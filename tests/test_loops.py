@@ -58,8 +58,8 @@ def slowness() -> float:
 def errors(truth: Truth, recording: Recording) -> dict[str, tuple[float, float, float]]:
     """Phase -> seconds by hand, seconds recorded, and how much they may differ: 10 % or 0.2 ms a step.
 
-    Where a phase comes several times a step (LBFGS, nested loaders), 0.1 ms each time: torch's own entry into a step and
-    ours lie between the hand-placed timer and the stamp, and after a sleep both run on cold caches.
+    Where a phase comes several times a step (LBFGS, nested loaders), 0.1 ms each time: torch's own entry into a
+    step and ours lie between the hand-placed timer and the stamp, and after a sleep both run on cold caches.
     """
     slow = slowness()
     found = {}

@@ -219,4 +219,5 @@ class Looker:
         if not self.looks:
             return None
         unused = sum(not watch.used and not watch.open for watch in self.watched)
-        return EvaluationFacts(forwards=self.forwards, with_gradients=unused)
+        edge_s = self.recorder.ledger.evaluation_edge_ns * 1e-9
+        return EvaluationFacts(forwards=self.forwards, with_gradients=unused, edge_s=edge_s)

@@ -1,0 +1,69 @@
+"""Which batches and forwards turn out to be an evaluation's after they were billed to the step."""
+
+from __future__ import annotations
+
+from gpu_doctor.ownupdates import OwnUpdates
+from gpu_doctor.phases import EVALUATION
+from gpu_doctor.stepcounts import Pull
+
+
+class Evaluations(OwnUpdates):
+    """The part of the ledger that takes an evaluation out of the step it was counted in."""
+
+    evaluation_edge_ns = 0
+    """Spent at the begin of evaluation passes: the iterator (worker start) and its first batch."""
+
+    def _judge(self, pull: Pull, again: bool) -> None:
+        """Whether the batch before, of which nothing was learned, belonged to an evaluation pass: there was a forward.
+
+        Forwards that record gradients in training mode are one only if the same iterator is asked again without a
+        backward, and no batch of its loader was ever learned from: else the loop may be summing losses.
+        """
+        idle = self.eval_forward or (again and self.forwarded and not pull.learned)
+        if idle and self.any_optimizer and not pull.evaluation:
+            pull.evaluation = not pull.learned
+            self._move_to_evaluation(pull)
+
+    def _move_to_evaluation(self, pull: Pull) -> None:
+        """Bills all that came since the last ask to `evaluation`; its batch and samples are none of the step's."""
+        moved = sum(self.acc) - sum(self.acc_at_ask)
+        self.acc[:] = self.acc_at_ask
+        self.acc[EVALUATION] += moved
+        self.tail = self.mark, self.acc.copy()
+        self.now.samples -= 0.0 if self.last_samples != self.last_samples else self.last_samples
+        self.now.batches -= 1
+        self.evaluation_edge_ns += self.now.edge_ns - self.edge_at_ask
+        self.now.edge_ns = self.edge_at_ask
+        if self.lead is pull and not self.now.batches:
+            self.lead = None
+            self.epoch -= pull.delivered == 1
+
+    def _unused(self) -> None:
+        """Nothing asked for the gradients of the forwards since the step: an evaluation without `no_grad`."""
+        then, self.unused, self.no_loss = self.unused or self.acc, None, None
+        moved = sum(self.acc) - sum(then)
+        self.acc[:] = then
+        self.acc[EVALUATION] += moved
+        self.tail = self.mark, self.acc.copy()
+
+    def _learn_after_all(self) -> None:
+        """A batch that was taken for one of an evaluation is learned from: it is the step's."""
+        self.evaluating = False
+        if self.fetched and self.last is not None and self.last.evaluation and self.last.delivered == 1:
+            self.last.evaluation = False
+            self._count(self.last, self.last_samples)
+
+    def _count(self, pull: Pull, samples: float) -> None:
+        """A batch of the open step. Of several loaders in one step only one gives samples: the one that gave most."""
+        pull.loader[0] += 1
+        if self.lead is None or (pull is not self.lead and pull.loader[0] > self.lead.loader[0]):
+            self.lead = pull
+            self.now.samples = 0.0
+            if self.counts is not None:
+                self.counts.samples = 0.0
+        if pull is self.lead:
+            self.now.samples += samples
+            self.epoch += pull.delivered == 1
+        else:
+            self.last_samples = 0.0
+        self.now.batches += 1
