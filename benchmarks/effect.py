@@ -1,7 +1,7 @@
 """How often a comparison is right: A/A false alarms and true speed-ups found, on simulated and on real step times.
 
 `python benchmarks/effect.py` prints one row per kind of machine noise, from simulated trials of the default budget
-(pairs of runs of 50 steps, as many as `needs_more` asks for, at most three), then a few real loops compared with
+(pairs of runs of 50 steps, as many as `needs_more` asks for, at most four), then a few real loops compared with
 themselves. `--trials N` sets the simulated trials per row and speed-up (default 200), `--real N` the real A/A trials.
 Aim: A/A says no-difference in >= 95 of 100, a true 1.15x is found faster in >= 90 of 100.
 """
@@ -16,12 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_doctor.effect import compare, needs_more
+from gpu_doctor.effect import MOST_PAIRS, compare, needs_more
 from gpu_doctor.recording import Recording
 from gpu_doctor.steps import Steps
 
 STEPS = 50
-MOST_PAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -149,10 +148,11 @@ def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--speedups", type=float, nargs="*", default=(1.0, 1.15, 1 / 1.15, 1.05, 1.5))
     parser.add_argument("--real", type=int, default=10)
     options = parser.parse_args()
     head = f"{'':<44}" + "".join(f"{h:>9}" for h in ("no-diff", "faster", "slower", "unclear", "width %"))
-    for speedup in (1.0, 1.15, 1 / 1.15, 1.05, 1.5):
+    for speedup in options.speedups:
         print(f"\ntrue speed-up {speedup:.2f}x, simulated, % of {options.trials} trials\n{head}   pairs")
         for seed, (name, noise) in enumerate(KINDS.items()):
             print(_row(name, *simulated_rates(noise, speedup, options.trials, seed)))

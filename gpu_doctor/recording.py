@@ -215,6 +215,8 @@ class Recording:
     flops: Flops | None = None
     """What a step computes, counted on a trial of the same code; None = not counted."""
     notes: tuple[str, ...] = ()
+    written: tuple[str, ...] | None = None
+    """Files that a trial's code wrote or deleted and that stayed so (`gone.pt (deleted)`); None = nobody watched."""
     name: str = ""
     source: str = ""
     """The cell's text, for the bars beside its lines."""

@@ -208,6 +208,7 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
         lines=tuple(LineCost(**one) for one in header["lines"]),
         losses=Losses(*(archive[f"losses.{name}"] for name in ("step", "samples", "value"))),
         notes=tuple(header["notes"]),
+        written=None if header.get("written") is None else tuple(header["written"]),
         chores=None if chores is None else tuple(Chore(**one) for one in chores),
         traffic=of_plain(Traffic, header.get("traffic")),
         flops=of_plain(Flops, header.get("flops")),

@@ -17,6 +17,7 @@ import psutil
 import torch
 from torch.utils.data import DataLoader
 
+from gpu_doctor import wording
 from gpu_doctor.loaders import shut_down
 from gpu_doctor.snapshot_kinds import is_users
 from gpu_doctor.snapshot_undo import (
@@ -26,8 +27,10 @@ from gpu_doctor.snapshot_undo import (
     class_undo,
     deque_undo,
     dict_undo,
+    frame_undo,
     instance_undo,
     list_undo,
+    module_undo,
     namespace_undo,
     process_undos,
     rng_undo,
@@ -36,7 +39,7 @@ from gpu_doctor.snapshot_undo import (
 from gpu_doctor.snapshot_walk import Walk
 from gpu_doctor.tensor_store import ArrayStore, SnapshotTooLarge, TensorStore
 
-__all__ = ["Snapshot", "SnapshotTooLarge"]
+__all__ = ["Snapshot", "SnapshotTooLarge", "unrestorable"]
 
 FREE_SHARE: Final = 0.5
 """A snapshot may take at most this part of the memory that is free: the trial needs the rest."""
@@ -90,8 +93,8 @@ class Snapshot:
         needed = tensors.bytes + arrays.bytes
         if needed > limit:
             raise SnapshotTooLarge(
-                f"Keeping the state for a trial needs {needed / 2**30:.2f} GiB, and only {limit / 2**30:.2f} GiB may "
-                "be taken for it: free memory, or delete large variables that the cell does not need."
+                f"Keeping the state for a trial needs {wording.size(needed)}, and only {wording.size(limit)} may be "
+                "taken for it: free memory, or delete large variables that the cell does not need."
             )
         tensors.copy()
         arrays.copy()
@@ -104,6 +107,7 @@ class Snapshot:
             self._undos.append(("a closure", cell_undo(cell)))
         for rng in walk.kept["rng"]:
             self._undos.append((type(rng).__name__, rng_undo(rng)))
+        self._undos.extend(("a module", module_undo(space)) for space in walk.modules)
         self._undos.extend(("the namespace", namespace_undo(space)) for space in spaces.values())
         self._undos.extend(process_undos())
         self._kept_alive = list(walk.seen.values())
@@ -137,6 +141,7 @@ class Snapshot:
             "set": set_undo,
             "deque": deque_undo,
             "buffer": buffer_undo,
+            "frame": frame_undo,
         }
         for kind, make in makers.items():
             for one in walk.kept[kind]:
@@ -151,6 +156,18 @@ class Snapshot:
             if issubclass(type(one), DataLoader):
                 self._loaders.append((one, vars(one).get("_iterator")))
             self._undos.append((f"a {type(one).__name__}", instance_undo(one)))
+
+
+def unrestorable(namespace: dict[str, Any], extra: Iterable[object] = ()) -> tuple[str, ...]:
+    """What a snapshot of now could not put back, by name, such as `it (generator)`; copies nothing and changes nothing.
+
+    Args:
+        namespace: the names that the cell runs with. extra: further roots, as for `Snapshot.take`.
+    """
+    roots = list(extra)
+    walk = Walk()
+    walk.over([namespace, *_globals_of(roots)], roots)
+    return tuple(walk.lost)
 
 
 def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 ATOMS: Final = frozenset(
     {int, float, str, bytes, bool, complex, type(None), range, slice, type(...), type(NotImplemented)}
     | {torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, re.Pattern, re.Match}
-    | {types.BuiltinFunctionType, types.CodeType, types.ModuleType, property, staticmethod, classmethod}
+    | {types.BuiltinFunctionType, types.CodeType, property, staticmethod, classmethod}
     | {datetime.datetime, datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction}
     | {pathlib.PosixPath, pathlib.WindowsPath}
 )
@@ -77,6 +77,27 @@ _MACHINERY: Final = (
     "torch.storage",
     "torch.utils.hooks",
 )
+_OUTSIDE: Final = (
+    "sqlite3",
+    "h5py",
+    "lmdb",
+    "queue",
+    "_queue",
+    "multiprocessing.queues",
+    "subprocess",
+    "tqdm",
+    "torch.utils.tensorboard",
+    "tensorboardX",
+    "wandb",
+    "mlflow",
+    "comet_ml",
+    "neptune",
+    "clearml",
+    "aim",
+    "swanlab",
+    "trackio",
+)
+"""Packages whose objects hold state outside of Python's memory, or report to somewhere: nobody can take that back."""
 _RNG: Final = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 _PLACES: Final = tuple({sysconfig.get_paths()[place] for place in ("stdlib", "platstdlib", "purelib", "platlib")})
 
@@ -103,7 +124,9 @@ def is_users(module: str) -> bool:
 
 def kind_of(cls: type) -> str:
     """How the walk treats instances of `cls`: `skip`, `lost` (state that cannot be copied), or a kind that is kept."""
-    if cls in ATOMS or issubclass(cls, (types.ModuleType, enum.Enum, np.generic)):
+    if issubclass(cls, types.ModuleType):
+        return "module"
+    if cls in ATOMS or issubclass(cls, (enum.Enum, np.generic)):
         return "skip"
     if issubclass(cls, torch.Tensor):
         return "tensor"
@@ -119,6 +142,8 @@ def kind_of(cls: type) -> str:
     module = cls.__module__ or ""
     if _is_lost(cls, module):
         return "lost"
+    if module.startswith("pandas") and cls.__name__ in ("DataFrame", "Series"):
+        return "frame"
     walkable = _walkable(cls, module)
     if module in ("builtins", "collections", "array") or walkable:
         for kind, bases in _CONTAINERS:
@@ -142,6 +167,8 @@ def _is_lost(cls: type, module: str) -> bool:
         return True
     if issubclass(cls, (io.IOBase, socket.socket)):
         return module.partition(".")[0] not in ("ipykernel", "IPython", "_pytest", "gpu_doctor")
+    if module in _OUTSIDE or module.startswith(tuple(f"{one}." for one in _OUTSIDE)):
+        return not issubclass(cls, (BaseException, torch.Tensor))
     return module in ("builtins", "itertools") and hasattr(cls, "__next__")
 
 

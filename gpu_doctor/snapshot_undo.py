@@ -5,9 +5,12 @@ from __future__ import annotations
 import collections
 import copy
 import functools
+import os
 import random
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -61,11 +64,13 @@ def dict_undo(value: dict[Any, Any]) -> tuple[Undo, int]:
 
 
 def set_undo(value: set[Any]) -> tuple[Undo, int]:
-    saved = set(set.__iter__(value))
+    saved = list(set.__iter__(value))
 
     def undo() -> None:
-        set.clear(value)
-        set.update(value, saved)
+        # A set that is filled anew may go through its items in another order: only where something changed.
+        if set.__len__(value) != len(saved) or not _same(set.__iter__(value), saved):
+            set.clear(value)
+            set.update(value, saved)
 
     return undo, sys.getsizeof(saved)
 
@@ -74,8 +79,9 @@ def deque_undo(value: collections.deque[Any]) -> tuple[Undo, int]:
     saved = list(collections.deque.__iter__(value))
 
     def undo() -> None:
-        collections.deque.clear(value)
-        collections.deque.extend(value, saved)
+        if collections.deque.__len__(value) != len(saved) or not _same(collections.deque.__iter__(value), saved):
+            collections.deque.clear(value)
+            collections.deque.extend(value, saved)
 
     return undo, sys.getsizeof(saved)
 
@@ -87,6 +93,33 @@ def buffer_undo(value: Any) -> tuple[Undo, int]:
         value[:] = saved
 
     return undo, sys.getsizeof(saved)
+
+
+def frame_undo(value: Any) -> tuple[Undo, int]:
+    """A table or column of pandas, whose own way of an in-place change takes the contents of another one."""
+    saved = value.copy(deep=True)
+    size = value.memory_usage()
+
+    def undo() -> None:
+        same = value.shape == saved.shape and value.equals(saved) and value.axes[0].equals(saved.axes[0])
+        if not same or not value.axes[-1].equals(saved.axes[-1]):
+            value._update_inplace(saved.copy(deep=True))
+
+    return undo, size if isinstance(size, int) else int(size.sum())
+
+
+def module_undo(space: dict[str, Any]) -> Undo:
+    """The names of a module of the user's; what the import system put there stays."""
+    saved = dict(space)
+
+    def undo() -> None:
+        for name in [name for name, value in space.items() if name not in saved and not isinstance(value, ModuleType)]:
+            del space[name]
+        for name, value in saved.items():
+            if name not in space or space[name] is not value:
+                space[name] = value
+
+    return undo
 
 
 def instance_undo(value: Any) -> Undo:
@@ -175,6 +208,8 @@ def process_undos() -> list[tuple[str, Undo]]:
         ("torch's random numbers", lambda: torch.set_rng_state(cpu)),
         ("torch's default dtype", lambda: torch.set_default_dtype(dtype)),
         ("torch's matmul precision", lambda: torch.set_float32_matmul_precision(precision)),
+        ("torch's switches", _switches_undo()),
+        ("the environment and the folder", _surroundings_undo()),
     ]
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         cuda = torch.cuda.get_rng_state_all()
@@ -183,3 +218,49 @@ def process_undos() -> list[tuple[str, Undo]]:
     for name in ("benchmark", "deterministic", "allow_tf32"):
         undos.append((f"cuDNN's {name}", functools.partial(setattr, cudnn, name, getattr(cudnn, name))))
     return undos
+
+
+def _switches_undo() -> Undo:
+    """Deterministic algorithms, anomaly mode, threads and the default device, which seed and debug helpers set."""
+    sure, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    anomaly, checks_nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    threads, device = torch.get_num_threads(), torch.get_default_device()
+
+    def undo() -> None:
+        if (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()) != (
+            sure,
+            warns,
+        ):
+            torch.use_deterministic_algorithms(sure, warn_only=warns)
+        torch.autograd.set_detect_anomaly(anomaly, checks_nan)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        if torch.get_default_device() != device:
+            torch.set_default_device(device)
+
+    return undo
+
+
+def _surroundings_undo() -> Undo:
+    """Environment variables, the working folder and where modules are looked for."""
+    variables, folder, places = dict(os.environ), _folder(), list(sys.path)
+
+    def undo() -> None:
+        for name in os.environ.keys() - variables.keys():
+            del os.environ[name]
+        for name, value in variables.items():
+            if os.environ.get(name) != value:
+                os.environ[name] = value
+        if folder is not None and _folder() != folder:
+            os.chdir(folder)
+        if sys.path != places:
+            sys.path[:] = places
+
+    return undo
+
+
+def _folder() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:  # it was deleted
+        return None

@@ -20,8 +20,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from gpu_doctor.snapshot_kinds import ATOMS, class_state, contents_of, dict_of, internal, is_users, kind_of, slots_of
+from gpu_doctor.tensor_store import BIG_DATA_BYTES
 
-_KEPT: Final = ("list", "dict", "set", "deque", "buffer", "tensor", "array", "rng", "class", "instance")
+_KEPT: Final = ("list", "dict", "set", "deque", "buffer", "tensor", "array", "frame", "rng", "class", "instance")
 
 
 class Walk:
@@ -36,6 +37,8 @@ class Walk:
         """ids of tensors and arrays that a Dataset holds."""
         self.buffers: set[int] = set()
         """ids of modules' buffers."""
+        self.modules: list[dict[str, Any]] = []
+        """Names of the user's own modules that were reached."""
         self.lost: dict[str, None] = {}
         self._stack: list[tuple[Any, str]] = []
         self._datasets: list[tuple[Any, str]] = []
@@ -136,12 +139,33 @@ class Walk:
     def _function(self, value: types.FunctionType, name: str) -> None:
         if not is_users(value.__module__ or "__main__"):
             return
+        if value.__globals__.get("__name__", "__main__") != "__main__":
+            self._space(value.__globals__, name)
         self._push((value.__dict__, value.__defaults__, value.__kwdefaults__), name)
         for cell in value.__closure__ or ():
             if id(cell) not in self.seen:
                 self.seen[id(cell)] = cell
                 self.cells.append(cell)
                 self._push(contents_of(cell), name)
+
+    def _module(self, value: types.ModuleType, name: str) -> None:
+        if is_users(value.__name__) and value.__name__ != "__main__":
+            self._space(vars(value), value.__name__)
+
+    def _space(self, space: dict[str, Any], name: str) -> None:
+        """The names of a module of the user's, as the names of the notebook."""
+        if id(space) not in self.seen:
+            self.seen[id(space)] = space
+            self.modules.append(space)
+            parts = [part for key, part in space.items() if not (key.startswith("__") and key.endswith("__"))]
+            self._push(parts, name)
+
+    def _frame(self, value: Any, name: str) -> None:
+        size = value.memory_usage()
+        if (size if isinstance(size, int) else int(size.sum())) > BIG_DATA_BYTES:
+            self.lost[f"{name} (large {type(value).__name__})"] = None
+        else:
+            self.kept["frame"].append(value)
 
     def _method(self, value: types.MethodType, name: str) -> None:
         self._push((value.__self__, value.__func__), name)

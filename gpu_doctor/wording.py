@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 NOT_MEASURED: Final = "not measured"
@@ -37,6 +37,8 @@ BOTTLENECK_LABELS: Final[Mapping[str, str]] = {
     "communication": "communication-bound",
     "unknown": "no bottleneck named",
 }
+
+_FORMATS: Final = {"bfloat16": "bf16", "float16": "fp16", "tf32": "TF32", "float32": "fp32"}
 
 OUTCOME_LABELS: Final[Mapping[str, str]] = {
     "completed": "completed",
@@ -205,3 +207,30 @@ def parity(drift: float | None, missing: str = "") -> str:
     if math.isinf(drift):
         return "breaks: NaN or infinite"
     return "same" if drift < 1e-6 else f"within {share(max(drift, 1e-3))}"
+
+
+def losses(verdict: str | None, drift: float | None, first_step: int | None = None, dtype: str = "") -> str:
+    """What became of the loss in a trial, by `gpu_doctor.parity`'s verdict; empty where there is nothing to compare."""
+    if verdict == "equal":
+        return "loss the same in every step"
+    if verdict == "within-rounding":
+        return f"loss {parity(drift)}, as {_FORMATS.get(dtype, dtype)} rounds"
+    if verdict == "different" and drift is not None:
+        return f"loss differs from step {first_step} on, by up to {share(drift)}"
+    if verdict == "not-finite":
+        return f"loss breaks: NaN or infinite from step {first_step} on"
+    said = parity(drift)
+    if verdict == "per-sample" and said:
+        return f"mean loss per sample seen {said}"
+    return f"loss {said}" if said else ""
+
+
+def written(paths: Sequence[str], most: int = 3) -> str:
+    """`your cell wrote runs/x.pt and log.txt during the trial`; of many paths, the first and how many more."""
+    shown = [clean(path, 120) for path in paths[:most]]
+    rest = [count(len(paths) - most, "more file")] if len(paths) > most else []
+    gone = all(path.endswith(" (deleted)") for path in paths)
+    listed = [one.removesuffix(" (deleted)") for one in shown] if gone else shown
+    *head, last = [*listed, *rest]
+    verb = "deleted" if gone else "wrote"
+    return f"your cell {verb} {', '.join(head)}{' and ' if head else ''}{last} during the trial"

@@ -77,7 +77,7 @@ def full() -> Recording:
         model=ModelFacts({"cuda:0": 40}, {"float32": 40}, 2, 1, ("head Linear(3, 5)",), True, "DataParallel"),
         optimizer_facts=(OptimizerFacts("Adam", 4, 10, False, None, True),),
         inputs=InputFacts(9, 2, (8, 3), "float32", "cuda:0", True, 1),
-        evaluation=EvaluationFacts(5, 2),
+        evaluation=EvaluationFacts(5, 2, 0.25),
         world=World(4, 1, 8, 1e9, (0.1, 0.2)),
     )
     return Recording(
@@ -96,6 +96,7 @@ def full() -> Recording:
         chores=(Chore("checkpoint", 3, 0.5, 4e6, "cell.py", 9, "f", "torch.save(m, f)"),),
         traffic=Traffic(3, 1e6, 1, 2, 1, 8.0, 1, 5e5),
         flops=Flops(3e12, 1e11, 3),
+        written=("runs/x.pt",),
         notes=("one", "zwei äöü"),
         name="mine",
         source="for x in loader:\n    pass\n",

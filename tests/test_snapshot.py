@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import hashlib
 import itertools
@@ -19,7 +20,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
+from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge, unrestorable
 
 
 class Meter:
@@ -360,7 +361,7 @@ def test_workers_started_in_the_trial_are_stopped() -> None:
 
 
 def test_too_large_is_refused_with_the_figures() -> None:
-    with pytest.raises(SnapshotTooLarge, match=r"needs 0\.00 GiB, and only 0\.00 GiB"):
+    with pytest.raises(SnapshotTooLarge, match=r"needs 4 KiB, and only 100 B"):
         Snapshot.take({"x": torch.zeros(1000)}, limit_bytes=100)
     assert Snapshot.take({"x": torch.zeros(1000)}, limit_bytes=4000).bytes >= 4000
 
@@ -434,3 +435,66 @@ def test_a_function_brings_the_globals_of_its_module() -> None:
     _count()
     assert snapshot.restore() == ()
     assert (COUNTS, TOTAL) == ([0], 0)
+
+
+def test_a_set_that_was_not_changed_keeps_its_order() -> None:
+    names = {f"name {i}" for i in range(50)}
+    for i in range(40):
+        names.discard(f"name {i}")
+    space: dict[str, Any] = {"names": names}
+    order = list(names)
+    snapshot = Snapshot.take(space)
+    assert snapshot.restore() == ()
+    assert list(names) == order
+    names.add("more")
+    assert snapshot.restore() == ()
+    assert names == set(order)
+
+
+def test_the_names_of_modules_of_the_users_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_own_module.py").write_text("STEP, seen = 0, []\ndef tick():\n    global STEP\n    STEP += 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import importlib
+
+    module = importlib.import_module("my_own_module")
+    for space in ({"module": module}, {"tick": module.tick}):
+        snapshot = Snapshot.take(space)
+        module.tick()
+        module.seen.append(1)
+        module.extra = 1
+        del module.tick
+        assert snapshot.restore() == ()
+        assert (module.STEP, module.seen, hasattr(module, "extra"), callable(module.tick)) == (0, [], False, True)
+
+
+def test_what_lives_outside_is_named(tmp_path: Path) -> None:
+    import queue
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        space: dict[str, Any] = {"db": db, "waiting": queue.Queue(), "errors": [sqlite3.Error()]}
+        assert set(unrestorable(space)) == {"db (Connection)", "waiting (Queue)"}
+
+
+def test_tables_of_pandas_come_back() -> None:
+    pandas = pytest.importorskip("pandas")
+    log = pandas.DataFrame({"step": [0, 1], "loss": [2.0, 1.5]})
+    best = pandas.Series([1.0, 2.0], index=["a", "b"])
+    space: dict[str, Any] = {"log": log, "best": best}
+    before = log.copy(), best.copy()
+    snapshot = Snapshot.take(space)
+    for change in (
+        lambda: log.__setitem__("lr", 0.1),
+        lambda: log.loc.__setitem__(2, [2, 1.0]),
+        lambda: log.drop(columns="loss", inplace=True),
+        lambda: log.iloc.__setitem__((0, 0), 9),
+        lambda: log.rename(columns={"loss": "l"}, inplace=True),
+        lambda: best.__setitem__("c", 3.0),
+        lambda: log.set_index("step", inplace=True),
+    ):
+        change()
+        assert not (log.equals(before[0]) and best.equals(before[1]) and list(log.columns) == list(before[0].columns))
+        assert snapshot.restore() == ()
+        pandas.testing.assert_frame_equal(log, before[0])
+        pandas.testing.assert_series_equal(best, before[1])
+    assert space["log"] is log

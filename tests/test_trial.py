@@ -188,3 +188,44 @@ def test_no_thread_of_a_stop_outlives_its_run() -> None:
     case.run()
     time.sleep(0.05)
     assert "gpu_doctor-stop" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
+        "allocate 4000000000000 bytes. Error code 12 (Cannot allocate memory)",
+        "[enforce fail at alloc_cpu.cpp:80] data. DefaultCPUAllocator: not enough memory: you tried to allocate 8 B.",
+    ],
+)
+def test_every_allocator_is_understood(said: str) -> None:
+    assert trial.is_out_of_memory(RuntimeError(said))
+    assert not trial.is_out_of_memory(ValueError(said))
+
+
+def test_what_torch_really_says_where_the_memory_of_the_cpu_ends_is_out_of_memory() -> None:
+    recording = gpu_doctor.case("torch.empty(1 << 50)", {"torch": torch}).trial({}, steps=1, seconds=5)
+    assert recording.outcome == "out-of-memory"
+
+
+def test_two_quick_stops_interrupt_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that reaches no tap: the second interrupt would meet what its `finally` still has to do."""
+    interrupts: list[float] = []
+    interrupt = trial.interrupt_main
+
+    def interrupting() -> None:
+        interrupts.append(time.monotonic())
+        interrupt()
+
+    monkeypatch.setattr(trial, "interrupt_main", interrupting)
+    cell = "try:\n    for _ in range(300): time.sleep(0.1)\nfinally:\n    time.sleep(1.5)\n    put_away.append(1)"
+    space: dict[str, Any] = {"time": time, "put_away": []}
+    case = gpu_doctor.case(cell, space)
+    clicks = [threading.Timer(delay_s, case.stop) for delay_s in (0.3, 0.45, 0.6)]
+    for click in clicks:
+        click.start()
+    assert case.run().outcome == "stopped"
+    for click in clicks:
+        click.join()
+    assert (len(interrupts), space["put_away"]) == (1, [1])

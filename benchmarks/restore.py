@@ -1,0 +1,44 @@
+"""Restore proof as a table: a digest of everything reachable before and after trials of many kinds of cells.
+
+`python -m benchmarks.restore` tries every notebook of tests/restore_kinds.py with five endings (normal, raised, out of
+memory, stopped, interrupted) and prints the digest before and after each. The digest is that of tests/everything.py,
+which knows nothing of the snapshot; what a notebook said before the trial that it cannot be put back is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import torch
+
+import gpu_doctor
+from tests.restore_kinds import KINDS
+from tests.test_restore import ENDINGS, ended, notebook, tried
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kinds", type=int, default=len(KINDS), help="so many kinds of cells only")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    equal = total = 0
+    for name, kind in list(KINDS.items())[: options.kinds]:
+        for ending in ENDINGS:
+            with tempfile.TemporaryDirectory() as folder:
+                space = notebook(kind, Path(folder))
+                said = gpu_doctor.case(kind.cell, space).unrestorable()
+                before, after, outcome = tried(kind, ending, space)
+                ended(space)
+            lost = tuple(one.partition(" ")[0] for one in said)
+            left = [line for line in before.differences(after) if not line.split(" ", 1)[1].startswith(lost or "\0")]
+            total, equal = total + 1, equal + (not left)
+            same = "equal" if before.digest == after.digest else "equal but for what was said" if not left else "DIFFER"
+            print(f"{name[:58]:<60}{outcome:<16}{before.digest[:12]} {after.digest[:12]} {same} {', '.join(said)}")
+    print(f"{equal} of {total} trials left everything as it was")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Workers that stay alive from an earlier run are left alone in a trial: its loaders start workers of their own.
+
+Workers that live on have random numbers and caches that nobody can put back, and the second side of a comparison would
+be served by others than the first. A loader that is iterated in the trial for the first time gives its staying iterator
+away until the side is over.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from gpu_doctor.loaders import shut_down
+from gpu_doctor.patching import Patches
+
+
+@contextmanager
+def parked(notes: list[str]) -> Iterator[None]:
+    """While the context lasts, a loader's iterator of persistent workers from before is not used.
+
+    Args:
+        notes: gets a sentence for what could not be put back.
+    """
+    aside: dict[int, tuple[Any, Any]] = {}
+    patches = Patches()
+
+    def guarded(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(original)
+        def __iter__(loader: Any) -> Any:
+            if id(loader) not in aside:
+                staying = vars(loader).get("_iterator")
+                aside[id(loader)] = loader, staying
+                if staying is not None:
+                    object.__setattr__(loader, "_iterator", None)
+            return original(loader)
+
+        return __iter__
+
+    try:
+        with patches:
+            patches.wrap(DataLoader, "__iter__", guarded)
+            yield
+    finally:
+        notes.extend(patches.notes)
+        for loader, staying in aside.values():
+            now = vars(loader).get("_iterator")
+            if staying is not None and now is not staying:
+                if now is not None:
+                    shut_down(now)
+                object.__setattr__(loader, "_iterator", staying)

@@ -1,0 +1,161 @@
+"""Files that code writes, replaces or deletes in this process while it is watched: a trial cannot take that back.
+
+Python's own ways of opening a file (`open`, `os.open`, and all that stands on them: pathlib, numpy, pandas, PIL) are
+watched, renaming and deleting, and the writers of torch and safetensors, which open files past Python. Not seen is what
+other writers in C open, what other processes such as a loader's workers write, and what goes to a file that was open.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from gpu_doctor.patching import Patches
+
+_WRITES: Final = frozenset("wax+")
+_WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_ELSEWHERE: Final = ("/dev/", "/proc/", "/sys/")
+"""What looks like a file and is none."""
+_CACHES: Final = ("__pycache__", ".cache", ".triton", ".nv", ".ipython", "torchinductor_")
+"""Folders in which libraries keep what they can make again; a name that begins with one of these."""
+_BY_PATH: Final = (
+    ("torch.serialization", "_open_zipfile_writer", 0),
+    ("torch.jit", "save", 1),
+    ("safetensors.torch", "save_file", 1),
+    ("safetensors.numpy", "save_file", 1),
+    ("cv2", "imwrite", 0),
+)
+"""Functions that open a file past Python: module, name, and which argument is the path."""
+
+
+class WrittenFiles:
+    """Context manager; afterwards `paths` has what was written, and `deleted` what was there before and is gone.
+
+    The wrappers change nothing: arguments, results and exceptions are the original's.
+    """
+
+    def __init__(self) -> None:
+        self.paths: tuple[str, ...] = ()
+        """Each once, in the order of the first write; relative where they are under the working folder."""
+        self.deleted: tuple[str, ...] = ()
+        self._seen: dict[str, bool] = {}
+        """Absolute path -> whether it was there before."""
+        self._patches = Patches()
+        self._folder = _folder()
+
+    def __enter__(self) -> WrittenFiles:
+        tempfile.gettempdir()  # found now: the first look for it opens files, under a lock that we would need
+        wrap = self._patches.wrap
+        wrap(builtins, "open", self._opening)
+        wrap(io, "open", self._opening)
+        wrap(os, "open", self._os_opening)
+        for name in ("remove", "unlink", "truncate"):
+            wrap(os, name, functools.partial(self._by_path, (0,)))
+        for name in ("rename", "replace"):
+            wrap(os, name, functools.partial(self._by_path, (0, 1)))
+        wrap(shutil, "rmtree", self._removing_tree)
+        for module, name, at in _BY_PATH:
+            if hasattr(sys.modules.get(module), name):
+                wrap(sys.modules[module], name, functools.partial(self._by_path, (at,)))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._patches.restore()
+        there = {path: Path(path).exists() for path in self._seen}
+        self.paths = tuple(self._shown(path) for path, now in there.items() if now and not Path(path).is_dir())
+        self.deleted = tuple(self._shown(path) for path, before in self._seen.items() if before and not there[path])
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Both, as a recording keeps them: a deleted file says so behind its path."""
+        return (*self.paths, *(f"{path} (deleted)" for path in self.deleted))
+
+    @property
+    def notes(self) -> list[str]:
+        """What the patches could not put back."""
+        return self._patches.notes
+
+    def _opening(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def open(file: Any, mode: Any = "r", *args: Any, **named: Any) -> Any:
+            writes = isinstance(mode, str) and not _WRITES.isdisjoint(mode)
+            there = _there(file) if writes else None
+            opened = original(file, mode, *args, **named)
+            self._note(there)
+            return opened
+
+        return open
+
+    def _os_opening(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def open(path: Any, flags: Any, *args: Any, **named: Any) -> Any:
+            writes = isinstance(flags, int) and flags & _WRITE_FLAGS and named.get("dir_fd") is None
+            there = _there(path) if writes else None
+            opened = original(path, flags, *args, **named)
+            self._note(there)
+            return opened
+
+        return open
+
+    def _by_path(self, at: tuple[int, ...], original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(*args: Any, **named: Any) -> Any:
+            here = named.get("dir_fd") is None
+            there = [_there(args[number]) for number in at if here and number < len(args)]
+            result = original(*args, **named)
+            for one in there:
+                self._note(one)
+            return result
+
+        return call
+
+    def _removing_tree(self, original: Callable[..., Any]) -> Any:
+        @functools.wraps(original)
+        def rmtree(path: Any, *args: Any, **named: Any) -> Any:
+            there = _there(path)
+            result = original(path, *args, **named)
+            self._note(there)
+            return result
+
+        rmtree.avoids_symlink_attacks = getattr(original, "avoids_symlink_attacks", False)  # type: ignore[attr-defined]
+        return rmtree
+
+    def _note(self, found: tuple[str, bool] | None) -> None:
+        """Keeps a path at its first mention, and whether something was there before."""
+        if found is not None and not _is_left_out(found[0]):
+            self._seen.setdefault(*found)
+
+    def _shown(self, path: str) -> str:
+        inside = self._folder is not None and Path(path).is_relative_to(self._folder)
+        return str(Path(path).relative_to(self._folder)) if inside and self._folder is not None else path
+
+
+def _there(file: Any) -> tuple[str, bool] | None:
+    """Absolute path and whether something is there; None for a descriptor, a buffer, or what is no path at all."""
+    try:
+        path = os.path.abspath(os.fsdecode(file))  # noqa: PTH100 (an absolute path without following links)
+        return path, os.path.lexists(path)
+    except (TypeError, ValueError, OSError):
+        return None
+
+
+def _is_left_out(path: str) -> bool:
+    parts = Path(path).parts
+    hidden = any(part.startswith(_CACHES) for part in parts)
+    return path.startswith(_ELSEWHERE) or hidden or (path.startswith(tempfile.gettempdir()) and "pymp-" in path)
+
+
+def _folder() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:  # it was deleted
+        return None

@@ -1,0 +1,194 @@
+"""Loss curves of two sides are judged: equal, within rounding, different from a step on, broken, or per sample seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gpu_doctor
+from gpu_doctor import wording
+from gpu_doctor.effect import compare
+from gpu_doctor.parity import LEEWAY, ROUNDOFF, coarsest, parity
+from gpu_doctor.recording import Losses, Recording, Setup, Steps
+
+N = 50
+
+
+def curve(batch: float = 32.0, n: int = N) -> Losses:
+    step = np.arange(float(n))
+    return Losses(step, step * batch, 2.3 * np.exp(-step * batch / 3200) + 0.1)
+
+
+def turned(losses: Losses, change: Any) -> Losses:
+    value = losses.value.copy()
+    change(value)
+    return dataclasses.replace(losses, value=value)
+
+
+def verdict(change: Any, dtype: str = "float32") -> tuple[str | None, int | None]:
+    found = parity(curve(), turned(curve(), change), dtype)
+    return found.verdict, found.first_step
+
+
+def test_the_same_numbers_are_equal() -> None:
+    assert verdict(lambda value: None) == ("equal", None)
+
+
+def walked(size: float) -> Any:
+    def change(value: Any) -> None:
+        value *= 1 + size * np.sqrt(1 + np.arange(len(value)))
+
+    return change
+
+
+@pytest.mark.parametrize("dtype", ROUNDOFF)
+def test_a_random_walk_of_rounding_is_explained_and_three_times_as_much_is_not(dtype: str) -> None:
+    explained = LEEWAY[dtype] * ROUNDOFF[dtype]
+    assert verdict(walked(0.9 * explained), dtype) == ("within-rounding", None)
+    assert verdict(walked(3 * explained), dtype) == ("different", 1)
+
+
+def test_what_bf16_explains_fp32_does_not() -> None:
+    assert verdict(walked(1e-3), "bfloat16")[0] == "within-rounding"
+    assert verdict(walked(1e-3), "float32")[0] == "different"
+
+
+def test_the_first_step_that_differs_is_told() -> None:
+    def later(value: Any) -> None:
+        value[20:] *= 1.2
+
+    assert verdict(later) == ("different", 21)
+    assert verdict(later, "bfloat16") == ("different", 21)
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_the_step_at_which_it_breaks_is_told(broken: float) -> None:
+    def once(value: Any) -> None:
+        value[11:] = broken
+
+    assert verdict(once) == ("not-finite", 12)
+
+
+def test_what_breaks_on_both_sides_alike_is_equal() -> None:
+    ours = turned(curve(), lambda value: value.__setitem__(slice(30, None), math.nan))
+    assert parity(ours, ours).verdict == "equal"
+
+
+def test_nothing_to_compare_has_no_verdict() -> None:
+    assert parity(curve(), Losses()).verdict is None
+    assert parity(Losses(), Losses()).verdict is None
+
+
+def test_another_batch_is_compared_per_sample_seen() -> None:
+    rng = np.random.default_rng(0)
+    ours, theirs = curve(), curve(128.0)
+    ours = dataclasses.replace(ours, value=ours.value * rng.normal(1, 0.2, N))  # single small batches scatter
+    found = parity(ours, theirs)
+    assert (found.verdict, found.first_step) == ("per-sample", None)
+    assert found.drift is not None and found.drift < 0.06
+    worse = parity(ours, dataclasses.replace(theirs, value=theirs.value * 1.5))
+    assert worse.drift is not None and worse.drift > 0.3
+
+
+def test_another_batch_that_breaks_breaks() -> None:
+    found = parity(curve(), turned(curve(128.0), lambda value: value.__setitem__(slice(5, None), math.nan)))
+    assert (found.verdict, found.first_step) == ("not-finite", 6)
+
+
+def recording(amp: str = "", losses: Losses | None = None, **setup: Any) -> Recording:
+    rows = Steps.of(wall_s=np.full(N, 0.01), samples=np.full(N, 32.0))
+    settings = {"amp": amp} if amp else {}
+    return Recording(rows, settings=settings, setup=Setup(dtype="float32", **setup), losses=losses or curve())
+
+
+@pytest.mark.parametrize(
+    ("one", "named"),
+    [
+        (recording(), "float32"),
+        (recording("bf16"), "bfloat16"),
+        (recording("fp16"), "float16"),
+        (recording("off", autocast="bfloat16"), "bfloat16"),
+        (recording(autocast="float16"), "float16"),
+        (recording(device="cuda:0", flags={"matmul_precision": "high"}), "tf32"),
+        (recording(device="cuda:0", flags={"matmul_precision": "highest"}, layers={"Conv2d": 2}), "tf32"),
+        (recording(device="cpu", flags={"matmul_precision": "high"}), "float32"),
+    ],
+)
+def test_the_coarsest_format_of_both_sides(one: Recording, named: str) -> None:
+    assert coarsest(recording(), one) == named
+
+
+def test_an_effect_says_it() -> None:
+    half = turned(curve(), walked(1e-3))
+    effect = compare(recording(), recording("bf16", half))
+    assert (effect.loss_verdict, effect.loss_first_step, effect.loss_dtype) == ("within-rounding", None, "bfloat16")
+    assert effect.loss_words == "loss within 0.7 %, as bf16 rounds"
+    other = compare(recording(), recording(losses=turned(curve(), lambda value: value.__imul__(1.002))))
+    assert str(other).endswith("loss differs from step 1 on, by up to 0.2 %")
+    assert "loss" not in str(compare(recording(), recording()))
+    assert other.to_dict()["loss_verdict"] == "different"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("equal", 0.0), "loss the same in every step"),
+        (("not-finite", math.inf, 12), "loss breaks: NaN or infinite from step 12 on"),
+        (("per-sample", 0.021), "mean loss per sample seen within 2 %"),
+        ((None, None), ""),
+        ((None, 0.04), "loss within 4 %"),
+    ],
+)
+def test_the_words(given: Any, said: str) -> None:
+    assert wording.losses(*given) == said
+
+
+CELL = """
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def space(dropout: float = 0.2) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(dropout), nn.Linear(32, 3))
+    data = torch.utils.data.TensorDataset(torch.randn(640, 8), torch.randint(0, 3, (640,)))
+    loader = torch.utils.data.DataLoader(data, 16, shuffle=True)
+    return {"nn": nn, "model": model, "loader": loader, "optimizer": torch.optim.Adam(model.parameters(), 1e-3)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "verdicts"),
+    [
+        ({"pin_memory": False}, {"equal"}),
+        ({"num_workers": 1}, {"equal"}),
+        ({"amp": "bf16"}, {"within-rounding"}),
+        ({"batch_size": 32}, {"per-sample"}),
+    ],
+)
+def test_real_trials(settings: dict[str, Any], verdicts: set[str]) -> None:
+    effect = gpu_doctor.case(CELL, space()).trial(settings, steps=20, seconds=6.0)
+    assert effect.loss_verdict in verdicts, effect
+
+
+def test_a_real_trial_of_another_learning_rate_differs_from_the_second_step() -> None:
+    cell = "lr = 0.1\noptimizer = torch.optim.SGD(model.parameters(), lr)\n" + CELL
+    effect = gpu_doctor.case(cell, {**space(), "torch": torch}).trial({"vary.lr": 0.2}, steps=10, seconds=6.0)
+    assert (effect.loss_verdict, effect.loss_first_step) == ("different", 2)
+
+
+def test_a_real_trial_that_blows_up_tells_the_step() -> None:
+    cell = "lr = 0.1\noptimizer = torch.optim.SGD(model.parameters(), lr)\n" + CELL
+    given = {**space(), "torch": torch, "model": nn.Linear(8, 3)}
+    effect = gpu_doctor.case(cell, given).trial({"vary.lr": 1e38}, steps=12, seconds=6.0)
+    assert effect.loss_verdict == "not-finite", effect
+    assert effect.loss_first_step is not None and 2 <= effect.loss_first_step <= 8

@@ -1,0 +1,159 @@
+"""What a trial's cell writes is listed, and the watching changes nothing for who writes."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gpu_doctor
+from gpu_doctor.written_files import WrittenFiles
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old.txt").write_text("old")
+    (tmp_path / "runs").mkdir()
+    return tmp_path
+
+
+def watched(do: Any) -> WrittenFiles:
+    with WrittenFiles() as files:
+        do()
+    return files
+
+
+def with_open() -> None:
+    with open("a.txt", "w") as f:  # noqa: PTH123
+        f.write("x")
+
+
+def with_log() -> None:
+    import logging
+
+    handler = logging.FileHandler("train.log")
+    handler.close()
+
+
+def with_rename() -> None:
+    torch.save({"w": torch.zeros(2)}, "runs/tmp.pt")
+    Path("runs/tmp.pt").replace("runs/last.pt")
+
+
+def with_copy() -> None:
+    shutil.copy("old.txt", "runs/copy.txt")
+
+
+def with_os() -> None:
+    os.close(os.open("raw", os.O_WRONLY | os.O_CREAT))
+
+
+@pytest.mark.parametrize(
+    ("do", "paths", "deleted"),
+    [
+        (with_open, ("a.txt",), ()),
+        (lambda: Path("b.txt").write_text("x"), ("b.txt",), ()),
+        (lambda: Path("old.txt").open("a").close(), ("old.txt",), ()),
+        (lambda: np.save("runs/x.npy", np.zeros(2)), ("runs/x.npy",), ()),
+        (lambda: np.savez("runs/x.npz", a=np.zeros(2)), ("runs/x.npz",), ()),
+        (lambda: torch.save(nn.Linear(1, 1).state_dict(), Path("runs/x.pt")), ("runs/x.pt",), ()),
+        (lambda: [torch.save(1, "runs/x.pt") for _ in range(3)], ("runs/x.pt",), ()),
+        (lambda: torch.save(1, "rüns.pt"), ("rüns.pt",), ()),
+        (with_log, ("train.log",), ()),
+        (with_rename, ("runs/last.pt",), ()),
+        (with_copy, ("runs/copy.txt",), ()),
+        (with_os, ("raw",), ()),
+        (lambda: os.remove("old.txt"), (), ("old.txt",)),  # noqa: PTH107
+        (lambda: Path("old.txt").unlink(), (), ("old.txt",)),
+        (lambda: Path("old.txt").rename("new.txt"), ("new.txt",), ("old.txt",)),
+        (lambda: shutil.rmtree("runs"), (), ("runs",)),
+        (lambda: Path("old.txt").read_text(), (), ()),
+        (lambda: torch.save(1, io.BytesIO()), (), ()),
+        (lambda: open(os.devnull, "w").close(), (), ()),  # noqa: PTH123
+        (lambda: tempfile.TemporaryFile().close(), (), ()),
+        (lambda: (Path("t").write_text(""), Path("t").unlink()), (), ()),
+    ],
+)
+def test_each_way_of_writing(folder: Path, do: Any, paths: tuple[str, ...], deleted: tuple[str, ...]) -> None:
+    files = watched(do)
+    assert (files.paths, files.deleted) == (paths, deleted)
+    assert files.notes == []
+
+
+def test_outside_of_the_folder_the_path_is_whole(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other") / "x.txt"
+    assert watched(lambda: other.write_text("x")).paths == (str(other),)
+
+
+@pytest.mark.parametrize(
+    ("do", "error"),
+    [
+        (lambda: open("missing/x", "w"), FileNotFoundError),  # noqa: PTH123, SIM115
+        (lambda: open("old.txt", "w", -1, None, None, None, True, None, 9), TypeError),  # type: ignore  # noqa: PTH123, SIM115
+        (lambda: open("old.txt", mode="no"), ValueError),  # type: ignore  # noqa: PTH123, SIM115
+        (lambda: open(file=3.5, mode="w"), TypeError),  # type: ignore  # noqa: PTH123, SIM115
+        (lambda: os.remove("missing"), FileNotFoundError),  # noqa: PTH107
+        (lambda: torch.save(1, "missing/x.pt"), RuntimeError),
+    ],
+)
+def test_errors_are_the_callers(folder: Path, do: Any, error: type[BaseException]) -> None:
+    with pytest.raises(error) as plain:
+        do()
+    with pytest.raises(error) as under_watch, WrittenFiles() as files:
+        do()
+    assert str(under_watch.value) == str(plain.value)
+    assert files.paths == ()
+
+
+def test_everything_is_taken_off_again(folder: Path) -> None:
+    before = builtins.open, io.open, os.open, os.remove, os.replace, shutil.rmtree
+    with WrittenFiles():
+        assert open("old.txt").read() == "old"  # noqa: PTH123, SIM115
+        assert builtins.open is not before[0]
+    assert (builtins.open, io.open, os.open, os.remove, os.replace, shutil.rmtree) == before
+
+
+CELL = """
+import numpy as np
+for i in range(30):
+    optimizer.zero_grad()
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    if i % 2:
+        torch.save(model.state_dict(), "runs/x.pt")
+        open("log.txt", "a").write("step")
+"""
+
+
+def space() -> dict[str, Any]:
+    model = nn.Linear(3, 2)
+    return {"torch": torch, "model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1)}
+
+
+def test_a_trial_lists_them_and_a_run_is_not_watched(folder: Path) -> None:
+    case = gpu_doctor.case(CELL, space())
+    assert case.run().written is None
+    effect = case.trial({"threads": 1}, steps=6, seconds=8.0)
+    assert effect.written == ("runs/x.pt", "log.txt")
+    assert "your cell wrote runs/x.pt and log.txt during the trial" in str(effect)
+    assert effect.to_dict()["written"] == effect.written
+    assert case.trials[-1][1].written == effect.written
+
+
+def test_a_trial_that_writes_nothing_says_nothing(folder: Path) -> None:
+    cell = "\n".join(
+        line for line in CELL.splitlines() if "save" not in line and "log" not in line and "if" not in line
+    )
+    effect = gpu_doctor.case(cell, space()).trial({"threads": 1}, steps=6, seconds=8.0)
+    assert effect.written == ()
+    assert "wrote" not in str(effect)
