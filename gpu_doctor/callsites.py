@@ -15,6 +15,8 @@ from gpu_doctor.cellsource import CellSource
 
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+KEYWORDS: Final = {"persistent_workers", "fused", "precision", "mixed_precision"}
+"""Keyword-only arguments by which a class is known to take the one that is looked for."""
 DEEPEST: Final = 3
 """So many helpers may stand between a call and the line that decides its arguments."""
 
@@ -271,7 +273,7 @@ def _signature(meant: Any, parameters: tuple[str, ...]) -> tuple[tuple[str, ...]
     names = tuple(one.name for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD))
     keywords = {one.name for one in found if one.kind is one.KEYWORD_ONLY}
     varied = any(one.kind is one.VAR_KEYWORD for one in found)
-    return names, 0, varied or bool(keywords & {"persistent_workers", "fused"})
+    return names, 0, varied or bool(keywords & KEYWORDS)
 
 
 def _imports(cells: Sequence[CellSource]) -> Iterator[tuple[str, str]]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import multiprocessing
+import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import FunctionType, GeneratorType, ModuleType
 from typing import Any, Final
 
@@ -20,8 +22,16 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from gpu_doctor.loader_sharding import OBJECT_DEPTH, can_be_read, draws_at_random, parts
 from gpu_doctor.loader_sharding import shards_itself as shards_itself
 
-KNOBS_ON_LOADERS: Final = ("num_workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers")
+KNOBS_ON_LOADERS: Final = (
+    *("num_workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers", "worker_threads"),
+)
+FORKED_THREADS: Final = (
+    "Workers start by fork here, and forked workers with more than one thread hang: OpenMP, which torch computes with, "
+    "does not survive a fork."
+)
+"""Tried (torch 2.13, Linux): a worker forked after a parallel product in the training process never came back."""
 
+_GUARD: Final = re.compile(r"""__name__\s*==\s*["']__main__|["']__main__["']\s*==\s*__name__""")
 _HANDLES: Final = frozenset({"_thread", "_socket", "socket", "sqlite3", "_sqlite3", "h5py._hl.files", "lmdb"})
 """Where types come from whose objects are bound to the process: locks, connections, open databases."""
 _BOUND: Final = (
@@ -58,6 +68,8 @@ def refusal(loader: Any, knob: str, value: Any = None) -> str:
         return _num_workers(loader, values, value)
     if value is not None and int(values.get("num_workers", 0)) == 0 and bool(value):
         return f"{knob} acts on worker processes only: set num_workers above 0 first."
+    if knob == "worker_threads" and value is not None and int(value) > 1 and start_method_of(loader) == "fork":
+        return FORKED_THREADS
     return ""
 
 
@@ -145,6 +157,11 @@ def _unpicklable(loader: Any, values: dict[str, Any]) -> str:
     if method == "fork":
         return ""
     main_travels = hasattr(sys.modules.get("__main__"), "__file__")
+    if main_travels and _trains_on_import():
+        return (
+            f"Workers start by {method} here, and each imports this script again: put what trains under "
+            'if __name__ == "__main__".'
+        )
     for what in ("dataset", "collate_fn", "worker_init_fn"):
         value = values.get(what)
         for part in _travelling(value, OBJECT_DEPTH) if value is not None else ():
@@ -153,6 +170,18 @@ def _unpicklable(loader: Any, values: dict[str, Any]) -> str:
                 inside = "is" if part is value else "holds"
                 return f"Workers start by {method} here, and {what} {inside} {why}."
     return ""
+
+
+def _trains_on_import() -> bool:
+    """Whether the script that runs as `__main__` is without the guard that importing it in a worker asks for."""
+    main = sys.modules["__main__"]
+    if getattr(main, "__spec__", None) is not None:  # `python -m package`: such a module is not run a second time
+        return False
+    try:
+        text = Path(str(getattr(main, "__file__", ""))).read_text(encoding="utf-8", errors="replace")
+    except OSError:  # what is not there cannot be imported either; multiprocessing says so itself
+        return False
+    return _GUARD.search(text) is None
 
 
 def _cannot_travel(part: Any, main_travels: bool) -> str:

@@ -24,6 +24,8 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "drop_last": False,
     "persistent_workers": False,
 }
+EVALUATING: Final = ("val_dataloader", "test_dataloader", "eval_dataloader", "predict_dataloader")
+"""Methods of a LightningModule, a LightningDataModule, or (with `get_`) a transformers Trainer."""
 Loop: TypeAlias = "ast.For | ast.AsyncFor | ast.While"
 FUSABLE: Final = ("Adam", "AdamW", "SGD", "Adagrad")
 """torch.optim's classes that take `fused=True` on some device (torch 2.13)."""
@@ -56,6 +58,7 @@ def is_batch_sampler(meant: Any) -> bool:
 def loader_makers(cells: Cells, setup: LoaderSetup | None) -> list[Made]:
     """The calls that may have made the training loader: one if it is sure, several if the text cannot tell."""
     found = list(cells.made_by(is_loader, LOADER))
+    found = [one for one in found if not _evaluates(one)] or found
     if len(found) < 2:
         return found
     looped = _iterated(cells)
@@ -63,14 +66,20 @@ def loader_makers(cells: Cells, setup: LoaderSetup | None) -> list[Made]:
         one: (_bound_as(cells, one, setup), -_contradictions(cells, one, setup), _named(one, looped)) for one in found
     }
     best = max(ranks.values())
-    return _newest(one for one in found if ranks[one] == best)
+    return newest_of(one for one in found if ranks[one] == best)
+
+
+def _evaluates(made: Made) -> bool:
+    """Whether the call stands in a method that frameworks call for data that is held out (`val_dataloader`)."""
+    function = made.site.function
+    return function is not None and function.name.removeprefix("get_") in EVALUATING
 
 
 def optimizer_makers(cells: Cells, names: Iterable[str]) -> list[Made]:
     """The newest call for each optimizer of those classes, all of them where no class is known."""
     known, found = set(names), list(cells.made_by(is_optimizer, ()))
     fitting = [one for one in found if _class_name(cells, one) in known] or found
-    return _newest(fitting)
+    return newest_of(fitting)
 
 
 def _class_name(cells: Cells, made: Made) -> str:
@@ -78,7 +87,7 @@ def _class_name(cells: Cells, made: Made) -> str:
     return meant.__name__ if inspect.isclass(meant) else str(meant).rpartition(".")[2]
 
 
-def _newest(found: Iterable[Made]) -> list[Made]:
+def newest_of(found: Iterable[Made]) -> list[Made]:
     """Of calls that assign to the same name, the last one; of those that assign to none, those of the newest cell."""
     last: dict[tuple[object, ...], Made] = {}
     for one in found:

@@ -20,6 +20,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from gpu_doctor.loader_limits import KNOBS_ON_LOADERS, MULTIPROCESSING_CONTEXT, refusal, start_method_of
 from gpu_doctor.patching import Patches
 from gpu_doctor.recording import LoaderSetup
+from gpu_doctor.workerthreads import WorkerThreads
 
 AnyLoader: TypeAlias = "DataLoader[Any]"
 
@@ -107,7 +108,8 @@ def apply(loader: AnyLoader, change: Mapping[str, Any]) -> Callable[[], None]:
 
     Args:
         loader: any DataLoader or subclass; ask `refusal` first whether it can.
-        change: new values of `num_workers`, `batch_size`, `pin_memory`, `prefetch_factor`, `persistent_workers`.
+        change: new values of `num_workers`, `batch_size`, `pin_memory`, `prefetch_factor`, `persistent_workers`,
+            `worker_threads`.
 
     Returns:
         A function that puts every changed attribute back, unless other code assigned to it in the meantime, and
@@ -155,24 +157,27 @@ def changed(loader: AnyLoader, **change: Any) -> Iterator[AnyLoader]:
 
 @contextmanager
 def changing(
-    change: Mapping[str, Any],
+    change: Mapping[str, Any] | Callable[[AnyLoader], Mapping[str, Any]],
     only: Callable[[AnyLoader], bool] | None,
     refused: Callable[[AnyLoader, str], None],
 ) -> Iterator[None]:
     """Changes all loaders: those alive now, and those constructed while the context is active; then puts all back.
 
     Args:
-        change: as for `apply`.
+        change: as for `apply`, or what gives it for one loader.
         only: which loaders are meant; None = all.
         refused: is told of every loader meant that cannot, with the reason; it may raise to give up. Nothing has
             been changed yet when it is told of a loader that was alive before.
     """
     undos: weakref.WeakKeyDictionary[AnyLoader, Callable[[], None]] = weakref.WeakKeyDictionary()
 
+    def wanted(loader: AnyLoader) -> Mapping[str, Any]:
+        return change(loader) if callable(change) else change
+
     def can(loader: AnyLoader) -> bool:
         if only is not None and not only(loader):
             return False
-        for knob, value in change.items():
+        for knob, value in wanted(loader).items():
             said = refusal(loader, knob, value)
             if said:
                 refused(loader, said)
@@ -184,7 +189,7 @@ def changing(
         def init(self: AnyLoader, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
             if self not in undos and can(self):
-                undos[self] = apply(self, change)
+                undos[self] = apply(self, wanted(self))
 
         return init
 
@@ -192,7 +197,7 @@ def changing(
     patches = Patches()
     try:
         for loader in meant:
-            undos[loader] = apply(loader, change)
+            undos[loader] = apply(loader, wanted(loader))
         del meant
         patches.wrap(DataLoader, "__init__", make)
         yield
@@ -225,6 +230,8 @@ def _attributes(loader: AnyLoader, change: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("prefetch_factor", "persistent_workers", "pin_memory"):
         if name in change:
             new[name] = change[name]
+    if change.get("worker_threads"):
+        new["worker_init_fn"] = WorkerThreads(int(change["worker_threads"]), loader.worker_init_fn)
     if "batch_size" in change:
         size = int(change["batch_size"])
         before: Any = loader.batch_sampler

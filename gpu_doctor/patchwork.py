@@ -11,25 +11,18 @@ from itertools import pairwise
 from typing import Any, Final
 
 from gpu_doctor.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
-from gpu_doctor.arguments import given as given_to
 from gpu_doctor.autocastlines import autocast
-from gpu_doctor.callsites import Cells, Made
+from gpu_doctor.callsites import Cells
 from gpu_doctor.cellsource import CellSource, Edit
 from gpu_doctor.fixes import Fix, FixedCell
-from gpu_doctor.loadermakers import LOADER, batch_sampler_of, is_loader, loader_makers, optimizer_makers
+from gpu_doctor.frameworklines import framework_edits
+from gpu_doctor.loaderlines import LoaderLines
+from gpu_doctor.loadermakers import optimizer_makers
 from gpu_doctor.looplines import Edits, LoopLines, NotPlaced
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.switchlines import own_amp_off, switched, torch_name, with_import
 
 LOADER_SETTINGS: Final = ("num_workers", "batch_size", "pin_memory", "persistent_workers", "prefetch_factor")
-WORKERS_ONLY: Final = {
-    "prefetch_factor": "None",
-    "persistent_workers": "False",
-    "timeout": "0",
-    "multiprocessing_context": "None",
-}
-"""What torch refuses to take without workers, and its value for none."""
-REPEATED: Final = (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.Lambda)
 VARY: Final = "vary."
 ORDER: Final = ("compile", "channels_last", "amp")
 """In which order lines that may meet at one place are written; everything else comes before them."""
@@ -112,6 +105,7 @@ class _Work:
         self.loop = LoopLines(cells)
         self.found: Edits = []
         self.notes: list[str] = []
+        self.loaders = LoaderLines(cells, setup, self.notes)
 
     def edits(self, settings: Settings) -> Edits:
         """The edits for the settings of one group.
@@ -120,9 +114,12 @@ class _Work:
             NotPlaced: if they cannot be placed.
         """
         name, value = next(iter(settings.items()))
+        told = framework_edits(self.cells, settings)
+        if told is not None:
+            return told
         device = self.setup.device.partition(":")[0]
         if name in LOADER_SETTINGS:
-            return self._loader(settings)
+            return self.loaders.edits(settings)
         if name.startswith(VARY):
             return self._variable(name[len(VARY) :], value)
         if name == "fused_optimizer":
@@ -140,9 +137,11 @@ class _Work:
             return [*edits, *self._autocast(torch, device, dtype)]
         if name == "amp":
             return own_amp_off(self.cells)
+        if name == "worker_threads" and value:
+            return self.loaders.worker_threads(int(value))
         if name in ("tf32", "cudnn_benchmark", "threads"):
             return switched(self.cells, name, value)
-        raise NotPlaced(f"{name}={value} has no place of its own in the text.")
+        raise NotPlaced(f"There is no line for {name}={value} in the cells as they are.")
 
     def _torch(self) -> tuple[str, Edits]:
         name = torch_name(self.cells)
@@ -157,71 +156,6 @@ class _Work:
                 "sigmoid out of the model."
             )
         return edits
-
-    def _loader(self, settings: Settings) -> Edits:
-        makers = loader_makers(self.cells, self.setup.training_loader)
-        if not makers:
-            raise NotPlaced("The call that makes the loader was not found in the cells.")
-        ways = [list(set_arguments(self._slots(one, settings))) for one in makers]
-        if any(set(way) != set(ways[0]) for way in ways):
-            calls = {one.site.call: one.site.place for one in makers}
-            calls = calls if len(calls) > 1 else {one.outermost.call: one.outermost.place for one in makers}
-            counted = {place: list(calls.values()).count(place) for place in calls.values()}
-            places = " and ".join(f"{n} on {one}" if n > 1 else one for one, n in counted.items())
-            raise NotPlaced(f"Several calls may have made the training loader: {places}.")
-        self._say_shared(makers[0], settings)
-        return ways[0]
-
-    def _say_shared(self, made: Made, settings: Settings) -> None:
-        """Other loaders that get a setting from the same place get it too."""
-        every = list(self.cells.made_by(is_loader, LOADER))
-        shared: dict[str, list[str]] = {}
-        for name, value in settings.items():
-            mine = slot(self.cells, made, name)
-            slots = (slot(self.cells, one, name) for one in every)
-            same = sum(one.site.call is mine.site.call and one.name == mine.name for one in slots)
-            if same > 1 or any(isinstance(one, REPEATED) for one in mine.site.cell.ancestors(mine.site.call)):
-                shared.setdefault(mine.site.place, []).append(f"{name}={value}")
-        for place, given in shared.items():
-            self.notes.append(f"Every loader that is made by {place} gets {', '.join(given)}.")
-
-    def _slots(self, made: Made, settings: Settings) -> dict[Slot, str]:
-        found: dict[Slot, str] = {}
-        given = {name: repr(value) for name, value in settings.items()}
-        if settings.get("num_workers") == 0:
-            for name, nothing in WORKERS_ONLY.items():
-                one = slot(self.cells, made, name)
-                if name not in given and one.kind == REPLACE:
-                    given[name] = nothing
-        for name, text in given.items():
-            made_of = made
-            if name == "batch_size" and given_to(self.cells, made, "batch_sampler") is not None:
-                sampler = batch_sampler_of(self.cells, made)
-                if sampler is None:
-                    raise NotPlaced("The batches are made by a batch_sampler whose own call was not found.")
-                made_of = sampler
-            one = slot(self.cells, made_of, name)
-            if one.kind == HIDDEN:
-                raise NotPlaced(
-                    f"{one.site.place[0].upper()}{one.site.place[1:]} hands {name} on in a way not seen here."
-                )
-            self._say_unused(one, text)
-            found[one] = text
-        return found
-
-    def _say_unused(self, one: Slot, text: str) -> None:
-        """A name that stands elsewhere too stays there as it is."""
-        if one.kind != REPLACE or not isinstance(one.node, (ast.Name, ast.Attribute)):
-            return
-        written = ast.unparse(one.node)
-        others = [
-            f"line {node.lineno} of {cell.label}"
-            for cell in self.cells.cells
-            for node in cell.walk(type(one.node))
-            if isinstance(node.ctx, ast.Load) and node is not one.node and ast.unparse(node) == written
-        ]
-        if others:
-            self.notes.append(f"{written} is used elsewhere too ({', '.join(others[:3])}) and stays there as it is.")
 
     def _optimizer(self, value: bool) -> Edits:
         found: dict[Slot, str] = {}

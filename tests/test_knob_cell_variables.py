@@ -194,3 +194,60 @@ def test_the_magic_refuses_before_the_cell_runs(shell: InteractiveShell) -> None
     with capture_output() as said:
         shell.run_cell("%%gpudoctor --no-view --vary model=3\n" + BY_HAND)
     assert "not assigned by a literal" in said.stderr + said.stdout and shell.user_ns["seen"] == []
+
+
+def test_the_numbers_and_switches_of_the_cell_are_offered_unasked_under_more() -> None:
+    table = knobs_of(BY_HAND, parse_variations(["lr=1e-3,3e-4"]))
+    assert list(table) == ["vary.lr", "vary.batch_size", "vary.shuffle", "vary.down"]  # no text: what else could it be
+    shown = {one["name"]: one for one in controls({**knobs.KNOBS, **table}, Setup(torch_version="2"), True)}
+    assert [choice["value"] for choice in shown["vary.batch_size"]["choices"]] == [16, 8, 32, 64]
+    assert [choice["value"] for choice in shown["vary.shuffle"]["choices"]] == [True, False]
+    assert (shown["vary.lr"]["front"], shown["vary.batch_size"]["front"]) == (True, False)
+    assert shown["vary.batch_size"]["refusal"] == ""
+    taken = checked_request({"ask": "trial", "settings": {"vary.batch_size": 32, "vary.shuffle": False}}, table)
+    assert taken["settings"] == {"vary.batch_size": 32, "vary.shuffle": False}
+    many = "\n".join(f"a{i} = {i}" for i in range(40))
+    assert len(knobs_of(many, {})) == 8 and next(iter(knobs_of(many, {"a30": ["1"]}))) == "vary.a30"
+    assert [knobs_of(f"a = {one}", {})["vary.a"].choices(Setup())[1].value for one in ("0", "1", "0.5", "True")] == [
+        1,
+        2,
+        0.05,
+        False,
+    ]
+    assert knobs_of("a = 0.0\n_b = 2", {})["vary.a"].choices(Setup())[0].value == 0.0
+    assert knobs_of("not python at all", {}) == {}
+
+
+def test_a_batching_function_of_an_earlier_cell_reads_the_varied_literal() -> None:
+    earlier = """import torch
+from torch import nn
+torch.set_num_threads(1)
+x, y = torch.randn(320, 8), torch.randint(0, 2, (320,))
+model = nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def batches():
+    for i in range(0, len(x), batch_size):
+        yield x[i:i + batch_size], y[i:i + batch_size]
+"""
+    cell = """batch_size = 16
+for xb, yb in batches():
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(xb), yb).backward()
+    optimizer.step()
+"""
+    ns: dict[str, Any] = {"__name__": "__main__"}
+    exec(earlier, ns)
+    case = gpu_doctor.case(cell, ns)
+    assert len(case.run().steps) == 20
+    effect = case.trial({"vary.batch_size": 64}, steps=5)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    assert case.trials[-1][0].steps.samples.max() == 16 and case.trials[-1][1].steps.samples.max() == 64
+    assert ns["batch_size"] == 16
+    fix = case.fix({"vary.batch_size": 64}, [earlier])
+    assert fix.complete and fix.cells[0].after == cell.replace("16", "64")
+
+
+@pytest.mark.parametrize("text", ["fast", "nan", "[1]", "None", "1+1"])
+def test_a_value_of_another_kind_is_answered_with_the_value(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^lr is a number in the cell \(0\.001\), and .* is none\.$"):
+        knobs_of(BY_HAND, {"lr": [text]})

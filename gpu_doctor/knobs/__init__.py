@@ -35,6 +35,7 @@ _ORDER: Final = (
     "tf32",
     "cudnn_benchmark",
     "threads",
+    "worker_threads",
 )
 """Every knob's file, in the order in which they are shown and turned: workers before what acts on workers only."""
 

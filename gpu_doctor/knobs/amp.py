@@ -119,6 +119,8 @@ def _turned(value: str, scope: TrialScope, as_written: bool) -> Iterator[None]:
         return
     if value == "fp16" and (_OWN_AMP.search(scope.source) or _own_scaler(scope.namespace)):
         raise Refused("The cell uses autocast or a GradScaler of its own: fp16 has to be set there.")
+    if value == "fp16" and scope.setup == Setup() and not torch.cuda.is_available():
+        raise Refused(CPU_FP16)  # before the cell runs rather than half way through it
 
     def allow(device: str) -> None:
         if value == "fp16" and device == "cpu":

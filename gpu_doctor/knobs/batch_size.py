@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from gpu_doctor.knobs.knob import Choice, TrialScope
-from gpu_doctor.knobs.loader_knob import loader_refusal, loaders_turned, trained_from, whole_number
+from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
+from gpu_doctor.knobs.loader_knob import batch_sizes, loader_refusal, loaders_turned, trained_from, whole_number
 from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.rules.rule import Safety
 
@@ -51,6 +51,10 @@ class BatchSize:
             return said
         if loader.batch_size is None:
             return "The dataset itself yields whole batches, so their size is set there."
+        try:
+            batch_sizes(int(value), setup)
+        except Refused as odd:
+            return str(odd)
         length = loader.dataset_len
         if loader.drop_last and loader.dataset_kind == "map" and length is not None and int(value) > length:
             return f"The dataset has {length} samples and the loader drop_last=True: a batch of {value} leaves none."

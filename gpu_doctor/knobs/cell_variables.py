@@ -19,6 +19,12 @@ from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.rules.rule import Safety
 
 PREFIX: Final = "vary."
+MOST_OFFERED: Final = 8
+"""So many numbers and switches of the cell are offered in the panel unasked; `--vary` reaches the others."""
+FACTORS: Final = (0.5, 2, 4)
+"""Offered times a whole number as written, such as a batch size;"""
+SCALES: Final = (0.1, 0.3, 3.0, 10.0)
+"""and times any other number, such as a learning rate."""
 FORM: Final = "--vary takes NAME=VALUE,VALUE, such as --vary lr=1e-3,3e-4."
 _KINDS: Final = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
 
@@ -27,12 +33,16 @@ class CellVariable:
     """See `Knob`; made for one name, with the values to offer where a person named some."""
 
     safety = Safety.CHANGES_TRAINING
-    front = True
 
     def __init__(
-        self, variable: str, written: SettingValue | None = None, offered: tuple[SettingValue, ...] = ()
+        self,
+        variable: str,
+        written: SettingValue | None = None,
+        offered: tuple[SettingValue, ...] = (),
+        front: bool = True,
     ) -> None:
-        self.variable = variable
+        """`offered`: values beside the one as written. `front`: shown at once rather than under 'more'."""
+        self.variable, self.front = variable, front
         self.name = PREFIX + variable
         self.label = variable
         self.changes = f"The cell runs with another value of {variable}: compare the loss over the same samples."
@@ -51,10 +61,10 @@ class CellVariable:
         value = _literal(text)
         if isinstance(self._written, str):
             return text
-        if self._written is None:
-            return text if value is None else value
-        said = unfit(self.variable, self._written, value) if value is not None else _wants(self.variable, self._written)
-        if value is None or said:
+        if value is None:
+            value = text
+        said = "" if self._written is None else unfit(self.variable, self._written, value)
+        if said:
             raise ValueError(said)
         return fitted(self._written, value)
 
@@ -166,7 +176,7 @@ def variables_of(source: str) -> dict[str, SettingValue]:
 
 
 def knobs_of(source: str, offered: Mapping[str, Iterable[str]]) -> dict[str, Knob]:
-    """One knob for each variable that a person wants to vary, by its key in settings.
+    """One knob for each variable that a person wants to vary, by its key in settings, then the cell's other numbers.
 
     Args:
         source: the cell's text. offered: variable -> values to offer, as they were typed.
@@ -184,7 +194,23 @@ def knobs_of(source: str, offered: Mapping[str, Iterable[str]]) -> dict[str, Kno
         values = tuple(CellVariable(name, written).parsed(text) for text in texts)
         knob = CellVariable(name, written, values)
         table[knob.name] = knob
+    others = [(name, value) for name, value in variables_of(source).items() if PREFIX + name not in table]
+    others = [(name, value) for name, value in others if not isinstance(value, str) and not name.startswith("_")]
+    for name, value in others[:MOST_OFFERED]:
+        table[PREFIX + name] = CellVariable(name, value, around(value), front=False)
     return table
+
+
+def around(written: SettingValue) -> tuple[SettingValue, ...]:
+    """Values to offer where nobody has named any: the other state of a switch, smaller and larger numbers."""
+    if isinstance(written, bool):
+        return (not written,)
+    if isinstance(written, int):
+        near = (round(written * factor) for factor in FACTORS) if written else (1, 2, 4)
+        return tuple(dict.fromkeys(value for value in near if value not in (0, written)))
+    if isinstance(written, float) and written:
+        return tuple(float(f"{written * scale:.3g}") for scale in SCALES)
+    return ()
 
 
 def parse_variations(assignments: Iterable[str]) -> dict[str, tuple[str, ...]]:

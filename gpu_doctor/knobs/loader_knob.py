@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import gcd
 from typing import Any
 
 from gpu_doctor import loaders
 from gpu_doctor.knobs.knob import Refused, TrialScope
 from gpu_doctor.recording import LoaderSetup, SettingValue, Setup
 
+MOST = 2**31 - 1
+MOST_AT_ONCE = 256
+"""Processes or threads. A worker takes about four of the 1024 files that a process may usually open (`ulimit -n`), and
+a slip of the finger (`num_workers=100000`) must not take the machine down."""
 NO_LOADER = "The cell pulls from no DataLoader, so there is nothing to turn."
 
 
@@ -19,41 +24,76 @@ def trained_from(setup: Setup) -> LoaderSetup | None:
     return setup.training_loader or (others[0] if others else None)
 
 
+def meant(setup: Setup) -> list[LoaderSetup]:
+    """The loaders that the loop trains from; where none is known to train, those that do not evaluate."""
+    training = [one for one in setup.loaders if one.role == "training"]
+    return training or [one for one in setup.loaders if one.role != "evaluation"]
+
+
 def loader_refusal(knob: str, setup: Setup) -> str:
     """Why no training loader of `setup` can honour `knob`: there is none, or the first one's reason."""
-    if trained_from(setup) is None:
-        return NO_LOADER
-    reasons = [one.refusals.get(knob, "") for one in setup.loaders if one.role == "training"]
-    return next((said for said in reasons if said), "")
+    found = meant(setup)
+    return next((said for one in found if (said := one.refusals.get(knob, ""))), "") if found else NO_LOADER
+
+
+def batch_sizes(value: int, setup: Setup) -> dict[str, int]:
+    """The batch size of every training loader (by the stem of its key) when the first one's is `value`.
+
+    Loaders that a loop draws from together (labelled and unlabelled rows, say) keep the ratio of their batches.
+
+    Raises:
+        Refused: if a batch would not be a whole number of samples.
+    """
+    sizes = {loaders.key_stem(one.key): one.batch_size for one in meant(setup) if one.batch_size is not None}
+    first = next(iter(sizes.values()), 1)
+    found: dict[str, int] = {}
+    for stem, size in sizes.items():
+        found[stem], rest = divmod(size * value, first)
+        if rest or not found[stem]:
+            raise Refused(
+                f"The loop trains from loaders of batch size {first} and {size}, and with {value} instead of {first} "
+                f"the other would not be a whole number: take a multiple of {first // gcd(first, size)}."
+            )
+    return found
 
 
 @contextmanager
 def loaders_turned(knob: str, value: SettingValue, scope: TrialScope) -> Iterator[None]:
     """Gives every training loader `value`, made before or inside the context; then puts all back.
 
-    Loaders that evaluate keep their settings: with a baseline's setup, only loaders that it saw training are meant.
-    With no setup yet, all are meant, and one that cannot is noted rather than ending the run: it may be unused.
+    Loaders that evaluate keep their settings: with a baseline's setup, only loaders that it saw are meant, and of those
+    whose role it could not tell, what changes no batch is turned too. With no setup yet, all are meant. One that is
+    not known to train and cannot is noted rather than ending the run: it may be unused.
 
     Raises:
         Refused: if a loader that is known to train cannot honour it.
     """
-    stems = {loaders.key_stem(one.key) for one in scope.setup.loaders if one.role == "training"}
-    only: Callable[[Any], bool] | None = (lambda one: loaders.key_stem_of(one) in stems) if stems else None
+    training = {loaders.key_stem(one.key) for one in meant(scope.setup)}
+    others = {loaders.key_stem(one.key) for one in scope.setup.loaders if one.role == "unknown"} - training
+    turned = training | (others if knob != "batch_size" else set())
+    only: Callable[[Any], bool] | None = (lambda one: loaders.key_stem_of(one) in turned) if training else None
+    sizes = batch_sizes(int(value), scope.setup) if knob == "batch_size" else {}
+
+    def change(loader: Any) -> dict[str, Any]:
+        return {knob: sizes.get(loaders.key_stem_of(loader), value) if sizes else value}
 
     def refused(loader: Any, reason: str) -> None:
-        if stems:
+        if training and loaders.key_stem_of(loader) in training:
             raise Refused(reason)
         scope.notes.append(f"{knob}={value} was not applied to one {type(loader).__name__}: {reason}")
 
-    with loaders.changing({knob: value}, only, refused):
+    with loaders.changing(change, only, refused):
         yield
+    if knob == "batch_size" and others:
+        kept = "One loader" if len(others) == 1 else f"{len(others)} loaders"
+        scope.notes.append(f"{kept} of which it is not known whether the loop trains from it kept its batch size.")
 
 
-def whole_number(text: str, knob: str, least: int) -> int:
+def whole_number(text: str, knob: str, least: int, most: int = MOST) -> int:
     """A count typed by a person.
 
     Raises:
-        ValueError: if it is no whole number, or below `least`.
+        ValueError: if it is no whole number, below `least` or above `most`.
     """
     try:
         number = int(text.replace("_", "").strip())
@@ -61,6 +101,8 @@ def whole_number(text: str, knob: str, least: int) -> int:
         number = least - 1
     if number < least:
         raise ValueError(f"{knob} takes a whole number from {least} up, such as {knob}={max(least, 4)}.")
+    if number > most:
+        raise ValueError(f"{knob} takes a whole number from {least} to {most}, such as {knob}={max(least, 4)}.")
     return number
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from gpu_doctor.knobs.knob import Choice, TrialScope
-from gpu_doctor.knobs.loader_knob import loader_refusal, loaders_turned, trained_from, whole_number
+from gpu_doctor.knobs.loader_knob import MOST_AT_ONCE, loader_refusal, loaders_turned, trained_from, whole_number
 from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.rules.rule import Safety
 
@@ -35,7 +35,7 @@ class NumWorkers:
         return tuple(Choice(count, str(count), self.refusal(count, setup)) for count in sorted(counts))
 
     def parsed(self, text: str) -> int:
-        return whole_number(text, self.name, 0)
+        return whole_number(text, self.name, 0, MOST_AT_ONCE)
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
         return "" if value == self.found(setup) else loader_refusal(self.name, setup)

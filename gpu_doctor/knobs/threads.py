@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gpu_doctor.knobs.knob import Choice, TrialScope
-from gpu_doctor.knobs.loader_knob import whole_number
+from gpu_doctor.knobs.loader_knob import MOST_AT_ONCE, whole_number
 from gpu_doctor.patching import Patches
 from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.rules.rule import Safety
@@ -36,7 +36,7 @@ class Threads:
         return tuple(Choice(count, str(count), self.refusal(count, setup)) for count in sorted(counts))
 
     def parsed(self, text: str) -> int:
-        return whole_number(text, self.name, 1)
+        return whole_number(text, self.name, 1, MOST_AT_ONCE)
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
         return "" if int(value) >= 1 else "torch computes with one thread at least."

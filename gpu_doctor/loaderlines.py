@@ -1,0 +1,174 @@
+"""The user's loader calls with other arguments: every loader that the loop trains from gets the settings.
+
+A loader of which it is not known whether the loop trains from it gets what changes no batch, as in a trial.
+"""
+
+from __future__ import annotations
+
+import ast
+from math import gcd
+from typing import Final
+
+from gpu_doctor.arguments import ADD, HIDDEN, REPLACE, Slot, set_arguments, slot
+from gpu_doctor.arguments import given as given_to
+from gpu_doctor.callsites import Cells, Made
+from gpu_doctor.loadermakers import LOADER, batch_sampler_of, is_loader, loader_makers
+from gpu_doctor.looplines import Edits, NotPlaced, names_in
+from gpu_doctor.recording import LoaderSetup, Settings, Setup
+from gpu_doctor.switchlines import at_top
+
+WORKERS_ONLY: Final = {
+    "prefetch_factor": "None",
+    "persistent_workers": "False",
+    "timeout": "0",
+    "multiprocessing_context": "None",
+}
+"""What torch refuses to take without workers, and its value for none."""
+REPEATED: Final = (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.Lambda)
+NOT_FOUND: Final = "The call that makes the loader was not found in the cells."
+
+
+class LoaderLines:
+    """The calls that make the loaders of a run, and the edits that give them settings."""
+
+    def __init__(self, cells: Cells, setup: Setup, notes: list[str]) -> None:
+        """`notes`: takes what a person should know of the change."""
+        self.cells, self.setup, self.notes = cells, setup, notes
+
+    def edits(self, settings: Settings) -> Edits:
+        """The edits for settings of loaders.
+
+        Raises:
+            NotPlaced: if the calls are not found, or cannot be told apart.
+        """
+        groups = self._groups(settings)
+        edits: Edits = []
+        for number, alike in enumerate(groups):
+            try:
+                edits += self._of_group(alike, self._fitting(settings, groups[0][0], alike[0]))
+            except NotPlaced as reason:
+                if not number:
+                    raise
+                if alike[0] is not None and alike[0].role == "training":
+                    self.notes.append(f"Another loader that trains is left as it is. {reason}")
+        return edits
+
+    def _groups(self, settings: Settings) -> list[list[LoaderSetup | None]]:
+        """The loaders to change, those together that nothing but their order tells apart; the first that trains first.
+
+        With no setup there is one of which nothing is known.
+        """
+        loaders = [one for one in self.setup.loaders if one.role == "training"]
+        if "batch_size" not in settings:
+            loaders += [one for one in self.setup.loaders if one.role == "unknown"]
+        if not loaders:
+            return [[self.setup.training_loader]]
+        groups: dict[str, list[LoaderSetup | None]] = {}
+        for one in loaders:
+            groups.setdefault(one.key.rpartition(" #")[0] or one.key, []).append(one)
+        return list(groups.values())
+
+    def _fitting(self, settings: Settings, first: LoaderSetup | None, this: LoaderSetup | None) -> Settings:
+        """The settings of one loader: those of the first one, its batch in the ratio that the two have as written."""
+        if "batch_size" not in settings or first is None or this is None or this is first:
+            return settings
+        if not first.batch_size or not this.batch_size:
+            return {name: value for name, value in settings.items() if name != "batch_size"}
+        size, rest = divmod(this.batch_size * int(settings["batch_size"]), first.batch_size)
+        if rest or not size:
+            step = first.batch_size // gcd(first.batch_size, this.batch_size)
+            raise NotPlaced(
+                f"Its batches of {this.batch_size} keep their ratio if the batch size is a multiple of {step}."
+            )
+        return {**settings, "batch_size": size}
+
+    def _of_group(self, alike: list[LoaderSetup | None], settings: Settings) -> Edits:
+        makers = self._makers(alike[0])
+        ways = [list(set_arguments(self._slots(one, settings))) for one in makers]
+        if any(set(way) != set(ways[0]) for way in ways):
+            calls = {one.site.call: one.site.place for one in makers}
+            calls = calls if len(calls) > 1 else {one.outermost.call: one.outermost.place for one in makers}
+            if len(calls) == len(alike) == len(makers):  # they all train
+                return [edit for way in ways for edit in way]
+            counted = {place: list(calls.values()).count(place) for place in calls.values()}
+            places = " and ".join(f"{n} on {one}" if n > 1 else one for one, n in counted.items())
+            raise NotPlaced(f"Several calls may have made the training loader: {places}.")
+        self._say_shared(makers[0], settings)
+        return ways[0]
+
+    def _makers(self, setup: LoaderSetup | None) -> list[Made]:
+        makers = loader_makers(self.cells, setup)
+        if not makers:
+            raise NotPlaced(NOT_FOUND)
+        return makers
+
+    def worker_threads(self, count: int) -> Edits:
+        """A `worker_init_fn` for the loader.
+
+        Raises:
+            NotPlaced: if the loader has one, or its call is not found.
+        """
+        found = slot(self.cells, self._makers(self.setup.training_loader)[0], "worker_init_fn")
+        place = f"{found.site.place[0].upper()}{found.site.place[1:]}"
+        if found.kind != ADD:
+            raise NotPlaced(f"{place} gives a worker_init_fn already: set the workers' threads in it.")
+        name = "worker_threads"
+        while name in self.cells.namespace or any(name in names_in(cell) for cell in self.cells.cells):
+            name = f"set_{name}"
+        lines = [f"def {name}(worker):", "    import torch", f"    torch.set_num_threads({count})"]
+        opencv = next((one for one, whole in self.cells.imports.items() if whole == "cv2"), "")
+        if opencv:
+            lines.append(f"    {opencv}.setNumThreads({0 if count == 1 else count})")
+        edits = list(set_arguments({found: name}))
+        return [(found.site.cell, at_top(found.site.cell, [*lines, ""])), *edits]
+
+    def _say_shared(self, made: Made, settings: Settings) -> None:
+        """Other loaders that get a setting from the same place get it too."""
+        every = list(self.cells.made_by(is_loader, LOADER))
+        shared: dict[str, list[str]] = {}
+        for name, value in settings.items():
+            mine = slot(self.cells, made, name)
+            slots = (slot(self.cells, one, name) for one in every)
+            same = sum(one.site.call is mine.site.call and one.name == mine.name for one in slots)
+            if same > 1 or any(isinstance(one, REPEATED) for one in mine.site.cell.ancestors(mine.site.call)):
+                shared.setdefault(mine.site.place, []).append(f"{name}={value}")
+        for place, given in shared.items():
+            self.notes.append(f"Every loader that is made by {place} gets {', '.join(given)}.")
+
+    def _slots(self, made: Made, settings: Settings) -> dict[Slot, str]:
+        found: dict[Slot, str] = {}
+        given = {name: repr(value) for name, value in settings.items()}
+        if settings.get("num_workers") == 0:
+            for name, nothing in WORKERS_ONLY.items():
+                one = slot(self.cells, made, name)
+                if name not in given and one.kind == REPLACE:
+                    given[name] = nothing
+        for name, text in given.items():
+            made_of = made
+            if name == "batch_size" and given_to(self.cells, made, "batch_sampler") is not None:
+                sampler = batch_sampler_of(self.cells, made)
+                if sampler is None:
+                    raise NotPlaced("The batches are made by a batch_sampler whose own call was not found.")
+                made_of = sampler
+            one = slot(self.cells, made_of, name)
+            if one.kind == HIDDEN:
+                raise NotPlaced(
+                    f"{one.site.place[0].upper()}{one.site.place[1:]} hands {name} on in a way not seen here."
+                )
+            self._say_unused(one, text)
+            found[one] = text
+        return found
+
+    def _say_unused(self, one: Slot, text: str) -> None:
+        """A name that stands elsewhere too stays there as it is."""
+        if one.kind != REPLACE or not isinstance(one.node, (ast.Name, ast.Attribute)):
+            return
+        written = ast.unparse(one.node)
+        others = [
+            f"line {node.lineno} of {cell.label}"
+            for cell in self.cells.cells
+            for node in cell.walk(type(one.node))
+            if isinstance(node.ctx, ast.Load) and node is not one.node and ast.unparse(node) == written
+        ]
+        if others:
+            self.notes.append(f"{written} is used elsewhere too ({', '.join(others[:3])}) and stays there as it is.")
