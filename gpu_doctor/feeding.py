@@ -16,6 +16,7 @@ from gpu_doctor.feeding_syntax import (
     LOOPS,
     Loop,
     called,
+    is_known,
     is_lazy,
     key,
     lines_of,
@@ -51,6 +52,22 @@ def batch_lines(source: str, lines: Sequence[LineCost], models: Iterable[str] = 
     )
 
 
+def elsewhere_lines(source: str, lines: Sequence[LineCost], models: Iterable[str] = ()) -> tuple[LineCost, ...]:
+    """Line costs of other cells and files that only the making of the batches, or the loss, can have caused.
+
+    A generator of another cell calls functions of which this cell's text knows nothing. Where its loop calls nothing
+    else of unknown make, what they cost is the batches'; empty where it does, or where batches come from nowhere else.
+    """
+    tree = _parsed(source)
+    if tree is None:
+        return ()
+    text = source.splitlines()
+    rows = {one: _row(one, text) for one in lines}
+    forward = {row for one, row in rows.items() if one.phase == "forward" and row is not None}
+    found = _Text(tree, forward, models).feeding()
+    return tuple(one for one, row in rows.items() if row is None) if found.called and found.alone else ()
+
+
 def _parsed(source: str) -> ast.Module | None:
     """The tree of a cell; lines for IPython alone (`%magic`, `!command`) are left out."""
     plain = "\n".join(
@@ -67,7 +84,7 @@ def _parsed(source: str) -> ast.Module | None:
 
 def _row(cost: LineCost, text: Sequence[str]) -> int | None:
     """The line of the cell (from 1) that a cost lies on; None if it lies in another cell or file."""
-    if 0 < cost.line <= len(text) and text[cost.line - 1].strip() == cost.text:
+    if cost.text and 0 < cost.line <= len(text) and text[cost.line - 1].strip() == cost.text:
         return cost.line
     same = [at for at, line in enumerate(text, 1) if line.strip() == cost.text]
     return same[0] if len(same) == 1 and cost.text else None
@@ -79,6 +96,8 @@ class _Feeding:
 
     rows: set[int] = field(default_factory=set)
     called: set[str] = field(default_factory=set)
+    alone: bool = True
+    """The loop calls nothing else whose work is unknown."""
 
 
 class _Text:
@@ -171,6 +190,8 @@ class _Text:
         while more := [one for one in makers if reads(one) & tainted]:
             tainted |= {name for one in more for name in writes(one)}
             makers = [one for one in makers if one not in more]
+        rest = (one for one in body if one not in depended and one not in forwards and one not in sinks)
+        found.alone &= all(is_known(call) for one in rest for call in ast.walk(one) if isinstance(call, ast.Call))
         fed: list[ast.AST] = list(makers)
         fed += [arg for one in forwards for arg in self._arguments_of_models(one)]
         for loop in path:

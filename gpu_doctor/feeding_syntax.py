@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
@@ -11,6 +12,8 @@ LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _MUTATORS: Final = {"append", "extend", "add", "insert", "update", "copy_", "appendleft"}
 """Methods by which a statement changes the object whose method it calls."""
+_KNOWN: Final = _MUTATORS | {"step", "zero_grad", "backward", "item", "detach", "cpu", "numpy", "tolist", "mean", "sum"}
+_MODULES: Final = {"torch", "nn", "np", "numpy", "math", "time"}
 
 
 def is_lazy(place: ast.AST) -> bool:
@@ -18,6 +21,13 @@ def is_lazy(place: ast.AST) -> bool:
     return isinstance(place, ast.ClassDef) or any(
         isinstance(one, (ast.Yield, ast.YieldFrom)) for one in ast.walk(place)
     )
+
+
+def is_known(call: ast.Call) -> bool:
+    """A call of Python's own or one that every training loop makes: no code of the user's runs in it."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr in _KNOWN or key(call.func) in _MODULES
+    return isinstance(call.func, ast.Name) and hasattr(builtins, call.func.id)
 
 
 def paths_of_loops(tree: ast.AST, above: tuple[Loop, ...] = ()) -> Iterator[tuple[Loop, ...]]:

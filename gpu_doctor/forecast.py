@@ -2,18 +2,21 @@
 
 A step is bound by its slowest stage (see `stages`). With w workers: step = max(consumer, fetch wall / w, all CPU
 seconds / cores), with none: consumer + fetch wall. Measured to hold within 13 % on two cores with sleeping and spinning
-datasets, 0 to 8 workers. Where a recording cannot tell (precision, compilation, pinned memory's bandwidth) it is None:
-measure it.
+datasets, 0 to 8 workers. Where a recording cannot tell (precision, compilation, copies over a link that nobody read) it
+is None: measure it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from gpu_doctor.memoryfit import fit_of_runs
+from gpu_doctor.batchsizes import batch_forecast as batch_forecast
+from gpu_doctor.copying import copies_with
+from gpu_doctor.expectation import BAND as BAND
+from gpu_doctor.expectation import FEW_STEPS_BAND, error_band
+from gpu_doctor.expectation import Forecast as Forecast
 from gpu_doctor.recording import Settings
 from gpu_doctor.stages import CPU_BOUND as CPU_BOUND
 from gpu_doctor.stages import SATURATED, WORKER_CPU_S, WORKER_CPU_S_PER_BYTE, Stages
@@ -23,10 +26,6 @@ from gpu_doctor.stages import unqueued_fetch_s as unqueued_fetch_s
 from gpu_doctor.vitals import FEWEST_STEPS, Vitals
 from gpu_doctor.vitals_world import workers_in_shm
 
-BAND: Final = 0.13
-"""Relative error of the worker model where it was tried (2 cores, 1 ms a sample, batch 32, 0..8 workers)."""
-FEW_STEPS_BAND: Final = 0.5
-"""Over the square root of the measured steps: added to the band."""
 # Handing a batch from a worker to the loop (file descriptors, unpickling, mapping), measured in `next()` with batches
 # ready: 0.6 ms + 0.8 ms a MB on a virtual machine of 2 cores; intervals run from a quarter of these to twice.
 HANDOVER_S: Final = 6e-4
@@ -39,23 +38,8 @@ GOOD_ENOUGH: Final = 1.05
 """Of several numbers of workers the smallest is advised that is within 5 % of the best."""
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 WORKERS_PER_CORE: Final = 4
-NARROW: Final = 1.25
-"""From a single batch size, a forecast for another is given only if it lies between 1x and this."""
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What settings should give: samples/s with them over samples/s without, and how sure that is."""
-
-    speedup: float
-    low: float
-    high: float
-    step_s: float
-    """Seconds of a step under the settings."""
-    why: str
-    """What binds the step under the settings, as the end of a sentence: 'the bound is ...'."""
-    peak_bytes: float | None = None
-    """Peak memory expected under the settings, where two sizes were seen on a GPU."""
+COPYING: Final = {"pin_memory", "non_blocking"}
+"""Settings that change how batches are copied to the GPU."""
 
 
 def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) -> Forecast | None:
@@ -72,9 +56,11 @@ def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) 
     loader, steps = vitals.loader, vitals.measured_steps
     if vitals.step_wall_s is None or steps < FEWEST_STEPS:
         return None
-    written = {name: getattr(loader, name, None) for name in ("batch_size", "persistent_workers")}
+    written = {name: getattr(loader, name, None) for name in ("batch_size", "persistent_workers", "pin_memory")}
     now = {**written, "num_workers": vitals.workers, **vitals.settings}
     changed = {name: value for name, value in settings.items() if now.get(name) != value}
+    if changed and set(changed) <= COPYING and all(value is True for value in changed.values()):
+        return _copies(vitals, "pin_memory" in changed, others)
     if len(changed) != 1:
         return None
     if "num_workers" in changed:
@@ -89,14 +75,22 @@ def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) 
 def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     """The smallest number of workers (at least 1) within 5 % of the best, with its forecast.
 
-    A fetch that waits (disk, network) may gain from more workers than cores; one that computes never does.
-
     Returns:
         None where the fetch was not metered.
     """
+    known = {n: one for n in worker_counts(vitals) if (one := _workers(vitals, n)) is not None}
+    best = max((one.speedup for one in known.values()), default=0.0)
+    return next(((n, one) for n, one in known.items() if one.speedup * GOOD_ENOUGH >= best), None)
+
+
+def worker_counts(vitals: Vitals) -> list[int]:
+    """Numbers of workers worth a thought (at least 1), rising; empty where the fetch was not metered.
+
+    A fetch that waits (disk, network) may gain from more workers than cores; one that computes never does.
+    """
     stages = stages_of(vitals)
     if stages is None:
-        return None
+        return []
     cores = max(1, int(stages.cores))
     if stages.fetch_cpu >= CPU_BOUND * min(stages.fetch, (vitals.fetch_median_s or stages.fetch) * stages.batches):
         most = max(1, int(cores / stages.loaders))
@@ -106,14 +100,9 @@ def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     ahead = vitals.loader.prefetch_factor if vitals.loader is not None else None
     room = workers_in_shm(vitals.shm_free_bytes, vitals.batch_bytes, ahead) / stages.loaders
     if room < 1:
-        return None  # the batches of a single one would fill /dev/shm
+        return []  # the batches of a single one would fill /dev/shm
     most = int(min(most, room))
-    counts = sorted({*(n for n in CANDIDATES if n <= most), min(most, CANDIDATES[-1])})
-    known = {n: one for n in counts if (one := _workers(vitals, n)) is not None}
-    if not known:
-        return None
-    best = max(one.speedup for one in known.values())
-    return next((n, one) for n, one in known.items() if one.speedup * GOOD_ENOUGH >= best)
+    return sorted({*(n for n in CANDIDATES if n <= most), min(most, CANDIDATES[-1])})
 
 
 def _step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: float | None = None) -> tuple[float, str]:
@@ -178,7 +167,7 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
         return None
     step, stage = _step_with(s, workers, v)
     sure, doubtful = (_step_with(s, workers, v, doubt)[0] for doubt in HANDOVER_DOUBT)
-    band = _band(v)
+    band = error_band(v)
     if s.others and workers:
         # Whether more of our processes get more of a taken machine depends on how it is shared out, which cannot be
         # read: by threads they do, by users or containers they do not. The forecast lies between the two.
@@ -194,68 +183,18 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
         stage += ", as far as the storage serves several at once"
     floor = max(s.consumer if workers else s.consumer + s.fetch, s.device, 1e-9)
     low = s.step / max(doubtful, step) * (1.0 - band)
-    high = max(min(s.step / min(sure, step) * (1.0 + band), s.step / floor * (1.0 + _band(v) / 2)), s.step / step)
+    high = max(min(s.step / min(sure, step) * (1.0 + band), s.step / floor * (1.0 + error_band(v) / 2)), s.step / step)
     return Forecast(s.step / step, low, high, step, stage)
 
 
-def _band(v: Vitals) -> float:
-    return min(BAND + FEW_STEPS_BAND / math.sqrt(max(v.measured_steps, 1)), 0.6)
-
-
-def batch_forecast(vitals: Vitals, size: int, others: Sequence[Vitals] = ()) -> Forecast | None:
-    """What another batch size gives in samples/s; `others` are vitals of runs that differ in their batch size.
-
-    Returns:
-        None where the sizes seen cannot tell: from one size alone, unless fetching is nearly the whole step.
-    """
-    v = vitals
-    now, written = v.samples_per_step, v.loader.batch_size if v.loader else None
-    if now is None or v.step_wall_s is None or not written or size < 1 or v.measured_steps < FEWEST_STEPS:
+def _copies(v: Vitals, pins: bool, others: Sequence[Vitals]) -> Forecast | None:
+    """Copies from pinned memory, waited for or not: see `copying`."""
+    found = copies_with(v, pins, others)
+    if found is None or v.step_wall_s is None:
         return None
-    target = now * size / written
-    seen = next((one for one in others if _same_but_batch(v, one)), None)
-    if seen is not None:
-        return _between_two(v, seen, target)
-    return _one_size(v, target / now)
-
-
-def _same_but_batch(v: Vitals, other: Vitals) -> bool:
-    """Whether another run differs in its batch size alone and measured enough."""
-    mine = {name: value for name, value in v.settings.items() if name != "batch_size"}
-    theirs = {name: value for name, value in other.settings.items() if name != "batch_size"}
-    measured = other.measured_steps >= FEWEST_STEPS and other.step_wall_s is not None
-    return measured and mine == theirs and other.samples_per_step not in (None, v.samples_per_step)
-
-
-def _between_two(v: Vitals, other: Vitals, target: float) -> Forecast | None:
-    """step = fixed + slope * samples through the two sizes seen; so does peak memory."""
-    b0, b1, s0, s1 = v.samples_per_step, other.samples_per_step, v.step_wall_s, other.step_wall_s
-    if b0 is None or b1 is None or s0 is None or s1 is None:
-        return None
-    slope = max((s1 - s0) / (b1 - b0), 0.0)
-    step = max(s0 + slope * (target - b0), 1e-9)
-    speedup = target / step / (b0 / s0)
-    band = min(_band(v) + BAND * math.log2(max(target / max(b0, b1), min(b0, b1) / target, 1.0)), 0.6)
-    fit = fit_of_runs((v, other))
-    peak = None if fit is None else fit.peak_bytes(target)
-    total = v.memory_total_bytes
-    fits = "" if peak is None or not total or peak < 0.95 * total else ", which would probably not fit into the memory"
-    why = f"{1e3 * max(s0 - slope * b0, 0):.3g} ms plus {1e6 * slope:.3g} us a sample, from two batch sizes seen{fits}"
-    return Forecast(speedup, speedup * (1 - band), speedup * (1 + band), step, why, peak)
-
-
-def _one_size(v: Vitals, factor: float) -> Forecast | None:
-    """From one size: fetching grows with the batch, the rest of the step by at most as much."""
-    step, wait = v.step_wall_s, v.data_wait_share
-    if step is None or wait is None or v.fetch_wall_s is None or v.on_gpu:
-        return None
-    steady = wait * factor * step + (1.0 - wait) * step
-    bound = factor * step / steady
-    if not 1.0 / NARROW <= bound <= NARROW:
-        return None
-    speedup, band = math.sqrt(bound), _band(v)
-    why = f"fetching, {100 * wait:.0f} % of the step, which grows with the batch"
-    return Forecast(speedup, min(1.0, bound) * (1 - band), max(1.0, bound) * (1 + band), step * factor / speedup, why)
+    band = FEW_STEPS_BAND / math.sqrt(max(v.measured_steps, 1))
+    low, usual, high = (v.step_wall_s / one for one in (found.worst_s, found.step_s, found.best_s))
+    return Forecast(usual, min(low, usual) * (1 - band), max(high, usual) * (1 + band), found.step_s, found.why)
 
 
 def _persistent(v: Vitals) -> Forecast | None:
@@ -265,5 +204,5 @@ def _persistent(v: Vitals) -> Forecast | None:
         return None
     first = (v.fetch_wall_s + HANDOVER_S) * edges / v.measured_steps
     step = v.step_wall_s - max(v.edge_share * v.step_wall_s - first, 0.0)
-    speedup, band = v.step_wall_s / max(step, 1e-9), _band(v)
+    speedup, band = v.step_wall_s / max(step, 1e-9), error_band(v)
     return Forecast(speedup, max(1.0, speedup * (1 - band)), speedup * (1 + band), step, "the loop within its epochs")

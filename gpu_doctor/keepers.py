@@ -41,8 +41,12 @@ class Kept:
 
 
 @lru_cache(maxsize=8)
-def kept_graphs(source: str) -> tuple[Kept, ...]:
-    """The lines in a cell's loops that keep graphs across steps, top to bottom; empty where the source is no Python."""
+def kept_graphs(source: str, models: tuple[str, ...] = ()) -> tuple[Kept, ...]:
+    """The lines in a cell's loops that keep graphs across steps, top to bottom; empty where the source is no Python.
+
+    Args:
+        source: the cell's text. models: names under which it finds models that were made elsewhere.
+    """
     text = "\n".join("" if _MAGIC.match(row) else row for row in source.splitlines())
     try:
         tree = ast.parse(text)
@@ -57,7 +61,7 @@ def kept_graphs(source: str) -> tuple[Kept, ...]:
     ]
     innermost = [loop for loop in loops if not any(inner is not loop for inner in _loops_in(loop))]
     trained = [loop for loop in loops if _backwards(loop)]
-    makers = {call for loop in trained for call in _makers(loop)} | _returners(tree)
+    makers = {call for loop in trained for call in _makers(loop)} | _returners(tree) | _models(tree) | {*models}
     bounded = _bounded(tree)
     found: dict[int, Kept] = {}
     for loop in {id(one): one for one in (*trained, *innermost)}.values():
@@ -232,12 +236,33 @@ def _called_for(loop: Loop, wanted: set[str]) -> tuple[set[str], set[str]]:
     taken: set[str] = set()
     for one, _ in _in_order(loop.body):
         if isinstance(one, ast.Assign) and _assigned(one) & wanted and isinstance(one.value, ast.Call):
-            function = ast.unparse(one.value.func)
-            moved = isinstance(one.value.func, ast.Attribute) and one.value.func.attr in _MOVES
-            if function not in _PLAIN and not moved and function.split(".")[0] not in _DATA:
-                called.add(function)
+            called |= _makes(one.value)
             taken |= {name for argument in one.value.args for name in _names(argument)}
     return called, taken
+
+
+def _makes(call: ast.Call) -> set[str]:
+    """Functions that make a call's result: `criterion` and `model` of `criterion(model(x), y)` and `model(x).mean()`.
+
+    Of arguments the first alone is followed: the second holds targets, and what makes those is plain data.
+    """
+    function = ast.unparse(call.func)
+    method = call.func if isinstance(call.func, ast.Attribute) else None
+    behind = method.value if method is not None else call.args[0] if call.args else None
+    if isinstance(behind, ast.Call):
+        inner = _makes(behind)
+    else:
+        inner = _makes(call.args[0]) if call.args and isinstance(call.args[0], ast.Call) else set()
+    moved = method is not None and (method.attr in _MOVES or isinstance(method.value, ast.Call))
+    if function in _PLAIN or moved or function.split(".")[0] in _DATA:
+        return inner
+    return {function} | inner
+
+
+def _models(tree: ast.AST) -> set[str]:
+    """What the cell asks for its parameters, or turns to training: `model` in `model.train()`."""
+    asked = (one.func for one in ast.walk(tree) if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute))
+    return {ast.unparse(one.value) for one in asked if one.attr in ("parameters", "named_parameters", "train")}
 
 
 def _returners(tree: ast.AST) -> set[str]:

@@ -46,6 +46,7 @@ class Stages:
     others: float = 0.0  # threads of other programs that run or wait for a core, on average
     queued: float = 0.0  # seconds of the step's fetches that were taken out of `fetch`
     loaders: float = 1.0  # that fetch side by side, each with workers of its own
+    waiting: float = 1.0  # how many times its CPU seconds a computing thread of ours takes, queueing included
     storage: float = 0.0  # what a step lasts at least if the storage delivers no more to several readers than now
 
     def threads(self, workers: int) -> float:
@@ -69,9 +70,8 @@ class Stages:
         """Cores that we get where users or containers share them: what our threads get now, or what is idle."""
         if not self.others:
             return self.cores
-        waiting = 1.0 + (self.queued / self.fetch_cpu if self.fetch_cpu > 0 else 0.0)
-        threads = max((self.fetch_cpu + self.consumer_cpu) * waiting / self.step, 1.0)
-        return min(max(threads / waiting, self.cores - self.others), self.cores)
+        threads = max((self.fetch_cpu + self.consumer_cpu) * self.waiting / self.step, 1.0)
+        return min(max(threads / self.waiting, self.cores - self.others), self.cores)
 
 
 def stages(v: Vitals) -> Stages | None:
@@ -93,7 +93,10 @@ def stages(v: Vitals) -> Stages | None:
     edge, slow = (v.edge_share or 0.0) * step, 1.0
     size = (v.batch_bytes or 0.0) * batches
     queued = None if v.fetch_queued_s is None else min(v.fetch_queued_s * batches, fetch - fetch_cpu)
-    others = _others(v, fetch_cpu, queued, WORKER_CPU_S * batches + WORKER_CPU_S_PER_BYTE * size)
+    waiting = _waiting(v, fetch, fetch_cpu, queued or 0.0)
+    others = _others(
+        v, fetch_cpu, None if queued is None else waiting, WORKER_CPU_S * batches + WORKER_CPU_S_PER_BYTE * size
+    )
     if v.workers == 0:
         # The metered mean holds warm-up fetches; the wait of the measured steps is the truth. What it holds beyond
         # the fetch (sampler, iterator) stays in the loop.
@@ -118,6 +121,7 @@ def stages(v: Vitals) -> Stages | None:
         *(step, v.workers, consumer, device, consumer_cpu, fetch, fetch_cpu, batches, size, cores, edge, slow),
         others=others,
         queued=queued or 0.0,
+        waiting=waiting,
         loaders=v.loaders_at_once or 1.0,
         storage=min(storage, step),
     )
@@ -129,11 +133,22 @@ def _storage(v: Vitals, fetch: float, fetch_cpu: float, batches: float) -> float
     return fetch if stored > 0 and waiting >= STORAGE_WAITS * fetch and stored >= SLOWEST_BYTES_PER_S * waiting else 0.0
 
 
-def _others(v: Vitals, fetch_cpu: float, queued: float | None, packing: float) -> float:
+def _waiting(v: Vitals, fetch: float, fetch_cpu: float, queued: float) -> float:
+    """How many times as long as on a free core a computing thread of ours takes.
+
+    A fetch that sleeps queues anew each time it wakes, for its few instructions as long as another would for many: of
+    that loop the training tells better, which computes without a break.
+    """
+    inside = 1.0 + (queued / fetch_cpu if fetch_cpu > 0 else 0.0)
+    if v.on_gpu or not v.consumer_s or not v.consumer_cpu_s or fetch_cpu >= CPU_BOUND * (fetch - queued):
+        return inside
+    return min(inside, max(v.consumer_s / v.consumer_cpu_s, 1.0))
+
+
+def _others(v: Vitals, fetch_cpu: float, waiting: float | None, packing: float) -> float:
     """Threads of other programs that run or wait for a core: the cores that they use, and as much queueing as ours."""
-    if queued is None or not v.step_wall_s:
+    if waiting is None or not v.step_wall_s:
         return 0.0  # a recording without the kernel's count: see `slow` and `_uncontended`
-    waiting = 1.0 + (queued / fetch_cpu if fetch_cpu > 0 else 0.0)
     cores = max(v.usable_cores, 1.0)
     if v.cpu_util_pct is None:
         threads = cores * waiting - 1.0 if not v.workers and waiting > 1.0 / SATURATED else 0.0

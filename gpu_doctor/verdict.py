@@ -13,6 +13,8 @@ from gpu_doctor.vitals import Vitals
 HEALTHY_COMPUTE: Final = 0.90
 NOTHING_ELSE: Final = 0.10
 """Compute >= 90 % and nothing else >= 10 % of the wall-clock is compute-bound and healthy (TraceML 0.5)."""
+WORTH_NAMING: Final = 0.05
+"""A part of the compute beside forward, backward and optimizer is named from here on (the bar of findings)."""
 BOUND_SHARE: Final = 0.20
 """From 20 % of the wall-clock on, waiting for data, copies or Python names the class (TraceML 0.5's upper bar)."""
 
@@ -46,6 +48,10 @@ def classified(vitals: Vitals) -> str:
             "host": max((vitals.other_share or 0.0) - (vitals.loss_share or 0.0), 0.0),
             "compute": _compute(vitals),
         }
+    if _unheard(vitals):
+        # Where its forward cannot be told from its Python, it takes about what its backward takes, or what looks found.
+        computed = max(parts["host"] * _part_in_torch(vitals), min(parts["host"], vitals.backward_share or 0.0))
+        parts["host"], parts["compute"] = parts["host"] - computed, parts["compute"] + computed
     making = min(making_share(vitals), parts["host"])
     parts["input"], parts["host"] = parts["input"] + making, parts["host"] - making
     parts["communication"] = min(exchanging_share(vitals), parts["compute"] + parts["host"])
@@ -55,9 +61,28 @@ def classified(vitals: Vitals) -> str:
     return largest if parts[largest] >= min(BOUND_SHARE, parts["compute"]) else "compute"
 
 
+def _unheard(vitals: Vitals) -> bool:
+    """Whether the loop computes without a module whose forward could be heard: its forward lies in `other`."""
+    return not vitals.on_gpu and not vitals.forward_share and bool(vitals.backward_share)
+
+
+def _part_in_torch(vitals: Vitals) -> float:
+    """Of the looks outside of every phase, those that found torch computing; none where nothing was seen."""
+    seen = [one for one in vitals.lines if one.phase == "other" and not one.in_worker]
+    whole = sum(one.share for one in seen)
+    return sum(one.share for one in seen if one.in_torch) / whole if whole > 0 else 0.0
+
+
 def _compute(vitals: Vitals) -> float:
     names = ("forward_share", "backward_share", "optimizer_share", "evaluation_share", "loss_share")
     return float(sum(getattr(vitals, name) or 0.0 for name in names))
+
+
+def _computing(vitals: Vitals) -> str:
+    """What the share of compute is made of, in words that agree with the anatomy of a step."""
+    parts = ["forward", "backward", "optimizer"]
+    parts += [name for name in ("loss", "evaluation") if (getattr(vitals, f"{name}_share") or 0.0) >= WORTH_NAMING]
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
@@ -75,7 +100,7 @@ def verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
         if share < HEALTHY_COMPUTE and _largest_else(vitals) >= NOTHING_ELSE:
             return _nothing_to_cure("the model itself")
         return (
-            f"Compute-bound: {share:.0%} of the time is forward, backward and optimizer. The {device} is kept busy; "
+            f"Compute-bound: {share:.0%} of the time is {_computing(vitals)}. The {device} is kept busy; "
             "the ceiling is the model itself."
         ).replace("%", " %")
     if bottleneck == "unknown":
@@ -83,7 +108,7 @@ def verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
     what = {
         "input": "waiting for data" if vitals.loader is not None else "making batches",
         "transfer": "copying to the device",
-        "host": "Python between the phases",
+        "host": "what the loop computes outside of any module" if _unheard(vitals) else "Python between the phases",
         "communication": "the exchange of data between ranks",
     }
     named = what.get(bottleneck, "the model itself")

@@ -33,13 +33,20 @@ FLOORS = {
         " report_sides source_lines",
     ],
     3: ["taps", "probes", "diagnosis unjudged verdict", "checkup"],
-    2: ["parking", "recorder calibration readings governor", "rules", "effect pairing", "knobs", "forecast stages copying removal expectation batchsizes"],
+    2: [
+        "parking",
+        "recorder calibration readings governor",
+        "rules",
+        "effect pairing",
+        "knobs",
+        "forecast stages copying removal expectation batchsizes",
+    ],
     1: [
         "feed",
         "vitals vitals_fields vitals_memory vitals_hardware vitals_world vitals_arithmetic growth memoryfit",
         "models modelmakes",
         "batches",
-        "ledger ownupdates account devicemarks stepcounts steptable steadysteps blockrows eventnotes",
+        "ledger evaluations ownupdates account devicemarks stepcounts steptable steadysteps blockrows eventnotes",
         "feeding feeding_syntax beside",
         "interval",
         "cellsource callsites arguments loadermakers looplines autocastlines switchlines frameworklines loaderlines"

@@ -242,9 +242,12 @@ def test_a_second_run_is_judged_by_its_own_figures() -> None:
 
 def test_ten_thousand_steps_are_judged_at_once() -> None:
     recording = SLEEPING.but(steps=10_000).recording()
-    begin = time.perf_counter()
-    diagnose(recording)
-    assert time.perf_counter() - begin < 0.05  # 1 ms on an idle machine
+    spent = []
+    for _ in range(5):  # CPU seconds of this thread: what others compute meanwhile does not count
+        begin = time.thread_time()
+        diagnose(recording)
+        spent.append(time.thread_time() - begin)
+    assert min(spent) < 0.05  # 1 ms on an idle machine
 
 
 # ---- plain data, pages -----------------------------------------------------------------------------------------------

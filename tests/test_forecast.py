@@ -94,6 +94,14 @@ def test_a_fetch_that_waits_gains_from_workers_on_a_busy_machine_too() -> None:
     assert seen is not None and seen.speedup > 3.0
 
 
+def test_what_queues_after_each_sleep_does_not_tell_how_many_others_there_are() -> None:
+    """Measured beside some seven busy threads: 8 samples that sleep 1.2 ms queued 14 ms for 0.8 ms of CPU."""
+    loop = Loop(wait=24.0, fetch_cpu=0.8, forward=7.0, backward=7.0, optimizer=2.8, consumer_cpu=4.5, cores=2.0)
+    seen = forecast(queued(loop.but(cpu_util=100.0), 13.7), {"num_workers": 4})
+    assert seen is not None and "about 7 threads" in seen.why
+    assert seen.speedup > 1.2 and seen.low < seen.speedup < seen.high
+
+
 def test_queueing_that_is_our_own_is_no_busy_machine() -> None:
     # Eight workers on two cores, nobody else: 80 ms a fetch, 19 on a core, 60 queueing. Two workers do as well.
     eight = Loop(wait=0.5, workers=8, fetch=80.0, fetch_cpu=19.0, consumer_cpu=1.0, cores=2.0, cpu_util=100.0)

@@ -90,6 +90,26 @@ for step in range(100):
     assert [one.value for one in kept_graphs(source.replace("{}", "states.append(hidden)"))] == ["hidden"]
 
 
+NESTED = """
+for x, y in loader:
+    loss = criterion(net(x), shifted(y))
+    loss.backward()
+    {}
+"""
+
+
+def test_what_a_model_makes_of_itself_in_the_line_that_keeps_it() -> None:
+    """Not a value that went through backward, but made by the same model."""
+    assert [one.line for one in kept_graphs(NESTED.format("history.append(net(x).mean())"))] == [5]
+    assert [one.line for one in kept_graphs(NESTED.format("history.append(net(x).mean().detach())"))] == []
+    assert [one.line for one in kept_graphs(NESTED.format("history.append(shifted(y))"))] == []
+    method = "for x in data:\n    loss = net(x).mean()\n    loss.backward()\n    kept.append(net(x))\n"
+    assert [one.line for one in kept_graphs(method)] == [4]
+    elsewhere = "for x in data:\n    step(x)\n    history.append(net(x).mean())\n"
+    assert kept_graphs(elsewhere) == ()
+    assert [one.line for one in kept_graphs(elsewhere, ("net",))] == [3]
+
+
 def test_a_sum_over_parts_of_one_step_is_no_keeping() -> None:
     source = """
 for x, y in loader:

@@ -183,9 +183,12 @@ def test_a_million_rows_are_measured_at_once() -> None:
     n = 1_000_000
     wall = np.full(n, 0.01)
     recording = Recording(steps=Steps.of(wall_s=wall, **{f"{phase}_s": wall * 0.1 for phase in PHASES}))
-    begin = time.perf_counter()
-    measure(recording)
-    assert time.perf_counter() - begin < 0.6  # 0.03 s on an idle machine
+    spent = []
+    for _ in range(3):  # CPU seconds of this thread: what others compute meanwhile does not count
+        begin = time.thread_time()
+        measure(recording)
+        spent.append(time.thread_time() - begin)
+    assert min(spent) < 0.6  # 0.03 s on an idle machine
 
 
 def test_no_phase_has_more_lines_than_it_has_time() -> None:

@@ -14,9 +14,6 @@ from gpu_doctor.vitals import Vitals
 MOST_LINES = 3
 SEEN_SHARE = 0.02
 """A line is named from this share of the wall-clock on."""
-WARMER = 0.4
-"""The rest of a step gets shorter by up to this part of the share of it that goes: caches, memory and allocator stay
-warm (measured on a CPU: without 30, 67, 72, 74, 78 % of Python the rest took 0, 8, 22, 23, 29 % less)."""
 
 WHOLE_BATCHES = Prescription(
     text="Take whole batches out of the data: index with a list of indices instead of sample by sample",

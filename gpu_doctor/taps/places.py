@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
@@ -43,18 +44,32 @@ class Places:
             if frame is None or frame.f_code is floor:
                 return None
             name = frame.f_code.co_filename
-            if self._is_user(name):
+            if self._is_user(name, frame):
                 return Place(name, frame.f_lineno, frame.f_code.co_name, in_torch)
             in_torch = in_torch or (_TORCH in name and not _takes_apart(name, frame.f_code.co_name))
             frame = frame.f_back
         return None
 
-    def _is_user(self, name: str) -> bool:
+    def _is_user(self, name: str, frame: FrameType) -> bool:
         known = self._user.get(name)
         if known is None:
-            library = name.startswith(_LIBRARIES) or "site-packages" in name or "dist-packages" in name
+            library = _installed(name) or _written_by_a_library(frame)
             known = self._user[name] = not library and not name.startswith("<frozen")
         return known
+
+
+def _installed(file: str) -> bool:
+    return file.startswith(_LIBRARIES) or "site-packages" in file or "dist-packages" in file
+
+
+def _written_by_a_library(frame: FrameType) -> bool:
+    """Whether the frame's module was made by an installed package while it ran (torch's inductor, PyG's layers).
+
+    Such a file lies in the folder for temporary ones, as a notebook's cells do; its module belongs to the package.
+    """
+    package, dot, _ = str(frame.f_globals.get("__name__", "")).partition(".")
+    file = getattr(sys.modules.get(package), "__file__", None) if dot else None
+    return isinstance(file, str) and _installed(file)
 
 
 def _takes_apart(file: str, function: str) -> bool:

@@ -68,6 +68,8 @@ class Recorded(Known):
     play: Callable[[], Recording]
     cured: Callable[[], Recording] | None = None
     """The same loop without its trouble; None where only the judgement is under test."""
+    samples: float = 1.0
+    """Samples of a step of the cured loop over those of the sick one, where the cure is a larger batch."""
 
 
 Patient = Cell | Recorded

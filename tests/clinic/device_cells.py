@@ -183,7 +183,8 @@ CELLS: tuple[Patient, ...] = (
         "host",
         ("launch-bound",),
         play=on_device(but(kernels=400, kernel=0.003, python=0.1)),
-        cured=on_device(but(kernels=40, kernel=0.03, python=0.1)),
+        cured=on_device(but(kernels=400, kernel=0.006, python=0.1)),  # 1.5 us of work, 3 us of a kernel's latency
+        samples=4.0,
     ),
     Recorded(
         "gpu-waits-for-python",

@@ -122,8 +122,12 @@ def examine(patient: Patient, family: str, rounds: int = ROUNDS) -> Visit:
 
 def _examine_cell(visit: Visit, cell: Cell, rounds: int) -> None:
     before, sick = cell.notebook()
-    sick_s = [step_s(before, sick, cell.tail)]
-    _told(visit, cell, watched(before, sick))
+    if cell.healthy or not (cell.cured or cell.cure):  # nothing to compare with: watched first, as in a fresh kernel,
+        _told(visit, cell, watched(before, sick))  # whose heap does not yet hold what an earlier run left free
+        sick_s = [step_s(before, sick, cell.tail)]
+    else:
+        sick_s = [step_s(before, sick, cell.tail)]
+        _told(visit, cell, watched(before, sick))
     if cell.healthy or not (cell.cured or cell.cure or visit.settings):
         visit.sick_ms = 1e3 * sick_s[0]
         return
@@ -168,7 +172,7 @@ def _judge_recording(visit: Visit, patient: Recorded) -> None:
         return
     seconds = [float(one.steps.wall_s[10:].mean()) for one in (recording, patient.cured())]
     visit.sick_ms, visit.cured_ms = 1e3 * seconds[0], 1e3 * seconds[1]
-    visit.real = seconds[0] / seconds[1]
+    visit.real = patient.samples * seconds[0] / seconds[1]
 
 
 def _told(visit: Visit, patient: Patient, diagnosis: Diagnosis) -> None:

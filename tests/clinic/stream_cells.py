@@ -158,9 +158,53 @@ DUPLICATED = Cell(
     """,
 )
 
+SHARDS = Cell(
+    name="shards-fetched-one-after-another",
+    klass="input",
+    top=("slow-generator",),
+    before="""
+        import time
+        import torch
+        from torch import nn
+        torch.set_num_threads(1)
+
+        def download(i):
+            time.sleep(0.009)  # the bucket answers
+            g = torch.Generator().manual_seed(i)
+            return torch.randn(32, 512, generator=g), torch.randint(0, 10, (32,), generator=g)
+
+        def batches(n):
+            for i in range(n):
+                yield download(i)
+
+        mlp = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+        sgd = torch.optim.SGD(mlp.parameters(), lr=0.01)
+        ce = nn.CrossEntropyLoss()
+    """,
+    sick="""
+        for x, y in batches(140):
+            sgd.zero_grad()
+            loss = ce(mlp(x), y)
+            loss.backward()
+            sgd.step()
+    """,
+    cured="""
+        class Stream(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                yield from batches(140)
+        loader = torch.utils.data.DataLoader(Stream(), batch_size=None, num_workers=1)
+        for x, y in loader:
+            sgd.zero_grad()
+            loss = ce(mlp(x), y)
+            loss.backward()
+            sgd.step()
+    """,
+)
+
 CELLS = (
     STREAM,
     GENERATOR,
     TWO_LOADERS,
     DUPLICATED,
+    SHARDS,
 )

@@ -5,6 +5,8 @@ from tests.clinic import (
     chore_cells,
     compute_cells,
     device_cells,
+    everyday_host_cells,
+    everyday_input_cells,
     healthy_cells,
     host_cells,
     input_cells,
@@ -25,4 +27,6 @@ FAMILIES: dict[str, tuple[Patient, ...]] = {
     "near-miss": near_miss_cells.CELLS,
     "device": device_cells.CELLS,
     "card": card_cells.CELLS,
+    "everyday-input": everyday_input_cells.CELLS,
+    "everyday-host": everyday_host_cells.CELLS,
 }

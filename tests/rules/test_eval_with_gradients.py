@@ -29,6 +29,17 @@ def test_an_inference_loop_is_all_evaluation() -> None:
     assert RULE in named(loop)
 
 
+def test_a_pass_that_nothing_tells_from_training_is_what_its_backward_cannot_explain() -> None:
+    # 8 ms of forward before 2.8 ms of backward: about 2 ms of it belong to training
+    blind = Loop(forward=8.0, backward=2.8, optimizer=1.0, setup={"evaluation": IN_VAIN})
+    assert sick(RULE, blind).cost_share == pytest.approx(6 / 11.8 / 6, rel=0.01)
+    assert RULE in named(blind)
+    slowed = blind.but(setup={"evaluation": IN_VAIN, "flags": {"anomaly_mode": True}})
+    assert sick(RULE, slowed).cost_share == 0.0
+    for backward in (3.2, 4.0, 8.0):  # plain loops have 0.8 to 2.4 times their forward
+        assert RULE not in named(Loop(forward=4.0, backward=backward, setup={"evaluation": IN_VAIN}))
+
+
 def test_well() -> None:
     assert asked(RULE, Loop(evaluation=10.0)) is None  # nobody looked
     assert asked(RULE, OFTEN.but(setup={"evaluation": EvaluationFacts(forwards=40, with_gradients=0)})) is None

@@ -51,6 +51,18 @@ def test_making_inside_of_torch_counts() -> None:
     assert asked(RULE, MAKING.but(lines=(at(3, 0.5, "batches", in_torch=True),))) is not None
 
 
+def test_a_generator_of_another_cell_and_what_it_calls() -> None:
+    """`download` is known to nobody here; the loop calls nothing else that could have called it."""
+    source = "for x in batches(140):\n    loss = net(x).mean()\n    loss.backward()\n    opt.step()\n    {}\n"
+    hidden = LineCost("<another cell>", 8, "download", "time.sleep(0.009)", "other", 0.5)
+    loop = MAKING.but(source=source.format("pass"), lines=(hidden,))
+    assert sick(RULE, loop).cost_share == pytest.approx(0.5)
+    assert named(loop) == [RULE] and diagnose(loop.recording()).bottleneck == "input"
+    assert named(loop.but(source=source.format("report(loss)"))) == ["slow-python"], "either may have called it"
+    # of a loss that takes 3 of the 10 ms, nobody knows whether its function is the one that was seen
+    assert sick(RULE, loop.but(other=7.0, loss=3.0)).cost_share == pytest.approx(0.35)
+
+
 def test_two_causes_have_their_own_seconds_each() -> None:
     both = MAKING.but(lines=(at(3, 0.3, "batches"), at(8, 0.2)))
     assert named(both) == [RULE, "slow-python"]

@@ -44,6 +44,15 @@ def test_data_in_memory_is_to_be_indexed_by_whole_batches() -> None:
     assert named(IN_MEMORY) == [RULE]
 
 
+def test_data_that_is_indexed_by_whole_batches_is_not_told_to_be() -> None:
+    whole = {"batch_size": None, "sampler": "BatchSampler", "collate": "default_convert"}
+    assert asked(RULE, IN_MEMORY.but(loader=whole)) is None
+    own = {"batch_size": None, "sampler": "SequentialSampler"}  # a batch sampler of the user's: still one by one
+    assert asked(RULE, IN_MEMORY.but(loader=own)) is not None
+    dear = sick(RULE, Loop(wait=40.0, cores=1.0, loader=whole))
+    assert "sample by sample" not in dear.headline
+
+
 def test_a_dear_sample_on_one_core_is_not_told_to_be_indexed() -> None:
     found = sick(RULE, Loop(wait=40.0, cores=1.0))
     assert "BatchSampler" not in found.prescriptions[0].code
@@ -52,6 +61,23 @@ def test_a_dear_sample_on_one_core_is_not_told_to_be_indexed() -> None:
 def test_well() -> None:
     assert asked(RULE, Loop()) is None
     assert asked(RULE, COMPUTING.but(wait=0.1, cores=16.0, workers=8)) is None
+
+
+def test_two_workers_that_compute_on_a_busy_machine() -> None:
+    """Other programs take a core and a half: training is slowed as well, and what is left to cure is the wait."""
+    loop = Loop(wait=6.0, forward=5.0, backward=5.0, optimizer=2.0, consumer_cpu=5.0, cores=2.0, cpu_util=100.0)
+    busy = loop.but(workers=2, fetch=34.0, fetch_cpu=12.0)
+    recording = busy.recording()
+    fetch = replace(recording.fetches[0], queued_s=22e-3 * recording.fetches[0].batches)
+    diagnosis = diagnose(replace(recording, fetches=(fetch,)))
+    found = [one for one in diagnosis.findings if one.rule in (RULE, "too-few-workers")]
+    assert found, "the wait has a name"
+    assert found[0].cost_share == pytest.approx(6 / 18, abs=0.08)
+    assert diagnosis.bottleneck == "input"
+
+
+def test_workers_that_mostly_wait_are_not_the_bound() -> None:
+    assert asked(RULE, Loop(wait=1.0, edge=60.0, steps_per_epoch=10, workers=2, fetch=2.0, cores=2.0)) is None
 
 
 def test_a_fetch_that_waits_is_not_slow_by_computing() -> None:

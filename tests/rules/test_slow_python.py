@@ -17,16 +17,39 @@ def test_sick() -> None:
     named = sick(RULE, LOGGING)
     assert named.cost_share == pytest.approx(0.5)
     cure = named.prescriptions[0]
-    assert cure.predicted_speedup == pytest.approx(2.0) and cure.predicted_low == 1.0
+    assert cure.predicted_speedup == pytest.approx(2.0, rel=0.1) and cure.predicted_low == pytest.approx(1.9)
     assert top(LOGGING) == RULE
 
 
-def test_the_gain_may_be_more_as_the_rest_gets_faster_without_it() -> None:
-    # Measured: 72 % of Python, 3.6x by Amdahl, 4.6x in truth.
-    cure = sick(RULE, LOGGING.but(other=25.7)).prescriptions[0]
-    assert cure.predicted_speedup == pytest.approx(3.57, abs=0.01)
-    assert cure.predicted_high is not None and 4.6 < cure.predicted_high < 5.2
+def test_the_rest_gets_faster_without_it() -> None:
+    """Measured: 12 ms of sleep in a step of 16.7 ms, 3.6x by Amdahl, 4.9x in truth: the rest was cold after it."""
+    loop = Loop(forward=1.5, backward=2.2, optimizer=0.97, other=12.06, setup={"parameter_bytes": 3_250_000})
+    cure = sick(RULE, loop).prescriptions[0]
+    assert cure.predicted_low and cure.predicted_speedup and cure.predicted_high
+    assert cure.predicted_low < 3.6 < cure.predicted_speedup < 4.9 < cure.predicted_high
+    assert cure.predicted_speedup == pytest.approx(4.9, rel=0.15)
     assert "about" in cure.text and "at most" not in cure.text
+
+
+BOOKS = """
+for x, y in loader:
+    loss = criterion(model(x), y)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for p in model.parameters():
+        norms.append(p.grad.norm().item())
+    opt.step()
+"""
+
+
+def test_what_computes_in_torch_and_trains_nothing_can_go_too() -> None:
+    norm = LineCost("<cell>", 7, "<module>", "norms.append(p.grad.norm().item())", "other", 0.3, in_torch=True)
+    clip = LineCost("<cell>", 5, "<module>", BOOKS.splitlines()[4].strip(), "other", 0.2, in_torch=True)
+    found = sick(RULE, LOGGING.but(source=BOOKS, lines=(norm, clip)))
+    assert found.cost_share == pytest.approx(0.3)
+    assert any("p.grad.norm()" in one for one in found.evidence)
+    assert not any("clip" in one for one in found.evidence)
+    assert asked(RULE, LOGGING.but(source=BOOKS, lines=(clip,))) is None
 
 
 def test_it_names_the_lines() -> None:

@@ -26,7 +26,10 @@ def test_sick() -> None:
     cure = found.prescriptions[0]
     assert cure.settings == {"fused_optimizer": True} and cure.safety.value == "safe"
     assert cure.code == "torch.optim.AdamW(model.parameters(), lr=..., fused=True)"
-    assert cure.predicted_speedup == pytest.approx(1 / (1 - 0.4 * (1 - 1 / 3.2)))
+    by_its_seconds = 1 / (1 - 0.4 * (1 - 1 / 3.2))
+    assert cure.predicted_speedup is not None and cure.predicted_low and cure.predicted_high
+    assert by_its_seconds < cure.predicted_speedup < 1.1 * by_its_seconds, "and the rest finds its caches as they were"
+    assert cure.predicted_low < by_its_seconds < cure.predicted_high
     assert top(SLOW) == RULE
 
 

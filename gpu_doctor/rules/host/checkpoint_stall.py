@@ -17,6 +17,7 @@ When to leave it
     When a crash would cost more than the checkpoints do, or in a run this short.
 """
 
+from gpu_doctor.removal import without
 from gpu_doctor.rules.evidence import chore_line, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -50,7 +51,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     each = chore.wall_s / chore.calls
     size = "" if chore.nbytes != chore.nbytes else f" for {chore.nbytes / chore.calls / 1e6:.3g} MB"
-    most = 1.0 / (1.0 - min(cost, 0.99))
+    most = without(vitals, cost, calls_per_step=chore.calls / max(vitals.steps, 1))
     return Finding(
         rule="checkpoint-stall",
         headline=f"Saving checkpoints takes {percent(cost)} of the time, in which nothing trains.",
@@ -58,12 +59,12 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(f"saved {chore.calls} times in {vitals.steps} steps, {millis(each)} each{size}", *chore_line(chore)),
         prescriptions=(
             Prescription(
-                text="Save less often, and to a local disk (gains at most this)",
+                text="Save less often, and to a local disk (gains about this if nearly all of them go)",
                 safety=Safety.BY_HAND,
                 code=EVERY,
-                predicted_speedup=most,
-                predicted_low=1.0,
-                predicted_high=most,
+                predicted_speedup=most.speedup,
+                predicted_low=most.low,
+                predicted_high=most.high,
             ),
             Prescription(
                 text="Copy the tensors to the host and write the file on another thread",

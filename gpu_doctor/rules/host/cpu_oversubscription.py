@@ -25,9 +25,13 @@ from gpu_doctor.vitals import Vitals
 
 NEEDS = ("step_wall_s", "backward_share")
 
+LEAST_SLOWER = 1.2
+TWICE = 2.0
+"""With twice as many threads as cores a loop took 1.2 times as long at least, with 8 times as many 2.4 times (see Why
+it costs you: the least of five models on 2 cores, torch 2.13, quiet machine): 1.2 times the root of the ratio/2."""
 LEAST_LOST = 0.2
-"""Of the computing, with twice as many threads as cores: the smallest loss of five models tried on 2 cores (torch 2.13,
-quiet machine), a net of 3 layers of 32; others lost 27 to 63 %."""
+"""Where workers are in the way on a full machine, one of torch's threads stands in the queue all the time: priced as
+twice as many threads as cores, whatever the ratio (rounded up from 1.2 times)."""
 FULL_PCT = 85.0
 """With no more threads than cores, workers take cores from them only where the CPU is full (catalogue: 80 to 90 %)."""
 HALF_A_CORE = 0.5
@@ -46,15 +50,17 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     parts = (vitals.forward_share, vitals.backward_share, vitals.optimizer_share, vitals.loss_share)
     computing = min(sum(part or 0.0 for part in parts), 1.0)
+    lost = 1.0 - 1.0 / least_slower((threads + busy) / max(cores, 1.0))
+    lost = max(lost, LEAST_LOST) if crowded else lost
     fewer = max(1, min(threads - 1, int(cores) - round(busy)))
     beside = f" beside {busy:.1f} cores' worth of loader workers" if busy >= HALF_A_CORE else ""
     return Finding(
         rule="cpu-oversubscription",
         headline=(
             f"torch computes with {threads} threads{beside} on {cores:g} usable cores: that loses "
-            f"{percent(LEAST_LOST)} or more of the computing."
+            f"{percent(lost)} or more of the computing."
         ),
-        cost_share=LEAST_LOST * computing,
+        cost_share=lost * computing,
         evidence=(
             f"forward, backward and optimizer take {percent(computing)} of the time",
             *((f"the CPU is {vitals.cpu_util_pct:.0f} % busy",) if vitals.cpu_util_pct is not None else ()),
@@ -68,6 +74,11 @@ def check(vitals: Vitals) -> Finding | None:
             ),
         ),
     )
+
+
+def least_slower(ratio: float) -> float:
+    """How many times as long computing takes at least, with so many computing threads a core."""
+    return max(LEAST_SLOWER * math.sqrt(ratio / TWICE), 1.0)
 
 
 def _busy_workers(vitals: Vitals) -> float:

@@ -15,6 +15,7 @@ When to leave it
     Once between two experiments it is fine. In a loop whose objects do form circles, every few hundred steps.
 """
 
+from gpu_doctor.removal import without
 from gpu_doctor.rules.evidence import chore_line, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -37,7 +38,7 @@ def check(vitals: Vitals) -> Finding | None:
     chore = next(one for one in vitals.chores or () if one.kind == "collect-garbage")
     if chore.calls < FEWEST_CALLS:
         return None
-    gain = 1.0 / (1.0 - min(cost, 0.99))
+    gain = without(vitals, cost, calls_per_step=chore.calls / max(vitals.steps, 1))
     return Finding(
         rule="garbage-collected-each-step",
         headline=f"Collecting garbage by hand takes {percent(cost)} of the time.",
@@ -52,9 +53,9 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Take gc.collect() out of the loop",
                 safety=Safety.BY_HAND,
                 code="# gc.collect()",
-                predicted_speedup=gain,
-                predicted_low=1.0,
-                predicted_high=gain,
+                predicted_speedup=gain.speedup,
+                predicted_low=gain.low,
+                predicted_high=gain.high,
             ),
         ),
     )

@@ -43,9 +43,12 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text="Read the loss every n steps and keep sums on the device",
+                text="Read the loss every n steps and keep sums on the device (gains at most this)",
                 safety=Safety.BY_HAND,
                 code="running_loss += loss.detach()  # .item() every 100 steps",
+                predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
+                predicted_low=1.0,
+                predicted_high=1.0 / (1.0 - min(cost, 0.99)),
             ),
         ),
     )

@@ -13,6 +13,7 @@ When to leave it
     When the model is meant to be this small: then a low utilisation is fine, and a CPU may be as fast.
 """
 
+from gpu_doctor.forecast import batch_forecast
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -42,6 +43,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     batch = vitals.loader.batch_size if vitals.loader is not None else None
     bigger = {"batch_size": 4 * batch} if batch else {}
+    seen = batch_forecast(vitals, 4 * batch) if batch else None
     return Finding(
         rule="launch-bound",
         headline=f"The GPU outruns the host: about {percent(cost)} of the time it waits for launches.",
@@ -53,6 +55,9 @@ def check(vitals: Vitals) -> Finding | None:
                 safety=Safety.CHANGES_TRAINING if batch else Safety.BY_HAND,
                 settings=bigger,
                 code=f"DataLoader(..., batch_size={4 * batch})" if batch else "model = torch.compile(model)",
+                predicted_speedup=seen.speedup if seen is not None else None,
+                predicted_low=seen.low if seen is not None else None,
+                predicted_high=seen.high if seen is not None else None,
                 changes="Fewer, larger optimizer steps: scale the learning rate with the batch." if batch else "",
             ),
         ),

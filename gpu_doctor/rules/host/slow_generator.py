@@ -19,8 +19,9 @@ When to leave it
 
 import math
 import re
+from dataclasses import replace
 
-from gpu_doctor.feeding import batch_lines
+from gpu_doctor.feeding import batch_lines, elsewhere_lines
 from gpu_doctor.forecast import BAND, HANDOVER_DOUBT, HANDOVER_S, HANDOVER_S_PER_BYTE
 from gpu_doctor.recording import LineCost
 from gpu_doctor.rules.evidence import SEEN_SHARE, line_text, millis, percent
@@ -62,8 +63,16 @@ def making_lines(vitals: Vitals) -> list[LineCost]:
     """Lines outside of every phase in which a loop without a loader makes its batches, dearest first."""
     if vitals.loader is not None:
         return []
-    found = batch_lines(vitals.source, vitals.lines, vitals.setup.flags.get("model_names", ()))
-    return [one for one in found if one.phase == "other" and not one.in_worker]
+    models = vitals.setup.flags.get("model_names", ())
+    found = batch_lines(vitals.source, vitals.lines, models)
+    named = [one for one in found if one.phase == "other" and not one.in_worker]
+    beyond = elsewhere_lines(vitals.source, vitals.lines, models)
+    more = [one for one in beyond if one.phase == "other" and not one.in_worker and one not in named]
+    # What the cell's text knows nothing of may also be the loss: that is as long as the clock says.
+    total = sum(one.share for one in more)
+    if (left := total - (vitals.loss_share or 0.0)) > 0:
+        named += [replace(one, share=one.share * left / total) for one in more]
+    return sorted(named, key=lambda one: -one.share)
 
 
 def check(vitals: Vitals) -> Finding | None:

@@ -14,8 +14,10 @@ When to leave it
     When the line is the training itself (a custom update written in Python), or the figure is what you want to see.
 """
 
+from gpu_doctor.beside import beside_lines
 from gpu_doctor.recording import LineCost
-from gpu_doctor.rules.evidence import SEEN_SHARE, WARMER, line_text, millis, percent
+from gpu_doctor.removal import without
+from gpu_doctor.rules.evidence import SEEN_SHARE, line_text, millis, percent
 from gpu_doctor.rules.host.slow_generator import making_lines, making_share
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -45,7 +47,7 @@ def check(vitals: Vitals) -> Finding | None:
         share, most = (min(one, max(vitals.gpu_gap_share - taken, 0.0)) for one in (share, most))
     if share < OTHER_SHARE:
         return None
-    gain = 1.0 / (1.0 - min(share, 0.99))
+    gain = without(vitals, share, most)
     return Finding(
         rule="slow-python",
         headline=f"Python in the loop: {percent(share)} of the time is outside of fetch, forward, backward, optimizer.",
@@ -59,22 +61,26 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Do it every n steps, or move it out of the loop (gains about this if all of it goes)",
                 safety=Safety.BY_HAND,
                 code="if step % 100 == 0:\n    ...",
-                predicted_speedup=gain,
-                predicted_low=1.0,
-                predicted_high=1.0 / (1.0 - min(most, 0.99)) / (1.0 - most * WARMER),  # all of it, and the rest warms
+                predicted_speedup=gain.speedup,
+                predicted_low=gain.low,
+                predicted_high=gain.high,
             ),
         ),
     )
 
 
 def _part_in_python(vitals: Vitals, own: list[LineCost]) -> float:
-    """Of what lies outside of every phase, the part that is no computing inside torch.
+    """Of what lies outside of every phase, the part that is no computing inside torch, or trains nothing.
 
     The ledger's clock says how long it is, the looks only how it is divided: a call that keeps Python's lock for long
     (`.tolist()` of a large tensor) is seen by few of them, or by none.
     """
     python = sum(one.share for one in own)
-    torch = sum(one.share for one in vitals.lines if one.phase == "other" and one.in_torch and not one.in_worker)
+    torch = sum(
+        one.share
+        for one in vitals.lines
+        if one.phase == "other" and one.in_torch and not one.in_worker and one not in own
+    )
     return python / (python + torch) if python + torch > 0 else 1.0
 
 
@@ -87,12 +93,16 @@ def _chores_share(vitals: Vitals) -> float:
 
 
 def _own_lines(vitals: Vitals) -> list[LineCost]:
-    """Lines outside of every phase that run Python: none that makes batches (slow-generator), none of a chore."""
-    made = set(making_lines(vitals))
+    """Lines outside of every phase that run Python: none that makes batches (slow-generator), none of a chore.
+
+    Of what computes inside torch, those statements of the loop that train nothing.
+    """
+    made = {(one.file, one.line) for one in making_lines(vitals)}
     chores = {(one.file, one.line) for one in vitals.chores or ()}
+    beside = set(beside_lines(vitals.source, vitals.lines))
     return [
         one
         for one in vitals.lines
-        if one.phase == "other" and not (one.in_torch or one.in_worker)
-        if one not in made and (one.file, one.line) not in chores
+        if one.phase == "other" and not one.in_worker and (not one.in_torch or one in beside)
+        if (one.file, one.line) not in made and (one.file, one.line) not in chores
     ]

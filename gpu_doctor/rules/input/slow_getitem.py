@@ -33,6 +33,8 @@ CHEAP_SAMPLE_S = 1e-4
 """A sample that takes less is a look-up in memory (3 to 30 us measured), not a decoding or a computation."""
 GAIN = 1.05
 """A forecast below 5 % is within what the forecast cannot tell."""
+BUSY_SHARE = 0.5
+"""As for too-few-workers: workers that fetch less of the time wait for something else (an epoch's edge)."""
 CHEAPER = Prescription(
     text="Make a sample cheaper: preprocess offline, cache, vectorise, or transform on the device",
     safety=Safety.BY_HAND,
@@ -55,16 +57,26 @@ def check(vitals: Vitals) -> Finding | None:
     return _too_much(vitals, wait, best)
 
 
-def _one_by_one(vitals: Vitals, wait: float, fetch_s: float) -> Finding:
+def _whole_batches(vitals: Vitals) -> bool:
+    """The dataset is asked for whole batches already (`batch_size=None`), not by a batch sampler of the user's own."""
+    loader = vitals.loader
+    told = loader is not None and (loader.collate == "default_convert" or loader.sampler == "BatchSampler")
+    return loader is not None and loader.batch_size is None and told
+
+
+def _one_by_one(vitals: Vitals, wait: float, fetch_s: float) -> Finding | None:
     """The loop fetches itself, and workers would not pay: the whole of the fetch can be saved, but not by them."""
     # With the fetch goes what it queued for a core, on a busy machine: the price is of its wall.
     wall_s = (vitals.fetch_wall_s or 0.0) * (vitals.batches_per_step or 1.0)
     cost = min(wait, max(wall_s, fetch_s) / (vitals.step_wall_s or fetch_s))
     cheap = bool(vitals.samples_per_step) and fetch_s <= CHEAP_SAMPLE_S * (vitals.samples_per_step or 0.0)
+    if cheap and _whole_batches(vitals):
+        return None  # one indexing a batch: nothing is cheaper
+    one_by_one = "" if _whole_batches(vitals) else " sample by sample"
     why = "handing it over from a worker costs about as much" if cheap else "the loop itself needs the cores"
     return Finding(
         rule="slow-getitem",
-        headline=f"Fetching sample by sample takes {percent(cost)} of the time, and workers would not make it shorter.",
+        headline=f"Fetching{one_by_one} takes {percent(cost)} of the time, and workers would not make it shorter.",
         cost_share=cost,
         evidence=(
             f"a step's fetch takes {millis(fetch_s)}{_a_sample(vitals, fetch_s)}; {why}",
@@ -81,7 +93,10 @@ def _too_much(vitals: Vitals, wait: float, best: tuple[int, Forecast] | None) ->
     own_s = on_cores_s(vitals) or 0.0
     left_s = min(best[1].step_s if best is not None else step_s, step_s)
     cost = min(max(min(left_s, max(own_s, consumer)) - consumer, 0.0) / step_s, wait)
-    if own_s <= consumer:
+    queued_s = (vitals.fetch_queued_s or 0.0) * (vitals.batches_per_step or 1.0)
+    if _all_there_is(vitals, best):  # the training alone would take the step without its wait
+        cost = max(wait - (vitals.edge_share or 0.0), cost)
+    elif own_s <= consumer:
         return None
     return Finding(
         rule="slow-getitem",
@@ -90,10 +105,19 @@ def _too_much(vitals: Vitals, wait: float, best: tuple[int, Forecast] | None) ->
         evidence=(
             f"a batch takes {millis(cpu)} of CPU time{_a_sample(vitals, cpu_s)}; with the loop's own that makes "
             f"{millis(own_s)} a step on {vitals.usable_cores:g} cores, where training takes {millis(consumer)}",
+            *((f"its workers wait {millis(queued_s)} for a core besides",) if queued_s > cpu_s * BUSY_SHARE else ()),
             *fetch_lines(vitals),
         ),
         prescriptions=(CHEAPER,),
     )
+
+
+def _all_there_is(vitals: Vitals, best: tuple[int, Forecast] | None) -> bool:
+    """Workers that compute all the time are the bound, and no other number of them is forecast to help."""
+    if not vitals.workers or (best is not None and best[1].speedup >= GAIN):
+        return False
+    fetched_s = (vitals.fetch_wall_s or 0.0) * (vitals.batches_per_step or 1.0)
+    return fetched_s >= BUSY_SHARE * vitals.workers * (vitals.loaders_at_once or 1.0) * (vitals.step_wall_s or 0.0)
 
 
 def _a_sample(vitals: Vitals, seconds: float) -> str:

@@ -46,7 +46,7 @@ def check(vitals: Vitals) -> Finding | None:
     if not sides:
         return None
     where, rate, rise, left = min(sides, key=lambda one: one[3] if one[3] is not None else float("inf"))
-    kept = kept_graphs(vitals.source)
+    kept = kept_graphs(vitals.source, tuple(vitals.setup.flags.get("model_names", ())))
     if not _told(vitals, rate, rise, left, kept):
         return None
     place = "the GPU's memory" if where == "device" else "the process' memory"

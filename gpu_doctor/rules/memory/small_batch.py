@@ -58,6 +58,8 @@ def check(vitals: Vitals) -> Finding | None:
                 settings={} if refused else {"batch_size": bigger},
                 code=f"DataLoader(..., batch_size={bigger})",
                 predicted_speedup=seen.speedup if seen is not None else None,
+                predicted_low=seen.low if seen is not None else None,
+                predicted_high=seen.high if seen is not None else None,
                 changes="Fewer, larger optimizer steps: scale the learning rate with the batch.",
             ),
         ),

@@ -16,6 +16,7 @@ When to leave it
     (then the GPU would get the new values).
 """
 
+from gpu_doctor.forecast import forecast
 from gpu_doctor.rules.evidence import millis, percent
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -27,7 +28,8 @@ EXPOSED_SHARE = 0.05
 MOSTLY = 0.5
 """At least half of the copies start from pinned memory and are waited for."""
 LINK_BYTES_PER_S = 25e9
-"""A copy from pinned memory over 16 lanes of PCIe 4 (25 of nominally 31.5 GB/s): the copy itself remains."""
+"""A copy from pinned memory over 16 lanes of PCIe 4 (25 of nominally 31.5 GB/s): the copy itself remains. Where the
+link was read, its own speed is taken (see `copying`)."""
 KNOB = "non_blocking"
 
 
@@ -41,7 +43,9 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     if not traffic.to_device or traffic.blocking_pinned < MOSTLY * traffic.to_device:
         return None
-    cost = exposed - nbytes / LINK_BYTES_PER_S / step_s
+    told = forecast(vitals, {KNOB: True})
+    copying_s = nbytes / LINK_BYTES_PER_S if told is None else told.step_s - (1.0 - exposed) * step_s
+    cost = exposed - copying_s / step_s
     if cost < NAMING_BAR:
         return None
     return Finding(
@@ -52,7 +56,7 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(
             f"{traffic.blocking_pinned} of {traffic.to_device} copies from pinned memory without non_blocking=True",
             f"copies hold the host up for {millis((vitals.transfer_share or 0.0) * step_s)} a step; copying "
-            f"{nbytes / 1e6:.2f} MB takes {millis(nbytes / LINK_BYTES_PER_S)} over PCIe 4",
+            f"{nbytes / 1e6:.2f} MB takes {millis(copying_s)} " + ("over PCIe 4" if told is None else "over this link"),
         ),
         prescriptions=(
             Prescription(
@@ -62,7 +66,7 @@ def check(vitals: Vitals) -> Finding | None:
                 code="batch = batch.to(device, non_blocking=True)",
                 predicted_speedup=1.0 / (1.0 - cost),
                 predicted_low=1.0,
-                predicted_high=1.0 / (1.0 - cost),
+                predicted_high=1.0 / (1.0 - cost) if told is None else told.high,
             ),
         ),
     )

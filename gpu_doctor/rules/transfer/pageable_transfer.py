@@ -5,7 +5,8 @@ What it means
     still until that is done; such a copy cannot overlap with anything.
 
 Why it costs you
-    Pinned memory is read by the GPU itself, about twice as fast, and with `non_blocking=True` while it computes.
+    Pinned memory is read by the GPU itself, about twice as fast, and with `non_blocking=True` while the host goes on.
+    The gain is forecast from the bytes and from what the link gives. GPU: not yet run on one.
 
 What to try
     `pin_memory=True` in the loader, `non_blocking=True` in `.to(device)`.
@@ -14,6 +15,7 @@ When to leave it
     When host memory is scarce: pinned pages cannot be swapped.
 """
 
+from gpu_doctor.forecast import Forecast, forecast
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -23,6 +25,8 @@ EXCLUDES = ("heavy-transfer", "blocking-transfer")
 
 EXPOSED_SHARE = 0.05
 """5 % of the wall-clock; TraceML 0.5 warns from 10 % on."""
+GAIN = 1.05
+"""Less is within what the forecast cannot tell."""
 MOSTLY = 0.5
 """At least half of the copies that were looked at start from pageable memory."""
 
@@ -32,6 +36,9 @@ def check(vitals: Vitals) -> Finding | None:
     cost, pageable = vitals.exposed_transfer_share, vitals.pageable_share
     if cost is None or pageable is None or cost < EXPOSED_SHARE or pageable < MOSTLY:
         return None
+    pinned = forecast(vitals, {"pin_memory": True})
+    if pinned is not None and pinned.speedup < GAIN:
+        return None  # without workers the loop pins each batch itself, which may take as long as it saves
     megabytes = (vitals.transfer_bytes_per_step or 0.0) / 1e6
     return Finding(
         rule="pageable-transfer",
@@ -40,13 +47,28 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(
             f"{vitals.transfers_per_step or 0.0:.1f} copies and {megabytes:.2f} MB a step, "
             f"{percent(pageable)} of the copies from pageable memory",
+            *((f"with pinned memory: {pinned.why}",) if pinned is not None else ()),
         ),
-        prescriptions=(
-            Prescription(
-                text="Pin the loader's batches",
-                safety=Safety.SAFE,
-                settings={"pin_memory": True},
-                code="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
-            ),
-        ),
+        prescriptions=(_cure(vitals, pinned),),
+    )
+
+
+def _cure(vitals: Vitals, pinned: Forecast | None) -> Prescription:
+    if vitals.loader is not None and vitals.loader.pin_memory:  # it pins the tensors that it knows
+        return Prescription(
+            text="The loader pins already, but what is copied is not what it made: pin that",
+            safety=Safety.BY_HAND,
+            code="class Batch:  # a type of your own is pinned if it can do it itself\n"
+            "    def pin_memory(self):\n"
+            "        self.inputs = self.inputs.pin_memory()\n"
+            "        return self",
+        )
+    return Prescription(
+        text="Pin the loader's batches",
+        safety=Safety.SAFE,
+        settings={"pin_memory": True},
+        code="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
+        predicted_speedup=pinned.speedup if pinned is not None else None,
+        predicted_low=pinned.low if pinned is not None else None,
+        predicted_high=pinned.high if pinned is not None else None,
     )

@@ -1,0 +1,103 @@
+"""What another batch size should give: from two sizes that were seen, or from one where physics leaves no choice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from gpu_doctor.expectation import BAND, Forecast, error_band
+from gpu_doctor.memoryfit import fit_of_runs
+from gpu_doctor.vitals import FEWEST_STEPS, Vitals
+
+EMPTY_SHARE: Final = 0.8
+BUSY_PCT: Final = 70.0
+SYNC_SHARE: Final = 0.05
+"""A loop is bound by its launches as launch-bound says: the queue empty at the end of so many steps, the GPU not busy,
+and no waits for values that empty it."""
+ROOM: Final = "; nobody knows whether it fits: at most so many times the memory is needed"
+NARROW: Final = 1.25
+"""From a single batch size, a forecast for another is given only if it lies between 1x and this."""
+
+
+def batch_forecast(vitals: Vitals, size: int, others: Sequence[Vitals] = ()) -> Forecast | None:
+    """What another batch size gives in samples/s; `others` are vitals of runs that differ in their batch size.
+
+    Returns:
+        None where the sizes seen cannot tell: from one size alone, unless fetching is nearly the whole step.
+    """
+    v = vitals
+    now, written = v.samples_per_step, v.loader.batch_size if v.loader else None
+    if now is None or v.step_wall_s is None or not written or size < 1 or v.measured_steps < FEWEST_STEPS:
+        return None
+    target = now * size / written
+    seen = next((one for one in others if _same_but_batch(v, one)), None)
+    if seen is not None:
+        return _between_two(v, seen, target)
+    return _one_size(v, target / now)
+
+
+def _same_but_batch(v: Vitals, other: Vitals) -> bool:
+    """Whether another run differs in its batch size alone and measured enough."""
+    mine = {name: value for name, value in v.settings.items() if name != "batch_size"}
+    theirs = {name: value for name, value in other.settings.items() if name != "batch_size"}
+    measured = other.measured_steps >= FEWEST_STEPS and other.step_wall_s is not None
+    return measured and mine == theirs and other.samples_per_step not in (None, v.samples_per_step)
+
+
+def _between_two(v: Vitals, other: Vitals, target: float) -> Forecast | None:
+    """step = fixed + slope * samples through the two sizes seen; so does peak memory."""
+    b0, b1, s0, s1 = v.samples_per_step, other.samples_per_step, v.step_wall_s, other.step_wall_s
+    if b0 is None or b1 is None or s0 is None or s1 is None:
+        return None
+    slope = max((s1 - s0) / (b1 - b0), 0.0)
+    step = max(s0 + slope * (target - b0), 1e-9)
+    speedup = target / step / (b0 / s0)
+    band = min(error_band(v) + BAND * math.log2(max(target / max(b0, b1), min(b0, b1) / target, 1.0)), 0.6)
+    fit = fit_of_runs((v, other))
+    peak = None if fit is None else fit.peak_bytes(target)
+    total = v.memory_total_bytes
+    fits = "" if peak is None or not total or peak < 0.95 * total else ", which would probably not fit into the memory"
+    why = f"{1e3 * max(s0 - slope * b0, 0):.3g} ms plus {1e6 * slope:.3g} us a sample, from two batch sizes seen{fits}"
+    return Forecast(speedup, speedup * (1 - band), speedup * (1 + band), step, why, peak)
+
+
+def _launch_bound(v: Vitals, factor: float) -> Forecast | None:
+    """A GPU that outruns the host: launches take as long for any batch, kernels at most in proportion to it.
+
+    NVML's utilisation is the part of the time in which some kernel ran, so that kernels need no more than that in
+    proportion. While they do not fill the GPU they take as long for a larger batch, which is the other end: how far
+    they fill it no recording tells, and the forecast lies between the two. GPU: not yet run on one.
+    """
+    step, util, wait = v.step_wall_s, v.gpu_util_pct, v.exposed_wait_share
+    if factor <= 1.0 or step is None or util is None or wait is None:
+        return None
+    if (v.queue_empty_share or 0.0) < EMPTY_SHARE or (v.sync_share or 0.0) >= SYNC_SHARE or util >= BUSY_PCT:
+        return None
+    feeding = min(wait + (v.exposed_transfer_share or 0.0), 1.0)  # grows with the batch
+    launches, kernels = step * (1.0 - feeding), step * util / 100.0
+    worst = step * feeding * factor + max(launches, kernels * factor)
+    best = step * feeding * factor + launches
+    likely = math.sqrt(worst * best)
+    speedup, off = factor * step / likely, error_band(v)
+    total, peak = v.memory_total_bytes, v.peak_bytes
+    room = bool(peak and total and peak * factor > 0.95 * total)
+    why = f"{1e3 * launches:.3g} ms of launches a step, whatever the batch" + (ROOM if room else "")
+    low, high = (factor * step / one for one in (worst, best))
+    return Forecast(speedup, low * (1 - off), high * (1 + off / 2), likely, why)
+
+
+def _one_size(v: Vitals, factor: float) -> Forecast | None:
+    """From one size: fetching grows with the batch, the rest of the step by at most as much."""
+    step, wait = v.step_wall_s, v.data_wait_share
+    if v.on_gpu:
+        return _launch_bound(v, factor)
+    if step is None or wait is None or v.fetch_wall_s is None:
+        return None
+    steady = wait * factor * step + (1.0 - wait) * step
+    bound = factor * step / steady
+    if not 1.0 / NARROW <= bound <= NARROW:
+        return None
+    speedup, band = math.sqrt(bound), error_band(v)
+    why = f"fetching, {100 * wait:.0f} % of the step, which grows with the batch"
+    return Forecast(speedup, min(1.0, bound) * (1 - band), max(1.0, bound) * (1 + band), step * factor / speedup, why)
