@@ -6,6 +6,7 @@ telling the ledger.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -33,7 +34,10 @@ SELDOM: Final = ("begin", "ended", "opening", "opened", "carve", "copied", "fini
 class Pulse:
     """What every event asks first, in one small place: whose thread it is, and whether it is only to be noted down."""
 
-    __slots__ = ("count", "ending", "events", "iterator", "loss_next", "pull", "taking", "thread")
+    __slots__ = (
+        *("count", "due_count", "due_ns", "ending", "events", "iterator", "loss_next", "pattern", "pull", "taking"),
+        "thread",
+    )
 
     def __init__(self) -> None:
         self.thread = get_ident()
@@ -51,7 +55,12 @@ class Pulse:
         self.pull: Pull | None = None
         """what the ledger knows it as,"""
         self.events = 0
-        """and after how many events a step ends."""
+        """after how many events a step ends,"""
+        self.pattern: list[Any] = []
+        """which codes these have,"""
+        self.due_count: float = 0
+        self.due_ns = 0
+        """and the count of steps, and the time, at which those noted become rows."""
 
 
 class Noted:
@@ -61,26 +70,25 @@ class Noted:
 
     def __init__(self) -> None:
         self.codes: list[Any] = []
-        self.times: list[int] = []
-        self.samples: list[float] = []
+        self.times = array("q")
+        """Arrays: a block of steps fits into the processor's caches, and numpy takes it as it is."""
+        self.samples = array("d")
         """Of each batch that was delivered."""
-        self.inputs: list[float] = []
+        self.inputs = array("d")
         """Of each forward's input, NaN where nobody wanted to know."""
 
     def taken(self) -> Noted:
         """A copy; these lists, which stay the same objects, are empty from now on."""
         other = Noted()
-        other.codes, other.times = self.codes.copy(), self.times.copy()
-        other.samples, other.inputs = self.samples.copy(), self.inputs.copy()
+        other.codes, other.times = self.codes.copy(), self.times[:]
+        other.samples, other.inputs = self.samples[:], self.inputs[:]
         self.clear()
         return other
 
     def clear(self) -> None:
         """Nothing is noted; the lists stay the same objects."""
         self.codes.clear()
-        self.times.clear()
-        self.samples.clear()
-        self.inputs.clear()
+        del self.times[:], self.samples[:], self.inputs[:]
 
 
 def notes(noted: Noted, clock: Callable[[], int], events: int, ended: Callable[[], None]) -> dict[str, Note]:

@@ -25,10 +25,10 @@ from gpu_doctor.recording import Fetch, LineCost, LoaderSetup, Losses, Metric, R
 from gpu_doctor.steps import Steps
 from gpu_doctor.steptable import StepTable
 
-DENSE_LOSSES: Final = 1024
+DENSE_LOSSES: Final = 256
 """The loss of so many steps is kept one by one, later of every SPARSE_LOSSES-th."""
 SPARSE_LOSSES: Final = 64
-MOST_LOSSES: Final = 4 * DENSE_LOSSES
+MOST_LOSSES: Final = 4096
 """Losses kept at most (a detached one holds about half a kilobyte); of the later ones every other goes then."""
 
 

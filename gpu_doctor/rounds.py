@@ -82,7 +82,12 @@ class Rounds:
             _free()
         if interrupted:
             raise KeyboardInterrupt
-        return outcome in ("completed", "budget-reached") and not self.stopped()
+        return went_well(into[-1]) and not self.stopped()
+
+
+def went_well(recording: Recording) -> bool:
+    """Whether a side leaves something to compare; one that was ended before its first step has a reason."""
+    return recording.outcome in ("completed", "budget-reached") and not recording.reason
 
 
 def _trains(recording: Recording) -> bool:

@@ -14,6 +14,7 @@ bit that the ledger has written.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,20 +76,13 @@ class SteadySteps:
         self._pull: Pull = Pull()
         self._batches = self._forwards = 0
         self._ask_before = OTHER
-        self._pending = 0
-        self._base = self._due = 0
+        self._base = self._counted = 0
+        """When the first noted step began, and how many had ended before it."""
 
     # ---- finding it -------------------------------------------------------------------------------------------------
 
     def step_ended(self, pull: Pull, before: int) -> int:
-        """The ledger has closed a training step at an ask of `pull`, which is done but for what it returns.
-
-        Args:
-            pull: what was asked. before: the phase to go back to.
-
-        Returns:
-            What the ask returns.
-        """
+        """The ledger has closed a training step at an ask of `pull`; returns what the ask returns, usually `before`."""
         if self._watching:
             self._ended = True  # the watched ask goes on from here
             return before
@@ -240,12 +234,13 @@ class SteadySteps:
         ledger = self._ledger
         self._pattern, self._rhythm = pattern, rhythm
         self._forwards = sum(is_forward(code) for code in self._pattern)
-        self._pull, self._ask_before, self._pending = pull, ask_before, 0
+        self._pull, self._ask_before, self._counted = pull, ask_before, self.pulse.count
         self._base = ledger.mark
-        self._due = ledger.mark + BLOCK_NS
         self._watching = False
         pulse = self.pulse
-        pulse.iterator, pulse.pull, pulse.events, pulse.taking = pull.iterator, pull, len(self._pattern), True
+        pulse.iterator, pulse.pull, pulse.events, pulse.taking = pull.iterator, pull, len(pattern), True
+        pulse.pattern = pattern
+        self._next_block(ledger.mark)
         self._clear()
         for name, note in notes(self.notes, ledger.clock, len(self._pattern), self.step).items():
             setattr(ledger, name, note)
@@ -256,17 +251,21 @@ class SteadySteps:
             self.stop()
             return
         self.notes.codes.clear()
-        ledger = self._ledger
-        self.pulse.count += 1
-        self._pending += 1
-        if self._pending >= BLOCK or self.notes.times[-1] >= self._due or ledger.step_count >= ledger.look_at:
+        pulse = self.pulse
+        pulse.count += 1
+        if pulse.count >= pulse.due_count or self.notes.times[-1] >= pulse.due_ns:
             self.put_down()
+
+    def _next_block(self, now: int) -> None:
+        pulse, look_at = self.pulse, self._ledger.look_at
+        pulse.due_ns = now + BLOCK_NS
+        pulse.due_count = min(pulse.count + BLOCK, look_at if look_at > pulse.count else math.inf)
 
     def put_down(self) -> None:
         """The whole steps that were noted become rows."""
-        if not self._pending or self._rows is None:
+        ledger, steps, pull = self._ledger, self.pulse.count - self._counted, self._pull
+        if not steps or self._rows is None:
             return
-        ledger, steps, pull = self._ledger, self._pending, self._pull
         rows, end = self._rows.of(steps, self._base, self.notes.times, self.notes.samples)
         if end >= ledger.cpu_due:
             cpu, ledger.cpu_due = ledger.cpu_clock(), end + CPU_EVERY_NS
@@ -280,7 +279,8 @@ class SteadySteps:
         ledger.last_samples = self.notes.samples[steps * self._batches - 1]
         del self.notes.times[:whole], self.notes.samples[: steps * self._batches]
         del self.notes.inputs[: steps * self._forwards]
-        self._pending, self._due = 0, end + BLOCK_NS
+        self._counted = self.pulse.count
+        self._next_block(end)
         ledger.table.append_rows(rows)
         if ledger.on_step is not None:
             ledger.on_step(end)

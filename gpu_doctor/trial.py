@@ -6,8 +6,6 @@ the code raises is handed back beside the recording, untouched: who called decid
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -24,13 +22,12 @@ from gpu_doctor.probes.nvml import driver_version
 from gpu_doctor.probes.poller import Poller
 from gpu_doctor.recorder import Recorder, RunEnded
 from gpu_doctor.recording import Recording, Settings, Setup
+from gpu_doctor.stopping import StepGuard, end
+from gpu_doctor.stopping import stop as stop
+from gpu_doctor.stopping import uninterrupted as uninterrupted
 from gpu_doctor.taps import listening
 from gpu_doctor.taps.lines import LineSampler
 from gpu_doctor.written_files import WrittenFiles
-
-STOP_PATIENCE_S: Final = 1.0
-"""So long after Stop a loop that reaches no tap (one long step) is interrupted as the kernel's interrupt would."""
-
 
 _NO_MEMORY: Final = ("out of memory", "can't allocate memory", "not enough memory")
 """What torch says of it in a plain RuntimeError: CUDA and MPS, the CPU's allocator on Linux, and on Windows
@@ -52,9 +49,6 @@ class Busy(RuntimeError):
 
 
 _running: list[Recorder] = []
-_insisting: list[Recorder] = []
-"""Runs that are being stopped: each is to be interrupted once."""
-_insisting_lock: Final = threading.Lock()
 
 
 def running() -> Recorder | None:
@@ -113,7 +107,8 @@ def run(
         execute: runs the code. recorder: a fresh one, with its budget.
         namespace: where the code runs. settings: knob values; empty = as written.
         found: the setup that an earlier run found, for knobs that must know what to turn.
-        borrowed: a trial's side: files that it writes are listed, and workers of an earlier run are left alone.
+        borrowed: a trial's side: files that it writes are listed, workers of an earlier run are left alone, and it is
+            ended where it reaches no step.
 
     Returns:
         The recording, and the exception that ended the code. An end that we caused (budget, Stop) is no exception.
@@ -123,6 +118,7 @@ def run(
     """
     outcome, reason = "completed", ""
     error: BaseException | None = None
+    guard = StepGuard()
     scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source)
     files = WrittenFiles() if borrowed else None
     with ExitStack() as stack:
@@ -137,10 +133,12 @@ def run(
             stack.enter_context(parked(scope.notes))
         try:
             try:
+                if borrowed:
+                    guard.begin(recorder)
                 execute()
             finally:
                 # Before the loop's frames are let go: a late Stop must not interrupt a loader that ends its workers.
-                recorder.over.set()
+                end(recorder)
         except RunEnded as ended:
             outcome = str(ended)
         except Refused as refusal:
@@ -151,6 +149,8 @@ def run(
         except BaseException as raised:
             error, reason = _users(raised), _last_line(raised)
             outcome = "out-of-memory" if is_out_of_memory(raised) else "failed"
+    if guard.reason and outcome not in ("stopped", "out-of-memory"):  # whatever the code made of our interrupt
+        outcome, reason, error = "budget-reached", guard.reason, None
     for note in (*scope.notes, *(files.notes if files is not None else ())):
         recorder.note(note)
     try:
@@ -202,57 +202,3 @@ def _last_line(error: BaseException) -> str:
     if len(lines) > 1 and lines[0].startswith("Caught ") and "worker process" in lines[0]:
         return f"{lines[-1]} (in a DataLoader worker)"  # torch puts the worker's traceback before its error
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """What puts state back is not left half done: an interrupt that comes meanwhile is raised when it is done.
-
-    Raises:
-        KeyboardInterrupt: at the end, if the user interrupted.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is None:
-        yield
-        return
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        raise KeyboardInterrupt
-
-
-def stop(recorder: Recorder, patience_s: float = STOP_PATIENCE_S) -> None:
-    """Ends a run from any thread: at its next step, or by an interrupt if it reaches none within `patience_s`.
-
-    However often Stop is clicked meanwhile, the run is interrupted once: a second interrupt would meet the code that
-    ends the loader's workers, or the user's own `finally`.
-    """
-    recorder.stop()
-    with _insisting_lock:
-        if recorder in _insisting:
-            return
-        _insisting.append(recorder)
-
-    def insist() -> None:
-        try:
-            if not recorder.over.wait(patience_s) and recorder.thread == threading.main_thread().ident:
-                interrupt_main()
-                recorder.over.wait(patience_s)  # the interrupt is on its way
-        finally:
-            with _insisting_lock:
-                _insisting.remove(recorder)
-
-    threading.Thread(target=insist, name="gpu_doctor-stop", daemon=True).start()
-
-
-def interrupt_main() -> None:
-    """What the kernel's interrupt does: SIGINT to the main thread, also where it waits in a system call."""
-    ident = threading.main_thread().ident
-    if hasattr(signal, "pthread_kill") and ident is not None:
-        signal.pthread_kill(ident, signal.SIGINT)
-    else:  # Windows
-        signal.raise_signal(signal.SIGINT)

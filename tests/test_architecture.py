@@ -28,7 +28,7 @@ FLOORS = {
         "watching",
     ],
     4: [
-        "trial",
+        "trial stopping",
         "report sheet report_facts report_efficiency report_plots report_trials report_losses report_plan report_fix"
         " report_sides source_lines",
     ],

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import gpu_doctor
-from gpu_doctor import trial
+from gpu_doctor import stopping, trial
 from gpu_doctor.casefile import Case
 from gpu_doctor.recording import Recording
 from gpu_doctor.snapshot import Snapshot
@@ -212,13 +212,13 @@ def test_what_torch_really_says_where_the_memory_of_the_cpu_ends_is_out_of_memor
 def test_two_quick_stops_interrupt_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop that reaches no tap: the second interrupt would meet what its `finally` still has to do."""
     interrupts: list[float] = []
-    interrupt = trial.interrupt_main
+    interrupt = stopping.interrupt_main
 
     def interrupting() -> None:
         interrupts.append(time.monotonic())
         interrupt()
 
-    monkeypatch.setattr(trial, "interrupt_main", interrupting)
+    monkeypatch.setattr(stopping, "interrupt_main", interrupting)
     cell = "try:\n    for _ in range(300): time.sleep(0.1)\nfinally:\n    time.sleep(1.5)\n    put_away.append(1)"
     space: dict[str, Any] = {"time": time, "put_away": []}
     case = gpu_doctor.case(cell, space)

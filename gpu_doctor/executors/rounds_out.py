@@ -13,7 +13,7 @@ from gpu_doctor.effect import needs_more
 from gpu_doctor.executors.posted import of_bytes
 from gpu_doctor.executors.remote import Returned
 from gpu_doctor.recording import Settings
-from gpu_doctor.rounds import MOST_ROUNDS
+from gpu_doctor.rounds import MOST_ROUNDS, went_well
 
 if TYPE_CHECKING:
     from gpu_doctor.casefile import Case
@@ -86,7 +86,7 @@ class RoundsOut:
         entry.notes = (*entry.notes, *back.notes)
         entry.refusal, entry.failure = back.refusal, back.failure
         whole = len(bases) == len(candidates) == 1
-        good = whole and all(one.outcome in ("completed", "budget-reached") for one in (*bases, *candidates))
+        good = whole and all(map(went_well, (*bases, *candidates)))
         more = good and len(entry.candidates) < MOST_ROUNDS and needs_more(entry.bases, entry.candidates)
         measured_s = sum(one.duration_s for one in (*entry.bases, *entry.candidates))
         entry.going = more and measured_s < self.seconds

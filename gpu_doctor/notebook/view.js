@@ -52,6 +52,7 @@ class Panel {
     this.changesTraining = false;
     this.stopping = this.unheard = false;
     this.copied = this.broken = null;
+    this.gone = false;
     this.whole = new Set();
     this.asked = new Map();
     this.nearing = false;
@@ -88,6 +89,7 @@ class Panel {
   async showPlots() {
     try {
       await this.plots.show(this.live.model.get("figure"), this.cells);
+      this.broken = null;
       this.drawLegends();
     } catch (error) {
       this.broken = `The plots could not be drawn (${error.message}). The run is not touched by it.`;
@@ -102,15 +104,15 @@ class Panel {
 
   draw() {
     const { state } = this.live;
-    if (!state.header) return;
+    if (this.gone || !state.header) return;
     if (state.busy) this.nearing = false;
     else this.stopping = this.unheard = false;
     patch(this.top, [
       headerPart(state, this),
-      state.message ? h("div", { class: "gd-message", role: "status", key: "message" }, state.message) : null,
+      h("div", { class: "gd-message", role: "status", hidden: !state.message }, state.message || null),
       verdictPart(state, this),
       anatomyPart(state),
-    ].filter(Boolean));
+    ]);
     this.drawLegends();
     patch(this.bottom, [
       knobsPart(state, this), planPart(state, this), tablePart(state, this), outputPart(state), findingsPart(state, this), footerPart(state),
@@ -260,6 +262,7 @@ function render({ model, el }) {
     clearInterval(waiting);
     theme.disconnect();
     live.views.delete(panel);
+    panel.gone = true;
     model.off("change:figure", redrawn);
     model.off("change:state", retold);
     panel.plots.clear();

@@ -12,6 +12,11 @@ function button(label, onclick, attributes = {}) {
   return h("button", { type: "button", onclick, ...attributes }, label);
 }
 
+/** Text in which `names` stand as code. */
+function worded(text) {
+  return text.split("`").map((part, index, all) => (index % 2 && index < all.length - 1 ? h("code", {}, part) : part)).filter(Boolean);
+}
+
 function headerPart(state, panel) {
   const { header, busy } = state;
   const { progress } = header;
@@ -39,7 +44,7 @@ function verdictPart(state, panel) {
   const { advice } = verdict;
   return h("section", { class: "gd-verdict", style: `--gd-accent-now: ${verdict.accent}` },
     h("div", { class: "gd-sentence", "aria-live": "polite" },
-      h("span", { class: "gd-text" }, verdict.text),
+      h("span", { class: "gd-text" }, worded(verdict.text)),
       verdict.kind ? h("span", { class: "gd-kind" }, verdict.kind) : null,
       verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null),
     verdict.risk ? h("div", { class: "gd-risk" }, verdict.risk) : null,
@@ -57,7 +62,7 @@ function advicePart(advice, busy, panel, where) {
     : advice.code ? fold("code", "code") : null;
   return h("div", { class: "gd-advice" },
     h("div", { class: "gd-row" },
-      h("span", { class: "gd-try" }, advice.text.replace(/\.$/, "")),
+      h("span", { class: "gd-try" }, worded(advice.text.replace(/\.$/, ""))),
       advice.predicted ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
       h("span", { class: "gd-soft" }, advice.safety),
       canTry ? button("Try it", () => panel.tryIt(advice.settings), {
@@ -72,7 +77,7 @@ function advicePart(advice, busy, panel, where) {
 }
 
 function pagePart(page) {
-  return h("div", { class: "gd-page" }, page.map((one) => [one.title ? h("b", {}, one.title) : null, h("p", {}, one.text)]));
+  return h("div", { class: "gd-page" }, page.map((one) => [one.title ? h("b", {}, one.title) : null, h("p", {}, worded(one.text))]));
 }
 
 function anatomyPart({ anatomy }) {
@@ -118,7 +123,7 @@ function legendPart(plot, plots) {
 }
 
 function plotsKeyPart(head, pointedAt) {
-  const parts = [h("span", {}, pointedAt === null ? "seconds since the begin" : `at ${pointedAt.toFixed(2)} s`)];
+  const parts = [h("span", {}, pointedAt === null ? "seconds since the start" : `at ${pointedAt.toFixed(2)} s`)];
   if (head.epochs.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-epoch" }), "epoch"));
   if (head.evaluations.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-evaluation" }), "evaluation"));
   if (head.names.trial) {
@@ -162,7 +167,7 @@ function knobSentences(knobs, panel) {
       const names = h("b", {}, alike.map((one) => one.label).join(", "));
       return alike[0] === knob ? [h("li", { id, key: id }, names, ` cannot be turned: ${knob.refusal}`)] : [];
     }
-    const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` ${text}`));
+    const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` cannot be ${text}`));
     if (moved && knob.changes) said.unshift(h("li", { id, key: id, class: "gd-changes" }, h("b", {}, knob.label), ` changes the training. ${knob.changes}`));
     return said;
   });
@@ -211,9 +216,9 @@ function beforePart(before) {
 function findingPart(finding, index, state, panel) {
   return h("details", { key: finding.rule },
     h("summary", {}, h("span", { class: finding.risk ? "gd-share gd-risky" : "gd-share" }, finding.price), h("b", {}, finding.rule),
-      h("span", {}, finding.headline)),
+      h("span", {}, worded(finding.headline))),
     finding.risk ? h("div", { class: "gd-risk" }, finding.risk) : null,
-    h("ul", {}, finding.evidence.map((text) => h("li", {}, text))),
+    h("ul", {}, finding.evidence.map((text) => h("li", {}, worded(text)))),
     finding.prescriptions.map((one, number) => advicePart(
       { ...one, page: number === 0 ? finding.page : [] }, state.busy, panel, `${finding.rule}${number}`)));
 }
@@ -240,5 +245,5 @@ function footerPart({ footer }) {
   return h("footer", { class: "gd-footer" },
     footer.notes.length ? h("details", {}, h("summary", {}, footer.notes.length === 1 ? "1 note" : `${footer.notes.length} notes`),
       h("ul", {}, footer.notes.map((text) => h("li", {}, text)))) : null,
-    h("span", { class: "gd-own" }, footer.overhead));
+    footer.overhead ? h("span", { class: "gd-own" }, footer.overhead) : null);
 }

@@ -98,7 +98,9 @@ class Plots {
     }
   }
 
+  /** Takes the figures out of the page, those too that are still being made. */
   clear() {
+    this.turn += 1;
     this.views?.clear?.();
     this.doc = this.views = null;
   }
@@ -158,6 +160,7 @@ class Plots {
   }
 
   showLine(key) {
+    if (!this.doc) return;
     for (const plot of this.figure.plots) {
       for (const line of plot.lines.filter((one) => one.key === key)) {
         for (const id of [...line.base.glyphs, ...line.trial.glyphs]) this.get(id).visible = !this.hidden.has(key);
@@ -167,6 +170,7 @@ class Plots {
 
   /** A moment pointed at: a line through all plots, and the legends show the values there. */
   point(x) {
+    if (!this.doc) return;
     this.pointedAt = x;
     for (const plot of this.figure.plots) {
       const cursor = this.get(plot.cursor);

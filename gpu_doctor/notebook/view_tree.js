@@ -8,17 +8,29 @@ function h(tag, attributes, ...children) {
 
 /** Makes the children of `parent` what `wanted` describes. */
 function patch(parent, wanted) {
+  const keys = new Set(wanted.map((one) => one.attributes?.key).filter((key) => key !== undefined));
   wanted.forEach((one, index) => {
     const there = parent.childNodes[index];
     if (typeof one !== "object") patchText(parent, there, String(one));
-    else patchElement(parent, there, one);
+    else patchElement(parent, moved(parent, there, one, keys), one, keys);
   });
   while (parent.childNodes.length > wanted.length) parent.lastChild.remove();
 }
 
-function put(parent, there, made) {
-  if (there) there.replaceWith(made);
-  else parent.append(made);
+/** What stands at this place, or the element of the wanted key, brought here from further down: it keeps what is open. */
+function moved(parent, there, wanted, keys) {
+  const { key } = wanted.attributes;
+  if (key === undefined || !there || (there.gpuDoctorTag === wanted.tag && there.gpuDoctorKey === key)) return there;
+  for (let one = there.nextSibling; one; one = one.nextSibling) {
+    if (one.gpuDoctorTag === wanted.tag && one.gpuDoctorKey === key) return parent.insertBefore(one, there);
+  }
+  return there;
+}
+
+/** Puts a new node in a place; what stands there with a key that is still wanted moves on. */
+function put(parent, there, made, keys) {
+  if (there && !keys?.has(there.gpuDoctorKey)) there.replaceWith(made);
+  else parent.insertBefore(made, there ?? null);
   return made;
 }
 
@@ -27,10 +39,10 @@ function patchText(parent, there, text) {
   else if (there.data !== text) there.data = text;
 }
 
-function patchElement(parent, there, wanted) {
+function patchElement(parent, there, wanted, keys) {
   const { tag, attributes, children } = wanted;
   const same = there?.gpuDoctorTag === tag && there.gpuDoctorKey === attributes.key;
-  const node = same ? there : put(parent, there, document.createElement(tag));
+  const node = same ? there : put(parent, there, document.createElement(tag), keys);
   if (!same) Object.assign(node, { gpuDoctorTag: tag, gpuDoctorKey: attributes.key, gpuDoctorAttributes: {} });
   if (!attributes.opaque) patch(node, children);
   dress(node, attributes);

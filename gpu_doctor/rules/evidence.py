@@ -45,12 +45,21 @@ def idle(vitals: Vitals) -> str:
 def hot_lines(vitals: Vitals, phases: Iterable[str], in_torch: bool | None = None) -> tuple[str, ...]:
     """The dearest lines of the user's code in some phases, as evidence: of the training thread (see `fetch_lines`)."""
     wanted = set(phases)
-    found = [
-        one
-        for one in vitals.lines
-        if one.phase in wanted and one.share >= SEEN_SHARE and in_torch in (None, one.in_torch) and not one.in_worker
-    ]
-    return tuple(line_text(one, vitals.source) for one in found[:MOST_LINES])
+    found = (
+        one for one in vitals.lines if one.phase in wanted and in_torch in (None, one.in_torch) and not one.in_worker
+    )
+    return dearest_lines(found, vitals.source)
+
+
+def dearest_lines(lines: Iterable[LineCost], source: str = "") -> tuple[str, ...]:
+    """The dearest of some line costs in words, each line once: what it costs in other phases and inside torch added."""
+    once: dict[tuple[str, int, str], LineCost] = {}
+    for one in lines:
+        place = one.file, one.line, one.function
+        before = once.get(place)
+        once[place] = one if before is None else replace(before, share=before.share + one.share)
+    named = sorted((one for one in once.values() if one.share >= SEEN_SHARE), key=lambda one: -one.share)
+    return tuple(line_text(one, source) for one in named[:MOST_LINES])
 
 
 def fetch_lines(vitals: Vitals) -> tuple[str, ...]:
@@ -66,8 +75,8 @@ def fetch_lines(vitals: Vitals) -> tuple[str, ...]:
             return hot_lines(vitals, ("data_wait",))
         inside = [one for one in vitals.lines if one.phase == "data_wait"]
         whole = sum(one.share for one in inside)
-    named = [replace(one, share=one.share / whole) for one in inside if one.share >= SEEN_SHARE * whole > 0]
-    return tuple(line_text(one, vitals.source).replace(" at ", " of the fetch at ", 1) for one in named[:MOST_LINES])
+    named = (replace(one, share=one.share / whole) for one in inside if whole > 0)
+    return tuple(text.replace(" at ", " of the fetch at ", 1) for text in dearest_lines(named, vitals.source))
 
 
 def chore_line(chore: Chore) -> tuple[str, ...]:

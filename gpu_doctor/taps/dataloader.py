@@ -186,15 +186,21 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
         __tracebackhide__ = True
-        if not pulse.taking or pulse.iterator != id(self) or get_ident() != pulse.thread:
+        key = id(self)
+        if not pulse.taking or pulse.iterator != key or get_ident() != pulse.thread:
             return told(self)
         # In the loop's rhythm a note of the ask and of the batch is enough.
-        source: Source = sources[id(self)]
-        pull = source.pull
+        source: Source = sources[key]
+        pull, now = source.pull, clock()
         code(pull if grad_enabled() else (pull,))
-        stamp(clock())
-        if len(codes) >= pulse.events:
-            steady.step()
+        stamp(now)
+        if codes == pulse.pattern:  # as SteadySteps.step, without a call
+            codes.clear()
+            pulse.count += 1
+            if pulse.count >= pulse.due_count or now >= pulse.due_ns:
+                steady.put_down()
+        elif len(codes) >= pulse.events:
+            steady.stop()
         if pulse.ending:
             ledger.ended(BACK)
             recorder.check_end()

@@ -11,13 +11,17 @@ What to try
     Do it every n steps, move it out of the loop, vectorise it, hand it to another thread or process.
 
 When to leave it
-    When the line is the training itself (a custom update written in Python), or the figure is what you want to see.
+    When the line is the training itself (a custom update written in Python), or the figure is what you want to see. In
+    a loop without an optimizer, lines that read or clear gradients (`p -= lr * p.grad`) or change a parameter's data in
+    place (`p.data.add_(...)`) are that update: they are left out of the figure.
 """
+
+import re
 
 from gpu_doctor.beside import beside_lines
 from gpu_doctor.recording import LineCost
 from gpu_doctor.removal import without
-from gpu_doctor.rules.evidence import SEEN_SHARE, line_text, millis, percent
+from gpu_doctor.rules.evidence import dearest_lines, millis, percent
 from gpu_doctor.rules.host.slow_generator import making_lines, making_share
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -26,8 +30,8 @@ NEEDS = ("other_share", "forward_share", "backward_share", "step_wall_s")
 
 OTHER_SHARE = 0.10
 """TraceML 0.5 warns of the residual from 10 % on."""
-MOST_LINES = 3
-"""Named in the evidence."""
+UPDATE = re.compile(r"\.grad\b|\.data\.\w+_\(|\.data(\[.*\])?\s*[-+*/]?=(?!=)")
+"""Text of a line that reads or clears a gradient, or changes a parameter's data in place."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -37,9 +41,12 @@ def check(vitals: Vitals) -> Finding | None:
         return None  # a loop that computes without modules: its forward cannot be told from its Python
     billed = _chores_share(vitals) + making_share(vitals)
     share = max(other - (vitals.loss_share or 0.0) - billed, 0.0)
-    most, lines = share, _own_lines(vitals)
+    updates = _update_lines(vitals)
+    lines = [one for one in _own_lines(vitals) if one not in updates]
+    most = share
     if vitals.lines:
         share *= _part_in_python(vitals, lines)
+        most *= 1.0 - _part_of(updates, vitals)
     if vitals.on_gpu:
         if vitals.gpu_gap_share is None:
             return None
@@ -54,7 +61,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=share,
         evidence=(
             f"{millis(share * step_s)} of every {millis(step_s)} step",
-            *(line_text(one, vitals.source) for one in lines[:MOST_LINES] if one.share >= SEEN_SHARE),
+            *dearest_lines(lines, vitals.source),
         ),
         prescriptions=(
             Prescription(
@@ -76,12 +83,28 @@ def _part_in_python(vitals: Vitals, own: list[LineCost]) -> float:
     (`.tolist()` of a large tensor) is seen by few of them, or by none.
     """
     python = sum(one.share for one in own)
-    torch = sum(
-        one.share
-        for one in vitals.lines
-        if one.phase == "other" and one.in_torch and not one.in_worker and one not in own
-    )
-    return python / (python + torch) if python + torch > 0 else 1.0
+    updates = _update_lines(vitals)
+    training = sum(one.share for one in _between(vitals) if one not in own and (one.in_torch or one in updates))
+    return python / (python + training) if python + training > 0 else 1.0
+
+
+def _between(vitals: Vitals) -> list[LineCost]:
+    """Line costs of the training thread outside of every phase."""
+    return [one for one in vitals.lines if one.phase == "other" and not one.in_worker]
+
+
+def _part_of(lines: list[LineCost], vitals: Vitals) -> float:
+    """Of what lies outside of every phase, the part of some of its lines."""
+    whole = sum(one.share for one in _between(vitals))
+    return sum(one.share for one in lines) / whole if whole > 0 else 0.0
+
+
+def _update_lines(vitals: Vitals) -> list[LineCost]:
+    """In a loop that trains without an optimizer: the lines that change the parameters, told by their text."""
+    if vitals.setup.optimizer_facts or vitals.setup.optimizers or not vitals.backward_share:
+        return []
+    beside = set(beside_lines(vitals.source, vitals.lines))
+    return [one for one in _between(vitals) if UPDATE.search(one.text) and one not in beside]
 
 
 def _chores_share(vitals: Vitals) -> float:
@@ -102,7 +125,7 @@ def _own_lines(vitals: Vitals) -> list[LineCost]:
     beside = set(beside_lines(vitals.source, vitals.lines))
     return [
         one
-        for one in vitals.lines
-        if one.phase == "other" and not one.in_worker and (not one.in_torch or one in beside)
-        if (one.file, one.line) not in made and (one.file, one.line) not in chores
+        for one in _between(vitals)
+        if (not one.in_torch or one in beside)
+        and (one.file, one.line) not in made and (one.file, one.line) not in chores
     ]
