@@ -72,6 +72,8 @@ class Fix:
 
 def _diff_lines(cell: FixedCell, told: str) -> Iterable[tuple[str, str]]:
     before, after = (text.replace("\r\n", "\n").replace("\r", "\n").split("\n") for text in (cell.before, cell.after))
+    if before[-1] == after[-1] == "":  # both end in a line break: there is no empty line behind it
+        before, after = before[:-1], after[:-1]
     kinds = {"---": "head", "+++": "head", "@": "place", "-": "removed", "+": "added"}
     for number, line in enumerate(
         difflib.unified_diff(before, after, cell.label, f"{cell.label}, with {told}", lineterm="")

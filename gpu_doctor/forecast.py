@@ -83,6 +83,35 @@ def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     return next(((n, one) for n, one in known.items() if one.speedup * GOOD_ENOUGH >= best), None)
 
 
+def kept_workers(vitals: Vitals) -> Forecast | None:
+    """What it gives if the workers of all loaders stay, those of the evaluation passes too (no knob turns these).
+
+    Returns:
+        None where no pass after a loader's first was seen to start workers, or less than their first batch was paid.
+    """
+    step_s, steps = vitals.step_wall_s, vitals.measured_steps
+    share = _restarted_share(vitals)
+    if step_s is None or steps < FEWEST_STEPS or share is None or share <= 0:
+        return None
+    own = forecast(vitals, {"persistent_workers": True})
+    left_s = (step_s if own is None else own.step_s) - share * step_s
+    speedup, band = step_s / max(left_s, 1e-9), error_band(vitals)
+    why = "the loop within its epochs and passes"
+    return Forecast(speedup, max(1.0, speedup * (1 - band)), speedup * (1 + band), left_s, why)
+
+
+def _restarted_share(v: Vitals) -> float | None:
+    """Of the wall-clock, what evaluation passes after a loader's first pay at their begin beyond their first batch."""
+    loaders = [one for one in v.setup.loaders if one.role == "evaluation"]
+    edge, passes, fetch_s = v.evaluation_edge_share, v.evaluation_passes, v.evaluation_fetch_s
+    if edge is None or not passes or fetch_s is None or not v.run_s:
+        return None
+    if not any(one.num_workers and not one.persistent_workers for one in loaders):
+        return None
+    again = max(passes - len(loaders), 0)
+    return edge * again / passes - again * (fetch_s + HANDOVER_S) / v.run_s
+
+
 def worker_counts(vitals: Vitals) -> list[int]:
     """Numbers of workers worth a thought (at least 1), rising; empty where the fetch was not metered.
 

@@ -56,7 +56,7 @@ def device_words(setup: Setup) -> str:
 
 def machine_facts(setup: Setup) -> list[str]:
     """Device, cores really usable, torch's version."""
-    facts = [device_words(setup), wording.count(setup.usable_cores, "core")]
+    facts = [device_words(setup), wording.cores(setup.usable_cores)]
     if setup.torch_version:
         facts.append(f"torch {clean(setup.torch_version, 40)}")
     return facts
@@ -115,7 +115,6 @@ def rows(
 
 def _run_row(name: str, recording: Recording) -> Row:
     vitals = measure(recording)
-    wait = vitals.exposed_wait_share if vitals.exposed_wait_share is not None else vitals.data_wait_share
     per_s = vitals.samples_per_s
     return Row(
         (
@@ -124,7 +123,7 @@ def _run_row(name: str, recording: Recording) -> Row:
             wording.number(per_s, DASH) if per_s is not None else wording.rate(vitals.steps_per_s, "steps/s", DASH),
             DASH,
             DASH,
-            wording.share(wait, DASH),
+            wording.share(vitals.data_wait_share, DASH),  # of the wall-clock, as in the trials' rows
             device_use(vitals),
             wording.size(vitals.peak_bytes, DASH),
             wording.loss(vitals.final_loss),

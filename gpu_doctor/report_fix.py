@@ -6,7 +6,7 @@ from html import escape
 from typing import Final
 
 from gpu_doctor.fixes import Fix
-from gpu_doctor.wording import clean
+from gpu_doctor.wording import clean, count
 
 MOST_LINES: Final = 400
 """Lines of a diff or cell that are laid out; a cell that is longer is said to go on."""
@@ -39,7 +39,8 @@ def fix_html(fix: Fix) -> str:
 def _block(lines: list[str]) -> str:
     more = ""
     if len(lines) > MOST_LINES:
-        more = f'<div style="{_MUTED}">and {len(lines) - MOST_LINES} more lines</div>'
+        left = count(len(lines) - MOST_LINES, "more line")
+        more = f'<div style="{_MUTED}">and {left}</div>'
     return f'<pre style="{_BLOCK}">{"".join(lines[:MOST_LINES])}</pre>{more}'
 
 

@@ -27,6 +27,8 @@ _MUTED: Final = "opacity:0.72"
 _MONO: Final = "font-family:monospace;font-size:12px"
 _SECTION: Final = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35)"
 _LIST: Final = '<ul style="margin:2px 0 4px 0;padding-left:20px">'
+_SHORT: Final = 28
+"""A label of so many characters stays on one line, beside its bar."""
 _BAR: Final = 24
 """Characters of the longest bar in text."""
 
@@ -207,9 +209,10 @@ def plan_html(plan: PlanLike) -> str:
 
 def _bar(one: Step) -> str:
     cell = "padding:2px 12px 2px 0;border:none;background:transparent;vertical-align:middle;text-align"
+    whole = ";white-space:nowrap" if len(one.label) <= _SHORT else ""
     picture = as_image(_bar_svg(one), f"{one.label}: {one.total}", "100%")
     return (
-        f'<tr style="background:transparent"><td style="{cell}:left;{_MONO}">{escape(one.label)}</td>'
+        f'<tr style="background:transparent"><td style="{cell}:left;{_MONO}{whole}">{escape(one.label)}</td>'
         f'<td style="{cell}:left;width:55%">{picture}</td>'
         f'<td style="{cell}:right;{_FIGURES}"><b>{one.total}</b></td>'
         f'<td style="{cell}:left;{_FIGURES};{_MUTED}">{escape(one.gain)}</td></tr>'

@@ -41,7 +41,8 @@ def _utilization(recording: Recording, marks: Sequence[float]) -> str:
 
 
 def _memory(recording: Recording, marks: Sequence[float]) -> str:
-    found = [one for one in recording.series if one.metric.group == "memory" and len(one.values)]
+    # A memory that nothing was ever in (no workers, say) gets no line, as in the live view.
+    found = [one for one in recording.series if one.metric.group == "memory" and (one.values > 0).any()]
     lines = [Line(_label(one, found), one.times_s, one.values / GIB) for one in found[:MOST_LINES]]
     figures = [f"peak {wording.size(_most(line.y) * GIB)}" for line in lines]
     return _plot("memory GiB", lines, figures, marks, remark=_more(found))

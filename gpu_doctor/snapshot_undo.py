@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import collections
 import copy
 import functools
@@ -210,6 +211,7 @@ def process_undos() -> list[tuple[str, Undo]]:
         ("torch's matmul precision", lambda: torch.set_float32_matmul_precision(precision)),
         ("torch's switches", _switches_undo()),
         ("the environment and the folder", _surroundings_undo()),
+        ("Python's built-in functions", _builtins_undo()),
     ]
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         cuda = torch.cuda.get_rng_state_all()
@@ -255,6 +257,18 @@ def _surroundings_undo() -> Undo:
             os.chdir(folder)
         if sys.path != places:
             sys.path[:] = places
+
+    return undo
+
+
+def _builtins_undo() -> Undo:
+    """Built-in names, such as the `print` that scripts for several GPUs silence, or `open`; new ones stay."""
+    saved = {name: value for name, value in vars(builtins).items() if not name.startswith("_")}
+
+    def undo() -> None:
+        for name, value in saved.items():
+            if getattr(builtins, name, undo) is not value:
+                setattr(builtins, name, value)
 
     return undo
 

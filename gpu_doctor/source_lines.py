@@ -93,7 +93,8 @@ def body(source: str, costs: Sequence[LineCost]) -> str:
 def _cell_table(text: Sequence[str], own: dict[int, list[LineCost]]) -> str:
     shown = range(1, min(len(text), MOST_SOURCE_LINES) + 1)
     rows = "".join(_row(number, text[number - 1], own.get(number, ())) for number in shown)
-    cut = f"<div>... {len(text) - MOST_SOURCE_LINES} more lines</div>" if len(text) > MOST_SOURCE_LINES else ""
+    left = len(text) - MOST_SOURCE_LINES
+    cut = f"<div>and {wording.count(left, 'more line')}</div>" if left > 0 else ""
     return _table(rows) + cut
 
 

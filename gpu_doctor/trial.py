@@ -146,6 +146,10 @@ def run(
         except KeyboardInterrupt as interrupt:
             outcome = "stopped" if recorder.ending == "stopped" else "interrupted"
             error = None if outcome == "stopped" else _users(interrupt)
+        except SystemExit as left:
+            error = _users(left)  # `exit()` behind the loop is an end like any other; another code says that it failed
+            if left.code:
+                outcome, reason = "failed", _last_line(left)
         except BaseException as raised:
             error, reason = _users(raised), _last_line(raised)
             outcome = "out-of-memory" if is_out_of_memory(raised) else "failed"

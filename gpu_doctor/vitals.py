@@ -14,6 +14,7 @@ import numpy as np
 from gpu_doctor.recording import Fetch, LineCost, Recording
 from gpu_doctor.steps import PHASES, TRAINING, Column, Steps
 from gpu_doctor.vitals_arithmetic import arithmetic
+from gpu_doctor.vitals_evaluation import evaluation
 from gpu_doctor.vitals_fields import Vitals as Vitals
 from gpu_doctor.vitals_hardware import hardware
 from gpu_doctor.vitals_memory import memory
@@ -95,7 +96,7 @@ def measure(recording: Recording) -> Vitals:
         "run_s": float(steps.wall_s.sum()) if len(steps) else None,
     }
     begin_s = float(rest.start_s[0]) if len(rest) else 0.0
-    for part in (memory, hardware, world, arithmetic):
+    for part in (memory, hardware, world, arithmetic, evaluation):
         found |= part(recording, steps, begin_s)
     if len(rest) and rest.wall_s.sum() > 0:
         found |= _shares(rest) | _per_step(rest) | _device(rest, recording.setup.on_gpu)

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from gpu_doctor.facts import Chore, Traffic
 from gpu_doctor.recording import LineCost, LoaderSetup, SettingValue, Setup
 from gpu_doctor.vitals_arithmetic import ArithmeticVitals
+from gpu_doctor.vitals_evaluation import EvaluationVitals
 from gpu_doctor.vitals_hardware import HardwareVitals
 from gpu_doctor.vitals_memory import MemoryVitals
 from gpu_doctor.vitals_world import WorldVitals
 
 
 @dataclass(frozen=True)
-class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals):
+class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, EvaluationVitals):
     """What `measure` reads off a recording. Every field but the counts may be None = not measured."""
 
     # how much was measured

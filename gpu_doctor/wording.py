@@ -106,6 +106,24 @@ def count(value: float | None, noun: str, missing: str = NOT_MEASURED) -> str:
     return f"{grouped(value)} {noun}" + ("" if round(value) == 1 else "s")
 
 
+def cores(value: float | None, missing: str = NOT_MEASURED) -> str:
+    """`1 core`, `4 cores`; a container may be given parts of one: `0.5 cores`, `2.5 cores`."""
+    if value is None or math.isnan(value):
+        return missing
+    return count(value, "core") if round(value, 1) == round(value) else f"{value:.1f} cores"
+
+
+def countdown(value: float) -> str:
+    """Time that is left, in whole seconds: `23 s`, `2 min 5 s`."""
+    return f"{round(value)} s" if value < 59.5 else seconds(float(round(value)))
+
+
+def raised(error: BaseException) -> str:
+    """An exception as its traceback's last line has it: `ValueError: seven`, `KeyboardInterrupt`."""
+    text = clean(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def percent(value: float | None, missing: str = NOT_MEASURED) -> str:
     """A reading of 0..100 as `71 %`, `0.4 %`, `under 0.1 %`."""
     if value is None or math.isnan(value):

@@ -7,9 +7,7 @@ other writers in C open, what other processes such as a loader's workers write, 
 
 from __future__ import annotations
 
-import builtins
 import functools
-import io
 import os
 import shutil
 import sys
@@ -35,6 +33,8 @@ _BY_PATH: Final = (
     ("cv2", "imwrite", 0),
 )
 """Functions that open a file past Python: module, name, and which argument is the path."""
+_OPENS: Final = (("builtins", "open"), ("io", "open"), ("IPython.core.interactiveshell", "io_open"))
+"""The last is what the `open` of a notebook's cells calls: IPython gives them one of its own."""
 
 
 class WrittenFiles:
@@ -51,12 +51,16 @@ class WrittenFiles:
         """Absolute path -> whether it was there before."""
         self._patches = Patches()
         self._folder = _folder()
+        self._temporary = _temporary_folder()  # asked now: the look for it opens files, under a lock of its own
 
     def __enter__(self) -> WrittenFiles:
-        tempfile.gettempdir()  # found now: the first look for it opens files, under a lock that we would need
-        wrap = self._patches.wrap
-        wrap(builtins, "open", self._opening)
-        wrap(io, "open", self._opening)
+        def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+            # Static, as what it stands for is: a class that has `open` as an attribute must not bind it.
+            self._patches.wrap(owner, name, lambda original: staticmethod(make(original)))
+
+        for module, name in _OPENS:
+            if hasattr(sys.modules.get(module), name):
+                wrap(sys.modules[module], name, self._opening)
         wrap(os, "open", self._os_opening)
         for name in ("remove", "unlink", "truncate"):
             wrap(os, name, functools.partial(self._by_path, (0,)))
@@ -81,8 +85,8 @@ class WrittenFiles:
 
     @property
     def notes(self) -> list[str]:
-        """What the patches could not put back."""
-        return self._patches.notes
+        """What the patches could not put back; a built-in that the cell replaced is a snapshot's to put back."""
+        return [note for note in self._patches.notes if not note.startswith("builtins.")]
 
     def _opening(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -131,8 +135,12 @@ class WrittenFiles:
 
     def _note(self, found: tuple[str, bool] | None) -> None:
         """Keeps a path at its first mention, and whether something was there before."""
-        if found is not None and not _is_left_out(found[0]):
+        if found is not None and not self._is_left_out(found[0]):
             self._seen.setdefault(*found)
+
+    def _is_left_out(self, path: str) -> bool:
+        hidden = any(part.startswith(_CACHES) for part in Path(path).parts)
+        return path.startswith(_ELSEWHERE) or hidden or (path.startswith(self._temporary) and "pymp-" in path)
 
     def _shown(self, path: str) -> str:
         inside = self._folder is not None and Path(path).is_relative_to(self._folder)
@@ -148,10 +156,11 @@ def _there(file: Any) -> tuple[str, bool] | None:
         return None
 
 
-def _is_left_out(path: str) -> bool:
-    parts = Path(path).parts
-    hidden = any(part.startswith(_CACHES) for part in parts)
-    return path.startswith(_ELSEWHERE) or hidden or (path.startswith(tempfile.gettempdir()) and "pymp-" in path)
+def _temporary_folder() -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError:  # a machine with nowhere to write to
+        return os.sep
 
 
 def _folder() -> Path | None:

@@ -43,7 +43,8 @@ FLOORS = {
     ],
     1: [
         "feed",
-        "vitals vitals_fields vitals_memory vitals_hardware vitals_world vitals_arithmetic growth memoryfit",
+        "vitals vitals_fields vitals_memory vitals_hardware vitals_world vitals_arithmetic vitals_evaluation growth"
+        " memoryfit",
         "models modelmakes",
         "batches",
         "ledger evaluations ownupdates account devicemarks stepcounts steptable steadysteps blockrows eventnotes",

@@ -92,7 +92,7 @@ def test_progress_of_a_trial() -> None:
         "text": "round 1 of at most 3: candidate",
         "steps": "step 12 of 50",
         "share": 0.24,
-        "left": "at most 8.00 s left",
+        "left": "at most 8 s left",
     }
     assert head["settings"] == "num_workers=2"
     assert "interrupt" in drawn(shown(starved(), status="trial", stop_live=False))["header"]["stop"]

@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,49 @@ def test_a_trial_that_writes_nothing_says_nothing(folder: Path) -> None:
     effect = gpu_doctor.case(cell, space()).trial({"threads": 1}, steps=6, seconds=8.0)
     assert effect.written == ()
     assert "wrote" not in str(effect)
+
+
+def test_the_open_of_a_notebooks_cells_is_watched(folder: Path) -> None:
+    """IPython gives cells an `open` of its own, which holds on to the one that it found."""
+    from IPython.core import interactiveshell
+
+    before = interactiveshell.io_open
+    assert watched(lambda: interactiveshell._modified_open("a.txt", "w").close()).paths == ("a.txt",)
+    assert interactiveshell.io_open is before
+
+
+def test_open_as_an_attribute_of_a_class_is_not_bound(folder: Path) -> None:
+    def do() -> None:
+        class Store:
+            opener = open
+            remove = os.remove
+
+        Store().opener("a.txt", "w").close()
+        Store().remove("old.txt")
+
+    files = watched(do)
+    assert (files.paths, files.deleted) == (("a.txt",), ("old.txt",))
+
+
+def test_a_cell_that_looks_for_the_temporary_folder_anew_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look opens files under a lock of tempfile's."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    done = threading.Thread(target=lambda: watched(lambda: setattr(tempfile, "tempdir", None) or tempfile.gettempdir()))
+    done.daemon = True
+    done.start()
+    done.join(10.0)
+    assert not done.is_alive()
+
+
+def test_built_in_functions_that_a_cell_replaces_are_put_back(folder: Path) -> None:
+    before = builtins.open, builtins.print
+    cell = (
+        "import builtins\nmine = builtins.open\n"
+        "builtins.open = lambda *args, **named: mine(*args, **named)\nbuiltins.print = lambda *args: None\n"
+        "open('a.txt', 'w').close()"
+    )
+    case = gpu_doctor.case(cell, {})
+    effect = case.trial({}, steps=1, seconds=5)
+    assert (builtins.open, builtins.print) == before
+    assert effect.written == ("a.txt",)
+    assert not [note for pair in case.trials for side in pair for note in side.notes if "builtins" in note]

@@ -6,22 +6,19 @@ cells queue behind it; there SIGINT is ignored unless its default handler is set
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from IPython import get_ipython
 from IPython.utils.capture import capture_output
 
-from gpu_doctor import trial
-from gpu_doctor.notebook.real_output import kept
+from gpu_doctor import trial, wording
+from gpu_doctor.notebook.real_output import as_a_terminal_shows, kept
 
 if TYPE_CHECKING:
     from gpu_doctor.notebook.visit import Visit
-
-_ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Errands:
@@ -76,7 +73,7 @@ class Errands:
         except KeyboardInterrupt:
             visit.message = "Interrupted: everything that the trial touched was put back."
         except Exception as error:
-            visit.message = f"This did not work: {error}"
+            visit.message = f"This did not work: {wording.clean(error) or type(error).__name__}"
         finally:
             self._busy = False
             visit.settle()
@@ -96,10 +93,12 @@ class Errands:
         """The whole cell once more, in the user's namespace; what it writes is shown in the panel and the result."""
         with capture_output() as captured:
             error = self._visit.attempt(dict(request.get("settings", {})))
-        text = captured.stdout + captured.stderr
+        text = as_a_terminal_shows(captured.stdout + captured.stderr)
         if error is not None:
-            text += "\n" + _traceback(error)
-            self._visit.message = f"The run ended with {type(error).__name__}: {error}"
+            text += "\n" + as_a_terminal_shows(_traceback(error))
+            self._visit.message = f"The run ended with {wording.raised(error)}"
+            if isinstance(error, KeyboardInterrupt):
+                self._visit.message = "The run was interrupted."
         self._visit.output = kept(text, captured.outputs)
 
 
@@ -108,7 +107,7 @@ def _traceback(error: BaseException) -> str:
     if shell is None:
         return str(error)
     shown = shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
-    return _ANSI.sub("", shell.InteractiveTB.stb2text(shown))
+    return str(shell.InteractiveTB.stb2text(shown))
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def fix_shown(fix: Fix) -> dict[str, Any]:
     """A fix for the page: `lines` (kind, text) of the diff, `cells` (label, text) whole, `notes`, `paste`."""
     lines = [[kind, wording.clean(text, MOST_LETTERS)] for kind, text in fix.lines() if kind not in ("note", "paste")]
     if len(lines) > MOST_LINES:
-        lines = [*lines[:MOST_LINES], ["place", f"and {len(lines) - MOST_LINES} more lines"]]
+        lines = [*lines[:MOST_LINES], ["place", f"and {wording.count(len(lines) - MOST_LINES, 'more line')}"]]
     notes = [wording.clean(note, 600) for note in fix.notes]
     if not fix.cells and not fix.paste and not notes:
         notes = ["Nothing to change: the cell is as it should be."]

@@ -48,8 +48,8 @@ _SAFETY: Final = {
     Safety.CHANGES_TRAINING: "changes the training",
     Safety.BY_HAND: "by hand",
 }
-_DARK: Final = ("data_wait", "backward", "evaluation")
-"""Phases whose colour wants white letters."""
+_DARK: Final = ("backward",)
+"""Phases on whose colour white letters are read better than black ones (at least 4.5 to 1, as WCAG AA asks)."""
 MOST_NOTES: Final = 12
 FEW: Final = 3
 """So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
@@ -142,7 +142,7 @@ def _header(shown: PanelInput) -> dict[str, Any]:
             "text": wording.clean(progress.text, 120),
             "steps": f"step {progress.step} of {progress.steps}" if progress.steps else f"step {progress.step}",
             "share": min(progress.step / progress.steps, 1.0) if progress.steps else 0.0,
-            "left": "" if left is None else f"at most {wording.seconds(float(round(left)))} left",
+            "left": "" if left is None else f"at most {wording.countdown(left)} left",
         }
     return head
 
@@ -160,11 +160,8 @@ def _machine(setup: Setup, steps: int) -> str:
             where = f"{where} present, but the loop trains on the {setup.device.partition(':')[0]}"
     elif setup.on_gpu:
         where = wording.clean(setup.device, 60)
-    cores = wording.count(round(setup.usable_cores, 1), "core")
-    if setup.usable_cores != round(setup.usable_cores):
-        cores = f"{setup.usable_cores:.1f} cores"
     torch = f"torch {wording.clean(setup.torch_version.partition('+')[0], 20)}" if setup.torch_version else ""
-    return " · ".join(part for part in (where, cores, torch) if part)
+    return " · ".join(part for part in (where, wording.cores(setup.usable_cores), torch) if part)
 
 
 def _verdict(shown: PanelInput) -> dict[str, Any]:
@@ -276,5 +273,6 @@ def _footer(shown: PanelInput, vitals: Vitals | None) -> dict[str, Any]:
     own = vitals.overhead_share if vitals is not None and vitals.steps else None
     notes = list(dict.fromkeys(wording.clean(note) for note in shown.notes))
     if len(notes) > MOST_NOTES:
-        notes = [*notes[:MOST_NOTES], f"{len(notes) - MOST_NOTES} more notes are kept in the recording."]
+        more = wording.count(len(notes) - MOST_NOTES, "more note")
+        notes = [*notes[:MOST_NOTES], f"The recording keeps {more}."]
     return {"overhead": f"overhead {wording.share(own)}" if own is not None else "", "notes": notes}

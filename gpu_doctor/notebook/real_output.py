@@ -7,6 +7,7 @@ ipykernel 7.4 drops it), so it is shown in the panel, and under the static resul
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +19,8 @@ MOST_OUTPUT: Final = 20_000
 MOST_IMAGES: Final = 4
 MOST_IMAGE_LETTERS: Final = 1_000_000
 """Of one picture, in base64."""
+_ESCAPES: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+"""What colours text and moves the cursor in a terminal (ECMA-48, control sequences)."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,12 @@ class RealOutput:
         head = "<summary>Output of the run for real</summary>"
         body = f'<details open>{head}<pre style="{style}">{html.escape(self.text)}</pre></details>'
         return f"\n\nOutput of the run for real\n{self.text}", f'<div class="gpu-doctor-static">{body}</div>'
+
+
+def as_a_terminal_shows(text: str) -> str:
+    """Text without colour codes; of a line that was written over, as progress bars do, what stood there last."""
+    lines = _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
 def kept(text: str, displayed: Sequence[Any]) -> RealOutput:

@@ -12,9 +12,9 @@ function button(label, onclick, attributes = {}) {
   return h("button", { type: "button", onclick, ...attributes }, label);
 }
 
-/** Text in which `names` stand as code. */
+/** Text; what stands between backticks is code. */
 function worded(text) {
-  return text.split("`").map((part, index, all) => (index % 2 && index < all.length - 1 ? h("code", {}, part) : part)).filter(Boolean);
+  return text.split(/`([^`]+)`/).map((part, index) => (index % 2 ? h("code", {}, part) : part)).filter(Boolean);
 }
 
 function headerPart(state, panel) {

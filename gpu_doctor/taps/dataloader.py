@@ -204,9 +204,12 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         if pulse.ending:
             ledger.ended(BACK)
             recorder.check_end()
+        fetcher = None
         source.unmetered -= 1
         if source.unmetered < 0:
-            meter.tally, source.unmetered = source.tally, source.skipped()
+            source.unmetered = source.skipped()
+            fetcher = book.meter_on(self)
+            meter.tally = None if fetcher is None else source.tally
         try:
             batch = original(self)
         except BaseException:
@@ -214,7 +217,8 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             state.give_role(source)
             raise
         finally:
-            meter.tally = None
+            if fetcher is not None:
+                book.meter_off(fetcher)
         if pulse.taking:
             samples = source.full if pull.delivered < source.whole else source.samples(batch)
             pull.delivered += 1
@@ -238,7 +242,8 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         if recorder.ending:
             ledger.ended(before)
             recorder.check_end()
-        meter.tally = source.tally
+        fetcher = book.meter_on(self)
+        meter.tally = None if fetcher is None else source.tally
         try:
             batch = original(self)
         except BaseException:
@@ -247,7 +252,8 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             state.give_role(source)
             raise
         finally:
-            meter.tally = None
+            if fetcher is not None:
+                book.meter_off(fetcher)
         if get_ident() != recorder.thread:  # another thread turned out to be the one that trains
             return batch
         ledger.delivered(pull, source.samples(batch), before)

@@ -1,15 +1,17 @@
 """Meters the fetch of a batch (all `__getitem__`s and the collate) in the process where it runs, workers included.
 
-A fetch is what a loader's fetcher does for one batch. In the training process it is metered by a wrapper on the
-fetchers' `fetch`. Workers are reached through `worker_init_fn`, which torch calls in every worker before it makes its
-fetcher, whatever the start method; the loader gets our callable only while its iterator is made. What a worker adds up
-lies in its slot of a memory-mapped file (see `tally`), which is removed with the run; workers that outlive the run see
-in it that the run is over, and fetch bare.
+A fetch is what a loader's fetcher does for one batch. In the training process the fetcher carries the meter for just
+those fetches that are metered: a wrapper that stands there for all of them costs a loop 4 us each. Workers are reached
+through `worker_init_fn`, which torch calls in every worker before it makes its fetcher, whatever the start method; the
+loader gets our callable only while its iterator is made. What a worker adds up lies in its slot of a memory-mapped file
+(see `tally`), which is removed with the run; workers that outlive the run see in it that the run is over, and fetch
+bare.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 import weakref
@@ -23,7 +25,6 @@ from torch.utils.data import _DatasetKind
 from torch.utils.data._utils import fetch as torch_fetch
 
 from gpu_doctor.batches import byte_count
-from gpu_doctor.patching import Patches
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Fetch, LineCost
 from gpu_doctor.taps.fetch_lines import FetchLines
@@ -76,7 +77,7 @@ class FetchBook:
         self.meter = Meter(lambda: recorder.thread)
         """Takes the tally of the loader that the training thread is pulling from."""
         self._recorder = recorder
-        self._patches = Patches()
+        self._metered: dict[type, Callable[[Any, Any], Any]] = {}
         self._own: dict[str, Tally] = {}
         self._slots: dict[str, list[tuple[SlotFile, int, int]]] = {}
         self._bytes: dict[str, list[float]] = {}
@@ -84,21 +85,11 @@ class FetchBook:
         self._file: SlotFile | None = None
 
     def __enter__(self) -> FetchBook:
-        for fetcher in _FETCHERS:
-            self._meter_class(fetcher)
-        self._patches.wrap(
-            _DatasetKind,
-            "create_fetcher",
-            lambda plain: staticmethod(noticed(plain, self._meter_class)),
-        )
         before = self._recorder.lined
         self._recorder.lined = lambda: self._with_own(before()) + self.lines()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._patches.restore()
-        for note in self._patches.notes:
-            self._recorder.note(note)
         self.meter.counters.close()
         for tally in self._own.values():
             if tally.lines is not None:
@@ -110,8 +101,26 @@ class FetchBook:
         if self._file is not None:
             self._file.remove()
 
-    def _meter_class(self, kind: Any) -> None:
-        self._patches.wrap(kind, "fetch", lambda plain: metered(plain, self.meter, time.thread_time))
+    def meter_on(self, iterator: Any) -> Any:
+        """Puts the meter on an iterator's fetcher, for one fetch in this process; None where it has none that takes it.
+
+        `meter_off` takes it off again: the fetcher holds itself by it.
+        """
+        fetcher = vars(iterator).get("_dataset_fetcher")
+        own = getattr(fetcher, "__dict__", None)
+        if own is None or "fetch" in own or not hasattr(fetcher, "fetch"):
+            return None
+        kind = type(fetcher)
+        fetch = self._metered.get(kind)
+        if fetch is None:
+            fetch = self._metered[kind] = metered(kind.fetch, self.meter, time.thread_time)
+        own["fetch"] = functools.partial(fetch, fetcher)
+        return fetcher
+
+    def meter_off(self, fetcher: Any) -> None:
+        """The fetch has ended."""
+        self.meter.tally = None
+        vars(fetcher).pop("fetch", None)
 
     def own(self, key: str) -> Tally | None:
         """The tally of a loader's fetches in this process; None for a loader without a name."""

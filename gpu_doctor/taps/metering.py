@@ -86,13 +86,10 @@ def metered(
 ) -> Callable[[Any, Any], Any]:
     """A fetch that is metered into the Tally that stands in `meter` at its time."""
     counters = meter.counters
-    idle = type(meter) is Meter  # a worker's own may find at any fetch that a run has begun
 
     @functools.wraps(original)
     def fetch(self: Any, index: Any) -> Any:
         __tracebackhide__ = True
-        if idle and meter.tally is None:  # ten of eleven fast fetches: a call less
-            return original(self, index)
         tally = meter.take()
         if tally is None:
             return original(self, index)

@@ -27,6 +27,7 @@ _ADDRESS: Final = "http://localhost/still"
 """Nobody listens there; as a secure page it may use the clipboard."""
 _MODEL: Final = """
 const traits = TRAITS, listeners = {};
+window.listening = () => Object.values(listeners).reduce((sum, one) => sum + one.length, 0);
 traits.rows.data = new DataView(Uint8Array.from(atob(traits.rows.data), (one) => one.charCodeAt(0)).buffer);
 window.asked = [];
 window.ran = 0;
@@ -34,12 +35,13 @@ const model = {
   get: (name) => traits[name],
   set: (name, value) => { traits[name] = value; (listeners[`change:${name}`] ?? []).forEach((one) => one()); },
   on: (name, call) => { (listeners[name] ??= []).push(call); },
-  off: () => {},
+  off: (name, call) => { listeners[name] = (listeners[name] ?? []).filter((one) => one !== call); },
   send: (message) => window.asked.push(message),
 };
 window.tell = (state) => model.set("state", { ...traits.state, ...state });
 initialize({ model });
-render({ model, el: document.querySelector("main") });
+window.listeningBefore = window.listening();
+window.dispose = render({ model, el: document.querySelector("main") });
 """
 
 
@@ -63,8 +65,12 @@ def traits_of(shown: PanelInput) -> dict[str, Any]:
         dashboard.view.close()
 
 
-def show(page: Page, shown: PanelInput, theme: str = "light", width: int = 1000) -> list[str]:
-    """Draws the panel in `page`, `width` pixels wide; the errors that the page logs are added to what is returned."""
+def show(page: Page, shown: PanelInput, theme: str = "light", width: int = 1000, plots: bool = True) -> list[str]:
+    """Draws the panel in `page`, `width` pixels wide; the errors that the page logs are added to what is returned.
+
+    Args:
+        plots: wait for them.
+    """
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
@@ -79,7 +85,8 @@ def show(page: Page, shown: PanelInput, theme: str = "light", width: int = 1000)
     page.goto(_ADDRESS)
     page.add_script_tag(content=source, type="module")
     page.locator("[data-gpu-doctor] .gd-text").wait_for(timeout=20_000)
-    page.wait_for_function("document.querySelectorAll('.gd-cell > *').length === 3", timeout=20_000)
+    if plots:
+        page.wait_for_function("document.querySelectorAll('.gd-cell > *').length === 3", timeout=20_000)
     return errors
 
 

@@ -2,17 +2,19 @@
 
 What it means
     Between training steps the loop runs the model over validation data; those passes are billed here, their batches
-    too.
+    too. Passes of the trained model without gradients that no loader fed may also be rollouts (reinforcement learning)
+    or generation, which make the data that is trained on: how the model is called is the same.
 
 Why it costs you
     Nothing is learned meanwhile.
 
 What to try
     Evaluate less often, on a fixed part of the data, with a larger batch, with workers of its own, and under
-    `torch.inference_mode()`.
+    `torch.inference_mode()`. Rollouts: step several environments at once, so that one forward serves all of them.
 
 When to leave it
-    When each evaluation decides something (early stopping, model selection) and the run is short anyway.
+    When each evaluation decides something (early stopping, model selection) and the run is short anyway; and rollouts
+    as such: half of them is half of the data.
 """
 
 from gpu_doctor.rules.evidence import hot_lines, percent
@@ -30,6 +32,8 @@ def check(vitals: Vitals) -> Finding | None:
     share = vitals.evaluation_share
     if share is None or share < EVALUATION_SHARE:
         return None
+    if not any(one.role == "evaluation" for one in vitals.setup.loaders):
+        return _passes(vitals, share)
     return Finding(
         rule="heavy-evaluation",
         headline=f"Evaluation takes {percent(share)} of the time.",
@@ -43,6 +47,29 @@ def check(vitals: Vitals) -> Finding | None:
                 predicted_speedup=1.0 / (1.0 - share / 2),
                 predicted_low=1.0,
                 predicted_high=1.0 / (1.0 - share),
+            ),
+        ),
+    )
+
+
+def _passes(vitals: Vitals, share: float) -> Finding:
+    """No evaluation loader delivered the batches: an evaluation, a rollout and a generation look alike."""
+    return Finding(
+        rule="heavy-evaluation",
+        headline=f"Passes of the trained model without gradients take {percent(share)} of the time "
+        "(evaluation, or rollouts that collect the training's data).",
+        cost_share=share,
+        evidence=("no loader delivered their batches", *hot_lines(vitals, ("evaluation",))),
+        prescriptions=(
+            Prescription(
+                text="If it is an evaluation: less often, or on a part of the data",
+                safety=Safety.BY_HAND,
+                code="if epoch % 2 == 0:\n    evaluate(model)",
+            ),
+            Prescription(
+                text="If it collects the training's data: let one forward serve several environments or prompts",
+                safety=Safety.BY_HAND,
+                code="actions = policy(torch.stack(observations))  # of all environments at once",
             ),
         ),
     )

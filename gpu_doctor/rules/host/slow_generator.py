@@ -24,7 +24,7 @@ from dataclasses import replace
 from gpu_doctor.feeding import batch_lines, elsewhere_lines
 from gpu_doctor.forecast import BAND, HANDOVER_DOUBT, HANDOVER_S, HANDOVER_S_PER_BYTE
 from gpu_doctor.recording import LineCost
-from gpu_doctor.rules.evidence import SEEN_SHARE, line_text, millis, percent
+from gpu_doctor.rules.evidence import dearest_lines, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.stages import OTHERS, WORKER_CPU_S, WORKER_CPU_S_PER_BYTE
 from gpu_doctor.vitals import Vitals
@@ -35,8 +35,6 @@ MAKING_SHARE = 0.10
 """As for slow-python: TraceML 0.5 warns of time outside of all phases from 10 % on."""
 HANDOVERS = 2.0
 """Below so many times what handing a batch over from a worker costs, a worker saves nothing (forecast.HANDOVER_S)."""
-MOST_LINES = 3
-"""Named in the evidence."""
 GAIN = 1.05
 """A forecast below 5 % is within what the forecast cannot tell: a worker is then not advised."""
 STREAM = """\
@@ -94,7 +92,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=share,
         evidence=(
             f"{millis(share * step_s)} of every {millis(step_s)} step; no DataLoader is used",
-            *(line_text(one, vitals.source) for one in making_lines(vitals)[:MOST_LINES] if one.share >= SEEN_SHARE),
+            *dearest_lines(making_lines(vitals), vitals.source),
         ),
         prescriptions=_ways_out(vitals, min(share, 0.99), step_s),
     )

@@ -30,7 +30,7 @@ NEEDS = ("other_share", "forward_share", "backward_share", "step_wall_s")
 
 OTHER_SHARE = 0.10
 """TraceML 0.5 warns of the residual from 10 % on."""
-UPDATE = re.compile(r"\.grad\b|\.data\.\w+_\(|\.data(\[.*\])?\s*[-+*/]?=(?!=)")
+UPDATE = re.compile(r"\.grad\b|\.data\.\w+_\(|\.data(\[.*\])?\s*[-+*/]=")
 """Text of a line that reads or clears a gradient, or changes a parameter's data in place."""
 
 
@@ -45,7 +45,7 @@ def check(vitals: Vitals) -> Finding | None:
     lines = [one for one in _own_lines(vitals) if one not in updates]
     most = share
     if vitals.lines:
-        share *= _part_in_python(vitals, lines)
+        share *= _part_in_python(vitals, lines, updates)
         most *= 1.0 - _part_of(updates, vitals)
     if vitals.on_gpu:
         if vitals.gpu_gap_share is None:
@@ -76,14 +76,13 @@ def check(vitals: Vitals) -> Finding | None:
     )
 
 
-def _part_in_python(vitals: Vitals, own: list[LineCost]) -> float:
+def _part_in_python(vitals: Vitals, own: list[LineCost], updates: list[LineCost]) -> float:
     """Of what lies outside of every phase, the part that is no computing inside torch, or trains nothing.
 
     The ledger's clock says how long it is, the looks only how it is divided: a call that keeps Python's lock for long
     (`.tolist()` of a large tensor) is seen by few of them, or by none.
     """
     python = sum(one.share for one in own)
-    updates = _update_lines(vitals)
     training = sum(one.share for one in _between(vitals) if one not in own and (one.in_torch or one in updates))
     return python / (python + training) if python + training > 0 else 1.0
 
@@ -127,5 +126,6 @@ def _own_lines(vitals: Vitals) -> list[LineCost]:
         one
         for one in _between(vitals)
         if (not one.in_torch or one in beside)
-        and (one.file, one.line) not in made and (one.file, one.line) not in chores
+        and (one.file, one.line) not in made
+        and (one.file, one.line) not in chores
     ]

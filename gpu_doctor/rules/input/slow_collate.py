@@ -8,12 +8,15 @@ Why it costs you
 
 What to try
     Vectorise it, allocate the batch once and fill it, move tokenising out of the loop. Where torch's own collate only
-    stacks samples from memory, index whole batches instead (a BatchSampler with `batch_size=None`).
+    stacks samples from memory, index whole batches instead (a BatchSampler with `batch_size=None`). A collate of an
+    installed package (a tokeniser's, a graph library's) is not yours to vectorise: hand it less.
 
 When to leave it
     When workers hide it: then the wait is not exposed and this rule is silent. So it is where workers stand idle and
     the loop waits all the same (an epoch's begin, handing batches over): the collate is not what it waits for.
 """
+
+import re
 
 from gpu_doctor.rules.evidence import WHOLE_BATCHES, fetch_lines, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
@@ -29,6 +32,27 @@ BUSY_SHARE = 0.5
 """Workers are the bound only if they fetch most of the time (bar of too-few-workers)."""
 LOOKUP_S = 3e-5
 """A sample that takes less to read is a look-up in memory (3 to 30 us measured): whole batches save it as well."""
+
+ASKS = re.compile(r"^(async )?for\b|\bnext\(|\benumerate\(")
+"""Text of a line that asks a loader for its batch."""
+ASKED_SHARE = 0.5
+"""So much of the wait has that line on top: below, most of it are lines of a dataset or a collate of the user's."""
+WHOLE_ITEMS = Prescription(
+    text="Let the dataset return whole batches",
+    safety=Safety.BY_HAND,
+    code="def __getitems__(self, indices): ...  # returns the batch in one piece",
+)
+VECTORISE = Prescription(
+    text="Vectorise collate_fn",
+    safety=Safety.BY_HAND,
+    code="def collate_fn(samples): ...  # allocate the batch once, fill it with array operations",
+)
+HAND_IT_LESS = Prescription(
+    text="Hand the collate less: prepare (tokenise, convert) all data once before the loop, keep whole batches in a "
+    "list, or give the loader workers",
+    safety=Safety.BY_HAND,
+    code="batches = list(loader)  # once, where order and contents may stay; or prepare the dataset's samples here",
+)
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -59,12 +83,24 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             *((WHOLE_BATCHES,) if plain else ()),
-            Prescription(
-                text="Let the dataset return whole batches" if plain else "Vectorise collate_fn",
-                safety=Safety.BY_HAND,
-                code="def __getitems__(self, indices): ...  # returns the batch in one piece"
-                if plain
-                else "def collate_fn(samples): ...  # allocate the batch once, fill it with array operations",
-            ),
+            WHOLE_ITEMS if plain else HAND_IT_LESS if _installed(vitals) else VECTORISE,
         ),
     )
+
+
+def _installed(vitals: Vitals) -> bool:
+    """Whether the collate is an installed package's: torch's own, or no line of the user's is on top while it runs.
+
+    Calls inside of packages count for the line that made them. Without workers that is the line that asks for the
+    batch; a collate of the user's has lines of its own. What workers do is not seen from that line.
+    """
+    if vitals.loader is not None and vitals.loader.collate.startswith("default_collate"):
+        return True
+    inside = [one for one in vitals.lines if one.phase == "data_wait" and not one.in_worker]
+    asks = sum(one.share for one in inside if ASKS.search(one.text) and not _users_own(vitals, one.function))
+    return not vitals.workers and asks > ASKED_SHARE * sum(one.share for one in inside)
+
+
+def _users_own(vitals: Vitals, function: str) -> bool:
+    named = vitals.loader.collate.rpartition(".")[2] if vitals.loader is not None else ""
+    return function in (named, "__getitem__", "__getitems__")

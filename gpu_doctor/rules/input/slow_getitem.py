@@ -68,6 +68,7 @@ def _one_by_one(vitals: Vitals, wait: float, fetch_s: float) -> Finding | None:
     """The loop fetches itself, and workers would not pay: the whole of the fetch can be saved, but not by them."""
     # With the fetch goes what it queued for a core, on a busy machine: the price is of its wall.
     wall_s = (vitals.fetch_wall_s or 0.0) * (vitals.batches_per_step or 1.0)
+    cpu_s = (vitals.fetch_cpu_s or 0.0) * (vitals.batches_per_step or 1.0)
     cost = min(wait, max(wall_s, fetch_s) / (vitals.step_wall_s or fetch_s))
     cheap = bool(vitals.samples_per_step) and fetch_s <= CHEAP_SAMPLE_S * (vitals.samples_per_step or 0.0)
     if cheap and _whole_batches(vitals):
@@ -79,7 +80,7 @@ def _one_by_one(vitals: Vitals, wait: float, fetch_s: float) -> Finding | None:
         headline=f"Fetching{one_by_one} takes {percent(cost)} of the time, and workers would not make it shorter.",
         cost_share=cost,
         evidence=(
-            f"a step's fetch takes {millis(fetch_s)}{_a_sample(vitals, fetch_s)}; {why}",
+            f"a step's fetch takes {millis(cpu_s)} of CPU{_a_sample(vitals, cpu_s)}, {millis(wall_s)} in all; {why}",
             *fetch_lines(vitals),
         ),
         prescriptions=(WHOLE_BATCHES if cheap else CHEAPER,),

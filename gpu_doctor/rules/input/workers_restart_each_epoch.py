@@ -2,20 +2,25 @@
 
 What it means
     Without `persistent_workers` each epoch starts its own processes; until their first batches are there, nothing
-    trains.
+    trains. So does each pass over an evaluation loader with workers, which is counted here as well.
 
 Why it costs you
     The start of a worker (fork or spawn, imports, opening files) is paid once an epoch and worker. Short epochs pay
     most.
 
 What to try
-    `persistent_workers=True`: the processes stay and only begin the next epoch.
+    `persistent_workers=True`, of the evaluation loader too: the processes stay and only begin the next epoch. Where a
+    batch takes less to fetch than starting a worker or handing over costs: `num_workers=0`.
 
 When to leave it
     When there is one epoch; when the dataset is changed between epochs and must reach the workers anew.
 """
 
-from gpu_doctor.forecast import forecast
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gpu_doctor.forecast import GOOD_ENOUGH, Forecast, forecast, kept_workers
+from gpu_doctor.recording import SettingValue
 from gpu_doctor.rules.evidence import millis, percent
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -24,39 +29,81 @@ NEEDS = ("loader", "workers", "edge_share", "epochs", "fetch_wall_s")
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where epochs begin within the measured steps and their edges cost more than the first batch they hold.
+    """Fires where epochs or evaluation passes begin within the run and cost more than the first batch they hold.
 
     That batch has to be fetched whether workers stay or not; only the rest of an edge is the price of starting anew.
     """
-    loader, fetch_s = vitals.loader, vitals.fetch_wall_s
-    if loader is None or not vitals.workers or loader.persistent_workers or fetch_s is None or vitals.epochs is None:
+    loader, workers = vitals.loader, vitals.workers
+    if loader is None:
         return None
-    seen = forecast(vitals, {"persistent_workers": True})
-    if seen is None:  # one epoch, or no edge in the measured steps
+    stays = not workers or loader.persistent_workers
+    own = None if stays else forecast(vitals, {"persistent_workers": True})  # None: one epoch, or no edge was seen
+    both = kept_workers(vitals)
+    seen = both or own
+    if seen is None:
         return None
     cost = 1.0 - 1.0 / seen.speedup
     if cost < NAMING_BAR:
         return None
-    refusal = loader.refusals.get("persistent_workers", "")
-    edges, edge_s = vitals.epochs - 1, (vitals.edge_share or 0.0) * (vitals.step_wall_s or 0.0) * vitals.measured_steps
+    evaluating = "" if both is None else " and evaluation pass" if own is not None else ""
     return Finding(
         rule="workers-restart-each-epoch",
-        headline=f"Workers start anew each epoch: {percent(cost)} of the time waits for them.",
+        headline=f"Workers start anew each {'epoch' if own is not None else 'evaluation pass'}{evaluating}: "
+        f"{percent(cost)} of the time waits for them.",
         cost_share=cost,
-        evidence=(
-            f"{vitals.workers} worker processes, persistent_workers=False, start method {loader.start_method}",
-            f"{edges} epoch{'s' * (edges > 1)} began in the measured steps, after {millis(edge_s / edges)} each; "
-            f"fetching a batch takes {millis(fetch_s)} of that",
-        ),
-        prescriptions=(
-            Prescription(
-                text="Keep the workers over epochs",
-                safety=Safety.BY_HAND if refusal else Safety.SAFE,
-                settings={} if refusal else {"persistent_workers": True},
-                code="DataLoader(..., persistent_workers=True)",
-                predicted_speedup=seen.speedup,
-                predicted_low=seen.low,
-                predicted_high=seen.high,
-            ),
-        ),
+        evidence=(*(_epochs(vitals) if own is not None else ()), *(_passes(vitals) if both is not None else ())),
+        prescriptions=_cures(vitals, own, both),
     )
+
+
+def _epochs(vitals: Vitals) -> tuple[str, ...]:
+    edges = (vitals.epochs or 1) - 1
+    edge_s = (vitals.edge_share or 0.0) * (vitals.step_wall_s or 0.0) * vitals.measured_steps
+    method = vitals.loader.start_method if vitals.loader is not None else "fork"
+    return (
+        f"{vitals.workers} worker processes, persistent_workers=False, start method {method}",
+        f"{edges} epoch{'s' * (edges > 1)} began in the measured steps, after {millis(edge_s / edges)} each; "
+        f"fetching a batch takes {millis(vitals.fetch_wall_s or 0.0)} of that",
+    )
+
+
+def _passes(vitals: Vitals) -> tuple[str, ...]:
+    passes = vitals.evaluation_passes or 1
+    edge_s = (vitals.evaluation_edge_share or 0.0) * (vitals.run_s or 0.0) / passes
+    return (
+        f"{passes} evaluation passes began after {millis(edge_s)} each; "
+        f"fetching a batch takes {millis(vitals.evaluation_fetch_s or 0.0)} of that",
+    )
+
+
+def _cures(vitals: Vitals, own: Forecast | None, both: Forecast | None) -> tuple[Prescription, ...]:
+    """The best first; what a knob can try comes before what is done by hand and gains hardly more."""
+    known: list[tuple[float, Prescription]] = []
+    refusals = vitals.loader.refusals if vitals.loader is not None else {}
+    if own is not None:
+        one = _cure("Keep the workers over epochs", "persistent_workers", True, own, refusals)
+        known.append((own.speedup, one))
+    if both is not None:
+        text = f"Keep the workers of evaluation passes ({vitals.evaluation_passes} of them){' as well' if own else ''}"
+        code = "DataLoader(..., persistent_workers=True)  # of the evaluation data"
+        known.append((both.speedup / GOOD_ENOUGH, _predicted(Prescription(text, Safety.BY_HAND, code=code), both)))
+    alone = forecast(vitals, {"num_workers": 0}) if vitals.workers and own is not None else None
+    if alone is not None and alone.speedup >= GOOD_ENOUGH:
+        text = "Fetch in the loop itself: a batch takes less than starting workers and handing it over"
+        known.append((alone.speedup, _cure(text, "num_workers", 0, alone, refusals)))
+    return tuple(one for _, one in sorted(known, key=lambda pair: -pair[0]))
+
+
+def _cure(text: str, knob: str, value: SettingValue, seen: Forecast, refusals: Mapping[str, str]) -> Prescription:
+    refused = bool(refusals.get(knob))
+    plain = Prescription(
+        text,
+        Safety.BY_HAND if refused else Safety.SAFE,
+        settings={} if refused else {knob: value},
+        code=f"DataLoader(..., {knob}={value})",
+    )
+    return _predicted(plain, seen)
+
+
+def _predicted(one: Prescription, seen: Forecast) -> Prescription:
+    return replace(one, predicted_speedup=seen.speedup, predicted_low=seen.low, predicted_high=seen.high)
