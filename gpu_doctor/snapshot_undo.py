@@ -226,7 +226,7 @@ def _switches_undo() -> Undo:
     """Deterministic algorithms, anomaly mode, threads and the default device, which seed and debug helpers set."""
     sure, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     anomaly, checks_nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-    threads, device = torch.get_num_threads(), torch.get_default_device()
+    threads, device = torch.get_num_threads(), _default_device()
 
     def undo() -> None:
         if (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()) != (
@@ -237,10 +237,15 @@ def _switches_undo() -> Undo:
         torch.autograd.set_detect_anomaly(anomaly, checks_nan)
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
-        if torch.get_default_device() != device:
+        if _default_device() != device:
             torch.set_default_device(device)
 
     return undo
+
+
+def _default_device() -> Any:
+    """None before torch 2.3, which has no name for it."""
+    return torch.get_default_device() if hasattr(torch, "get_default_device") else None
 
 
 def _surroundings_undo() -> Undo:

@@ -105,7 +105,10 @@ def tap(scope: TapScope) -> Iterator[None]:
     scope.pulled.append(first_pull)
     scope.optimized.append(first_step)
     recorder.read_losses = _read_losses
-    scope.patches.wrap(torch.autograd, "backward", functools.partial(_backward, recorder, learned))
+    unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
+    scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler  # before torch 2.3
+    scope.patches.wrap(scaler, "scale", functools.partial(_scaling, recorder, unscaled))
+    scope.patches.wrap(torch.autograd, "backward", functools.partial(_backward, recorder, learned, unscaled))
     scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder))
     scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, listeners))
     try:
@@ -115,11 +118,32 @@ def tap(scope: TapScope) -> Iterator[None]:
             listener.end()
         recorder.ledger.alone = None
         direct.clear()
+        unscaled.clear()
         listeners.clear()  # the functions above know each other: a circle that would outlive `del model`
 
 
+def _scaling(
+    recorder: Recorder, unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]], original: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A GradScaler's `scale` that remembers what was scaled: that is the loss, not the product."""
+    pulse = recorder.pulse
+
+    @functools.wraps(original)
+    def scale(self: Any, outputs: Any) -> Any:
+        __tracebackhide__ = True
+        scaled = original(self, outputs)
+        if isinstance(outputs, torch.Tensor) and isinstance(scaled, torch.Tensor) and get_ident() == pulse.thread:
+            unscaled[:] = [(weakref.ref(scaled), outputs.detach())]
+        return scaled
+
+    return scale
+
+
 def _backward(
-    recorder: Recorder, learned: list[weakref.ref[torch.Tensor]], original: Callable[..., Any]
+    recorder: Recorder,
+    learned: list[weakref.ref[torch.Tensor]],
+    unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]],
+    original: Callable[..., Any],
 ) -> Callable[..., Any]:
     """A wrapper that bills the call to `backward` and keeps the loss for the end of the run."""
     ledger, pulse, clock = recorder.ledger, recorder.pulse, recorder.ledger.clock
@@ -138,6 +162,8 @@ def _backward(
             learned.extend(weakref.ref(one) for one in models.leaves(tensors))
         if pulse.count >= pulse.loss_next:
             loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
+            if unscaled and unscaled[0][0]() is loss:
+                loss = unscaled[0][1]
             if isinstance(loss, torch.Tensor) and loss.numel() == 1:
                 recorder.loss(_kept(loss))
         if pulse.taking:

@@ -135,8 +135,11 @@ def _listening(
             listener.heard = training or grad
         if "models" not in facts:  # where an optimizer steps, what it owns is described then
             facts.update(models.described([module]))
+        look = None
         if listener.trained and "autocast" not in facts:
-            facts["autocast"] = _autocast(facts.get("device", "cpu"))
+            device = facts.get("device", "cpu")
+            facts["autocast"] = _autocast(device)
+            look = None if facts["autocast"] else _look_inside(module, facts, device)
         inside += 1
         before = ledger.forward(training, grad, listener.trained, samples)
         try:
@@ -144,11 +147,30 @@ def _listening(
         finally:
             inside -= 1
             ledger.forward_done(before)
+            if look is not None:
+                look.remove()
         for hear in heard:
             hear(module, listener.trained, args, kwargs, output)
         return output
 
     return call
+
+
+def _look_inside(module: nn.Module, facts: dict[str, Any], device: str) -> Any:
+    """For one forward: looks from its first layer whether autocast was turned on inside, as Accelerate and HF do it.
+
+    Returns:
+        A handle to be removed; None where a compiled graph would be made anew for it.
+    """
+    parts = list(module.modules())
+    if any(models.compiles_itself(part) for part in parts):
+        return None
+    layer = next((part for part in parts if not any(True for _ in part.children())), module)
+
+    def seen(_: nn.Module, args: Any) -> None:
+        facts["autocast"] = facts["autocast"] or _autocast(device)
+
+    return layer.register_forward_pre_hook(seen)
 
 
 def _autocast(device: str) -> str:

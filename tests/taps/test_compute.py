@@ -16,6 +16,7 @@ import torch
 from one_tap import batches, model, on, standing
 from torch import nn
 
+import gpu_doctor
 from gpu_doctor.phases import BACKWARD, EVALUATION, FORWARD, LOSS, OTHER
 from gpu_doctor.recorder import Recorder, RunEnded
 from gpu_doctor.taps import listening
@@ -304,3 +305,38 @@ def test_a_forward_of_another_thread_and_one_inside_of_a_forward_are_passed_on()
         thread.start()
         thread.join()
         assert made[0].shape == (2, 1) and recorder.ledger.phase == OTHER
+
+
+def test_a_scaled_loss_is_kept_as_it_was_before_the_scaling() -> None:
+    recorder, net = begun(), model()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    before = torch.amp.GradScaler.scale
+    with on(tap, recorder, {"net": net}):
+        loss = net(torch.rand(8, 4)).square().sum()
+        scaler.scale(loss).backward()
+        recorder.ledger.optimizer_done(1, recorder.ledger.optimizer(1))
+    assert recorder.close().losses.value.tolist() == pytest.approx([loss.item()])
+    assert torch.amp.GradScaler.scale is before
+
+
+def test_autocast_that_a_library_turns_on_inside_of_the_forward_is_seen() -> None:
+    class Prepared(nn.Linear):
+        """As Accelerate and HF make it."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                return self.inner(x).float()
+
+    net = Prepared(4, 2)
+    net.inner = nn.Sequential(nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def loop() -> None:
+        for _ in range(5):
+            optimizer.zero_grad()
+            net(torch.rand(8, 4)).sum().backward()
+            optimizer.step()
+
+    recording = gpu_doctor.case(loop, {"net": net, "optimizer": optimizer}).run()
+    assert recording.setup.autocast == "bfloat16"
+    assert listeners(net) == 0
