@@ -85,7 +85,9 @@ class Account:
         self.last: Pull | None = None
         self.last_samples = 0.0
         self.beside: list[Pull] = []
-        """Pulled from before the last one in the same step: two loaders in a zip."""
+        """Pulled from once before the last one in the same step: two loaders in a zip."""
+        self.again = False
+        """The last one was pulled from before it too, with nothing in between: a pass, no zip."""
         self.blind = False
         """It was asked for without gradients being recorded."""
         self.acc_at_ask, self.edge_at_ask = self.acc.copy(), 0

@@ -141,6 +141,7 @@ def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = 
         return Largest(None, reason="The loop trains on no GPU: a host's memory is shared, and no batch fills it.")
     if loader is None or not loader.batch_size:
         return Largest(None, reason="The loop pulls from no DataLoader with a batch size of its own.")
+    case.stopped = False  # a Stop of before counts no more, one while the state is kept does
     try:
         knobs.allow({"batch_size": 2 * loader.batch_size}, run.setup)
         snapshot = Snapshot.take(case.namespace, extra=(case._code,))
@@ -164,7 +165,6 @@ class _Search:
         self, case: Case, run: Recording, snapshot: Snapshot, memory: Memory, now: int, most: int, seconds: float
     ) -> None:
         self._case, self._memory, self._now, self._most = case, memory, now, most
-        case.stopped = False
         self._rounds = Rounds(case._once, snapshot, case._say, lambda: case.stopped, case.recordings)
         self._deadline = time.monotonic() + seconds
         self._limit = memory.limit_bytes()

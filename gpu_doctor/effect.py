@@ -87,11 +87,15 @@ class Effect:
     """Share of the usable cores that other programs used meanwhile (0..1); None = not measured."""
     written: tuple[str, ...] = ()
     """Files that the cell wrote or deleted during the trial, which stays so: `runs/x.pt`, `old.pt (deleted)`."""
+    predicted_low: float | None = None
+    """Ends between which the forecast of `predicted_speedup` lay; None where it had none."""
+    predicted_high: float | None = None
 
     def __str__(self) -> str:
         parts = [self._judgement()]
         if self.predicted_speedup is not None:
-            parts.append(f"predicted {wording.forecast(self.predicted_speedup)}")
+            ends = wording.interval(self.predicted_low, self.predicted_high)
+            parts.append(f"predicted {wording.forecast(self.predicted_speedup)}" + (f" ({ends})" if ends else ""))
         if self.loss_drift is not None and (self.loss_verdict == "different" or not self.loss_drift < 0.005):
             parts.append(self.loss_words)
         parts += self.notes

@@ -11,7 +11,7 @@ class Evaluations(OwnUpdates):
     """The part of the ledger that takes an evaluation out of the step it was counted in."""
 
     evaluation_edge_ns = 0
-    """Spent at the begin of evaluation passes: the iterator (worker start) and its first batch."""
+    """Spent at the edges of evaluation passes: the iterator (worker start), its first batch, its end (they stop)."""
 
     def _judge(self, pull: Pull, again: bool) -> None:
         """Whether the batch before, of which nothing was learned, belonged to an evaluation pass: there was a forward.

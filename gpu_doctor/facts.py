@@ -91,7 +91,7 @@ class EvaluationFacts:
     with_gradients: int = 0
     """Of them, those that recorded gradients which no backward ever used."""
     edge_s: float = float("nan")
-    """Seconds at the begin of all evaluation passes: the loader's iterator (worker start) and its first batch."""
+    """Seconds at the edges of all evaluation passes: the loader's iterator (worker start), its first batch, its end."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Ledger(Evaluations):
                 self.beside.clear()
             else:
                 self._judge(last, last is pull)
-                if last is not pull and last.delivered > 1 and not last.evaluation:
+                if last is not pull and not self.again and last.delivered > 1 and not last.evaluation:
                     self.beside.append(last)
         if self.stepped:
             self._settle()
@@ -57,6 +57,7 @@ class Ledger(Evaluations):
         self.evaluating = pull.evaluation
         if not self.evaluating:
             self.asked = True
+        self.again = last is pull
         self.last, self.blind = pull, not grad_enabled
         self.acc_at_ask, self.edge_at_ask = self.acc.copy(), self.now.edge_ns
         self.learned = self.forwarded = self.eval_forward = self.fetched = False
@@ -80,11 +81,14 @@ class Ledger(Evaluations):
 
     def ended(self, before: int) -> None:
         """The iterator had no further batch, or failed."""
+        asked_at = self.mark
         self._switch(before)
         if self.evaluating:
+            self.evaluation_edge_ns += self.mark - asked_at
             self.tail = self.mark, self.acc.copy()
         self.evaluating = False
         self.last, self.fetched = None, False
+        self.beside.clear()
         self._pass_ended()
 
     def opening(self, evaluation: bool) -> int:

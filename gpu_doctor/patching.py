@@ -50,11 +50,12 @@ class Patches:
         own = vars(owner).get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
         original = getattr(owner, name)
         replacement = make(original)
-        setattr(owner, name, replacement)
         label = f"{getattr(owner, '__name__', type(owner).__name__)}.{name}"
 
         def undo() -> str | None:
             now = vars(owner).get(name, _MISSING)
+            if now is own:  # an interrupt came before it was put on
+                return None
             if now is not replacement:
                 return f"{label} was replaced by other code during the run and was left as it is."
             if own is _MISSING:
@@ -63,7 +64,14 @@ class Patches:
                 setattr(owner, name, own)
             return None
 
-        self._register(label, undo)
+        self._register(label, undo)  # first: an interrupt between the two leaves nothing on
+        try:
+            setattr(owner, name, replacement)
+        except Exception:
+            self._undo.pop()
+            with _lock:
+                _active.pop(id(undo), None)
+            raise
 
     def hook(self, label: str, remove: Callable[[], None]) -> None:
         """Remembers a removable hook (its `remove`) under `label` until `restore`."""
@@ -74,9 +82,9 @@ class Patches:
         self._register(label, undo)
 
     def _register(self, label: str, undo: Callable[[], str | None]) -> None:
+        self._undo.append((label, undo))
         with _lock:
             _active[id(undo)] = label
-        self._undo.append((label, undo))
 
     def restore(self) -> None:
         """Takes everything off, last first; one failing undo never keeps the others on."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_doctor import knobs, trial
 from gpu_doctor.diagnosis import judged
 from gpu_doctor.effect import Effect, compare
-from gpu_doctor.forecast import forecast
+from gpu_doctor.forecast import Forecast, forecast
 from gpu_doctor.knobs.cell_variables import check
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recording import Recording, Settings, Setup, describe
@@ -194,7 +194,7 @@ def concluded(case: Case, entry: Entry, against: Settings, notes: tuple[str, ...
     case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
     if case.diagnosis is None:
         case.diagnosis = judged(bases[-1])[0]
-    effect = compare(bases, candidates, predicted=_predicted(case, bases, settings, against))
+    effect = _beside(compare(bases, candidates), _predicted(case, bases, settings, against))
     outcome = "stopped" if entry.stopped else effect.outcome
     return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=effect.reason or entry.dropped))
 
@@ -204,10 +204,16 @@ def _kept(case: Case, effect: Effect) -> Effect:
     return effect
 
 
-def _predicted(case: Case, bases: list[Recording], settings: Settings, against: Settings) -> float | None:
+def _beside(effect: Effect, said: Forecast | None) -> Effect:
+    """What was measured, with what was forecast beside it."""
+    if said is None:
+        return effect
+    return replace(effect, predicted_speedup=said.speedup, predicted_low=said.low, predicted_high=said.high)
+
+
+def _predicted(case: Case, bases: list[Recording], settings: Settings, against: Settings) -> Forecast | None:
     """What the forecast says of settings against the baseline side, read off what was seen before the trial."""
     seen = [one for one in case.recordings if one.settings == against and len(one.steps)] or bases
     others = tuple(measure(one) for one in case.recordings if one.settings != against)
     turned = {name: value for name, value in settings.items() if against.get(name) != value}
-    found = forecast(measure(seen[-1]), turned, others)
-    return None if found is None else found.speedup
+    return forecast(measure(seen[-1]), turned, others)

@@ -22,7 +22,7 @@ from gpu_doctor.probes.nvml import driver_version
 from gpu_doctor.probes.poller import Poller
 from gpu_doctor.recorder import Recorder, RunEnded
 from gpu_doctor.recording import Recording, Settings, Setup
-from gpu_doctor.stopping import StepGuard, end
+from gpu_doctor.stopping import Interrupts, StepGuard, end
 from gpu_doctor.stopping import stop as stop
 from gpu_doctor.stopping import uninterrupted as uninterrupted
 from gpu_doctor.taps import listening
@@ -71,8 +71,8 @@ def recorded(recorder: Recorder, namespace: dict[str, Any] | None) -> Iterator[N
     poller = Poller(PROBES, recorder.add, note=recorder.note, sampler=sampler.look, allowed=allowed)
     recorder.own_cpu_s.append(lambda: poller.cpu_s)
     recorder.peak_bytes = lambda: _peak_bytes(recorder)
-    _running.append(recorder)
     try:
+        _running.append(recorder)
         recorder.facts.update(usable_cores=usable_cores(), os_cores=os_cores(), driver_version=driver_version())
         with listening(recorder, namespace):
             poller.start()
@@ -82,7 +82,8 @@ def recorded(recorder: Recorder, namespace: dict[str, Any] | None) -> Iterator[N
                 recorder.over.set()
                 poller.stop()
     finally:
-        _running.remove(recorder)
+        if recorder in _running:  # not where an interrupt came first
+            _running.remove(recorder)
 
 
 def _peak_bytes(recorder: Recorder) -> float:
@@ -118,10 +119,11 @@ def run(
     """
     outcome, reason = "completed", ""
     error: BaseException | None = None
-    guard = StepGuard()
+    guard, interrupts = StepGuard(), Interrupts()
     scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source)
     files = WrittenFiles() if borrowed else None
     with ExitStack() as stack:
+        stack.callback(interrupts.release)
         if files is not None:
             stack.enter_context(files)  # first, so that our own files are gone when it looks
         try:
@@ -131,6 +133,7 @@ def run(
         stack.enter_context(recorded(recorder, namespace))
         if borrowed:
             stack.enter_context(parked(scope.notes))
+        stack.callback(interrupts.hold)  # when the code has ended: a second interrupt must not leave our patches on
         try:
             try:
                 if borrowed:
@@ -153,6 +156,10 @@ def run(
         except BaseException as raised:
             error, reason = _users(raised), _last_line(raised)
             outcome = "out-of-memory" if is_out_of_memory(raised) else "failed"
+    try:
+        interrupts.deliver()
+    except KeyboardInterrupt as late:
+        outcome, reason, error = "interrupted", "", late.with_traceback(None)
     if guard.reason and outcome not in ("stopped", "out-of-memory"):  # whatever the code made of our interrupt
         outcome, reason, error = "budget-reached", guard.reason, None
     for note in (*scope.notes, *(files.notes if files is not None else ())):

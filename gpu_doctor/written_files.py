@@ -54,6 +54,14 @@ class WrittenFiles:
         self._temporary = _temporary_folder()  # asked now: the look for it opens files, under a lock of its own
 
     def __enter__(self) -> WrittenFiles:
+        try:
+            self._watch()
+        except BaseException:  # an interrupt: nobody calls `__exit__` then
+            self._patches.restore()
+            raise
+        return self
+
+    def _watch(self) -> None:
         def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
             # Static, as what it stands for is: a class that has `open` as an attribute must not bind it.
             self._patches.wrap(owner, name, lambda original: staticmethod(make(original)))
@@ -70,7 +78,6 @@ class WrittenFiles:
         for module, name, at in _BY_PATH:
             if hasattr(sys.modules.get(module), name):
                 wrap(sys.modules[module], name, functools.partial(self._by_path, (at,)))
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._patches.restore()

@@ -17,6 +17,7 @@ from gpu_doctor.casefile import Case
 from gpu_doctor.forecast import batch_forecast
 from gpu_doctor.memoryfit import MemoryFit, fit_of_runs, memory_fit
 from gpu_doctor.recording import Settings
+from gpu_doctor.snapshot import Snapshot
 from gpu_doctor.trial import Result
 from gpu_doctor.vitals import measure
 from tests.recordings import Loop, on_gpu
@@ -234,6 +235,19 @@ def test_stop_ends_the_search() -> None:
     found = largest_batch(case, memory=case.card)
     assert len(case.asked) == 1
     assert found.reason
+
+
+def test_a_stop_while_the_state_is_kept_ends_the_search_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = SimulatedCase(Card(4.0, 100.0))
+    take = Snapshot.take
+
+    def taking(*args: Any, **kwargs: Any) -> Snapshot:
+        case.stop()
+        return take(*args, **kwargs)
+
+    monkeypatch.setattr(Snapshot, "take", taking)
+    assert largest_batch(case, memory=case.card).reason == "The search was stopped."
+    assert case.asked == []
 
 
 def test_no_answer_is_invented_where_there_is_no_gpu_no_loader_or_no_run() -> None:

@@ -229,6 +229,8 @@ def test_comparing_is_quick_and_touches_no_generator() -> None:
 def test_the_sentence() -> None:
     effect = Effect({"num_workers": 2}, {}, 2.05, 1.91, 2.2, "faster", 2.0)
     assert str(effect) == "num_workers=2: 2.05x (1.9-2.2) faster, predicted 2.0x"
+    ranged = dataclasses.replace(effect, predicted_low=1.62, predicted_high=2.4)
+    assert str(ranged).endswith(" faster, predicted 2.0x (1.6-2.4)")
     assert str(dataclasses.replace(effect, loss_drift=0.04)).endswith(", loss within 4 %")
     refused = Effect({"amp": "fp16"}, outcome="refused", reason="Two optimizers.")
     assert str(refused) == "amp=fp16: refused: Two optimizers."

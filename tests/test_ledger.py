@@ -433,3 +433,24 @@ def test_a_model_that_is_trained_in_evaluation_mode_is_trained(pulled: bool) -> 
         bench.backward()
         bench.optimizer()
     assert "evaluation" not in sums(bench.close())
+
+
+def test_two_loaders_in_a_zip_are_both_trained_from() -> None:
+    bench, one, two = Bench(), Pull(), Pull()
+    for _ in range(4):
+        bench.pull(one)
+        bench.pull(two)
+        bench.train()
+    bench.close()
+    assert (one.learned, two.learned) == (True, True)
+
+
+def test_a_pass_over_held_out_data_before_the_training_is_no_part_of_a_zip() -> None:
+    bench, held_out, pull = Bench(), Pull(), Pull()
+    for _ in range(2):
+        bench.pull(held_out)
+    for _ in range(4):
+        bench.pull(pull)
+        bench.train()
+    bench.close()
+    assert (held_out.learned, pull.learned) == (False, True)

@@ -94,3 +94,11 @@ def test_what_a_fetch_queues_for_a_core_goes_with_it() -> None:
     fetch = replace(recording.fetches[0], queued_s=recording.fetches[0].batches * 1.8e-3)
     found = {one.rule: one.cost_share for one in diagnose(replace(recording, fetches=(fetch,))).findings}
     assert found == {RULE: pytest.approx(2.4 / 2.9, abs=0.01)}
+
+
+def test_cpu_seconds_are_called_so() -> None:
+    """As judged: "a step's fetch takes 4.8 ms" where it took 8.6 ms of wall-clock on a busy machine."""
+    recording = IN_MEMORY.but(wait=2.4, fetch=2.4, fetch_cpu=0.6, cpu_util=100.0).recording()
+    fetch = replace(recording.fetches[0], queued_s=recording.fetches[0].batches * 1.8e-3)
+    (found,) = diagnose(replace(recording, fetches=(fetch,))).findings
+    assert found.evidence[0].startswith("a step's fetch takes 0.60 ms of CPU (4.7 us a sample), 2.4 ms in all")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from chores import calling, found
 from found import asked, sick, top
@@ -101,3 +103,37 @@ def test_the_line_of_a_chore_is_not_named() -> None:
     left = found(RULE, calling(both, "collect-garbage", 0.2, 100))
     assert left is not None and left.cost_share == pytest.approx(0.3)
     assert not any("gc.collect" in one for one in left.evidence)
+
+
+OWN_UPDATE = LOGGING.but(setup={"optimizers": (), "optimizer_facts": ()}, optimizer=0.0, other=12.0)
+UPDATES = (
+    "p.data.add_(p.grad, alpha=-lr)",
+    "p -= lr * p.grad",
+    "p.data += -lr * p.grad",
+    "w.data *= 1 - decay",
+    "p.data[rows] -= step",
+    "param.grad.zero_()",
+)
+
+
+@pytest.mark.parametrize("text", UPDATES)
+def test_an_update_written_by_hand_is_the_training(text: str) -> None:
+    """As judged on the char-RNN tutorial, whose `p.data.add_(...)` was named first."""
+    assert asked(RULE, OWN_UPDATE.but(lines=(line(text, 0.6),))) is None
+    mixed = sick(RULE, OWN_UPDATE.but(lines=(line(text, 0.3), replace(line("plot(history)", 0.3), line=9))))
+    assert mixed.cost_share == pytest.approx(0.3)
+    assert any("plot" in one for one in mixed.evidence) and not any(text in one for one in mixed.evidence)
+    assert (mixed.prescriptions[0].predicted_high or 9.0) < 2.0, "the update cannot go"
+
+
+def test_beside_an_optimizer_such_a_line_is_pythons() -> None:
+    norms = line("norms.append([p.grad.norm() for p in net.parameters()])", 0.5)
+    assert asked(RULE, LOGGING.but(lines=(norms,))) is not None
+    data = line("history.append(batch.data == 0)", 0.6)
+    assert asked(RULE, OWN_UPDATE.but(lines=(data,))) is not None, "reads, and changes nothing"
+
+
+def test_a_line_is_named_once() -> None:
+    plot = line("plot(history)", 0.3)
+    named = sick(RULE, LOGGING.but(lines=(plot, replace(plot, share=0.1))))
+    assert [one for one in named.evidence if "plot" in one] == ["40 % at cell line 7 in <module>: plot(history)"]

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from found import asked, sick, top
+from judged import with_more
 from recordings import Loop
+
+from gpu_doctor.facts import EvaluationFacts
+from gpu_doctor.recording import Fetch, LoaderSetup
 
 RULE = "workers-restart-each-epoch"
 SHORT = Loop(workers=2, fetch=5.0, fetch_cpu=4.0, edge=100.0, steps_per_epoch=20)
@@ -37,3 +44,63 @@ def test_no_workers_to_keep() -> None:
 def test_a_loader_that_cannot_keep_them_is_advised_by_hand() -> None:
     refusing = SHORT.but(loader={"refusals": {"persistent_workers": "the iterator is there already"}})
     assert not sick(RULE, refusing).prescriptions[0].settings
+
+
+VAL = "Images[1000] batch 32 SequentialSampler #0"
+
+
+def evaluating(loop: Loop, edge_ms: float = 80.0, passes: int = 5, persistent: bool = False) -> Loop:
+    """The loop with a pass over a loader of 10 batches after each epoch, whose begin takes so many milliseconds."""
+    recording = loop.recording()
+    loader = LoaderSetup(VAL, role="evaluation", num_workers=2, batches=10, persistent_workers=persistent)
+    fetch = Fetch(VAL, 2, 10 * passes, 10 * passes * 3e-3, 10 * passes * 2e-3, 0.0, 1e5, np.empty(0))
+    facts = EvaluationFacts(forwards=10 * passes, edge_s=passes * edge_ms * 1e-3)
+    setup = replace(recording.setup, loaders=(*recording.setup.loaders, loader), evaluation=facts)
+    return with_more(loop, setup=setup, fetches=(*recording.fetches, fetch))
+
+
+# A pass of 100 ms after each 20 steps, here laid over all of them alike.
+BOTH = SHORT.but(evaluation=5.0)
+
+
+def test_evaluation_passes_start_workers_too() -> None:
+    """As judged on the transfer-learning tutorial: half of the restarts are those of the evaluation loader."""
+    found, alone = sick(RULE, evaluating(BOTH)), sick(RULE, BOTH)
+    run_ms = 99 * 15 + 4 * 100 + 3 * 115  # the first step takes three times as long
+    kept = 4 * (80 - 3.6) / run_ms
+    assert found.cost_share == pytest.approx(alone.cost_share + kept, abs=0.01)
+    assert "evaluation pass" in found.headline and any("5 evaluation passes" in one for one in found.evidence)
+    by_hand, knob = found.prescriptions[:2]
+    assert by_hand.safety.value == "by-hand" and "(5 of them)" in by_hand.text
+    assert by_hand.predicted_speedup == pytest.approx(1 / (1 - found.cost_share))
+    # A trial of the knob turns the training loader alone: its figure is as before.
+    assert knob.settings == {"persistent_workers": True}
+    assert knob.predicted_speedup == pytest.approx(alone.prescriptions[0].predicted_speedup)
+
+
+def test_one_epoch_with_many_evaluations_restarts_as_well() -> None:
+    one_epoch = Loop(workers=2, fetch=5.0, fetch_cpu=4.0, evaluation=5.0)
+    found = sick(RULE, evaluating(one_epoch))
+    assert [bool(one.settings) for one in found.prescriptions] == [False]
+    assert found.headline.startswith("Workers start anew each evaluation pass:")
+
+
+def test_evaluation_workers_that_stay_or_cost_their_batch_alone_are_left() -> None:
+    one_epoch = Loop(workers=2, fetch=5.0, fetch_cpu=4.0, evaluation=5.0)
+    assert asked(RULE, evaluating(one_epoch, persistent=True)) is None
+    assert asked(RULE, evaluating(one_epoch, edge_ms=4.0)) is None
+    assert asked(RULE, evaluating(one_epoch, passes=1)) is None
+    assert asked(RULE, one_epoch) is None, "not measured is no edge"
+
+
+def test_tiny_fetches_are_better_done_by_the_loop_itself() -> None:
+    # Steps of 10 ms, 4 edges of 100 ms in 99 of them; a batch takes 0.2 ms, less than the edge's hand-over.
+    tiny = SHORT.but(fetch=0.2, fetch_cpu=0.2, wait=1.0)
+    first, second = sick(RULE, tiny).prescriptions
+    assert first.settings == {"num_workers": 0} and second.settings == {"persistent_workers": True}
+    assert first.predicted_speedup == pytest.approx((11 + 4 * 100 / 99) / 10.2, rel=0.03)
+    assert first.predicted_speedup > (second.predicted_speedup or 9.0) > 1.0
+    assert "evaluation data too" not in first.text
+    too = sick(RULE, evaluating(tiny.but(evaluation=5.0), edge_ms=80.0)).prescriptions  # 10 batches of 3 ms a pass
+    assert any("evaluation data too" in one.text and one.settings == {"num_workers": 0} for one in too)
+    assert [one.settings for one in sick(RULE, SHORT).prescriptions] == [{"persistent_workers": True}]

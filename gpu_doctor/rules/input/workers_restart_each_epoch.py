@@ -90,8 +90,19 @@ def _cures(vitals: Vitals, own: Forecast | None, both: Forecast | None) -> tuple
     alone = forecast(vitals, {"num_workers": 0}) if vitals.workers and own is not None else None
     if alone is not None and alone.speedup >= GOOD_ENOUGH:
         text = "Fetch in the loop itself: a batch takes less than starting workers and handing it over"
+        text += ", of the evaluation data too (not in the figure)" if both is not None and _cheap_passes(vitals) else ""
         known.append((alone.speedup, _cure(text, "num_workers", 0, alone, refusals)))
     return tuple(one for _, one in sorted(known, key=lambda pair: -pair[0]))
+
+
+def _cheap_passes(vitals: Vitals) -> bool:
+    """Fetching all of an evaluation pass takes less than its begin does now."""
+    passes, edge, fetch_s = vitals.evaluation_passes, vitals.evaluation_edge_share, vitals.evaluation_fetch_s
+    lengths = [one.batches for one in vitals.setup.loaders if one.role == "evaluation"]
+    longest = max((one or 0 for one in lengths), default=0) if None not in lengths else 0
+    if not passes or edge is None or fetch_s is None or not longest:
+        return False
+    return longest * fetch_s < edge * (vitals.run_s or 0.0) / passes
 
 
 def _cure(text: str, knob: str, value: SettingValue, seen: Forecast, refusals: Mapping[str, str]) -> Prescription:

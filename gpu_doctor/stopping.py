@@ -1,0 +1,144 @@
+"""How a run is ended from outside: Stop, an interrupt where no step is reached, and what no interrupt may leave undone.
+
+Stop and the budget are asked at steps, where leaving is clean. Code that reaches none is interrupted as the kernel's
+own interrupt would: once, and never after its run is over.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gpu_doctor.recorder import Recorder
+
+STOP_PATIENCE_S: Final = 1.0
+"""So long after Stop a loop that reaches no tap (one long step) is interrupted as the kernel's interrupt would."""
+STEPLESS_TIMES: Final = 3.0
+STEPLESS_S: Final = 10.0
+"""A side of a trial that has ended no step is given up after so many times its budget and so many seconds more: what
+comes before the loop (data, a model, a compiler's first step) takes its time once, and it counts for no step."""
+
+_insisting: list[Recorder] = []
+"""Runs that are being stopped: each is to be interrupted once."""
+_lock: Final = threading.Lock()
+
+
+def stop(recorder: Recorder, patience_s: float = STOP_PATIENCE_S) -> None:
+    """Ends a run from any thread: at its next step, or by an interrupt if it reaches none within `patience_s`.
+
+    However often Stop is clicked meanwhile, the run is interrupted once: a second interrupt would meet the code that
+    ends the loader's workers, or the user's own `finally`.
+    """
+    recorder.stop()
+    if _claimed(recorder):
+        threading.Thread(target=_insist, args=(recorder, patience_s), name="gpu_doctor-stop", daemon=True).start()
+
+
+class StepGuard:
+    """Ends a side of a trial that reaches no step, where nobody asks for its budget; the user's own run has none."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        """Why the side was ended; empty if it was not."""
+
+    def begin(self, recorder: Recorder) -> None:
+        """Waits on a thread that ends with the run; a run without a budget in seconds is left alone."""
+        if recorder.deadline_ns is not None:
+            budget_s = max((recorder.deadline_ns - recorder.clock()) * 1e-9, 0.0)
+            given = (recorder, STEPLESS_TIMES * budget_s + STEPLESS_S)
+            threading.Thread(target=self._wait, args=given, name="gpu_doctor-steps", daemon=True).start()
+
+    def _wait(self, recorder: Recorder, limit_s: float) -> None:
+        if recorder.over.wait(limit_s) or recorder.ledger.step_count or recorder.ending:
+            return
+        self.reason = f"no training step within {limit_s:.0f} s"
+        recorder.pulse.ending = recorder.ending or "budget-reached"
+        if _claimed(recorder):
+            _insist(recorder, STOP_PATIENCE_S)
+
+
+def _claimed(recorder: Recorder) -> bool:
+    """True for the first who wants to interrupt a run; the others leave it to that one."""
+    with _lock:
+        if recorder in _insisting:
+            return False
+        _insisting.append(recorder)
+        return True
+
+
+def _insist(recorder: Recorder, patience_s: float) -> None:
+    try:
+        if recorder.over.wait(patience_s) or recorder.thread != threading.main_thread().ident:
+            return
+        with _lock:  # the run cannot become over between the question and the signal: see `end`
+            if recorder.over.is_set():
+                return
+            interrupt_main()
+        recorder.over.wait(patience_s)  # the interrupt is on its way
+    finally:
+        with _lock:
+            _insisting.remove(recorder)
+
+
+def end(recorder: Recorder) -> None:
+    """Says that a run is over: whoever insists on its end does not interrupt what comes next."""
+    with _lock:
+        recorder.over.set()
+
+
+def interrupt_main() -> None:
+    """What the kernel's interrupt does: SIGINT to the main thread, also where it waits in a system call."""
+    ident = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and ident is not None:
+        signal.pthread_kill(ident, signal.SIGINT)
+    else:  # Windows
+        signal.raise_signal(signal.SIGINT)
+
+
+class Interrupts:
+    """Interrupts between `hold` and `release` are kept, so that what puts things back is not left half done."""
+
+    def __init__(self) -> None:
+        self._before: Any = None
+        self._came: list[tuple[int, Any]] = []
+
+    def hold(self) -> None:
+        """From here on they are kept; on another thread than the main one there are none."""
+        before = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            self._before = before
+            signal.signal(signal.SIGINT, lambda number, frame: self._came.append((number, frame)))
+
+    def release(self) -> None:
+        """From here on whoever handled them before does so again."""
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def deliver(self) -> None:
+        """Hands on what came meanwhile, once, to whoever handles interrupts; nothing where they are ignored.
+
+        Raises:
+            Whatever that one raises: KeyboardInterrupt, as a rule.
+        """
+        if self._came and callable(self._before):
+            self._before(*self._came[0])
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """What puts state back is not left half done: an interrupt that comes meanwhile is handled when it is done.
+
+    Raises:
+        KeyboardInterrupt: at the end, if the user interrupted; where somebody else handles interrupts, what they raise.
+    """
+    interrupts = Interrupts()
+    interrupts.hold()
+    try:
+        yield
+    finally:
+        interrupts.release()
+    interrupts.deliver()

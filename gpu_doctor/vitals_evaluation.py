@@ -1,0 +1,53 @@
+"""Vitals of evaluation: what its passes pay at their begin, where worker processes start and fetch a first batch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpu_doctor.recording import Fetch, LoaderSetup, Recording
+from gpu_doctor.steps import Steps
+
+
+@dataclass(frozen=True)
+class EvaluationVitals:
+    """A part of Vitals."""
+
+    evaluation_edge_share: float | None = None
+    """Part of evaluation_share: the begin of passes whose batches a loader delivers, workers started and first batch
+    fetched; what the workers' end takes after each pass is not in it."""
+    evaluation_passes: int | None = None
+    """Such passes in the whole run, at least: one left early looks like a part of one."""
+    evaluation_fetch_s: float | None = None
+    """Mean wall seconds that a batch of theirs takes to fetch, in the process where it is fetched."""
+
+
+def evaluation(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
+    """What is read off a recording for the fields above; a name that is left out is None = not measured.
+
+    Args:
+        recording: of a run or a trial. steps: the rows judged, warm-up included. begin_s: end of the warm-up.
+    """
+    facts = recording.setup.evaluation
+    loaders = {one.key: one for one in recording.setup.loaders if one.role == "evaluation"}
+    fetches = [one for one in recording.fetches if one.loader in loaders and one.batches]
+    run_s = float(np.nansum(steps.wall_s)) if len(steps) else 0.0
+    if facts is None or not math.isfinite(facts.edge_s) or not fetches or run_s <= 0:
+        return {}
+    # A loop that was stopped in the middle of a pass has begun it, and no row has its seconds.
+    evaluated_s = float(np.nansum(steps.evaluation_s))
+    return {
+        "evaluation_edge_share": min(facts.edge_s, evaluated_s) / run_s,
+        "evaluation_passes": sum(_passes(one, loaders[one.loader], steps) for one in fetches),
+        "evaluation_fetch_s": sum(one.wall_s for one in fetches) / sum(one.batches for one in fetches),
+    }
+
+
+def _passes(fetch: Fetch, loader: LoaderSetup, steps: Steps) -> int:
+    """By the batches fetched, which a pass over a loader has so many of; of a stream without a length, rows tell."""
+    if not loader.batches:
+        return max(int((steps.evaluation_s > 0).sum()), 1)
+    return max(round(fetch.batches / loader.batches), 1)
