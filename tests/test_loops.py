@@ -56,15 +56,15 @@ def slowness() -> float:
 
 
 def errors(truth: Truth, recording: Recording) -> dict[str, tuple[float, float, float]]:
-    """Phase -> seconds by hand, seconds recorded, and how much they may differ: 10 % or 0.2 ms a step.
+    """Phase -> seconds by hand, seconds recorded, and how much they may differ: 10 % or 0.2 ms each time it was timed.
 
-    Where a phase comes several times a step (LBFGS, nested loaders), 0.1 ms each time: torch's own entry into a
-    step and ours lie between the hand-placed timer and the stamp, and after a sleep both run on cold caches.
+    A phase may come several times a step (LBFGS, nested loaders): torch's own entry into a step and ours lie between
+    the hand-placed timer and the stamp, and after a sleep both run on cold caches.
     """
     slow = slowness()
     found = {}
     for phase in (*PHASES, "other"):
-        least_s = max(0.0002 * max(truth.steps, 1), 0.0001 * truth.laps[phase]) * slow
+        least_s = 0.0002 * max(truth.steps, truth.laps[phase], 1) * slow
         by_hand = truth.seconds[phase]
         recorded = float(np.nansum(getattr(recording.steps, f"{phase}_s")))
         found[phase] = by_hand, recorded, max(0.1 * by_hand, least_s)

@@ -256,10 +256,11 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 book.meter_off(fetcher)
         if get_ident() != recorder.thread:  # another thread turned out to be the one that trains
             return batch
-        ledger.delivered(pull, source.samples(batch), before)
-        if pull.delivered <= 2:
+        samples = source.samples(batch)
+        if pull.delivered < 2:  # what we do before `next` returns is part of the wait for it
             state.give_role(source)
             book.weigh(source.key, batch)
+        ledger.delivered(pull, samples, before)
         return batch
 
     return __next__
