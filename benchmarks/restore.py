@@ -15,7 +15,7 @@ import torch
 
 import gpu_doctor
 from tests.restore_kinds import KINDS
-from tests.test_restore import ENDINGS, ended, notebook, tried
+from tests.restore_apart import ENDINGS, ended, notebook, tried
 
 
 def main() -> None:
