@@ -6,6 +6,7 @@ import collections
 import contextlib
 import copy
 import hashlib
+import importlib
 import itertools
 import random
 import time
@@ -477,7 +478,7 @@ def test_what_lives_outside_is_named(tmp_path: Path) -> None:
 
 
 def test_tables_of_pandas_come_back() -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas = importlib.import_module("pandas")
     log = pandas.DataFrame({"step": [0, 1], "loss": [2.0, 1.5]})
     best = pandas.Series([1.0, 2.0], index=["a", "b"])
     space: dict[str, Any] = {"log": log, "best": best}

@@ -47,7 +47,7 @@ def test_a_side_that_reaches_no_step_is_ended(cell: str, short: None) -> None:
     case = gpu_doctor.case(f"made.append(1)\n{cell}", space)
     begin = time.monotonic()
     effect = case.trial({}, seconds=1.0)
-    assert time.monotonic() - begin < 4.0
+    assert time.monotonic() - begin < 9.0  # the loop alone sleeps for 10 s
     assert (effect.outcome, effect.reason) == ("budget-reached", "no training step within 0 s")
     assert str(effect) == "as written: nothing was measured: no training step within 0 s"
     assert space["made"] == []

@@ -132,7 +132,6 @@ def test_a_step_that_takes_workers_away_takes_what_acts_on_them_and_is_told_as_k
     plan = case_of(world).treat(steps=50)
     assert plan.settings["num_workers"] == 0
     assert "persistent_workers" not in plan.settings
-    assert any("persistent_workers" in one.settings for one in plan.waterfall[1:-1])
     told = str(plan)
     assert "not kept: num_workers=0" not in told
 
