@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 import gpu_doctor
-from tests.restore_kinds import KINDS
 from tests.restore_apart import ENDINGS, ended, notebook, tried
+from tests.restore_kinds import KINDS
 
 
 def main() -> None:
