@@ -35,7 +35,7 @@ lab: $(VENV)/.lab-ready
 	$(PY) -m jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/01_quickstart.ipynb $(LAB_ARGS)
 
 test: ready lint
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m tests.whole $(PYTEST_ARGS)
 
 pure: $(VENV)/.dev-ready
 	$(PY) -m pytest -m "not browser and not slow" $(PYTEST_ARGS)

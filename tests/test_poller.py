@@ -201,7 +201,7 @@ def test_the_thread_reads_at_start_and_at_stop_and_is_gone_then() -> None:
     assert thread.daemon
     assert read.wait(5) and looked.wait(5)
     time.sleep(0.11)  # a reading at the end needs some time behind it
-    poller.stop()
+    poller.stop(timeout=30.0)
     assert not thread.is_alive()
     assert source.reads == 2 and source.closed == 1
     assert 0 < poller.cpu_s < 1

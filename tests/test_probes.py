@@ -385,7 +385,7 @@ def test_the_host_tells_shares_from_the_second_reading_on() -> None:
         slept = values(read(), None)
     assert "process_cpu_pct" not in first
     one_core = 100 / host.usable_cores()
-    assert 0.5 * share * one_core < spun["process_cpu_pct"] <= 1.2 * one_core
+    assert 0.5 * share * one_core < spun["process_cpu_pct"] <= 1.5 * share * one_core  # the kernel counts in 10 ms
     assert slept["process_cpu_pct"] < 0.5 * spun["process_cpu_pct"]
     assert 0 <= spun["cpu_util_pct"] <= 100 and spun["cpu_max_core_pct"] >= spun["cpu_util_pct"] - 1e-6
     assert spun["process_rss_bytes"] == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)
