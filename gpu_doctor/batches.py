@@ -49,6 +49,11 @@ def sample_count(batch: Any) -> float:
     return _NAN
 
 
+def tensor_count(batch: Any) -> int:
+    """Tensors in the batch."""
+    return sum(1 for _ in tensors_in(batch))
+
+
 def byte_count(batch: Any) -> float:
     """Bytes of all tensors in the batch, NaN if there is none."""
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors_in(batch)]

@@ -17,23 +17,20 @@ from gpu_doctor.copying import copies_with
 from gpu_doctor.expectation import BAND as BAND
 from gpu_doctor.expectation import FEW_STEPS_BAND, error_band
 from gpu_doctor.expectation import Forecast as Forecast
+from gpu_doctor.handing import DOUBT, handing
 from gpu_doctor.recording import Settings
 from gpu_doctor.stages import CPU_BOUND as CPU_BOUND
-from gpu_doctor.stages import SATURATED, WORKER_CPU_S, WORKER_CPU_S_PER_BYTE, Stages
+from gpu_doctor.stages import SATURATED, Stages
 from gpu_doctor.stages import on_cores_s as on_cores_s
 from gpu_doctor.stages import stages as stages_of
 from gpu_doctor.stages import unqueued_fetch_s as unqueued_fetch_s
 from gpu_doctor.vitals import FEWEST_STEPS, Vitals
 from gpu_doctor.vitals_world import workers_in_shm
 
-# Handing a batch from a worker to the loop (file descriptors, unpickling, mapping), measured in `next()` with batches
-# ready: 0.6 ms + 0.8 ms a MB on a virtual machine of 2 cores; intervals run from a quarter of these to twice.
-HANDOVER_S: Final = 6e-4
-HANDOVER_S_PER_BYTE: Final = 0.8e-9
-HANDOVER_DOUBT: Final = (0.25, 2.0)
-# Worker starts at an epoch's begin, same machine, fork; spawn and forkserver are estimates: they import torch again.
-START_S: Final = {"fork": 0.020, "forkserver": 0.5, "spawn": 2.0}
-START_S_PER_WORKER: Final = {"fork": 0.015, "forkserver": 1.0, "spawn": 1.5}
+# Workers start at an epoch's begin and end with it: 10 and 2.5 ms each under fork, on a virtual machine of 2 cores, and
+# 15 ms until the first works; spawn and forkserver are estimates: they import torch again.
+START_S: Final = {"fork": 0.015, "forkserver": 0.5, "spawn": 2.0}
+START_S_PER_WORKER: Final = {"fork": 0.0125, "forkserver": 1.0, "spawn": 1.5}
 GOOD_ENOUGH: Final = 1.05
 """Of several numbers of workers the smallest is advised that is within 5 % of the best."""
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -109,7 +106,7 @@ def _restarted_share(v: Vitals) -> float | None:
     if not any(one.num_workers and not one.persistent_workers for one in loaders):
         return None
     again = max(passes - len(loaders), 0)
-    return edge * again / passes - again * (fetch_s + HANDOVER_S) / v.run_s
+    return edge * again / passes - again * (fetch_s + _taking_s(v)) / v.run_s
 
 
 def worker_counts(vitals: Vitals) -> list[int]:
@@ -144,20 +141,24 @@ def _step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: fl
     fetch = s.fetch + s.fetch_cpu * (1.0 / s.speed(workers) - 1.0)
     if workers == 0:
         return max(s.consumer + fetch, s.device), "the loop fetches every batch itself"
-    hand = slow * doubt * (HANDOVER_S * s.batches + HANDOVER_S_PER_BYTE * s.bytes)
-    packing = slow * doubt * (WORKER_CPU_S * s.batches + WORKER_CPU_S_PER_BYTE * s.bytes)
-    on_cores = (s.fetch_cpu + (packing + hand) * s.slow / slow + s.consumer_cpu) / (cores or s.fair_cores(workers))
+    cost = s.handing(doubt)
+    hand, packing = slow * cost.taking, slow * cost.packing
+    on_cores = (s.fetch_cpu + (cost.packing + cost.taking_cpu) * s.slow + s.consumer_cpu) / (
+        cores or s.fair_cores(workers)
+    )
     each = " for each loader" if s.loaders > 1.5 else ""
     edge, staggered = _edge_with(s, workers, v, doubt)
     bounds = {
-        "the loop's own work": s.consumer + hand + edge,
-        "the GPU": s.device + edge,
-        f"fetching with {workers} worker{'s' if workers > 1 else ''}{each}": (fetch + packing) / (workers * s.loaders)
-        + staggered,
-        f"the CPU work of loading and training on {s.cores:.3g} usable cores": on_cores + edge,
+        "the loop's own work": (s.consumer + hand, edge),
+        "the GPU": (s.device, edge),
+        f"fetching with {workers} worker{'s' if workers > 1 else ''}{each}": (
+            (fetch + packing) / (workers * s.loaders),
+            staggered,
+        ),
+        f"the CPU work of loading and training on {s.cores:.3g} usable cores": (on_cores, edge),
     }
-    stage = max(bounds, key=lambda name: bounds[name])
-    return bounds[stage], stage
+    stage = max(bounds, key=lambda name: sum(bounds[name]))
+    return sum(bounds[stage]), stage
 
 
 def _edge_with(s: Stages, workers: int, v: Vitals, doubt: float) -> tuple[float, float]:
@@ -195,12 +196,15 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
     if s is None or workers < 0:
         return None
     step, stage = _step_with(s, workers, v)
-    sure, doubtful = (_step_with(s, workers, v, doubt)[0] for doubt in HANDOVER_DOUBT)
+    sure, doubtful = (_step_with(s, workers, v, doubt)[0] for doubt in DOUBT)
+    # Where the loop as it is runs faster than the model of it says, the model is that much too slow.
+    known = min(s.step / _step_with(s, s.workers, v)[0], 1.0) if s.workers and workers else 1.0
+    step, sure, doubtful = known * step, known * sure, known * doubtful
     band = error_band(v)
     if s.others and workers:
         # Whether more of our processes get more of a taken machine depends on how it is shared out, which cannot be
         # read: by threads they do, by users or containers they do not. The forecast lies between the two.
-        frozen = max(_step_with(s, workers, v, HANDOVER_DOUBT[1], s.frozen_cores)[0], step)
+        frozen = max(_step_with(s, workers, v, DOUBT[1], s.frozen_cores)[0], step)
         step, doubtful = math.sqrt(step * frozen), max(frozen, doubtful)
         stage += f", on a busy machine (about {s.others:.2g} threads of other programs run beside this one)"
     elif (s.fetch_cpu + s.consumer_cpu) > SATURATED * step * s.cores:
@@ -214,6 +218,11 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
     low = s.step / max(doubtful, step) * (1.0 - band)
     high = max(min(s.step / min(sure, step) * (1.0 + band), s.step / floor * (1.0 + error_band(v) / 2)), s.step / step)
     return Forecast(s.step / step, low, high, step, stage)
+
+
+def _taking_s(v: Vitals) -> float:
+    """Seconds of `next()` for a batch that a worker has ready."""
+    return handing(1.0, v.batch_bytes or 0.0, v.batch_tensors).taking
 
 
 def _copies(v: Vitals, pins: bool, others: Sequence[Vitals]) -> Forecast | None:
@@ -231,7 +240,7 @@ def _persistent(v: Vitals) -> Forecast | None:
     edges = (v.epochs or 1) - 1
     if not v.workers or not v.edge_share or v.step_wall_s is None or v.fetch_wall_s is None or not edges:
         return None
-    first = (v.fetch_wall_s + HANDOVER_S) * edges / v.measured_steps
+    first = (v.fetch_wall_s + _taking_s(v)) * edges / v.measured_steps
     step = v.step_wall_s - max(v.edge_share * v.step_wall_s - first, 0.0)
     speedup, band = v.step_wall_s / max(step, 1e-9), error_band(v)
     return Forecast(speedup, max(1.0, speedup * (1 - band)), speedup * (1 + band), step, "the loop within its epochs")

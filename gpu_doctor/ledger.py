@@ -86,6 +86,8 @@ class Ledger(Evaluations):
         if self.evaluating:
             self.evaluation_edge_ns += self.mark - asked_at
             self.tail = self.mark, self.acc.copy()
+        else:
+            self.now.edge_ns += self.mark - asked_at  # workers that do not stay are ended there, and joined
         self.evaluating = False
         self.last, self.fetched = None, False
         self.beside.clear()

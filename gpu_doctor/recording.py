@@ -158,6 +158,8 @@ class Fetch:
     batch_bytes: float
     """Mean bytes of a batch's tensors, NaN if it holds none."""
     walls_s: Column
+    batch_tensors: float | None = None
+    """Mean number of a batch's tensors; None = it holds none, or nobody counted."""
     queued_s: float | None = None
     """Seconds of `wall_s` in which the fetching thread could run and waited for a core; None = not measured."""
     read_bytes: float | None = None

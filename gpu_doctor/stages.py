@@ -9,15 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gpu_doctor.handing import Handing, handing
 from gpu_doctor.vitals import Vitals
 
 CPU_BOUND: Final = 0.5
 """A fetch is CPU-bound if CPU is at least this part of its wall: more workers than cores then only queue."""
 SATURATED: Final = 0.85
 """From this use of all cores on, a fetch's wall holds waiting for a core as well."""
-WORKER_CPU_S: Final = 4e-4
-WORKER_CPU_S_PER_BYTE: Final = 0.85e-9
-"""CPU seconds of a worker for handing a batch over, measured on a virtual machine of 2 cores."""
 SLOWEST_BYTES_PER_S: Final = 2e5
 """A disk that seeks for every page of 4 kB delivers some 80 of them a second, 0.33 MB/s; where fewer bytes come in the
 time that a fetch waits, it waits for something else (a server, a lock, a sleep)."""
@@ -48,6 +46,11 @@ class Stages:
     loaders: float = 1.0  # that fetch side by side, each with workers of its own
     waiting: float = 1.0  # how many times its CPU seconds a computing thread of ours takes, queueing included
     storage: float = 0.0  # what a step lasts at least if the storage delivers no more to several readers than now
+    tensors: float | None = None  # of a batch
+
+    def handing(self, doubt: float = 1.0) -> Handing:
+        """What it takes to hand the step's batches over from workers; `doubt` scales it."""
+        return handing(self.batches, self.bytes, self.tensors, doubt)
 
     def threads(self, workers: int) -> float:
         """How many of our threads run or could run, on average, with so many workers that fetch without a break."""
@@ -94,9 +97,8 @@ def stages(v: Vitals) -> Stages | None:
     size = (v.batch_bytes or 0.0) * batches
     queued = None if v.fetch_queued_s is None else min(v.fetch_queued_s * batches, fetch - fetch_cpu)
     waiting = _waiting(v, fetch, fetch_cpu, queued or 0.0)
-    others = _others(
-        v, fetch_cpu, None if queued is None else waiting, WORKER_CPU_S * batches + WORKER_CPU_S_PER_BYTE * size
-    )
+    packing = handing(batches, size, v.batch_tensors).packing
+    others = _others(v, fetch_cpu, None if queued is None else waiting, packing)
     if v.workers == 0:
         # The metered mean holds warm-up fetches; the wait of the measured steps is the truth. What it holds beyond
         # the fetch (sampler, iterator) stays in the loop.
@@ -124,6 +126,7 @@ def stages(v: Vitals) -> Stages | None:
         waiting=waiting,
         loaders=v.loaders_at_once or 1.0,
         storage=min(storage, step),
+        tensors=v.batch_tensors,
     )
 
 

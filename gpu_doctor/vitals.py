@@ -225,7 +225,10 @@ def _side_by_side(
     for name in ("queued_s", "read_bytes", "stored_bytes"):
         known = [getattr(one, name) for one in beside]
         sums[name] = None if None in known else sum(known)
-    sums["batch_bytes"] = sum(one.batch_bytes * one.batches for one in beside) / sums["batches"]
+    for name in ("batch_bytes", "batch_tensors"):
+        known = [getattr(one, name) for one in beside]
+        means = (one * other.batches for one, other in zip(known, beside, strict=True))
+        sums[name] = None if None in known else sum(means) / sums["batches"]
     sums["walls_s"] = np.concatenate([one.walls_s for one in beside])
     dearest_s = max(one.wall_s for one in beside)
     return replace(fetch, **sums), sum(one.wall_s for one in beside) / dearest_s if dearest_s > 0 else 1.0
@@ -245,6 +248,7 @@ def _fetching(rest: Steps, fetch: Fetch | None, batches_per_step: float | None) 
         "fetch_read_bytes": None if fetch.read_bytes is None else fetch.read_bytes / fetch.batches,
         "fetch_stored_bytes": None if fetch.stored_bytes is None else fetch.stored_bytes / fetch.batches,
         "batch_bytes": _number(fetch.batch_bytes),
+        "batch_tensors": fetch.batch_tensors,
         "consumer_cpu_s": max(cpu_s - own, 0.0) if cpu_s is not None else None,
         "fetch_median_s": float(np.median(walls_s)) if len(walls_s) else None,
         "fetch_p99_s": float(np.percentile(walls_s, 99)) if len(walls_s) else None,

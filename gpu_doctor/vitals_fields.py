@@ -74,6 +74,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     fetch_cpu_s: float | None = None
     collate_s: float | None = None
     batch_bytes: float | None = None
+    batch_tensors: float | None = None
     workers: int | None = None
     """num_workers of the training loader during this run."""
     fetch_median_s: float | None = None

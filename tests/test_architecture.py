@@ -39,7 +39,7 @@ FLOORS = {
         "rules",
         "effect pairing",
         "knobs",
-        "forecast stages copying removal expectation batchsizes",
+        "forecast stages handing copying removal expectation batchsizes",
     ],
     1: [
         "feed",
@@ -47,7 +47,8 @@ FLOORS = {
         " memoryfit",
         "models modelmakes",
         "batches",
-        "ledger evaluations ownupdates account devicemarks stepcounts steptable steadysteps blockrows eventnotes",
+        "ledger evaluations ownupdates account devicemarks stepcounts steptable steadysteps rhythm rests usual"
+        " blockrows eventnotes",
         "feeding feeding_syntax beside",
         "interval",
         "cellsource callsites arguments loadermakers looplines autocastlines switchlines frameworklines loaderlines"
@@ -67,6 +68,7 @@ ALSO_ALLOWED = {
     ("knobs", "rules"): "a knob says how safe it is in the words of a prescription (rules.rule.Safety)",
     ("rules", "forecast"): "a rule prices its prescription with the what-if model",
     ("rules", "stages"): "and with the constants that it is made of",
+    ("rules", "handing"): "and with what handing a batch over costs",
     ("rules", "removal"): "or with what is left of a step when work goes",
     ("checkup", "probes"): "the check-up reads the machine through the same fence as the probes",
     ("snapshot", "loaders"): "putting a loader back ends the workers that a trial started for it",

@@ -24,7 +24,7 @@ import numpy as np
 from torch.utils.data import _DatasetKind
 from torch.utils.data._utils import fetch as torch_fetch
 
-from gpu_doctor.batches import byte_count
+from gpu_doctor.batches import byte_count, tensor_count
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Fetch, LineCost
 from gpu_doctor.taps.fetch_lines import FetchLines
@@ -80,7 +80,7 @@ class FetchBook:
         self._metered: dict[type, Callable[[Any, Any], Any]] = {}
         self._own: dict[str, Tally] = {}
         self._slots: dict[str, list[tuple[SlotFile, int, int]]] = {}
-        self._bytes: dict[str, list[float]] = {}
+        self._sizes: dict[str, list[tuple[float, int]]] = {}
         self._next_slot = 0
         self._file: SlotFile | None = None
 
@@ -192,10 +192,10 @@ class FetchBook:
                 yield file, slot
 
     def weigh(self, key: str, batch: Any) -> None:
-        """Notes the bytes of a batch (of the first two of each epoch: walking a batch is not free)."""
-        sizes = self._bytes.setdefault(key, [])
+        """Notes bytes and tensors of a batch (of the first two of each epoch: walking a batch is not free)."""
+        sizes = self._sizes.setdefault(key, [])
         if len(sizes) < 64:
-            sizes.append(byte_count(batch))
+            sizes.append((byte_count(batch), tensor_count(batch)))
 
     def fetches(self, workers: Mapping[str, int]) -> tuple[Fetch, ...]:
         """What was metered so far, one Fetch a loader."""
@@ -207,7 +207,7 @@ class FetchBook:
             sums = Sums(*(math.fsum(column) for column in zip(*rows, strict=True))) if rows else None
             if sums is None or not sums.batches:
                 continue
-            sizes = [size for size in self._bytes.get(key, ()) if size == size]
+            sizes = [size for size in self._sizes.get(key, ()) if size[1]]
             found.append(
                 Fetch(
                     loader=key,
@@ -216,7 +216,8 @@ class FetchBook:
                     wall_s=sums.wall_s,
                     cpu_s=sums.cpu_s,
                     collate_s=sums.collate_s,
-                    batch_bytes=float(np.mean(sizes)) if sizes else float("nan"),
+                    batch_bytes=float(np.mean([size for size, _ in sizes])) if sizes else float("nan"),
+                    batch_tensors=float(np.mean([count for _, count in sizes])) if sizes else None,
                     walls_s=np.asarray([wall for tally in tallies for wall in tally.recent]),
                     queued_s=_of_all(sums.queued_s, sums.wall_s, sums.counted_wall_s),
                     read_bytes=_of_all(sums.read_bytes, sums.batches, sums.counted),

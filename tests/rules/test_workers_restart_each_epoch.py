@@ -104,3 +104,11 @@ def test_tiny_fetches_are_better_done_by_the_loop_itself() -> None:
     too = sick(RULE, evaluating(tiny.but(evaluation=5.0), edge_ms=80.0)).prescriptions  # 10 batches of 3 ms a pass
     assert any("evaluation data too" in one.text and one.settings == {"num_workers": 0} for one in too)
     assert [one.settings for one in sick(RULE, SHORT).prescriptions] == [{"persistent_workers": True}]
+
+
+def test_epochs_too_short_to_settle_are_measured_and_not_foretold() -> None:
+    # As tiny fetches, but ten steps an epoch: what a step needs without workers, no step of it shows.
+    tiny = SHORT.but(fetch=0.2, fetch_cpu=0.2, wait=1.0, steps_per_epoch=10)
+    first = sick(RULE, tiny).prescriptions[0]
+    assert first.settings == {"num_workers": 0} and first.predicted_speedup is None
+    assert "at least" in first.text and "measure it" in first.text
