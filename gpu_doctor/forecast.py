@@ -210,10 +210,10 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
     elif (s.fetch_cpu + s.consumer_cpu) > SATURATED * step * s.cores:
         band += BAND  # processes that compete for cores: the model is a bound, seldom reached
     if s.storage > step and workers * s.loaders > max(s.workers, 1):
-        # How much more the storage gives to several readers no recording can tell: nothing (a disk, a limit of so many
-        # MB/s) or all of it (a cache, a server that is only late). The forecast lies between the two.
+        # How much more storage or memory gives to several readers no recording can tell: nothing (a disk, a limit of so
+        # many MB/s) or all of it (a server that is only late). The forecast lies between the two.
         step, doubtful = math.sqrt(step * s.storage), max(doubtful, s.storage)
-        stage += ", as far as the storage serves several at once"
+        stage += ", as far as storage and memory serve several at once"
     floor = max(s.consumer if workers else s.consumer + s.fetch, s.device, 1e-9)
     low = s.step / max(doubtful, step) * (1.0 - band)
     high = max(min(s.step / min(sure, step) * (1.0 + band), s.step / floor * (1.0 + error_band(v) / 2)), s.step / step)

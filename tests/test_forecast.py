@@ -300,7 +300,26 @@ def test_a_storage_may_serve_several_readers_no_faster_than_one() -> None:
     server = forecast(reading(disk, 100.0), {"num_workers": 4})  # waits, but not for bytes of a disk
     assert seen is not None and server is not None
     assert seen.low <= 50 / 40 < seen.speedup < server.speedup == workers(disk, 4).speedup
-    assert seen.high >= server.speedup and "as far as the storage" in seen.why
+    assert seen.high >= server.speedup and "as far as storage and memory serve" in seen.why
+
+
+def test_copying_out_of_the_page_cache_is_bound_by_memory() -> None:
+    # 8 MB in 3.6 ms: two readers of one memory are not twice as fast
+    warm = Loop(wait=3.6, fetch_cpu=3.6, forward=0.5, backward=0.5, optimizer=0.4, consumer_cpu=1.4, cores=4.0)
+    recording = warm.recording()
+    fetch = recording.fetches[0]
+    copying, sipping = (
+        forecast(
+            measure(
+                dataclasses.replace(recording, fetches=(dataclasses.replace(fetch, read_bytes=size * fetch.batches),))
+            ),
+            {"num_workers": 2},
+        )
+        for size in (8e6, 8e4)
+    )
+    assert copying is not None and sipping is not None
+    assert copying.low < 1.0 < copying.speedup < 0.9 * sipping.speedup
+    assert "memory" in copying.why and "memory" not in sipping.why
 
 
 def test_a_storage_that_keeps_up_limits_nothing() -> None:

@@ -137,3 +137,16 @@ def test_a_line_is_named_once() -> None:
     plot = line("plot(history)", 0.3)
     named = sick(RULE, LOGGING.but(lines=(plot, replace(plot, share=0.1))))
     assert [one for one in named.evidence if "plot" in one] == ["40 % at cell line 7 in <module>: plot(history)"]
+
+
+def test_what_is_prepared_for_the_model_has_to_be_prepared() -> None:
+    source = "for x, y in loader:\n    x = augment(x)\n    loss = net(x)\n    loss.backward()\n    o.step()\n    log(loss)"
+    before = LineCost("cell", 2, "<module>", "x = augment(x)", "other", 0.5)
+    after = LineCost("cell", 6, "<module>", "log(loss)", "other", 0.5)
+    forward = LineCost("cell", 3, "<module>", "loss = net(x)", "forward", 0.2)
+    loop = Loop(other=10.0, source=source)
+    fed, logged = (sick(RULE, loop.but(lines=(one, forward))).prescriptions[0] for one in (before, after))
+    assert fed.predicted_speedup is not None and logged.predicted_speedup is not None
+    assert 1.5 < fed.predicted_speedup < logged.predicted_speedup
+    assert fed.predicted_low is not None and logged.predicted_low is not None
+    assert fed.predicted_low < 1.4 < logged.predicted_low

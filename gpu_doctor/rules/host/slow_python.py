@@ -19,6 +19,7 @@ When to leave it
 import re
 
 from gpu_doctor.beside import beside_lines
+from gpu_doctor.feeding import batch_lines
 from gpu_doctor.recording import LineCost
 from gpu_doctor.removal import without
 from gpu_doctor.rules.evidence import dearest_lines, millis, percent
@@ -30,6 +31,10 @@ NEEDS = ("other_share", "forward_share", "backward_share", "step_wall_s")
 
 OTHER_SHARE = 0.10
 """TraceML 0.5 warns of the residual from 10 % on."""
+LEFT_OF_FEEDING = 0.1
+LEFT_AT_MOST = 0.5
+"""What a line prepares for the model has to be prepared: vectorised it takes a tenth of the time, or half where that
+goes badly (an estimate: array operations do in 1/10 to 1/100 what a Python loop over their elements does)."""
 UPDATE = re.compile(r"\.grad\b|\.data\.\w+_\(|\.data(\[.*\])?\s*[-+*/]=")
 """Text of a line that reads or clears a gradient, or changes a parameter's data in place."""
 
@@ -54,7 +59,9 @@ def check(vitals: Vitals) -> Finding | None:
         share, most = (min(one, max(vitals.gpu_gap_share - taken, 0.0)) for one in (share, most))
     if share < OTHER_SHARE:
         return None
-    gain = without(vitals, share, most)
+    feeding = _feeding_part(vitals, lines)
+    gain = without(vitals, share * (1.0 - LEFT_OF_FEEDING * feeding), most)
+    slowly = without(vitals, share * (1.0 - LEFT_AT_MOST * feeding))
     return Finding(
         rule="slow-python",
         headline=f"Python in the loop: {percent(share)} of the time is outside of fetch, forward, backward, optimizer.",
@@ -69,7 +76,7 @@ def check(vitals: Vitals) -> Finding | None:
                 safety=Safety.BY_HAND,
                 code="if step % 100 == 0:\n    ...",
                 predicted_speedup=gain.speedup,
-                predicted_low=gain.low,
+                predicted_low=min(gain.low, slowly.speedup),
                 predicted_high=gain.high,
             ),
         ),
@@ -85,6 +92,13 @@ def _part_in_python(vitals: Vitals, own: list[LineCost], updates: list[LineCost]
     python = sum(one.share for one in own)
     training = sum(one.share for one in _between(vitals) if one not in own and (one.in_torch or one in updates))
     return python / (python + training) if python + training > 0 else 1.0
+
+
+def _feeding_part(vitals: Vitals, own: list[LineCost]) -> float:
+    """Of the loop's own lines, the part that prepares what the model is fed with: augmenting, padding, encoding."""
+    whole = sum(one.share for one in own)
+    fed = set(batch_lines(vitals.source, vitals.lines, vitals.setup.flags.get("model_names", ())))
+    return sum(one.share for one in own if one in fed) / whole if whole > 0 else 0.0
 
 
 def _between(vitals: Vitals) -> list[LineCost]:
