@@ -140,7 +140,9 @@ def test_a_line_is_named_once() -> None:
 
 
 def test_what_is_prepared_for_the_model_has_to_be_prepared() -> None:
-    source = "for x, y in loader:\n    x = augment(x)\n    loss = net(x)\n    loss.backward()\n    o.step()\n    log(loss)"
+    source = (
+        "for x, y in loader:\n    x = augment(x)\n    loss = net(x)\n    loss.backward()\n    o.step()\n    log(loss)"
+    )
     before = LineCost("cell", 2, "<module>", "x = augment(x)", "other", 0.5)
     after = LineCost("cell", 6, "<module>", "log(loss)", "other", 0.5)
     forward = LineCost("cell", 3, "<module>", "loss = net(x)", "forward", 0.2)
