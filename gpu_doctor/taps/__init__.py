@@ -10,6 +10,7 @@ from typing import Any, Final
 from gpu_doctor.patching import Patches
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.taps.chores import tap as chores
+from gpu_doctor.taps.clipping import tap as clipping
 from gpu_doctor.taps.compute import tap as compute
 from gpu_doctor.taps.dataloader import tap as dataloader
 from gpu_doctor.taps.debugging import tap as debugging
@@ -34,6 +35,7 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("compute", compute),
     ("makes", makes),
     ("optimizer", optimizer),
+    ("clipping", clipping),
     ("sync", sync),
     ("chores", chores),
     ("world", world),

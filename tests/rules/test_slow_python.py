@@ -152,3 +152,10 @@ def test_what_is_prepared_for_the_model_has_to_be_prepared() -> None:
     assert 1.5 < fed.predicted_speedup < logged.predicted_speedup
     assert fed.predicted_low is not None and logged.predicted_low is not None
     assert fed.predicted_low < 1.4 < logged.predicted_low
+
+
+def test_what_the_interpreter_itself_takes_of_a_tiny_step_is_left_alone() -> None:
+    # 200 us a step, 40 of them between the calls: there is no line to take out
+    tiny = Loop(forward=0.05, backward=0.08, optimizer=0.03, other=0.04)
+    assert asked(RULE, tiny) is None
+    assert asked(RULE, tiny.but(other=0.1)) is not None

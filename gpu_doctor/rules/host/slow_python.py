@@ -31,6 +31,9 @@ NEEDS = ("other_share", "forward_share", "backward_share", "step_wall_s")
 
 OTHER_SHARE = 0.10
 """TraceML 0.5 warns of the residual from 10 % on."""
+LEAST_S = 6e-5
+"""Of a step: what the interpreter takes between the calls of the plainest loop, and our own taps beside it (10 and some
+25 us), is nobody's to take out."""
 LEFT_OF_FEEDING = 0.1
 LEFT_AT_MOST = 0.5
 """What a line prepares for the model has to be prepared: vectorised it takes a tenth of the time, or half where that
@@ -57,7 +60,7 @@ def check(vitals: Vitals) -> Finding | None:
             return None
         taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
         share, most = (min(one, max(vitals.gpu_gap_share - taken, 0.0)) for one in (share, most))
-    if share < OTHER_SHARE:
+    if share < OTHER_SHARE or share * step_s < LEAST_S:
         return None
     feeding = _feeding_part(vitals, lines)
     gain = without(vitals, share * (1.0 - LEFT_OF_FEEDING * feeding), most)
