@@ -105,8 +105,14 @@ def _measurement(effect: Effect) -> list[str]:
     if effect.steps:
         said = [wording.count(effect.steps, "measured step"), f"took {wording.seconds(effect.seconds)}"]
     if effect.predicted_speedup is not None:
-        said.append(f"predicted {wording.forecast(effect.predicted_speedup)}")
+        said.append(f"predicted {_foretold(effect)}")
     return said
+
+
+def _foretold(effect: Effect) -> str:
+    """The forecast with its range; a dash where there was none."""
+    ends = wording.interval(effect.predicted_low, effect.predicted_high)
+    return wording.forecast(effect.predicted_speedup, wording.DASH) + (f" ({ends})" if ends else "")
 
 
 def _picture(sides: Sides, differs_from: int | None) -> str:
@@ -156,7 +162,7 @@ def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> li
             title=f"baseline beside it: {wording.rate(effect.baseline_samples_per_s, effect.unit)}",
         ),
         _against(effect),
-        _cell(wording.forecast(effect.predicted_speedup, wording.DASH)),
+        _cell(_foretold(effect)),
         _cell(
             wording.share(effect.candidate_wait_share, wording.DASH),
             title=f"baseline beside it: {wording.share(effect.baseline_wait_share)}",
