@@ -1,0 +1,79 @@
+"""Each epoch begins with a long wait that no worker's start explains: shuffling, or opening the data anew.
+
+What it means
+    The first batch of every epoch comes much later than the others. Before it, `iter(loader)` and the sampler run in
+    the loop itself: a random permutation of all indices as a Python list, the weights of a sampler, the begin of a
+    stream's `__iter__` (listing files, reading an index).
+
+Why it costs you
+    Nothing trains meanwhile, and workers do not help: the sampler runs in the training process. A permutation takes
+    about 0.1 us an index, paid in full even where the epoch is left after a few batches.
+
+What to try
+    Longer epochs, or none: keep one iterator. Draw with replacement (`RandomSampler(data, replacement=True,
+    num_samples=...)` draws 32 indices at a time), or shuffle shards and not samples. List files once, in `__init__`.
+
+When to leave it
+    When epochs are long in truth and this run only saw short ones.
+"""
+
+from gpu_doctor.handing import handing
+from gpu_doctor.rules.evidence import dearest_lines, millis, percent
+from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("loader", "workers", "edge_share", "epochs", "fetch_wall_s", "step_wall_s")
+
+LEAST_S = 5e-3
+"""An iterator over a loader without workers is made in 0.1 to 0.5 ms, one whose workers stay is reset in 1 to 3 (two
+cores): below this there is nothing to win by another sampler."""
+DRAWING = """\
+sampler = torch.utils.data.RandomSampler(data, replacement=True, num_samples=samples_per_epoch)
+loader = torch.utils.data.DataLoader(data, sampler=sampler, ...)"""
+ONE_PASS = """\
+batches = iter(loader)  # once, before the loop over epochs
+for step in range(steps_per_epoch):
+    batch = next(batches)"""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where epochs begin within the run, no worker is started for them, and they begin late."""
+    loader, edges = vitals.loader, (vitals.epochs or 1) - 1
+    step_s, fetch_s, share = vitals.step_wall_s, vitals.fetch_wall_s, vitals.edge_share
+    if loader is None or edges < 1 or not step_s or fetch_s is None or not share:
+        return None
+    if vitals.workers and not loader.persistent_workers:
+        return None  # workers-restart-each-epoch
+    taking_s = handing(1.0, vitals.batch_bytes or 0.0, vitals.batch_tensors).taking if vitals.workers else 0.0
+    edge_s = share * step_s * vitals.measured_steps / edges
+    late_s = edge_s - fetch_s - taking_s
+    cost = late_s * edges / (step_s * vitals.measured_steps)
+    if late_s < LEAST_S or cost < NAMING_BAR:
+        return None
+    waits = [one for one in vitals.lines if one.phase == "data_wait" and not one.in_worker and not one.in_torch]
+    drawn = "Random" in loader.sampler or "Weighted" in loader.sampler
+    over = f" over {loader.dataset_len:,} samples" if loader.dataset_len else ""
+    speedup = 1.0 / (1.0 - min(cost, 0.99))
+    return Finding(
+        rule="slow-epoch-start",
+        headline=f"Epochs begin late: {percent(cost)} of the time waits for the first batch of an epoch.",
+        cost_share=cost,
+        evidence=(
+            f"{edges} epoch{'s' * (edges > 1)} began in the measured steps, after {millis(edge_s)} each; "
+            f"fetching a batch takes {millis(fetch_s)} of that",
+            *((f"the loader draws from a {loader.sampler}{over}",) if loader.sampler else ()),
+            *dearest_lines(waits, vitals.source),
+        ),
+        prescriptions=(
+            Prescription(
+                text="Draw indices as they are needed, not all of them at each epoch's begin"
+                if drawn
+                else "Begin the data once: keep one iterator over epochs, list and open files before it",
+                safety=Safety.BY_HAND,
+                code=DRAWING if drawn else ONE_PASS,
+                predicted_speedup=speedup,
+                predicted_low=1.0 / (1.0 - min(cost / 2.0, 0.99)),
+                predicted_high=speedup * 1.05,
+            ),
+        ),
+    )

@@ -1,0 +1,73 @@
+"""slow-epoch-start: first batches that come late, where no worker is started for them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from found import asked, sick, top
+from recordings import Loop
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import gpu_doctor
+
+RULE = "slow-epoch-start"
+SHUFFLING = Loop(wait=0.5, edge=100.0, steps_per_epoch=20, loader={"sampler": "RandomSampler"})
+
+
+def test_sick() -> None:
+    found = sick(RULE, SHUFFLING)
+    # 4 edges of 100 ms in 99 steps of 10.5 ms
+    assert found.cost_share == pytest.approx(4 * 100 / (400 + 99 * 10.5), rel=0.03)
+    assert "RandomSampler" in " ".join(found.evidence)
+    cure = found.prescriptions[0]
+    assert cure.code is not None and "replacement=True" in cure.code
+    assert cure.predicted_speedup == pytest.approx(1 / (1 - found.cost_share))
+    assert top(SHUFFLING) == RULE
+
+
+def test_well() -> None:
+    assert asked(RULE, SHUFFLING.but(steps_per_epoch=1000)) is None
+    assert asked(RULE, SHUFFLING.but(edge=1.0)) is None
+
+
+def test_workers_that_start_anew_are_another_matter() -> None:
+    workers = SHUFFLING.but(workers=2, fetch=1.0)
+    assert asked(RULE, workers) is None
+    assert sick(RULE, workers.but(loader={"persistent_workers": True, "sampler": "RandomSampler"})).cost_share > 0.1
+
+
+def test_a_slow_first_batch_has_to_be_fetched_anyway() -> None:
+    assert asked(RULE, SHUFFLING.but(wait=95.0, fetch=98.0)) is None
+
+
+def test_short_epochs_of_short_steps_are_no_slow_start() -> None:
+    # 0.4 ms for a new iterator every second step of 1 ms
+    assert asked(RULE, Loop(forward=0.4, backward=0.4, optimizer=0.2, edge=0.4, steps_per_epoch=2)) is None
+
+
+def test_streams_are_told_to_begin_once() -> None:
+    (cure,) = sick(RULE, SHUFFLING.but(loader={"sampler": ""})).prescriptions
+    assert cure.code is not None and "iter(loader)" in cure.code
+
+
+def test_a_permutation_of_millions_for_a_few_batches() -> None:
+    """The time of `randperm(n).tolist()` is the truth: taken here, without our tool."""
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(1_000_000, 4), torch.zeros(1_000_000))
+    net = nn.Linear(4, 1)
+    world = {"loader": DataLoader(data, batch_size=8, shuffle=True), "net": net}
+    cell = """
+import torch
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for epoch in range(4):
+    for i, (x, y) in enumerate(loader):
+        opt.zero_grad()
+        (net(x)[:, 0] - y).square().mean().backward()
+        opt.step()
+        if i == 30:
+            break
+"""
+    diagnosis = gpu_doctor.diagnose(gpu_doctor.case(cell, world).run())
+    found = next(one for one in diagnosis.findings if one.rule == RULE)
+    assert diagnosis.findings[0] is found and found.cost_share > 0.3
