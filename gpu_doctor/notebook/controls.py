@@ -56,14 +56,27 @@ def _about(knob: Knob) -> dict[str, Any]:
 
 
 def _control(knob: Knob, setup: Setup) -> dict[str, Any]:
+    """`otherwise` holds what differs once num_workers is turned from none to some, or from some to none."""
     written = knob.found(setup)
+    drawn = _offer(knob, written, setup)
+    if knob.name == "num_workers" or not setup.loaders:
+        return {**_about(knob), "written": written, **drawn}
+    other = _offer(knob, written, _with_workers_turned(setup))
+    otherwise = {name: value for name, value in other.items() if value != drawn[name]}
+    return {**_about(knob), "written": written, **drawn, **({"otherwise": otherwise} if otherwise else {})}
+
+
+def _with_workers_turned(setup: Setup) -> Setup:
+    loaders = (replace(one, num_workers=0 if one.num_workers else 1) for one in setup.loaders)
+    return replace(setup, loaders=tuple(loaders))
+
+
+def _offer(knob: Knob, written: Any, setup: Setup) -> dict[str, Any]:
     offered = knob.choices(setup)
     free = [one for one in offered if not one.refusal and one.value != written]
     reasons = list(dict.fromkeys(one.refusal for one in offered if one.refusal))
     refusal = "" if free else reasons[0] if reasons else "This loop leaves nothing to choose here."
     return {
-        **_about(knob),
-        "written": written,
         "choices": [_choice(one, written) for one in offered],
         "refusal": wording.clean(refusal, 300),
         # Where only some values cannot be had, the panel says which and why.

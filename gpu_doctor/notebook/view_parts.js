@@ -133,7 +133,15 @@ function plotsKeyPart(head, pointedAt) {
   return parts;
 }
 
-function knobPart(knob, panel) {
+/** The knobs as they would be offered with the number of workers that was chosen and not run yet. */
+function asTurned(knobs, panel) {
+  const written = knobs.find((one) => one.name === "num_workers")?.written ?? 0;
+  const chosen = panel.chosen.num_workers ?? written;
+  if ((chosen > 0) === (written > 0)) return knobs;
+  return knobs.map((one) => (one.otherwise ? { ...one, ...one.otherwise } : one));
+}
+
+function knobPart(knob, knobs, panel) {
   const id = `${panel.id}-${knob.name}`;
   const chosen = panel.chosen[knob.name] ?? knob.written;
   const choices = knob.choices.some((one) => one.value === chosen)
@@ -143,7 +151,7 @@ function knobPart(knob, panel) {
     h("label", { for: id }, knob.label),
     h("select", {
       id, "data-knob": knob.name, disabled: Boolean(knob.refusal), title: knob.refusal,
-      "aria-describedby": knob.refusal || moved ? `${panel.id}-${saidAt(knob, panel)}-said` : null,
+      "aria-describedby": knob.refusal || moved ? `${panel.id}-${saidAt(knob, knobs)}-said` : null,
       value: String(choices.findIndex((one) => one.value === chosen)),
       onchange: (event) => panel.choose(knob, choices[Number(event.target.value)].value),
     }, choices.map((one, index) => h("option", {
@@ -152,8 +160,8 @@ function knobPart(knob, panel) {
 }
 
 /** The knob whose line says why this one cannot act: knobs with one reason share a line. */
-function saidAt(knob, panel) {
-  const same = knob.refusal && panel.live.state.knobs.find((one) => one.refusal === knob.refusal);
+function saidAt(knob, knobs) {
+  const same = knob.refusal && knobs.find((one) => one.refusal === knob.refusal);
   return (same || knob).name;
 }
 
@@ -174,7 +182,8 @@ function knobSentences(knobs, panel) {
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
 }
 
-function knobsPart({ knobs, busy, before }, panel) {
+function knobsPart({ knobs: offered, busy, before }, panel) {
+  const knobs = asTurned(offered, panel);
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
   const moved = Object.keys(panel.chosen).length;
@@ -184,13 +193,13 @@ function knobsPart({ knobs, busy, before }, panel) {
     onpointerenter: () => panel.near(), onfocus: () => panel.near(),
   });
   return h("section", { class: "gd-knobs" },
-    h("div", { class: "gd-row" }, front.map((knob) => knobPart(knob, panel)),
+    h("div", { class: "gd-row" }, front.map((knob) => knobPart(knob, knobs, panel)),
       button(`more${more.some((knob) => panel.chosen[knob.name] !== undefined) ? " •" : ""}`, () => panel.fold("more"), {
         class: "gd-link", "aria-expanded": String(panel.unfolded.has("more")), "data-fold": "more",
       }),
       moved ? button("as written", () => panel.reset(), { class: "gd-link", title: "Put every knob back" }) : null,
       moved ? codeFold("code of these", "chosen", panel.chosen, panel) : null),
-    panel.unfolded.has("more") ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, panel))) : null,
+    panel.unfolded.has("more") ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
     unknown ? h("div", { class: "gd-soft" }, knobs[0].refusal)
       : knobSentences(panel.unfolded.has("more") ? knobs : front, panel),
     h("div", { class: "gd-row gd-actions" },

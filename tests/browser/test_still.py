@@ -160,3 +160,16 @@ def test_hostile_text_stays_text(blank: Page) -> None:
     assert blank.evaluate("document.querySelectorAll('[data-gpu-doctor] :is(script, img[src=x])').length") == 0
     assert blank.locator("[data-gpu-doctor]").inner_text().count("onerror") >= 6
     assert errors == []
+
+
+def test_workers_and_what_needs_them_are_chosen_together(blank: Page) -> None:
+    show(blank, treated(), "light")
+    blank.locator("[data-fold=more]").click()
+    keeps = blank.locator("[data-knob=persistent_workers]")
+    assert keeps.is_disabled() and "set num_workers above 0 first" in blank.locator(".gd-knobs").inner_text()
+    blank.locator("[data-knob=num_workers]").select_option(label="2")
+    assert keeps.is_enabled() and "set num_workers above 0 first" not in blank.locator(".gd-knobs").inner_text()
+    keeps.select_option(label="on")
+    blank.locator("[data-ask=trial]").click()
+    assert asked(blank)[-1]["settings"] == {"num_workers": 2, "persistent_workers": True}
+    blank.locator(".gd-knobs").screenshot(path=ARTIFACTS / "knobs_with_workers.png")
