@@ -125,7 +125,7 @@ def test_a_trials_row_unfolds_its_losses_its_notes_and_its_code() -> None:
     ElementTree.fromstring(base64.b64decode(data))
     assert WROTE in first["notes"]
     assert first["settings"] == WORKERS
-    assert "predicted 2.9x" in first["measured"] and "measured steps" in first["measured"]
+    assert "predicted 2.9x (2.2-3.5)" in first["measured"] and "measured steps" in first["measured"]
     assert table["details"][3]["losses"] == "" and table["details"][3]["judged"] == []
     assert len(table["rows"]) == len(table["details"])
 

@@ -56,7 +56,7 @@ def effects(pairs: tuple[tuple[Recording, Recording], ...]) -> tuple[Effect, ...
     """What the two trials gave, and a third that did not fit into memory."""
     (a, b), (c, d) = pairs
     return (
-        dataclasses.replace(compare([a], [b], predicted=2.9), low=2.9, high=3.6),
+        dataclasses.replace(compare([a], [b], predicted=2.9), low=2.9, high=3.6, predicted_low=2.2, predicted_high=3.5),
         dataclasses.replace(compare([c], [d], predicted=1.2), verdict="faster", speedup=1.24, low=1.18, high=1.31),
         Effect({**BOTH, "batch_size": 4096}, BOTH, outcome="out-of-memory", reason="A batch of 2048 fitted."),
     )
