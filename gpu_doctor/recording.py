@@ -158,14 +158,14 @@ class Fetch:
     batch_bytes: float
     """Mean bytes of a batch's tensors, NaN if it holds none."""
     walls_s: Column
-    batch_tensors: float | None = None
-    """Mean number of a batch's tensors; None = it holds none, or nobody counted."""
     queued_s: float | None = None
     """Seconds of `wall_s` in which the fetching thread could run and waited for a core; None = not measured."""
     read_bytes: float | None = None
     """Bytes read from files (the page cache included) during the fetches; None = not measured."""
     stored_bytes: float | None = None
     """Of `read_bytes`, those that came from the storage itself and not from the page cache; None = not measured."""
+    batch_tensors: float | None = None
+    """Mean number of a batch's tensors; None = it holds none, or nobody counted."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +209,8 @@ class Recording:
     series: tuple[Series, ...] = ()
     fetches: tuple[Fetch, ...] = ()
     lines: tuple[LineCost, ...] = ()
+    looks: int | None = None
+    """How many stack samples the lines' shares come from; None = not counted."""
     losses: Losses = field(default_factory=Losses)
     chores: tuple[Chore, ...] | None = None
     """Costly calls besides training, dearest first; None = nobody listened."""

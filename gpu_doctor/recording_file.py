@@ -210,6 +210,7 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
         notes=tuple(header["notes"]),
         written=None if header.get("written") is None else tuple(header["written"]),
         chores=None if chores is None else tuple(Chore(**one) for one in chores),
+        looks=header.get("looks"),
         traffic=of_plain(Traffic, header.get("traffic")),
         flops=of_plain(Flops, header.get("flops")),
         **{name: header[name] for name in plain},

@@ -67,6 +67,7 @@ def recorded(recorder: Recorder, namespace: dict[str, Any] | None) -> Iterator[N
         raise Busy("gpu_doctor is already recording a run in this process, and that recording covers this code too.")
     sampler = LineSampler(recorder)
     recorder.lined = sampler.costs
+    recorder.parts["looks"] = lambda: sampler.looks
     allowed = partial(recorder.governor.allowed, "poller")
     poller = Poller(PROBES, recorder.add, note=recorder.note, sampler=sampler.look, allowed=allowed)
     recorder.own_cpu_s.append(lambda: poller.cpu_s)

@@ -88,6 +88,7 @@ def measure(recording: Recording) -> Vitals:
         "setup": recording.setup,
         "settings": recording.settings,
         "lines": recording.lines,
+        "looks": recording.looks,
         "source": recording.source,
         "outcome": recording.outcome,
         "reason": recording.reason,

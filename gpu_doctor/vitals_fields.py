@@ -118,6 +118,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     lines: tuple[LineCost, ...] = ()
     """Line costs, dearest first."""
+    looks: int | None = None
+    """Stack samples that they come from; None = not counted."""
     source: str = ""
     outcome: str = "completed"
     """How the run ended, one of recording.OUTCOMES."""

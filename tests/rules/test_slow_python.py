@@ -9,6 +9,7 @@ from chores import calling, found
 from found import asked, sick, top
 from recordings import Loop, line, on_gpu
 
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import LineCost
 
 RULE = "slow-python"
@@ -159,3 +160,10 @@ def test_what_the_interpreter_itself_takes_of_a_tiny_step_is_left_alone() -> Non
     tiny = Loop(forward=0.05, backward=0.08, optimizer=0.03, other=0.04)
     assert asked(RULE, tiny) is None
     assert asked(RULE, tiny.but(other=0.1)) is not None
+
+
+def test_a_few_looks_do_not_make_python_nothing() -> None:
+    # half of the time outside of the phases; of five looks one fell there, and found torch
+    recording = LOGGING.but(lines=(line("done = env.step(action)", 0.2, in_torch=True),)).recording()
+    few, many = ([one.rule for one in diagnose(replace(recording, looks=looks)).findings] for looks in (5, 500))
+    assert RULE in few and RULE not in many
