@@ -8,11 +8,11 @@ uses the namespace itself and not a copy of it, because functions of earlier cel
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from gpu_doctor import casecode, knobs, race, trial
+from gpu_doctor import casecode, knobs, race, stopping, trial
 from gpu_doctor.counting import Counting
 from gpu_doctor.curing import TRIAL_SECONDS, TRIAL_STEPS, Curing
 from gpu_doctor.diagnosis import Diagnosis, judged
@@ -57,12 +57,18 @@ class Case(Counting, Curing):
         """Told of every recorder that opens, with its role: `run`, `baseline` or `candidate`."""
         self._code = code
         self._execute = execute or casecode.plain_execute(code, self.name)
-        self._quietly = quietly or silence
+        self._silence = quietly or silence
         self._current: Recorder | None = None
         self.stopped = False
         """Stop was asked for since the last trial or treatment began."""
         if trial.running() is None:  # code inside a recorded run may make cases of its own
             _last[:] = [self]
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        """Around the sides of a trial: what they print is nobody's, what they handle of signals ends with them."""
+        with stopping.handlers_put_back(), self._silence():
+            yield
 
     # ---- runs ---------------------------------------------------------------------------------------------------
 

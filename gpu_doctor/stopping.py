@@ -99,6 +99,20 @@ def interrupt_main() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
+@contextmanager
+def handlers_put_back() -> Iterator[None]:
+    """Handlers of signals that code inside sets are replaced afterwards by those of before (on the main thread)."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None and signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+
+
 class Interrupts:
     """Interrupts between `hold` and `release` are kept, so that what puts things back is not left half done."""
 

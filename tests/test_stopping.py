@@ -114,6 +114,23 @@ def test_an_interrupt_that_is_ignored_or_handled_by_others_stays_so() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
+def test_what_a_trials_cell_handles_of_signals_ends_with_it() -> None:
+    cell = """
+import signal
+signal.signal(signal.SIGINT, lambda number, frame: None)
+signal.signal(signal.SIGTERM, lambda number, frame: None)
+for _ in range(4):
+    model(x).sum().backward(); optimizer.step()
+"""
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    case = gpu_doctor.case(cell, {"model": model, "optimizer": optimizer, "x": torch.ones(1, 2)})
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert case.trial({}, seconds=5.0).outcome == "completed"
+    case.measured(steps=2, seconds=5.0)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
 @pytest.mark.parametrize(("code", "outcome"), [("", "completed"), ("0", "completed"), ("1", "failed")])
 def test_a_cell_that_exits_by_itself_has_ended(code: str, outcome: str) -> None:
     cell = f"for _ in range(4):\n    model(x).sum().backward(); optimizer.step()\nraise SystemExit({code})"
