@@ -16,7 +16,7 @@ from gpu_doctor.recording import TRAINING, Recording, Settings
 from gpu_doctor.snapshot import Snapshot
 from gpu_doctor.trial import Result, uninterrupted
 
-MOST_ROUNDS: Final = 4
+MOST_ROUNDS: Final = 6
 """Pairs of baseline and candidate in one trial, at most; fewer where the interval is clear."""
 BLOCK_SHARE: Final = 0.3
 """Part of the trial's seconds that one side of one round may take, so that both sides get their turn."""

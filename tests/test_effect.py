@@ -182,8 +182,8 @@ def test_a_small_gain_is_believed_only_after_a_third_pair() -> None:
 
 
 def test_what_stays_unclear_is_tried_again_but_not_for_ever() -> None:
-    assert needs_more(*sides(1.0, pairs=2, jitter=1.5))
-    assert not needs_more(*sides(1.0, pairs=4, jitter=1.5))
+    assert needs_more(*sides(1.0, pairs=5, jitter=1.5))
+    assert not needs_more(*sides(1.0, pairs=6, jitter=1.5))
 
 
 def test_one_lucky_pair_makes_no_interval_of_no_width() -> None:
