@@ -56,7 +56,7 @@ class Account:
 
     def phase_now(self) -> int:
         """The phase that the thread is in; asked on any thread."""
-        if self.pulse.taking:
+        if self.pulse.taking or self.pulse.resting:
             return self.steady.phase()
         return EVALUATION if self.evaluating else self.phase
 

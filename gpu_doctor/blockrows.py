@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -12,8 +12,13 @@ from gpu_doctor.phases import FORWARD, LOSS, OTHER, PHASE_COUNT
 from gpu_doctor.steps import PHASES, STEP_COLUMNS, TRAINING
 
 COLUMN: Final = {name: i for i, name in enumerate(STEP_COLUMNS)}
-_PHASE_COLUMNS: Final = [(phase, COLUMN[f"{name}_s"]) for phase, name in enumerate(PHASES) if name != "sync"]
 Rows = npt.NDArray[np.float64]
+PLACES: Final[Rows] = np.zeros((PHASE_COUNT, len(STEP_COLUMNS)))
+"""Phase by column: 1 where the phase's time is part of the column's."""
+for _phase, _name in (*((phase, name) for phase, name in enumerate(PHASES) if name != "sync"), (LOSS, "loss")):
+    PLACES[_phase, COLUMN[f"{_name}_s"]] = 1.0
+PLACES[:, COLUMN["wall_s"]] = 1.0
+_MADE: Final = [*np.flatnonzero(PLACES.any(axis=0)).tolist(), COLUMN["start_s"], COLUMN["cpu_s"], COLUMN["samples"]]
 
 
 class BlockRows:
@@ -29,6 +34,7 @@ class BlockRows:
         self._matrix = np.zeros((len(phases), PHASE_COUNT))
         self._matrix[np.arange(len(phases)), phases] = 1.0
         self._written, self._template, self._batches, self._began = written, written.copy(), batches, began
+        self._template[_MADE] = 0.0
 
     def holds(self, times: Sequence[int], samples: Sequence[float]) -> bool:
         """Whether the formula gives, to the last bit, the row that the ledger wrote of the step with these events."""
@@ -47,29 +53,32 @@ class BlockRows:
         """The rows to come are of this epoch."""
         self._template[COLUMN["epoch"]] = epoch
 
-    def of(self, steps: int, begin: int, times: Sequence[int], samples: Sequence[float]) -> tuple[Rows, int]:
-        """The rows of `steps` steps that begin at `begin` ns, and when the last ended.
+    def of(
+        self,
+        steps: int,
+        begin: int,
+        times: Sequence[int],
+        samples: Sequence[float],
+        split: Callable[[Rows], Rows] | None = None,
+    ) -> tuple[Rows, int, Rows]:
+        """The rows of `steps` steps that begin at `begin` ns, when the last ended, and the ns of each event.
 
         Args:
             steps: how many. begin: ns of the host clock.
             times: of their events and maybe more, ns of the host clock. samples: of their batches and maybe more.
+            split: of steps of which only batches and asks were noted: the ns of these in their columns.
         """
-        events = len(self._matrix)
+        events = len(self._matrix) if split is None else 2 * self._batches
         at = np.empty(1 + steps * events, dtype=np.int64)
         at[0], at[1:] = begin, times[: steps * events]
-        spent = np.diff(at).reshape(steps, events).astype(np.float64)
-        phases = spent @ self._matrix * 1e-9
-        rows = np.repeat(self._template[None], steps, axis=0)
-        starts = at[:-1:events] if events else at[:1]
-        rows[:, COLUMN["start_s"]] = (starts - self._began) * 1e-9
-        rows[:, COLUMN["wall_s"]] = np.diff(at[::events]) * 1e-9
-        for phase, column in _PHASE_COLUMNS:
-            rows[:, column] = phases[:, phase]
-        rows[:, COLUMN["loss_s"]] = phases[:, LOSS]
-        rows[:, COLUMN["cpu_s"]] = 0.0
+        spent = (at[1:] - at[:-1]).reshape(steps, events).astype(np.float64)
+        rows: Rows = spent @ self._matrix @ PLACES if split is None else split(spent)
+        rows *= 1e-9  # the sums of whole numbers are exact until here
+        rows += self._template
+        rows[:, COLUMN["start_s"]] = (at[:-1:events] - self._began) * 1e-9
         given = np.asarray(samples[: steps * self._batches])
-        rows[:, COLUMN["samples"]] = given.reshape(steps, self._batches).sum(axis=1)
-        return rows, int(at[-1])
+        rows[:, COLUMN["samples"]] = given if self._batches == 1 else given.reshape(steps, -1).sum(axis=1)
+        return rows, int(at[-1]), spent
 
 
 def no_loss(phases: list[int]) -> None:

@@ -31,8 +31,8 @@ FAR: Final = 1.15
 BELIEVED: Final = 1.10
 """Smaller gains and losses are claimed only after a third pair: two pairs agree by chance too often."""
 MOST_PAIRS: Final = 6
-"""Pairs of runs after which a comparison that is not clear is left inconclusive. Four left 5 % of equal sides with rare
-stalls open, six 1 %, for a tenth of a pair more on the mean (benchmarks/effect.py)."""
+"""Pairs of runs after which a comparison that is not clear is left inconclusive. Four left 4.5 % of equal sides with
+rare stalls open, six 1.5 %, for a tenth of a pair more on the mean (benchmarks/effect.py)."""
 ONE_PAIR: Final = 1.5
 """An interval beyond this is clear after one pair: more than a machine's mood explains."""
 MEASURED_S: Final = 0.05

@@ -35,8 +35,8 @@ class Pulse:
     """What every event asks first, in one small place: whose thread it is, and whether it is only to be noted down."""
 
     __slots__ = (
-        *("count", "due_count", "due_ns", "ending", "events", "iterator", "loss_next", "pattern", "pull", "taking"),
-        "thread",
+        *("batches", "count", "due_count", "due_ns", "ending", "events", "iterator", "left", "loss_next", "pattern"),
+        *("pull", "resting", "taking", "thread"),
     )
 
     def __init__(self) -> None:
@@ -44,6 +44,11 @@ class Pulse:
         """Of the training loop."""
         self.taking = False
         """Events are noted down: a wrapper may write a code and a time and go on."""
+        self.resting = False
+        """Only the times of batches and asks are noted down, the other taps stand down (see `rests`): never while
+        `taking`."""
+        self.batches = self.left = 0
+        """In a rest: batches of a step, and asks until it ends."""
         self.ending = ""
         """Outcome with which the loop shall be left at its next step: `stopped` or `budget-reached`; empty = go on."""
         self.count = 0
@@ -51,7 +56,7 @@ class Pulse:
         self.loss_next = 0
         """The first step whose loss is to be kept next."""
         self.iterator = 0
-        """While events are noted: id of the loader's iterator that the loop pulls from,"""
+        """While events, or asks and batches alone, are noted: id of the loader's iterator that the loop pulls from,"""
         self.pull: Pull | None = None
         """what the ledger knows it as,"""
         self.events = 0

@@ -27,6 +27,8 @@ class Forecast:
     """What binds the step under the settings, as the end of a sentence: 'the bound is ...'."""
     peak_bytes: float | None = None
     """Peak memory expected under the settings, where two sizes were seen on a GPU."""
+    hoped: float | None = None
+    """Speed-up if what was not measured on this machine (handing batches over) costs the least that is known of it."""
 
 
 def error_band(v: Vitals) -> float:

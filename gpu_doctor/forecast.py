@@ -9,7 +9,7 @@ is None: measure it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpu_doctor.batchsizes import batch_forecast as batch_forecast
@@ -31,6 +31,9 @@ from gpu_doctor.vitals_world import workers_in_shm
 # 15 ms until the first works; spawn and forkserver are estimates: they import torch again.
 START_S: Final = {"fork": 0.015, "forkserver": 0.5, "spawn": 2.0}
 START_S_PER_WORKER: Final = {"fork": 0.0125, "forkserver": 1.0, "spawn": 1.5}
+PERMUTING: Final = {"RandomSampler", "DistributedSampler"}
+PERMUTED_S: Final = 5e-8
+"""Seconds an index of a random permutation as a list (0.025, 0.037 and 0.063 us an index for 1e5, 1e6 and 3e6)."""
 GOOD_ENOUGH: Final = 1.05
 """Of several numbers of workers the smallest is advised that is within 5 % of the best."""
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -75,9 +78,19 @@ def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     Returns:
         None where the fetch was not metered.
     """
-    known = {n: one for n in worker_counts(vitals) if (one := _workers(vitals, n)) is not None}
+    return enough({n: one for n in worker_counts(vitals) if (one := _workers(vitals, n)) is not None})
+
+
+def enough(known: Mapping[int, Forecast], margin: float = GOOD_ENOUGH) -> tuple[int, Forecast] | None:
+    """The smallest number of workers within `margin` of the best, also if handing over is cheap on this machine.
+
+    Args:
+        known: forecasts by number of workers, rising. margin: as a factor.
+    """
     best = max((one.speedup for one in known.values()), default=0.0)
-    return next(((n, one) for n, one in known.items() if one.speedup * GOOD_ENOUGH >= best), None)
+    hoped = max((one.hoped or one.speedup for one in known.values()), default=0.0)
+    good = (n for n, one in known.items() if one.speedup * margin >= best)
+    return next(((n, known[n]) for n in good if (known[n].hoped or known[n].speedup) * margin >= hoped), None)
 
 
 def kept_workers(vitals: Vitals) -> Forecast | None:
@@ -140,7 +153,8 @@ def _step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: fl
     slow = s.slow / s.speed(workers)
     fetch = s.fetch + s.fetch_cpu * (1.0 / s.speed(workers) - 1.0)
     if workers == 0:
-        return max(s.consumer + fetch, s.device), "the loop fetches every batch itself"
+        drawing = drawing_s(v) * s.batches / max(_epoch_batches(s, v), 1.0) if s.workers else 0.0
+        return max(s.consumer + fetch + drawing, s.device), "the loop fetches every batch itself"
     cost = s.handing(doubt)
     hand, packing = slow * cost.taking, slow * cost.packing
     on_cores = (s.fetch_cpu + (cost.packing + cost.taking_cpu) * s.slow + s.consumer_cpu) / (
@@ -199,7 +213,9 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
     sure, doubtful = (_step_with(s, workers, v, doubt)[0] for doubt in DOUBT)
     # Where the loop as it is runs faster than the model of it says, the model is that much too slow.
     known = min(s.step / _step_with(s, s.workers, v)[0], 1.0) if s.workers and workers else 1.0
-    step, sure, doubtful = known * step, known * sure, known * doubtful
+    floor = max(s.consumer if workers else s.consumer + s.fetch, s.device, 1e-9)
+    step, sure, doubtful = (max(known * one, floor) for one in (step, sure, doubtful))
+    hoped = s.step / min(sure, step)
     band = error_band(v)
     if s.others and workers:
         # Whether more of our processes get more of a taken machine depends on how it is shared out, which cannot be
@@ -214,10 +230,17 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
         # many MB/s) or all of it (a server that is only late). The forecast lies between the two.
         step, doubtful = math.sqrt(step * s.storage), max(doubtful, s.storage)
         stage += ", as far as storage and memory serve several at once"
-    floor = max(s.consumer if workers else s.consumer + s.fetch, s.device, 1e-9)
     low = s.step / max(doubtful, step) * (1.0 - band)
     high = max(min(s.step / min(sure, step) * (1.0 + band), s.step / floor * (1.0 + error_band(v) / 2)), s.step / step)
-    return Forecast(s.step / step, low, high, step, stage)
+    return Forecast(s.step / step, low, high, step, stage, hoped=hoped)
+
+
+def drawing_s(v: Vitals) -> float:
+    """Seconds that the sampler takes at an epoch's begin, in the loop itself; 0 where it draws as it goes."""
+    loader = v.loader
+    if loader is None or loader.sampler not in PERMUTING or not loader.dataset_len:
+        return 0.0
+    return PERMUTED_S * loader.dataset_len
 
 
 def _taking_s(v: Vitals) -> float:
@@ -240,7 +263,7 @@ def _persistent(v: Vitals) -> Forecast | None:
     edges = (v.epochs or 1) - 1
     if not v.workers or not v.edge_share or v.step_wall_s is None or v.fetch_wall_s is None or not edges:
         return None
-    first = (v.fetch_wall_s + _taking_s(v)) * edges / v.measured_steps
+    first = (v.fetch_wall_s + _taking_s(v) + drawing_s(v)) * edges / v.measured_steps
     step = v.step_wall_s - max(v.edge_share * v.step_wall_s - first, 0.0)
     speedup, band = v.step_wall_s / max(step, 1e-9), error_band(v)
     return Forecast(speedup, max(1.0, speedup * (1 - band)), speedup * (1 + band), step, "the loop within its epochs")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from gpu_doctor import knobs
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.effect import FASTER
-from gpu_doctor.forecast import START_S, START_S_PER_WORKER, forecast, worker_counts
+from gpu_doctor.forecast import START_S, START_S_PER_WORKER, enough, forecast, worker_counts
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recording import Settings, SettingValue
 from gpu_doctor.rules.rule import Safety
@@ -144,8 +144,8 @@ def _workers(v: Vitals, kept: Settings, tried: Sequence[Tried]) -> Move | None:
             seen[count] = one
     if not seen:
         return None
-    best = max(one.speedup for one in seen.values())
-    count = next(n for n, one in seen.items() if one.speedup * ENOUGH >= best)
+    found = enough(seen, ENOUGH) or next(iter(seen.items()))
+    count, best = found[0], max(one.speedup for one in seen.values())
     if best < WORTH:
         return None
     settings: dict[str, SettingValue] = {"num_workers": count}

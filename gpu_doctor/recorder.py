@@ -22,6 +22,7 @@ from gpu_doctor.ledger import Ledger
 from gpu_doctor.readings import MOST_READINGS as MOST_READINGS
 from gpu_doctor.readings import Readings as Readings
 from gpu_doctor.recording import Fetch, LineCost, LoaderSetup, Losses, Metric, Recording, Series, Settings, Setup
+from gpu_doctor.rests import AS_NOTES
 from gpu_doctor.steps import Steps
 from gpu_doctor.steptable import StepTable
 
@@ -69,6 +70,8 @@ class Recorder:
         self.ledger.on_step = self._step_ended
         if max_steps is not None:
             self.ledger.look_at = max_steps
+        # A trial's sides are compared by the losses of all their steps: each of these must be heard.
+        self.ledger.steady.rests.allowed = max_steps is None and max_s is None
         self.pulse = self.ledger.pulse
         self.max_steps = max_steps
         self.deadline_ns = None if max_s is None else clock() + round(max_s * 1e9)
@@ -204,8 +207,10 @@ class Recorder:
 
     def tapped_s(self) -> float:
         """What the taps have cost the loop so far: their events at the calibrated cost of one."""
-        noted = self.ledger.steady.noted
-        return ((self.ledger.events - noted) * self._event_ns + noted * self._note_ns) * 1e-9
+        steady = self.ledger.steady
+        told = self.ledger.events - steady.noted
+        noted = steady.noted + AS_NOTES * steady.rests.rested
+        return (told * self._event_ns + noted * self._note_ns + steady.spent_ns) * 1e-9
 
     def setup(self) -> Setup:
         """What was found so far."""
@@ -228,6 +233,8 @@ class Recorder:
         for readings in list(self._readings.values()):
             readings.finish()
         self._closed_s = self.elapsed_s()
+        if said := self.ledger.steady.rests.said():
+            self.note(said)
         loop_s = float(np.nansum(self.table.steps().wall_s))
         if dear := too_dear(self.tapped_s(), loop_s, self.ledger.step_count):
             self.note(dear)

@@ -8,6 +8,8 @@ compares one list, and a block of steps becomes rows in a few array operations. 
 (an evaluation, a new epoch, another order) the block is closed, the open step is told to the ledger event by event at
 the times that were noted, and the ledger goes on as before.
 
+Where even notes are too dear, most steps are noted by their batches alone (see `rests`).
+
 The formula is not trusted but tried: it is used only if it gives, for the second of the two steps, the row to the last
 bit that the ledger has written.
 """
@@ -15,14 +17,14 @@ bit that the ledger has written.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from gpu_doctor.blockrows import COLUMN, BlockRows, no_loss
-from gpu_doctor.eventnotes import ASKED, BACK, BEGINS, ENDS, SELDOM, Noted, code_of, is_forward, notes, tell
-from gpu_doctor.phases import EVALUATION, OTHER
+from gpu_doctor.blockrows import COLUMN
+from gpu_doctor.eventnotes import BACK, DELIVERED, is_forward, notes, tell
+from gpu_doctor.phases import DATA_WAIT, OTHER
+from gpu_doctor.rests import REST_NS
+from gpu_doctor.rhythm import FIRST_LOOK, Rhythm
 from gpu_doctor.stepcounts import Pull
 
 if TYPE_CHECKING:
@@ -34,216 +36,73 @@ BLOCK: Final = 512
 """Steps that are accounted for in one go, at most: that takes some 200 us, however many they are."""
 BLOCK_NS: Final = 200_000_000
 """And at least so often: a view asks twice a second."""
-MOST_EVENTS: Final = 256
-"""A step of more events is not noted down: what is gained a step is lost where one does not fit."""
-FIRST_LOOK: Final = 2
-"""Steps before the first look for a rhythm; after one that failed or broke off, twice as many as the time before."""
-LONGEST_PAUSE: Final = 64
-
-_TIMES: Final = {
-    *("mark", "step_begin", "cpu_due", "cpu_mark", "acc", "acc_at_ask", "end_ns", "end_acc", "last_samples"),
-    *("events", "evaluation_edge_ns", "now", "counts", "newest", *BEGINS, *ENDS, *SELDOM, *ASKED),
-}
-"""What of the ledger differs from step to step without changing what an event means."""
 
 
-class SteadySteps:
+class SteadySteps(Rhythm):
     """Watches one ledger for steps that repeat, and takes its events while they do."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self.pulse = ledger.pulse
-        """`taking`: the ledger's events are noted here, not told to it."""
+        super().__init__(ledger)
         self.noted = 0
-        """Events that were accounted for in blocks."""
-        self._watching = False
-        self._pause = self._wait = FIRST_LOOK
-        # what a step is made of
-        self.notes = Noted()
-        """Always the same lists: a wrapper may keep their `append`."""
-        self._phases: list[int] = []
-        self._state: dict[str, Any] = {}
-        self._before: tuple[list[Any], list[int]] | None = None
-        self._ended = False
-        self._tries = 0
-        """Steps at whose end it is tried whether the last rhythm goes on."""
-        # the rhythm
+        """Events that were accounted for in blocks,"""
+        self.spent_ns = 0
+        """and what that took, ns of real time: not the loop's, which a test may set."""
         self._pattern: list[Any] = []
-        self._rhythm: list[int] = []
-        self._known: dict[str, Any] = {}
-        """The ledger's state at the begin of its steps."""
-        self._rows: BlockRows | None = None
-        self._pull: Pull = Pull()
-        self._batches = self._forwards = 0
+        """Codes of the events that are noted of a step: all, or in a rest those of its batches."""
+        self._forwards = 0
         self._ask_before = OTHER
-        self._base = self._counted = 0
-        """When the first noted step began, and how many had ended before it."""
-
-    # ---- finding it -------------------------------------------------------------------------------------------------
-
-    def step_ended(self, pull: Pull, before: int) -> int:
-        """The ledger has closed a training step at an ask of `pull`; returns what the ask returns, usually `before`."""
-        if self._watching:
-            self._ended = True  # the watched ask goes on from here
-            return before
-        if self._tries:
-            self._tries -= 1
-            if self._resumed(pull, before):
-                return BACK
-        self._wait -= 1
-        if self._wait <= 0:
-            self._watch()
-        return before
+        self._base = self._counted = self._taken = 0
+        """When the first noted step began, how many had ended before it, and before the rhythm was taken up."""
 
     def phase(self) -> int:
-        """The phase that the training thread is in, while events are noted; asked on any thread."""
-        at = len(self.notes.codes)
-        return self._rhythm[at] if at < len(self._rhythm) else OTHER
+        """The phase that the training thread is in, while events are noted; asked on any thread.
 
-    def _snapshot(self) -> dict[str, Any] | None:
-        """All that decides what the coming events mean; None where a step has left something open."""
-        ledger = self._ledger
-        now = ledger.now
-        fresh = not (now.batches or now.samples or now.edge_ns or now.transfers)
-        if ledger.counts is not None or not fresh or now.forward_samples == now.forward_samples or any(ledger.acc):
-            return None
-        if ledger.marks is not None or ledger.held is not None or ledger.back or ledger.stepped:
-            return None
-        kept = ((name, value) for name, value in vars(ledger).items() if name not in _TIMES)
-        return {name: value.copy() if isinstance(value, list) else value for name, value in kept}
-
-    def _resumed(self, pull: Pull, before: int) -> bool:
-        """Goes on with the rhythm that was broken, if the loop is where that began: an epoch later, by a new iterator.
-
-        It is found out by the first step that does not fit if the loop has changed, as at any other time.
+        In a rest that is the wait for a batch or `other`, which stands for all that is not heard.
         """
-        state, then, old = self._snapshot(), self._known, self._pull
-        if self._rows is None or state is None or state.keys() != then.keys():
-            return False
-        moved = (name for name, value in state.items() if value is not then[name] and value != then[name])
-        if not all(name == "epoch" or (then[name] is old and state[name] is pull) for name in moved):
-            return False
-        self._rows.in_epoch(max(self._ledger.epoch, 0))
-        pattern = [
-            code if isinstance(code, int) else (pull,) if isinstance(code, tuple) else pull for code in self._pattern
-        ]
-        self._known = state
-        self._hear_the_seldom()
-        self._take(pull, before, pattern, self._rhythm)
-        return True
+        if self.pulse.resting:
+            return OTHER if len(self.notes.times) % 2 else DATA_WAIT
+        at = len(self.notes.codes)
+        return self._ends[at] if at < len(self._ends) else OTHER
 
-    def _watch(self) -> None:
-        state = self._snapshot()
-        if state is None:
-            self._fail()
-            return
-        self._watching, self._state, self._before, self._ended = True, state, None, False
-        self._clear()
-        for name in (*BEGINS, *ENDS):
-            setattr(self._ledger, name, self._watched(name))
-        self._hear_the_seldom()
-
-    def _hear_the_seldom(self) -> None:
-        for name in SELDOM:
-            setattr(self._ledger, name, self._broken(name))
-
-    def _watched(self, name: str) -> Callable[..., Any]:
-        """The ledger's own method, with its event, the phase that it ends and its time noted down."""
-        ledger, direct = self._ledger, getattr(type(self._ledger), name)
-
-        def event(*args: Any) -> Any:
-            self.notes.codes.append(code_of(name, args))
-            self._phases.append(EVALUATION if ledger.evaluating else ledger.phase)
-            doubtful = ledger.no_loss is not None
-            result = direct(ledger, *args)
-            self.notes.times.append(ledger.mark)
-            if doubtful and ledger.no_loss is None and name in ("ask", "forward", "optimizer"):
-                no_loss(self._phases)
-            if name == "delivered":
-                self.notes.samples.append(args[1])
-            elif name == "ask" and self._ended:
-                self._compare(args[0], result)
-                if self.pulse.taking:
-                    return BACK
-            elif len(self.notes.codes) > MOST_EVENTS:
-                self._fail()
-            if name not in BEGINS or args == (BACK,):
-                return None
-            ledger.back.append(result)
-            return BACK
-
-        return event
-
-    def _broken(self, name: str) -> Callable[..., Any]:
-        """An event that no rhythm has: the ledger is told as ever."""
-        ledger, direct = self._ledger, getattr(type(self._ledger), name)
-
-        def event(*args: Any) -> Any:
-            if self.pulse.taking:
-                self.stop()
-            else:
-                self._fail()
-            return direct(ledger, *args)
-
-        return event
-
-    def _compare(self, pull: Pull, before: int) -> None:
-        """A watched step has ended: the rhythm is found if it is the same as the one before."""
-        self._ended = False
-        state = self._snapshot()
-        codes, phases = self.notes.codes.copy(), self._phases.copy()
-        if state is None or state != self._state or self._foreign(pull):
-            self._fail()
-            return
-        if self._before is None:
-            self._before = codes, phases
-            self._clear()
-            return
-        written, batches = np.asarray(self._ledger.newest), len(self.notes.samples)
-        rows = BlockRows(phases, written, batches, self._ledger.began)
-        if self._before != (codes, phases) or not rows.holds(self.notes.times, self.notes.samples):
-            self._fail()
-            return
-        self._known, self._rows, self._batches = state, rows, batches
-        self._take(pull, before, codes, phases)
-
-    def _foreign(self, pull: Pull) -> bool:
-        """Whether another iterator than `pull` was asked in the step, or not every ask was answered."""
-        asked = [one for one in self.notes.codes if not isinstance(one, int)]
-        return any(one is not pull for one in asked) or len(asked) != len(self.notes.samples)
-
-    def _fail(self) -> None:
-        """No rhythm: the ledger goes on as it is, and is watched again after a while."""
-        self._release()
-        self._watching = False
-        self._wait, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
-
-    def _release(self) -> None:
-        for name in (*BEGINS, *ENDS, *SELDOM, *ASKED):
-            vars(self._ledger).pop(name, None)
-        self._clear()
-
-    def _clear(self) -> None:
-        self.notes.clear()
-        self._phases.clear()
-
-    # ---- taking the events ------------------------------------------------------------------------------------------
-
-    def _take(self, pull: Pull, ask_before: int, pattern: list[Any], rhythm: list[int]) -> None:
+    def _take(self, pull: Pull, ask_before: int, pattern: list[Any], ends: list[int]) -> None:
         """From here on events are noted; the ledger has just been told of the ask that ends a step."""
-        ledger = self._ledger
-        self._pattern, self._rhythm = pattern, rhythm
-        self._forwards = sum(is_forward(code) for code in self._pattern)
-        self._pull, self._ask_before, self._counted = pull, ask_before, self.pulse.count
-        self._base = ledger.mark
+        self._full, self._ends = pattern, ends
+        self._pull, self._ask_before = pull, ask_before
+        self._counted = self._taken = self.pulse.count
+        self._base = self._ledger.mark
         self._watching = False
-        pulse = self.pulse
-        pulse.iterator, pulse.pull, pulse.events, pulse.taking = pull.iterator, pull, len(pattern), True
-        pulse.pattern = pattern
-        self._next_block(ledger.mark)
+        self.pulse.iterator, self.pulse.pull = pull.iterator, pull
+        if self.rests.left() > 0 and self.rests.due(ask_before):
+            self._rest()
+        else:
+            self._listen()
+
+    def _listen(self) -> None:
+        """All taps are heard from the next event on; a step has just ended."""
+        self.pulse.taking, self.pulse.resting = True, False
+        self._note(self._full)
+        names = notes(self.notes, self._ledger.clock, len(self._full), self.step)
+        vars(self._ledger).update(names)
+        self._next_block(self._base)
+
+    def _rest(self) -> None:
+        """Most taps stand down; a step has just ended."""
+        asks = [code for code in self._full if not isinstance(code, int)]
+        self.pulse.batches = self.pulse.left = len(asks)
+        self.pulse.taking, self.pulse.resting = False, True
+        self._note([code for ask in asks for code in (DELIVERED, ask)])
+        vars(self._ledger).update({**self._alarms, "ask": self._ask, "delivered": self._delivered})
+        if self.rests.off():
+            self._next_block(self._base)
+        else:
+            self._listen()
+
+    def _note(self, pattern: list[Any]) -> None:
+        """Steps of these codes are noted."""
+        self._pattern = pattern
+        self._forwards = sum(is_forward(code) for code in pattern)
+        self.pulse.pattern, self.pulse.events = pattern, len(pattern)
         self._clear()
-        for name, note in notes(self.notes, ledger.clock, len(self._pattern), self.step).items():
-            setattr(ledger, name, note)
 
     def step(self) -> None:
         """An ask after as many events as a step has: a step of the rhythm, or its end."""
@@ -251,26 +110,84 @@ class SteadySteps:
             self.stop()
             return
         self.notes.codes.clear()
+        self._count()
+
+    def _count(self) -> None:
         pulse = self.pulse
         pulse.count += 1
         if pulse.count >= pulse.due_count or self.notes.times[-1] >= pulse.due_ns:
-            self.put_down()
+            self.block_ended()
+
+    def _ask(self, pull: Pull, grad_enabled: bool) -> int:
+        """In a rest: whether the step goes on as usual is told by the optimizers' steps since the last ask."""
+        if pull is not self._pull:
+            before: int = self._alarms["ask"](pull, grad_enabled)
+            return before
+        pulse, steps = self.pulse, self.rests.steps
+        self.notes.times.append(self._ledger.clock())
+        left = pulse.left - 1
+        if steps.qsize() != (left == 0):
+            self.stop()
+        elif left:
+            pulse.left = left
+        else:
+            steps.get_nowait()
+            pulse.left = pulse.batches
+            self._count()
+        return BACK
+
+    def _delivered(self, pull: Pull, samples: float, before: int) -> None:
+        pull.delivered += 1
+        self.notes.samples.append(samples)
+        self.notes.times.append(self._ledger.clock())
+
+    def block_ended(self) -> None:
+        """Steps are put down; a rest ends, or begins where that is due."""
+        rested, begin = self.pulse.resting, perf_counter_ns()
+        if rested:
+            self._align(self.pulse.count - self._counted)
+        self.put_down()
+        if rested:
+            self.rests.on()
+            self.rests.over()
+            self._listen()
+        elif self.rests.due(self._ask_before):
+            self._rest()
+        self.spent_ns += perf_counter_ns() - begin
+
+    def _align(self, steps: int) -> None:
+        """Whole steps have so many times; an interrupt in the midst of a note leaves one too few or too many."""
+        times, samples = self.notes.times, self.notes.samples
+        for noted, due, fill in ((times, steps * len(self._pattern), self._base), (samples, steps * self._batches, 0)):
+            if len(noted) > due:
+                del noted[: len(noted) - due]
+            while len(noted) < due:
+                noted.insert(0, fill)
 
     def _next_block(self, now: int) -> None:
         pulse, look_at = self.pulse, self._ledger.look_at
-        pulse.due_ns = now + BLOCK_NS
-        pulse.due_count = min(pulse.count + BLOCK, look_at if look_at > pulse.count else math.inf)
+        steps = self.rests.left() if pulse.resting else self.rests.block(BLOCK)
+        pulse.due_ns = now + (REST_NS if pulse.resting else BLOCK_NS)
+        pulse.due_count = min(pulse.count + steps, look_at if look_at > pulse.count else math.inf)
 
     def put_down(self) -> None:
         """The whole steps that were noted become rows."""
-        ledger, steps, pull = self._ledger, self.pulse.count - self._counted, self._pull
+        ledger, steps, pull, rests = self._ledger, self.pulse.count - self._counted, self._pull, self.rests
         if not steps or self._rows is None:
             return
-        rows, end = self._rows.of(steps, self._base, self.notes.times, self.notes.samples)
+        usual = rests.usual if self.pulse.resting else None
+        rows, end, spent = self._rows.of(
+            steps, self._base, self.notes.times, self.notes.samples, None if usual is None else usual.split
+        )
         if end >= ledger.cpu_due:
             cpu, ledger.cpu_due = ledger.cpu_clock(), end + CPU_EVERY_NS
             rows[-1, COLUMN["cpu_s"]] = (cpu - ledger.cpu_mark) * 1e-9
             ledger.cpu_mark = cpu
+        if usual is None:
+            rests.learn(spent)
+        else:
+            rests.rested += steps
+            rests.rested_ns += end - self._base
         whole = steps * len(self._pattern)
         ledger.mark = ledger.step_begin = self._base = end
         ledger.events += whole
@@ -285,14 +202,37 @@ class SteadySteps:
         if ledger.on_step is not None:
             ledger.on_step(end)
 
-    def stop(self) -> None:
-        """The rhythm is broken: the ledger is told of the open step at the times noted, and goes on itself."""
-        if not self.pulse.taking:
+    def stop(self, cause: str = "") -> None:
+        """The rhythm is broken: the ledger is told of the open step at the times noted, and goes on itself.
+
+        Args:
+            cause: the event that no rhythm has; empty where one has come out of its order.
+        """
+        pulse, rests, ledger = self.pulse, self.rests, self._ledger
+        if not (pulse.taking or pulse.resting):
             return
-        self.pulse.taking, self.pulse.pull = False, None
+        usual, now, begin = rests.usual if pulse.resting else None, 0, perf_counter_ns()
+        if usual is not None:
+            now = ledger.clock()
+            rests.on()
         self.put_down()
+        rests.broken(cause)
+        pulse.taking = pulse.resting = False
+        pulse.pull, pulse.iterator = None, 0
+        stale = not cause and pulse.count == self._taken  # not one step of it: the loop has another rhythm by now
         noted = self.notes.taken()
         self._release()
+        if usual is not None:
+            noted.codes = self._pattern[: len(noted.times)]
+            noted = usual.filled(noted, rests.stepped(), now)
         self._wait = 2 * len(noted.codes) + FIRST_LOOK  # no look while it is told
-        tell(self._ledger, noted, self._pull, self._ask_before)
+        self.spent_ns += perf_counter_ns() - begin
+        tell(ledger, noted, self._pull, self._ask_before)
         self._wait = self._pause = self._tries = FIRST_LOOK
+        if stale:
+            self._tries = 0
+
+    def wake(self) -> None:
+        """A rest ends here: what comes is to be heard."""
+        if self.pulse.resting:
+            self.stop("wake")

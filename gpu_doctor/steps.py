@@ -50,7 +50,7 @@ class Steps:
     loss_s: Column
     """Part of `other`: between the end of the last forward and the begin of backward (functional losses, metrics)."""
     edge_s: Column
-    """Part of `data_wait_s`: iterator creation (worker start) and first batch, at an epoch's edge."""
+    """Part of `data_wait_s`: the iterator (end and start of workers) and first batch, at an epoch's edge."""
     cpu_s: Column
     """CPU seconds of the training process (all its threads, no workers), NaN if not measured.
 

@@ -105,9 +105,12 @@ def handlers_put_back() -> Iterator[None]:
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    timed = not before or not hasattr(signal, "setitimer") or any(signal.getitimer(signal.ITIMER_REAL))
     try:
         yield
     finally:
+        if not timed:  # an alarm that code inside left running would meet no handler and end the kernel
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in before.items():
             if handler is not None and signal.getsignal(number) is not handler:
                 signal.signal(number, handler)

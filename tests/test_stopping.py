@@ -131,6 +131,27 @@ for _ in range(4):
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+def test_an_alarm_that_a_trials_cell_has_set_does_not_ring_after_it() -> None:
+    cell = """
+import signal
+signal.signal(signal.SIGALRM, lambda number, frame: None)
+signal.setitimer(signal.ITIMER_REAL, 600.0)
+for _ in range(4):
+    model(x).sum().backward(); optimizer.step()
+"""
+    before, timer = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    signal.setitimer(signal.ITIMER_REAL, 0.0)  # this test's own time limit
+    try:
+        model = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        case = gpu_doctor.case(cell, {"model": model, "optimizer": optimizer, "x": torch.ones(1, 2)})
+        assert case.trial({}, seconds=5.0).outcome == "completed"
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+        assert signal.getsignal(signal.SIGALRM) == before
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
 @pytest.mark.parametrize(("code", "outcome"), [("", "completed"), ("0", "completed"), ("1", "failed")])
 def test_a_cell_that_exits_by_itself_has_ended(code: str, outcome: str) -> None:
     cell = f"for _ in range(4):\n    model(x).sum().backward(); optimizer.step()\nraise SystemExit({code})"

@@ -11,12 +11,25 @@ from tests import whole
 
 FLAKY = """
 from pathlib import Path
+import pytest
 
 def test_noise():
     mark = Path(__file__).with_suffix(".seen")
     seen = mark.exists()
     mark.touch()
     assert seen
+"""
+
+
+TEARDOWN = """
+import pytest
+
+@pytest.fixture
+def f():
+    yield
+    1 / 0
+
+def test_f(f): pass
 """
 
 
@@ -50,12 +63,24 @@ def test_noise_is_forgiven_once_and_said(tmp_path: Path, capfd: pytest.CaptureFi
     [
         ({"test_sick": "def test_sick(): assert False\n"}, 1),
         ({"test_sick": "import pytest\n@pytest.mark.parametrize('k', range(9))\ndef test_sick(k): assert False\n"}, 1),
-        ({"part__test_sick": "import pytest\n@pytest.fixture\ndef f():\n    yield\n    1 / 0\ndef test_f(f): pass\n"}, 1),
-        ({"test_sick": "import os\ndef test_gone(): os._exit(1)\n"}, 1),
+        (
+            {"part__test_sick": TEARDOWN},
+            1,
+        ),
+        ({"test_sick": "import os\ndef test_gone(): os._exit(1)\n"}, whole.UNFINISHED),
+        ({"test_sick": "import os\ndef test_gone(): os._exit(0)\n"}, whole.UNFINISHED),
+        ({"test_flaky": FLAKY, "test_sick": "import os\ndef test_gone(): os._exit(1)\n"}, whole.UNFINISHED),
+        ({"test_flaky": FLAKY.replace("assert seen", "pytest.skip() if seen else pytest.fail()")}, 1),
         ({"test_sick": "import nothing_of_that_name\n"}, 2),
         ({"test_well": "def test_well(): pass\n"}, 0),
     ],
-    ids=["twice", "too-many", "teardown", "gone", "import", "well"],
+    ids=["twice", "too-many", "teardown", "gone", "quietly", "noise-and-gone", "skipped", "import", "well"],
 )
 def test_a_defect_is_not(files: dict[str, str], status: int, tmp_path: Path) -> None:
     assert whole.main([], suite(tmp_path, **files)) == status
+
+
+def test_nothing_chosen_and_a_first_failure_that_ends_the_run_are_no_success(tmp_path: Path) -> None:
+    root = suite(tmp_path, test_flaky=FLAKY, test_later="def test_well(): pass\n")
+    assert whole.main(["-k", "no_such_test"], root) == 5
+    assert whole.main(["-x"], root) == whole.UNFINISHED

@@ -1,7 +1,7 @@
-"""Runs the whole suite, part by part in processes of their own: `python -m tests.whole`, which is what `make test` does.
+"""Runs the whole suite, part by part in processes of their own: `python -m tests.whole`, as `make test` does.
 
-One process for everything grows a heap of millions of objects (three frameworks, Ray, a thousand kept modules): each full
-garbage collection in it then stops all threads for seconds, which tests of clocks and threads take for a fault of ours.
+One process for everything grows a heap of millions of objects (three frameworks, Ray, a thousand kept modules): a full
+garbage collection in it stops all threads for long, which tests of clocks and threads take for a fault of ours.
 
 What fails is run once more, by itself in a fresh process, and said: many tests compare real clocks, and a machine that
 stands still for two seconds is no defect. More than `FEW` failures, or one that fails twice, end the run as failed.
@@ -25,14 +25,25 @@ FEW: Final = 8
 AT_ONCE: Final = 24
 """Test files that share a process."""
 _FAILED: Final = "GPU_DOCTOR_FAILED_TESTS"
+"""Variable with the path to which a part writes what failed; beside it lie `.passed` and, at its end, `.done`."""
 _NOTHING_COLLECTED: Final = 5
+UNFINISHED: Final = 70
+"""A part that did not come to its end; its failures are not all that there is."""
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """As a plugin of each part: writes down what failed, a teardown included."""
-    if report.failed and (path := os.environ.get(_FAILED)):
-        with Path(path).open("a", encoding="utf-8") as file:
+    path = os.environ.get(_FAILED)
+    if path and (report.failed or (report.passed and report.when == "call")):
+        with Path(path if report.failed else f"{path}.passed").open("a", encoding="utf-8") as file:
             file.write(report.nodeid + "\n")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A part has come to its end: no test ended the process, and none was left out after a failure."""
+    path = os.environ.get(_FAILED)
+    if path and not session.shouldfail and not session.shouldstop:
+        Path(f"{path}.done").touch()
 
 
 def parts(tests: Path) -> Iterator[list[str]]:
@@ -48,8 +59,10 @@ def parts(tests: Path) -> Iterator[list[str]]:
 def run(arguments: Iterable[str], failed: Path, root: Path) -> int:
     """One pytest in `root`; its exit status, and its failures as lines of `failed`."""
     command = [sys.executable, "-m", "pytest", "-p", "tests.whole", *arguments]
-    environment = {**os.environ, _FAILED: str(failed)}
-    return subprocess.run(command, cwd=root, env=environment, check=False).returncode
+    done = failed.with_name(f"{failed.name}.done")
+    done.unlink(missing_ok=True)
+    status = subprocess.run(command, cwd=root, env={**os.environ, _FAILED: str(failed)}, check=False).returncode
+    return status if done.exists() or status not in (0, 1) else UNFINISHED
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
@@ -57,13 +70,14 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     with tempfile.TemporaryDirectory() as folder:
         failed, again = Path(folder, "failed"), Path(folder, "again")
         failed.touch()
+        statuses = set()
         for files in parts(root / "tests"):
-            before = failed.stat().st_size
             status = run([*arguments, *files], failed, root)
+            statuses.add(status)
             if status not in (0, 1, _NOTHING_COLLECTED):  # interrupted, a crash, a wrong argument
                 return status
-            if status == 1 and failed.stat().st_size == before:  # ended without saying what failed
-                return status
+        if statuses <= {_NOTHING_COLLECTED}:
+            return _NOTHING_COLLECTED
         names = list(dict.fromkeys(failed.read_text(encoding="utf-8").splitlines()))
         if not names:
             return 0
@@ -73,6 +87,9 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
             return 1
         print(f"{len(names)} failed and run once more, by themselves:\n{listed}", flush=True)
         status = run(names, again, root)
+        passed = again.with_name("again.passed")
+        left = set(names) - set(passed.read_text(encoding="utf-8").splitlines() if passed.exists() else [])
+        status = status or (1 if left else 0)  # a test that is skipped now has not passed
         print("They passed this time: noise of the machine." if status == 0 else "Failed again.", flush=True)
         return status
 

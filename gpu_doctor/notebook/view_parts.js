@@ -150,7 +150,7 @@ function knobPart(knob, knobs, panel) {
   return h("div", { class: moved ? "gd-knob gd-moved" : "gd-knob", key: knob.name },
     h("label", { for: id }, knob.label),
     h("select", {
-      id, "data-knob": knob.name, disabled: Boolean(knob.refusal), title: knob.refusal,
+      id, "data-knob": knob.name, disabled: Boolean(knob.refusal) && !moved, title: knob.refusal,
       "aria-describedby": knob.refusal || moved ? `${panel.id}-${saidAt(knob, knobs)}-said` : null,
       value: String(choices.findIndex((one) => one.value === chosen)),
       onchange: (event) => panel.choose(knob, choices[Number(event.target.value)].value),

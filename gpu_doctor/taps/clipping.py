@@ -1,4 +1,4 @@
-"""Bills gradient clipping to the optimizer: it is part of the update, and 5 to 20 % of a small model's step on a CPU.
+"""Bills gradient clipping to the backward pass, whose gradients it makes ready: 5 to 20 % of a small model's step.
 
 `clip_grad_norm_` is often imported by name, so what is heard are the two functions that it calls: the norm, and the
 scaling. Before torch 2.6 it does all by itself; then, and where `clip_grad_value_` is imported by name, clipping is
@@ -13,11 +13,14 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, Final
 
+import torch
 from torch.nn import utils
 
-from gpu_doctor.phases import OPTIMIZER
+from gpu_doctor.phases import BACKWARD
+from gpu_doctor.taps.sleepers import StandingWrapper
 from gpu_doctor.taps.tap import TapScope
 
+_dynamo: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", None) or (lambda: False)
 _PARTS: Final = (
     (utils.clip_grad, "_get_total_norm"),
     (utils.clip_grad, "_clip_grads_with_norm_"),
@@ -34,9 +37,9 @@ def tap(scope: TapScope) -> Iterator[None]:
         @functools.wraps(original)
         def clip(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if get_ident() != pulse.thread or not ledger.started:
+            if _dynamo() or get_ident() != pulse.thread or not ledger.started:
                 return original(*args, **kwargs)
-            before = ledger.switch(OPTIMIZER)
+            before = ledger.switch(BACKWARD)
             try:
                 return original(*args, **kwargs)
             finally:
@@ -44,7 +47,12 @@ def tap(scope: TapScope) -> Iterator[None]:
 
         return clip
 
+    rests = ledger.steady.rests
     for owner, name in _PARTS:
         if hasattr(owner, name):
-            scope.patches.wrap(owner, name, billed)
-    yield
+            standing = StandingWrapper(scope.patches, owner, name, billed, lambda: rests.has(BACKWARD))
+            rests.sleepers.append(standing)
+    try:
+        yield
+    finally:
+        rests.over_for_good()

@@ -20,7 +20,8 @@ from torch import nn
 from gpu_doctor import models
 from gpu_doctor.eventnotes import BACK, BACKWARD
 from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.forwards import SEAM, Listener, hear_directly
+from gpu_doctor.taps.forwards import SEAM, Listener, StandingListeners, hear_directly
+from gpu_doctor.taps.sleepers import StandingWrapper
 from gpu_doctor.taps.tap import TapScope
 
 PATIENCE: Final = 2
@@ -38,6 +39,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     ids: set[int] = set()
     learned: list[weakref.ref[torch.Tensor]] = []
     """What the first backward gave gradients to, where no optimizer has stepped before it."""
+    rests = recorder.ledger.steady.rests
     searched_s = 0.0
     recorder.own_cpu_s.append(lambda: searched_s)
 
@@ -108,12 +110,16 @@ def tap(scope: TapScope) -> Iterator[None]:
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
     scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler  # before torch 2.3
     scope.patches.wrap(scaler, "scale", functools.partial(_scaling, recorder, unscaled))
-    scope.patches.wrap(torch.autograd, "backward", functools.partial(_backward, recorder, learned, unscaled))
+    make = functools.partial(_backward, recorder, learned, unscaled)
+    backwards = StandingWrapper(scope.patches, torch.autograd, "backward", make, lambda: rests.has(BACKWARD))
     scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder))
     scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, listeners))
+    rests.sleepers += [backwards, StandingListeners(listeners, recorder.pulse)]
+    rests.busy.append(lambda: bool(scope.heard or boxes in scope.stepped or direct))
     try:
         yield
     finally:
+        rests.over_for_good()
         for listener in listeners.values():
             listener.end()
         recorder.ledger.alone = None

@@ -30,7 +30,9 @@ from gpu_doctor.taps.tap import TapScope
 LONG_FETCH_S: Final = 2e-3
 """Metering a fetch takes some 10 us in a loop (benchmarks/fetching.py): every fetch of so long is metered,"""
 SKIPPED: Final = 10
-"""of shorter ones one in eleven (a prime, so as not to beat with periods in the data)."""
+"""of shorter ones one in eleven (a prime, so as not to beat with periods in the data),"""
+SKIPPED_AT_REST: Final = 30
+"""or in thirty-one, where steps are that short that the other taps are at rest."""
 
 
 class Source:
@@ -50,9 +52,11 @@ class Source:
         self.full = float(self.batch_size)
         pull.iterator = id(iterator)
 
-    def skipped(self) -> int:
+    def skipped(self, resting: bool = False) -> int:
         """How many of the next fetches in this process are not metered, so that metering stays below 0.5 % of them."""
-        return 0 if self.tally is None or self.tally.mean_s >= LONG_FETCH_S else SKIPPED
+        if self.tally is None or self.tally.mean_s >= LONG_FETCH_S:
+            return 0
+        return SKIPPED_AT_REST if resting else SKIPPED
 
     def samples(self, batch: Any) -> float:
         """Samples in the batch just delivered: by the sampler's count where that is sure, else by its tensors."""
@@ -181,33 +185,46 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
     grad_enabled = torch.is_grad_enabled
     steady, pulse, clock = ledger.steady, ledger.pulse, ledger.clock
     codes, code, stamp = steady.notes.codes, steady.notes.codes.append, steady.notes.times.append
-    sampled = steady.notes.samples.append
+    sampled, stepped, told_step = steady.notes.samples.append, steady.rests.steps.qsize, steady.rests.steps.get_nowait
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
         __tracebackhide__ = True
         key = id(self)
-        if not pulse.taking or pulse.iterator != key or get_ident() != pulse.thread:
+        if pulse.iterator != key or get_ident() != pulse.thread:
             return told(self)
         # In the loop's rhythm a note of the ask and of the batch is enough.
         source: Source = sources[key]
         pull, now = source.pull, clock()
-        code(pull if grad_enabled() else (pull,))
         stamp(now)
-        if codes == pulse.pattern:  # as SteadySteps.step, without a call
-            codes.clear()
-            pulse.count += 1
-            if pulse.count >= pulse.due_count or now >= pulse.due_ns:
-                steady.put_down()
-        elif len(codes) >= pulse.events:
-            steady.stop()
+        if pulse.resting:  # as SteadySteps._ask, without a call
+            left = pulse.left - 1
+            if stepped() != (left == 0):
+                steady.stop()
+            elif left:
+                pulse.left = left
+            else:
+                told_step()
+                pulse.left = pulse.batches
+                pulse.count += 1
+                if pulse.count >= pulse.due_count or now >= pulse.due_ns:
+                    steady.block_ended()
+        else:
+            code(pull if grad_enabled() else (pull,))
+            if codes == pulse.pattern:  # as SteadySteps.step, without a call
+                codes.clear()
+                pulse.count += 1
+                if pulse.count >= pulse.due_count or now >= pulse.due_ns:
+                    steady.block_ended()
+            elif len(codes) >= pulse.events:
+                steady.stop()
         if pulse.ending:
             ledger.ended(BACK)
             recorder.check_end()
         fetcher = None
         source.unmetered -= 1
         if source.unmetered < 0:
-            source.unmetered = source.skipped()
+            source.unmetered = source.skipped(pulse.resting)
             fetcher = book.meter_on(self)
             meter.tally = None if fetcher is None else source.tally
         try:
@@ -219,11 +236,12 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         finally:
             if fetcher is not None:
                 book.meter_off(fetcher)
-        if pulse.taking:
+        if pulse.iterator == key:
             samples = source.full if pull.delivered < source.whole else source.samples(batch)
             pull.delivered += 1
             sampled(samples)
-            code(DELIVERED)
+            if pulse.taking:
+                code(DELIVERED)
             stamp(clock())
         else:
             ledger.delivered(pull, source.samples(batch), BACK)

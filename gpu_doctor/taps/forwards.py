@@ -16,7 +16,7 @@ from torch import nn
 
 from gpu_doctor import models
 from gpu_doctor.batches import sample_count
-from gpu_doctor.eventnotes import BACK, DELIVERED, FORWARD_DONE, FORWARDS
+from gpu_doctor.eventnotes import BACK, DELIVERED, FORWARD_DONE, FORWARDS, Pulse
 from gpu_doctor.taps.tap import TapScope
 
 _NAN = float("nan")
@@ -36,18 +36,46 @@ class Listener:
         self.trained = False
         self.heard = False
         """It was called in training mode or with gradients: it is no box of modules that are called one by one."""
+        self._compiles: bool | None = None
+        self.called = -1
+        """Steps that had ended when a forward was last noted."""
         self.missed = 0
         """Optimizer steps since it is listened to without being heard."""
         self._own = vars(module).get(SEAM)
         """What stood on the module itself; `module.compile()` leaves its compiled call there."""
-        original = module._call_impl if self._own is None else self._own
-        self.call: Callable[..., Any] | None = _listening(self, original, scope.heard)
+        self._heard = scope.heard
+        self.call: Callable[..., Any] | None = None
+        self._listen()
+
+    def _listen(self) -> None:
+        """Stands around what the module has of its own."""
+        original = self.module._call_impl if self._own is None else self._own
+        self.call = _listening(self, original, self._heard)
         setattr(self.call, models.OURS, self._own)
-        setattr(module, SEAM, self.call)
+        setattr(self.module, SEAM, self.call)
+
+    def back(self) -> None:
+        """Stands on its module again, around a compiled call that `module.compile()` has put there meanwhile."""
+        stands = vars(self.module).get(SEAM)
+        if self.call is None or stands is self.call:
+            return
+        if stands is not self._own:
+            self._own = stands
+            self._listen()
+        else:
+            vars(self.module)[SEAM] = self.call
 
     def on(self) -> bool:
         """Whether the listener still stands on its module: `module.compile()` in the loop's code takes its place."""
         return self.call is not None and vars(self.module).get(SEAM) is self.call
+
+    def plain(self) -> bool:
+        """Whether nothing in the module is compiled."""
+        if self._own is not None:
+            return False
+        if self._compiles is None:
+            self._compiles = any(models.compiles_itself(part) for part in self.module.modules())
+        return not self._compiles
 
     def remove(self) -> None:
         """Puts back what stood there; what somebody else has put in its place stays."""
@@ -61,6 +89,31 @@ class Listener:
         """Off for good; nothing of ours goes on holding the module."""
         self.remove()
         self.call = self._own = None
+
+
+class StandingListeners:
+    """The listeners that a loop calls in its steps; others, such as that of a model that is evaluated, stay."""
+
+    def __init__(self, listeners: dict[int, Listener], pulse: Pulse) -> None:
+        """Args: listeners: all, by their module's id."""
+        self._listeners, self._pulse = listeners, pulse
+        self._asleep: list[Listener] = []
+
+    def off(self) -> bool:
+        """Takes them off their modules; False where torch compiled one, which its being there is a part of."""
+        called = [one for one in self._listeners.values() if one.called >= self._pulse.count - 1]
+        if not all(one.on() and one.plain() for one in called):
+            return False
+        self._asleep = called
+        for one in called:
+            one.remove()
+        return True
+
+    def on(self) -> None:
+        """Puts them back."""
+        for one in self._asleep:
+            one.back()
+        self._asleep = []
 
 
 def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable[..., Any]]) -> None:
@@ -108,6 +161,7 @@ def _listening(
             return original(*args, **kwargs)
         if pulse.taking and codes and codes[0] == DELIVERED:
             # In the loop's rhythm a note is enough; what the ledger would ask for is known from the step before.
+            listener.called = pulse.count
             fed(_NAN)
             code(FORWARDS[module.training + 2 * grad_enabled() + 4 * listener.trained])
             stamp(clock())
@@ -140,6 +194,7 @@ def _listening(
             device = facts.get("device", "cpu")
             facts["autocast"] = _autocast(device)
             look = None if facts["autocast"] else _look_inside(module, facts, device)
+        listener.called = pulse.count
         inside += 1
         before = ledger.forward(training, grad, listener.trained, samples)
         try:

@@ -67,6 +67,7 @@ def _evaluating(looker: Looker, original: Callable[..., Any]) -> Callable[..., A
     @functools.wraps(original)
     def evaluate(self: nn.Module) -> Any:
         if get_ident() == looker.recorder.thread:
+            looker.recorder.ledger.steady.wake()
             looker.evaluates()
         return original(self)
 

@@ -17,8 +17,11 @@ from gpu_doctor import models
 from gpu_doctor.eventnotes import BACK, OPTIMIZER_DONE, ZEROING
 from gpu_doctor.ledger import Ledger
 from gpu_doctor.phases import OTHER
+from gpu_doctor.taps.sleepers import StandingWrapper, compiled
 from gpu_doctor.taps.tap import TapScope
 
+_NOTHING: Final[Callable[..., None]] = ().__init__  # type: ignore[misc]
+"""C code that takes anything and does nothing."""
 _OPTIMIZER_FILE: Final = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 
 
@@ -54,12 +57,45 @@ def _with_closure(ledger: Ledger, args: Any, kwargs: Any) -> Any:
     return (args[0], call, *args[2:]), kwargs
 
 
+class StandingHooks:
+    """Our two hooks on every optimizer's step; while they stand down, torch itself writes the steps to a list.
+
+    What stands in torch's table is exchanged, not taken out: a table that is being read may not change its keys.
+    """
+
+    def __init__(self, before: Any, after: Any, put: Callable[..., None]) -> None:
+        """Args: before, after: torch's handles. put: C code that takes the optimizer first, such as a queue's."""
+        self._before, self._after, self._put = before, after, put
+        self._ours = [_table(one).get(one.id) for one in (before, after)]
+
+    def off(self) -> bool:
+        """Only C code is called around a step."""
+        return self._stand([self._put, _NOTHING])
+
+    def on(self) -> None:
+        """Steps are heard."""
+        self._stand(self._ours)
+
+    def _stand(self, ones: list[Any]) -> bool:
+        for handle, one in zip((self._before, self._after), ones, strict=True):
+            table = _table(handle)
+            if handle.id not in table:
+                return False
+            table[handle.id] = one
+        return True
+
+
+def _table(handle: Any) -> dict[int, Any]:
+    return handle.hooks_dict_ref() or {}
+
+
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
     """A step begins and ends; before an optimizer's first use the scope's
     `optimized` listeners hear of it."""
     recorder, ledger = scope.recorder, scope.recorder.ledger
     known: set[int] = set()
+    rests = ledger.steady.rests
     befores: list[int] = []
     pulse, clock = ledger.pulse, ledger.clock
     code, stamp = ledger.steady.notes.codes.append, ledger.steady.notes.times.append
@@ -94,6 +130,7 @@ def tap(scope: TapScope) -> Iterator[None]:
             befores.append(BACK)
             return None
         if get_ident() != pulse.thread and not recorder.adopt(trains=True):
+            rests.allowed = False  # in a rest it would not be known whose step it was
             return None
         if not ledger.asked:
             recorder.check_end()
@@ -133,6 +170,8 @@ def tap(scope: TapScope) -> Iterator[None]:
                         stamp(clock())
                     else:
                         ledger.switch(BACK)
+            if pulse.resting and rests.has(ZEROING):
+                return original(self, *args, **kwargs)
             before = ledger.zeroing() if ledger.started else OTHER
             try:
                 if id(self) not in known:
@@ -153,6 +192,8 @@ def tap(scope: TapScope) -> Iterator[None]:
             if get_ident() != pulse.thread or not ledger.started:
                 ledger.clears = True
                 return original(self, *args, **kwargs)
+            if pulse.resting and rests.has(ZEROING):
+                return original(self, *args, **kwargs)
             before = ledger.zeroing()
             try:
                 return original(self, *args, **kwargs)
@@ -161,8 +202,16 @@ def tap(scope: TapScope) -> Iterator[None]:
 
         return zero_grad
 
-    scope.patches.hook("optimizer step pre hook", register_optimizer_step_pre_hook(stepping).remove)
-    scope.patches.hook("optimizer step post hook", register_optimizer_step_post_hook(stepped).remove)
-    scope.patches.wrap(torch.optim.Optimizer, "zero_grad", zeroing)
+    before, after = register_optimizer_step_pre_hook(stepping), register_optimizer_step_post_hook(stepped)
+    scope.patches.hook("optimizer step pre hook", before.remove)
+    scope.patches.hook("optimizer step post hook", after.remove)
+    zeroes = StandingWrapper(scope.patches, torch.optim.Optimizer, "zero_grad", zeroing, lambda: rests.has(ZEROING))
     scope.patches.wrap(torch.nn.Module, "zero_grad", clearing)
-    yield
+    hooks = StandingHooks(before, after, rests.steps.put)
+    rests.sleepers += [hooks, zeroes]
+    rests.hear_steps = hooks.on
+    rests.busy.append(lambda: bool(befores) or compiled())
+    try:
+        yield
+    finally:
+        rests.over_for_good()

@@ -58,6 +58,17 @@ class Places:
         return known
 
 
+def within_torch(frame: FrameType | None) -> bool:
+    """Whether torch's Python is anywhere on a stack: in the frame, above it or below."""
+    for _ in range(_DEEPEST):
+        if frame is None:
+            break
+        if _TORCH in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _installed(file: str) -> bool:
     return file.startswith(_LIBRARIES) or "site-packages" in file or "dist-packages" in file
 

@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import gpu_doctor
 
 RULE = "slow-epoch-start"
-SHUFFLING = Loop(wait=0.5, edge=100.0, steps_per_epoch=20, loader={"sampler": "RandomSampler"})
+MILLIONS = {"sampler": "RandomSampler", "dataset_len": 2_000_000}
+SHUFFLING = Loop(wait=0.5, edge=100.0, steps_per_epoch=20, loader=MILLIONS)
 
 
 def test_sick() -> None:
@@ -34,7 +35,7 @@ def test_well() -> None:
 def test_workers_that_start_anew_are_another_matter() -> None:
     workers = SHUFFLING.but(workers=2, fetch=1.0)
     assert asked(RULE, workers) is None
-    assert sick(RULE, workers.but(loader={"persistent_workers": True, "sampler": "RandomSampler"})).cost_share > 0.1
+    assert sick(RULE, workers.but(loader={**MILLIONS, "persistent_workers": True})).cost_share > 0.1
 
 
 def test_a_slow_first_batch_has_to_be_fetched_anyway() -> None:
@@ -47,8 +48,18 @@ def test_short_epochs_of_short_steps_are_no_slow_start() -> None:
 
 
 def test_streams_are_told_to_begin_once() -> None:
-    (cure,) = sick(RULE, SHUFFLING.but(loader={"sampler": ""})).prescriptions
-    assert cure.code is not None and "iter(loader)" in cure.code
+    stream = {"sampler": "_InfiniteConstantSampler", "dataset_kind": "iterable", "dataset_len": None}
+    found = sick(RULE, SHUFFLING.but(loader=stream))
+    (cure,) = found.prescriptions
+    assert cure.code is not None and "iter(loader)" in cure.code and "Infinite" not in " ".join(found.evidence)
+    # the last batch, not full and dropped, is fetched too
+    assert asked(RULE, SHUFFLING.but(loader=stream, wait=48.0, fetch=48.0, edge=60.0)) is None
+
+
+@pytest.mark.parametrize("sampler", ["WeightedRandomSampler", "DistributedSampler", "Buckets"])
+def test_no_other_draw_is_advised_where_the_sampler_is_the_training(sampler: str) -> None:
+    (cure,) = sick(RULE, SHUFFLING.but(loader={"sampler": sampler, "dataset_len": 640})).prescriptions
+    assert not cure.code and cure.predicted_speedup is None
 
 
 def test_a_permutation_of_millions_for_a_few_batches() -> None:

@@ -1,4 +1,4 @@
-"""Gradient clipping is the optimizer's, however it is called, and gives what it gives without us."""
+"""Gradient clipping is the backward pass's, however it is called, and gives what it gives without us."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils import clip_grad, clip_grad_norm_
 
 import gpu_doctor
-from gpu_doctor.phases import OPTIMIZER, OTHER
+from gpu_doctor.phases import BACKWARD, OTHER
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.taps.clipping import tap
 
@@ -26,7 +26,7 @@ for step in range(40):
 
 
 @pytest.mark.parametrize("part", ["_get_total_norm", "_clip_grads_with_norm_"])
-def test_its_parts_run_in_the_optimizers_phase(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_parts_run_in_the_backwards_phase(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder, phases = Recorder(), []
     original: Callable[..., Any] = getattr(clip_grad, part)
 
@@ -47,7 +47,7 @@ def test_its_parts_run_in_the_optimizers_phase(part: str, monkeypatch: pytest.Mo
         with pytest.raises(RuntimeError, match="non-finite"):
             clip_grad_norm_([sick], 1.0, error_if_nonfinite=True)
         assert recorder.ledger.phase_now() == OTHER
-    assert phases[:2] == [OTHER, OPTIMIZER]
+    assert phases[:2] == [OTHER, BACKWARD]
     assert getattr(clip_grad, part) is asking
 
 
@@ -56,9 +56,9 @@ def test_values_too() -> None:
     net(torch.rand(2, 4)).sum().backward()
     with on(tap, recorder):
         recorder.ledger.begin()
-        before = recorder.ledger.acc[OPTIMIZER]
+        before = recorder.ledger.acc[BACKWARD]
         nn.utils.clip_grad_value_(net.parameters(), 0.1)
-        assert recorder.ledger.acc[OPTIMIZER] > before
+        assert recorder.ledger.acc[BACKWARD] > before
     assert all(float(one.grad.abs().max()) <= 0.1001 for one in net.parameters() if one.grad is not None)
 
 
@@ -74,3 +74,17 @@ def test_a_loop_clips_as_without_us() -> None:
     recording = gpu_doctor.case(CELL, ours).run()
     assert ours["norms"] == bare["norms"] and len(recording.steps) == 40
     assert all(torch.equal(a, b) for a, b in zip(bare["net"].parameters(), ours["net"].parameters(), strict=True))
+
+
+def test_a_compiled_function_clips_in_one_graph() -> None:
+    def clipped(one: nn.Parameter) -> torch.Tensor:
+        return clip_grad_norm_([one], 1.0)
+
+    weight = nn.Parameter(torch.ones(4))
+    weight.grad = torch.full((4,), 2.0)
+    recorder = Recorder()
+    with on(tap, recorder):
+        recorder.ledger.begin()
+        torch._dynamo.reset()
+        explained = torch._dynamo.explain(clipped)(weight)
+    assert explained.graph_break_count == 0

@@ -38,8 +38,9 @@ LEFT_OF_FEEDING = 0.1
 LEFT_AT_MOST = 0.5
 """What a line prepares for the model has to be prepared: vectorised it takes a tenth of the time, or half where that
 goes badly (an estimate: array operations do in 1/10 to 1/100 what a Python loop over their elements does)."""
-DOUBTED_LOOKS = 2.0
-"""A short run is looked at some ten times: two looks that happen to find torch do not make Python of 50 % nothing."""
+FEW_LOOKS = 3.0
+"""A short run is looked at some ten times. Where fewer than three looks fell outside of all phases, what they happened
+to find counts for half, and the clock for the rest: one look at torch does not make Python of 50 % nothing."""
 UPDATE = re.compile(r"\.grad\b|\.data\.\w+_\(|\.data(\[.*\])?\s*[-+*/]=")
 """Text of a line that reads or clears a gradient, or changes a parameter's data in place."""
 
@@ -98,7 +99,8 @@ def _part_in_python(vitals: Vitals, own: list[LineCost], updates: list[LineCost]
     training = sum(one.share for one in _between(vitals) if one not in own and (one.in_torch or one in updates))
     if python + training <= 0:
         return 1.0
-    doubt = DOUBTED_LOOKS / vitals.looks if vitals.looks else 0.0
+    few = vitals.looks is not None and (python + training) * vitals.looks < FEW_LOOKS
+    doubt = (python + training) if few else 0.0
     return (python + doubt) / (python + training + doubt)
 
 

@@ -119,7 +119,7 @@ def _cure(
 ) -> Prescription:
     refused = bool(refusals.get(knob))
     plain = Prescription(
-        text if settled else f"{text}: at least {seen.speedup:.2g}x, as starts slow the steps after them; measure it",
+        text if settled else f"{text}: at least {seen.low:.2g}x, as starts slow the steps after them; measure it",
         Safety.BY_HAND if refused else Safety.SAFE,
         settings={} if refused else {knob: value},
         code=f"DataLoader(..., {knob}={value})",

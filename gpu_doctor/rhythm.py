@@ -1,0 +1,210 @@
+"""Finds the rhythm of a loop: two steps in a row that had the same events from the same state of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gpu_doctor.blockrows import BlockRows, no_loss
+from gpu_doctor.eventnotes import ASKED, BACK, BEGINS, ENDS, SELDOM, Noted, code_of
+from gpu_doctor.phases import EVALUATION
+from gpu_doctor.rests import Rests
+from gpu_doctor.stepcounts import Pull
+
+if TYPE_CHECKING:
+    from gpu_doctor.ledger import Ledger
+
+MOST_EVENTS: Final = 256
+"""A step of more events is not noted down: what is gained a step is lost where one does not fit."""
+FIRST_LOOK: Final = 2
+"""Steps before the first look for a rhythm; after one that failed or broke off, twice as many as the time before."""
+LONGEST_PAUSE: Final = 64
+
+_TIMES: Final = {
+    *("mark", "step_begin", "cpu_due", "cpu_mark", "acc", "acc_at_ask", "end_ns", "end_acc", "last_samples"),
+    *("events", "evaluation_edge_ns", "now", "counts", "newest", *BEGINS, *ENDS, *SELDOM, *ASKED),
+}
+"""What of the ledger differs from step to step without changing what an event means."""
+
+
+class Rhythm:
+    """The part of `SteadySteps` that watches the ledger until its steps repeat."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.pulse = ledger.pulse
+        """`taking`: the ledger's events are noted here, not told to it. `resting`: only the loader's."""
+        self.rests = Rests(ledger.pulse)
+        self._watching = False
+        self._pause = self._wait = FIRST_LOOK
+        # what a step is made of
+        self.notes = Noted()
+        """Always the same lists: a wrapper may keep their `append`."""
+        self._phases: list[int] = []
+        self._state: dict[str, Any] = {}
+        self._before: tuple[list[Any], list[int]] | None = None
+        self._ended = False
+        self._tries = 0
+        """Steps at whose end it is tried whether the last rhythm goes on."""
+        # the rhythm
+        self._full: list[Any] = []
+        """Codes of a step's events, all taps listening,"""
+        self._ends: list[int] = []
+        """and the phases that they end."""
+        self._known: dict[str, Any] = {}
+        """The ledger's state at the begin of its steps."""
+        self._rows: BlockRows | None = None
+        self._pull: Pull = Pull()
+        self._batches = 0
+        self._alarms = {name: self._broken(name) for name in (*BEGINS, *ENDS, *SELDOM, *ASKED)}
+
+    def _take(self, pull: Pull, ask_before: int, pattern: list[Any], ends: list[int]) -> None:
+        raise NotImplementedError
+
+    def stop(self, cause: str = "") -> None:
+        """The rhythm is broken; `cause`: by an event that none has, by its name."""
+        raise NotImplementedError
+
+    def step_ended(self, pull: Pull, before: int) -> int:
+        """The ledger has closed a training step at an ask of `pull`; returns what the ask returns, usually `before`."""
+        self.rests.told(self._ledger.newest)
+        if self._watching:
+            self._ended = True  # the watched ask goes on from here
+            return before
+        if self._tries:
+            self._tries -= 1
+            if not (self._tries and self.rests.held_up()) and self._resumed(pull, before):
+                return BACK
+        self._wait -= 1
+        if self._wait <= 0:
+            self._watch()
+        return before
+
+    def _snapshot(self) -> dict[str, Any] | None:
+        """All that decides what the coming events mean; None where a step has left something open."""
+        ledger = self._ledger
+        now = ledger.now
+        fresh = not (now.batches or now.samples or now.edge_ns or now.transfers)
+        if ledger.counts is not None or not fresh or now.forward_samples == now.forward_samples or any(ledger.acc):
+            return None
+        if ledger.marks is not None or ledger.held is not None or ledger.back or ledger.stepped:
+            return None
+        kept = ((name, value) for name, value in vars(ledger).items() if name not in _TIMES)
+        return {name: value.copy() if isinstance(value, list) else value for name, value in kept}
+
+    def _resumed(self, pull: Pull, before: int) -> bool:
+        """Goes on with the rhythm that was broken, if the loop is where that began: an epoch later, by a new iterator.
+
+        It is found out by the first step that does not fit if the loop has changed, as at any other time.
+        """
+        state, then, old = self._snapshot(), self._known, self._pull
+        if self._rows is None or state is None or state.keys() != then.keys():
+            return False
+        moved = (name for name, value in state.items() if value is not then[name] and value != then[name])
+        if not all(name == "epoch" or (then[name] is old and state[name] is pull) for name in moved):
+            return False
+        self._rows.in_epoch(max(self._ledger.epoch, 0))
+        pattern = [
+            code if isinstance(code, int) else (pull,) if isinstance(code, tuple) else pull for code in self._full
+        ]
+        self._known = state
+        self._hear_the_seldom()
+        self._take(pull, before, pattern, self._ends)
+        return True
+
+    def _watch(self) -> None:
+        state = self._snapshot()
+        if state is None:
+            self._fail()
+            return
+        self._watching, self._state, self._before, self._ended = True, state, None, False
+        self._clear()
+        for name in (*BEGINS, *ENDS):
+            setattr(self._ledger, name, self._watched(name))
+        self._hear_the_seldom()
+
+    def _hear_the_seldom(self) -> None:
+        vars(self._ledger).update((name, self._alarms[name]) for name in SELDOM)
+
+    def _watched(self, name: str) -> Callable[..., Any]:
+        """The ledger's own method, with its event, the phase that it ends and its time noted down."""
+        ledger, direct = self._ledger, getattr(type(self._ledger), name)
+
+        def event(*args: Any) -> Any:
+            self.notes.codes.append(code_of(name, args))
+            self._phases.append(EVALUATION if ledger.evaluating else ledger.phase)
+            doubtful = ledger.no_loss is not None
+            result = direct(ledger, *args)
+            self.notes.times.append(ledger.mark)
+            if doubtful and ledger.no_loss is None and name in ("ask", "forward", "optimizer"):
+                no_loss(self._phases)
+            if name == "delivered":
+                self.notes.samples.append(args[1])
+            elif name == "ask" and self._ended:
+                self._compare(args[0], result)
+                if self.pulse.taking:
+                    return BACK
+            elif len(self.notes.codes) > MOST_EVENTS:
+                self._fail()
+            if name not in BEGINS or args == (BACK,):
+                return None
+            ledger.back.append(result)
+            return BACK
+
+        return event
+
+    def _broken(self, name: str) -> Callable[..., Any]:
+        """An event that no rhythm has: the ledger is told as ever."""
+        ledger, direct = self._ledger, getattr(type(self._ledger), name)
+
+        def event(*args: Any) -> Any:
+            if self.pulse.taking or self.pulse.resting:
+                self.stop(name)
+            else:
+                self._fail()
+            return direct(ledger, *args)
+
+        return event
+
+    def _compare(self, pull: Pull, before: int) -> None:
+        """A watched step has ended: the rhythm is found if it is the same as the one before."""
+        self._ended = False
+        state = self._snapshot()
+        codes, phases = self.notes.codes.copy(), self._phases.copy()
+        if state is None or state != self._state or self._foreign(pull):
+            self._fail()
+            return
+        if self._before is None:
+            self._before = codes, phases
+            self._clear()
+            return
+        written, batches = np.asarray(self._ledger.newest), len(self.notes.samples)
+        rows = BlockRows(phases, written, batches, self._ledger.began)
+        if self._before != (codes, phases) or not rows.holds(self.notes.times, self.notes.samples):
+            self._fail()
+            return
+        self._known, self._rows, self._batches = state, rows, batches
+        self.rests.begin(codes, phases)
+        self._take(pull, before, codes, phases)
+
+    def _foreign(self, pull: Pull) -> bool:
+        """Whether another iterator than `pull` was asked in the step, or not every ask was answered."""
+        asked = [one for one in self.notes.codes if not isinstance(one, int)]
+        return any(one is not pull for one in asked) or len(asked) != len(self.notes.samples)
+
+    def _fail(self) -> None:
+        """No rhythm: the ledger goes on as it is, and is watched again after a while."""
+        self._release()
+        self._watching = False
+        self._wait, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+
+    def _release(self) -> None:
+        for name in (*BEGINS, *ENDS, *SELDOM, *ASKED):
+            vars(self._ledger).pop(name, None)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.notes.clear()
+        self._phases.clear()

@@ -1,0 +1,522 @@
+"""Real loops of short steps with the taps at rest: counted by hand, trained as without us, nothing left behind."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from gpu_doctor.patching import active
+from gpu_doctor.recorder import Recorder, RunEnded
+from gpu_doctor.recording import Recording
+from gpu_doctor.taps import listening, sleepers
+from gpu_doctor.taps.lines import LineSampler
+
+BATCH = 8
+LONG = 256
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch._dynamo.utils.counters.clear()  # what other tests compiled
+    monkeypatch.setattr(sleepers, "_flips", {})
+    monkeypatch.setattr("gpu_doctor.rests.FIRST_STEPS", LONG // 4)
+    monkeypatch.setattr("gpu_doctor.rests.REST", LONG)
+    monkeypatch.setattr("gpu_doctor.rests.SHORT_NS", 10**9)  # other programs run beside this one
+    monkeypatch.setattr("gpu_doctor.steadysteps.REST_NS", 10**10)
+    yield
+    torch.set_num_threads(before)
+
+
+class Training:
+    """A model, its optimizer and its data, and a count of what was done with them."""
+
+    def __init__(self, recorder: Recorder | None) -> None:
+        torch.manual_seed(0)
+        self.recorder = recorder
+        self.model: nn.Module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+        self.loader = DataLoader(TensorDataset(torch.rand(300 * BATCH + 3, 4), torch.rand(300 * BATCH + 3, 2)), BATCH)
+        self.steps, self.samples, self.open, self.naps = 0, 0.0, 0.0, 0
+
+    @property
+    def resting(self) -> bool:
+        return self.recorder is not None and self.recorder.pulse.resting
+
+    def learn(self, x: torch.Tensor, y: torch.Tensor, step: bool = True) -> torch.Tensor:
+        self.open += len(x)
+        self.naps += self.resting
+        self.optimizer.zero_grad()
+        loss = nn.functional.mse_loss(self.model(x), y)
+        loss.backward()
+        if step:
+            self.stepped()
+        return loss
+
+    def stepped(self) -> None:
+        self.optimizer.step()
+        self.steps, self.samples, self.open = self.steps + 1, self.samples + self.open, 0.0
+
+    def batches(self, steps: int) -> Iterator[Any]:
+        done = 0
+        while True:
+            for batch in self.loader:
+                yield batch
+                done += 1
+                if done == steps:
+                    return
+
+
+Body = Callable[[Training], None]
+
+
+def weights(training: Training) -> list[torch.Tensor]:
+    return [one.detach().clone() for one in training.model.parameters()]
+
+
+def raising(error: type[BaseException] | None) -> AbstractContextManager[Any]:
+    return nullcontext() if error is None else pytest.raises(error)
+
+
+def watched(
+    body: Body, rests: bool = True, ended: type[BaseException] | None = None, same: bool = True
+) -> tuple[Training, Recording]:
+    """Plays a loop with the taps on; nothing of ours is left, and the weights are those of the loop alone."""
+    before = list(active()), torch.autograd.backward, torch.optim.Optimizer.zero_grad, nn.Module.eval
+    alone = Training(None)
+    recorder = Recorder()
+    recorder.ledger.steady.rests.allowed = rests
+    training = Training(recorder)
+    namespace = {"model": training.model}
+    with raising(ended), listening(recorder, namespace, accelerated=False):
+        body(training)
+    recording = recorder.close()
+    with raising(None if ended is RunEnded else ended):
+        body(alone)
+    now = list(active()), torch.autograd.backward, torch.optim.Optimizer.zero_grad, nn.Module.eval
+    assert now == before
+    assert not any("_compiled_call_impl" in vars(one) for one in training.model.modules())
+    for one, other in zip(weights(training), weights(alone), strict=True) if same else ():
+        assert torch.equal(one, other)
+    return training, recording
+
+
+def counted(training: Training, recording: Recording) -> None:
+    assert recording.steps.count.sum() == training.steps
+    assert np.nansum(recording.steps.samples) == training.samples
+    assert not [note for note in recording.notes if not note.startswith(("Steps of", "Watching costs"))]
+
+
+def plain(training: Training) -> None:
+    for x, y in training.batches(4 * LONG):
+        training.learn(x, y)
+
+
+def test_plain_epochs() -> None:
+    training, recording = watched(plain)
+    counted(training, recording)
+    assert training.naps > 2 * LONG
+    assert any("were timed in all their parts" in note for note in recording.notes)
+
+
+def test_no_rests_where_a_budget_is_set() -> None:
+    assert not Recorder(max_steps=10**6).ledger.steady.rests.allowed
+    assert not Recorder(max_s=1e6).ledger.steady.rests.allowed
+    assert Recorder().ledger.steady.rests.allowed
+
+
+def test_the_parts_are_those_of_the_same_loop_without_rests() -> None:
+    def shares(rests: bool) -> dict[str, float]:
+        _, recording = watched(plain, rests)
+        steps = recording.steps
+        names = ("data_wait", "forward", "backward", "optimizer")
+        whole = float(steps.wall_s.sum())
+        return {name: float(getattr(steps, f"{name}_s").sum()) / whole for name in names}
+
+    for _ in range(4):
+        resting, told = shares(True), shares(False)
+        if all(abs(resting[name] - told[name]) < 0.05 for name in told):
+            return
+    pytest.fail(f"{resting} with rests, {told} without")
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_accumulation(every: int) -> None:
+    def body(training: Training) -> None:
+        whole = TensorDataset(*(one[: 300 * BATCH] for one in training.loader.dataset.tensors))  # type: ignore[attr-defined]
+        training.loader = DataLoader(whole, BATCH)
+        for number, (x, y) in enumerate(training.batches(2100)):
+            training.learn(x, y, step=number % every == every - 1)
+
+    training, recording = watched(body)
+    counted(training, recording)
+    assert training.naps > LONG
+
+
+def test_clipped_gradients_are_the_optimizers_in_a_rest_too() -> None:
+    def body(training: Training) -> None:
+        for x, y in training.batches(3 * LONG):
+            training.learn(x, y, step=False)
+            nn.utils.clip_grad_norm_(training.model.parameters(), 1.0)
+            training.stepped()
+
+    training, recording = watched(body)
+    counted(training, recording)
+    assert training.naps > LONG
+
+
+def test_skipped_steps() -> None:
+    def body(training: Training) -> None:
+        for number, (x, y) in enumerate(training.batches(4 * LONG)):
+            if number % 97 == 5:
+                training.open += len(x)
+                continue
+            training.learn(x, y, step=number % 89 != 7)
+        training.stepped()
+
+    training, recording = watched(body)
+    counted(training, recording)
+    assert training.naps
+
+
+def test_a_second_optimizer_and_its_new_model() -> None:
+    def body(training: Training) -> None:
+        plain(training)
+        training.model = copy.deepcopy(training.model)
+        training.optimizer = torch.optim.Adam(training.model.parameters(), lr=0.001)
+        plain(training)
+
+    training, recording = watched(body)
+    counted(training, recording)
+    assert len(recording.setup.optimizers) == 2
+
+
+@pytest.mark.parametrize("how", ["loader", "eval", "tensors"])
+def test_evaluations(how: str) -> None:
+    def body(training: Training) -> None:
+        held_out, x_all = DataLoader(TensorDataset(torch.rand(64, 4)), 8), torch.rand(256, 4)
+        for number, (x, y) in enumerate(training.batches(4 * LONG)):
+            training.learn(x, y)
+            if number % 300 == 299:
+                if how != "tensors":
+                    training.model.eval()
+                with torch.no_grad():
+                    for one in (batch[0] for batch in held_out) if how == "loader" else (x_all,) * 8:
+                        training.model(one)
+                training.model.train()
+
+    training, recording = watched(body)
+    counted(training, recording)
+    assert training.naps > LONG
+    if how != "tensors":
+        assert (recording.steps.evaluation_s > 0).sum() >= 4 * LONG // 300
+
+
+def test_an_exception_in_the_middle_of_a_step_and_gone_on_with() -> None:
+    def body(training: Training) -> None:
+        for _ in range(4):
+            try:
+                for number, (x, y) in enumerate(training.batches(LONG)):
+                    training.learn(x, y)
+                    if number == LONG - 3:
+                        raise ValueError
+            except ValueError:
+                pass
+
+    training, recording = watched(body)
+    assert recording.steps.count.sum() == training.steps
+    assert np.nansum(recording.steps.samples) == training.samples
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_exception_ends_the_run_in_a_rest(error: type[BaseException]) -> None:
+    def body(training: Training) -> None:
+        for number, (x, y) in enumerate(training.batches(4 * LONG)):
+            training.learn(x, y)
+            if number == 2 * LONG + 11:
+                raise error
+
+    training, recording = watched(body, ended=error)
+    counted(training, recording)
+
+
+def test_stop() -> None:
+    def body(training: Training) -> None:
+        for done, (x, y) in enumerate(training.batches(4 * LONG), 1):
+            training.learn(x, y)
+            if done == 2 * LONG + 50:
+                if training.recorder is None:
+                    return
+                assert training.resting
+                training.recorder.stop()
+
+    training, recording = watched(body, ended=RunEnded)
+    counted(training, recording)
+    assert training.steps == 2 * LONG + 50
+
+
+@pytest.mark.parametrize("thrown", range(0, 60, 3))
+def test_an_interrupt_at_any_line_leaves_nothing_behind(thrown: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt in our own code while the taps stand down or come back; the loop is gone on with."""
+    import sys
+
+    monkeypatch.setattr("gpu_doctor.rests.REST", 20)
+    lines = 0
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal lines
+        ours = frame.f_code.co_filename.endswith(("sleepers.py", "rests.py", "steadysteps.py", "taps/forwards.py"))
+        if not ours or frame.f_code.co_name in ("call", "step", "phase"):
+            return None
+        lines += event == "line"
+        if lines == thrown * 5 and event == "line":
+            lines += 1
+            raise KeyboardInterrupt
+        return trace
+
+    def body(training: Training) -> None:
+        nonlocal lines
+        left = 2 * LONG
+        while left > 0:
+            try:
+                for x, y in training.batches(left):
+                    left -= 1
+                    training.learn(x, y)
+                    if training.recorder is not None and training.steps == LONG:
+                        lines = 0
+                        sys.settrace(trace)
+            except KeyboardInterrupt:
+                sys.settrace(None)
+        sys.settrace(None)
+
+    training, recording = watched(body, same=False)  # the interrupt begins an epoch anew
+    assert abs(recording.steps.count.sum() - training.steps) <= 40  # what the interrupted call was about to put down
+    assert training.naps
+
+
+def test_code_that_replaces_backward_in_a_rest_keeps_its_own_and_is_heard() -> None:
+    calls = 0
+
+    def body(training: Training) -> None:
+        nonlocal calls
+        calls = 0
+        original: Any = None
+        for number, (x, y) in enumerate(training.batches(4 * LONG)):
+            if number == 2 * LONG:
+                original = torch.autograd.backward
+
+                def theirs(*args: Any, **kwargs: Any) -> Any:
+                    nonlocal calls
+                    calls += 1
+                    return original(*args, **kwargs)
+
+                torch.autograd.backward = theirs  # type: ignore[assignment]
+            training.learn(x, y)
+            if number == 3 * LONG - 1:
+                torch.autograd.backward = original
+        assert calls == LONG
+
+    training, recording = watched(body)
+    assert calls == LONG
+    assert recording.steps.count.sum() == training.steps
+    assert recording.steps.backward_s[-LONG // 2 :].sum() > 0
+
+
+def test_backward_replaced_for_good_stays_so() -> None:
+    before = torch.autograd.backward
+
+    def body(training: Training) -> None:
+        for number, (x, y) in enumerate(training.batches(4 * LONG)):
+            if number == 2 * LONG + 20:
+                original = torch.autograd.backward
+
+                def theirs(*args: Any, **kwargs: Any) -> Any:
+                    return original(*args, **kwargs)
+
+                torch.autograd.backward = theirs  # type: ignore[assignment]
+            training.learn(x, y)
+
+    recorder = Recorder()
+    training = Training(recorder)
+    try:
+        with listening(recorder, {"model": training.model}, accelerated=False):
+            body(training)
+        assert torch.autograd.backward.__name__ == "theirs"
+        assert "gpu_doctor" not in torch.autograd.backward.__module__
+    finally:
+        torch.autograd.backward = before
+    assert recorder.close().steps.count.sum() == training.steps
+
+
+def test_a_module_that_is_compiled_in_a_rest_stays_compiled_and_is_heard() -> None:
+    def body(training: Training) -> None:
+        for number, (x, y) in enumerate(training.batches(3 * LONG)):
+            if number == 2 * LONG:
+                training.model.compile(backend="eager")
+            training.learn(x, y)
+
+    recorder = Recorder()
+    training = Training(recorder)
+    with listening(recorder, {"model": training.model}, accelerated=False):
+        body(training)
+    compiled = vars(training.model)["_compiled_call_impl"]
+    assert "gpu_doctor" not in str(getattr(compiled, "__module__", ""))
+    steps = recorder.close().steps
+    assert steps.count.sum() == training.steps
+    assert steps.forward_s[-LONG // 4 :].min() > 0
+    torch._dynamo.reset()
+
+
+def test_copies_pickles_and_checkpoints_in_a_rest() -> None:
+    saved: list[bytes] = []
+
+    def body(training: Training) -> None:
+        for number, (x, y) in enumerate(training.batches(3 * LONG)):
+            training.learn(x, y)
+            if number % 100 == 99:
+                file = io.BytesIO()
+                torch.save(training.model.state_dict(), file)
+                saved.append(pickle.dumps(training.model))
+                twin = copy.deepcopy(training.model)
+                assert "_compiled_call_impl" not in vars(twin) or vars(twin)["_compiled_call_impl"] is None
+                twin(x)
+                copy.deepcopy(training.optimizer)
+                pickle.dumps(training.optimizer)
+
+    training, recording = watched(body)
+    counted(training, recording)
+    assert training.naps > LONG
+    assert b"gpu_doctor" not in b"".join(saved)
+    saves = [chore for chore in recording.chores if chore.kind == "checkpoint"]
+    assert saves and saves[0].calls >= 3 * LONG // 100
+
+
+def test_threads_that_infer_and_train_beside_the_loop() -> None:
+    over = threading.Event()
+
+    def beside() -> None:
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while not over.wait(0.003):
+            model(torch.rand(3, 4)).sum().backward()
+            optimizer.step()
+
+    def body(training: Training) -> None:
+        over.clear()
+        thread = threading.Thread(target=beside)
+        try:
+            for number, (x, y) in enumerate(training.batches(3 * LONG)):
+                if number == LONG:
+                    thread.start()
+                training.learn(x, y)
+        finally:
+            over.set()
+            thread.join()
+
+    training, recording = watched(body)
+    counted(training, recording)
+
+
+def test_two_loops_and_one_that_pulls_from_nothing() -> None:
+    def body(training: Training) -> None:
+        plain(training)
+        x, y = torch.ones(BATCH, 4), torch.ones(BATCH, 2)
+        for number in range(100):
+            training.learn(x, y)
+            if training.recorder is not None and number == 20:
+                training.recorder.ledger.steady.rests.mind()
+        plain(training)
+
+    training, recording = watched(body)
+    assert recording.steps.count.sum() == training.steps
+
+
+class Looking(nn.Module):
+    """Is looked at in its forward, which has torch on its stack."""
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        super().__init__()
+        self.look = look
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.look()
+        product: torch.Tensor = x * self.weight
+        return product
+
+
+def test_line_costs_in_a_rest_leave_out_what_was_never_seen_before_with_torch_on_its_stack() -> None:
+    now = 0.0
+    recorder = Recorder()
+    sampler = LineSampler(recorder, lambda: now)
+
+    def look() -> None:
+        nonlocal now
+        if recorder.pulse.resting:
+            now += 1.0
+            sampler.look()
+
+    def own() -> None:
+        look()
+
+    model = Looking(look)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with listening(recorder, {"model": model}, accelerated=False):
+        for (x,) in DataLoader(TensorDataset(torch.rand(LONG * BATCH, 1)), BATCH):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+            own()
+    costs = sampler.costs()
+    assert costs and {one.phase for one in costs} == {"other"}
+    assert sum(one.share for one in costs) == pytest.approx(1.0)
+    assert sampler._resting and len(sampler._resting) == 1  # one line, half of its looks with torch
+
+
+def test_a_wrapper_on_a_class_stays_where_python_would_stop_caching_its_attributes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sleepers, "MOST_FLIPS", 1)
+    training, recording = watched(plain)
+    counted(training, recording)
+    assert training.naps > LONG
+    assert sleepers._flips == {"Optimizer.zero_grad": pytest.approx(10, abs=9)}
+
+
+def test_line_costs_in_a_rest_take_the_phases_seen_before() -> None:
+    now = 0.0
+    recorder = Recorder()
+    sampler = LineSampler(recorder, lambda: now)
+
+    def look() -> None:
+        nonlocal now
+        now += 1.0
+        sampler.look()
+
+    rested = 0
+    model = Looking(look)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with listening(recorder, {"model": model}, accelerated=False):
+        for _ in range(2):
+            for (x,) in DataLoader(TensorDataset(torch.rand(LONG * BATCH, 1)), BATCH):
+                optimizer.zero_grad()
+                model(x).sum().backward()
+                optimizer.step()
+                look()
+                rested += recorder.pulse.resting
+    assert rested > LONG // 2
+    lines = {(one.function, one.phase): one.share for one in sampler.costs()}
+    assert lines["look", "forward"] == pytest.approx(0.5, abs=0.02)
+    assert lines["look", "other"] == pytest.approx(0.5, abs=0.02)
