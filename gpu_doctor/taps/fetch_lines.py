@@ -78,7 +78,9 @@ class FetchLines:
         """CPU seconds that the looking thread used."""
 
     def start(self) -> None:
-        """Starts the thread; it ends with the process, or with `stop`."""
+        """Starts the thread, once; it ends with the process, or with `stop`."""
+        if self._looker is not None or self._over:
+            return
         self._looker = threading.Thread(target=self._run, name="gpu_doctor-lines", daemon=True)
         self._looker.start()
 

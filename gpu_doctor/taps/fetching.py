@@ -132,7 +132,6 @@ class FetchBook:
         setup = self._recorder.loaders.get(key)
         if setup is not None and not setup.num_workers and tally.lines is None:
             tally.lines = FetchLines(memoryview(bytearray(LINES_BYTES)), FLOOR, foreign_threads(), OWN_PERIOD_S)
-            tally.lines.start()
             self._recorder.own_cpu_s.append(lambda lines=tally.lines: lines.cpu_s)  # type: ignore[misc]
         return tally
 

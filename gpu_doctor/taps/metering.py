@@ -26,8 +26,16 @@ UNDER: Final = "gpu_doctor_under"
 """On a wrapper of ours, what lies under it."""
 
 
+LOOKED_AT_S: Final = 5e-4
+"""Shorter fetches of the training process have no looks of their own: each takes Python's lock from the loop for some
+0.1 ms, 13 us a step of 0.37 ms. Their lines are known from the looks at the whole loop."""
+
+
 class Meter:
     """Where the fetches of a process go now."""
+
+    shortest_s = LOOKED_AT_S
+    """Fetches from this mean length on are looked at."""
 
     def __init__(self, thread: Callable[[], int] = get_ident) -> None:
         """Meters fetches of the thread that `thread` names at that time."""
@@ -42,7 +50,8 @@ class Meter:
         if tally is None or get_ident() != self._thread():
             return None
         self.tally = None
-        if tally.lines is not None:
+        if tally.lines is not None and tally.mean_s >= self.shortest_s:
+            tally.lines.start()
             tally.lines.begin()
         return tally
 
@@ -55,6 +64,8 @@ class Meter:
 
 class WorkerMeter(Meter):
     """The meter of a worker process: all fetches of its main thread go into its slot while the run goes on."""
+
+    shortest_s = 0.0
 
     def __init__(self, file: SlotFile, slot: int) -> None:
         here = get_ident()
