@@ -1,8 +1,8 @@
 """What watching a run may cost: one budget for the taps and for our own threads, shared out while the run goes on.
 
-Most taps rest by themselves where steps are short and repeat (see `rests`). What they then still do comes first: what it
-leaves of the budget is for the threads. Each says what it would take at its usual pace; where that is too much together,
-all go slower by the same factor.
+Most taps rest by themselves where steps are short and repeat (see `rests`). What they then still do comes first: what
+it leaves of the budget is for the threads. Each says what it would take at its usual pace; where that is too much
+together, all go slower by the same factor.
 """
 
 from __future__ import annotations
