@@ -1,0 +1,133 @@
+"""The device clock against Kineto on the same steps: gap and exposed wait within 3 points, on five kinds of loops.
+
+GPU: not yet run on one. The arithmetic on Kineto's spans is tested without one in tests/test_device_truth.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile, record_function
+from torch.utils.data import DataLoader, Dataset
+
+import gpu_doctor
+from gpu_doctor.steps import Steps
+from tests.device_truth import DeviceTruth, device_spans, named_spans, truth
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+
+POINTS = 0.03
+WARM_UP, STEPS = 40, 80
+
+
+class Late(Dataset[torch.Tensor]):
+    """Batches in memory, each of them late."""
+
+    def __init__(self, shape: tuple[int, int], late_s: float) -> None:
+        self.batch, self.late_s = torch.randn(shape), late_s
+
+    def __len__(self) -> int:
+        return 10_000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.late_s:
+            time.sleep(self.late_s)
+        return self.batch
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A loop: its model, its batches, and what the host does after a step."""
+
+    model: Callable[[], nn.Module]
+    shape: tuple[int, int]
+    late_s: float = 0.0
+    after: Callable[[torch.Tensor], Any] = lambda loss: None
+
+
+def wide(depth: int) -> Callable[[], nn.Module]:
+    """Layers that keep the device busy for about a millisecond each, forward and backward."""
+    return lambda: nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(depth)])
+
+
+def tiny() -> nn.Module:
+    """Many launches, hardly any work."""
+    return nn.Sequential(*[nn.Linear(32, 32) for _ in range(150)])
+
+
+def read_and_work(loss: torch.Tensor) -> None:
+    """A wait for the device, and host work while it has nothing to do."""
+    loss.item()
+    time.sleep(0.002)
+
+
+KINDS = {
+    "starved": Kind(wide(2), (2048, 4096), late_s=0.010),
+    "launch-bound": Kind(tiny, (32, 32)),
+    "sync-bound": Kind(wide(2), (1024, 4096), after=read_and_work),
+    "compute-bound": Kind(wide(6), (4096, 4096)),
+    "a deep queue that hides the wait": Kind(wide(12), (4096, 4096), late_s=0.002),
+}
+
+
+def ran(kind: Kind, traced: bool) -> tuple[Steps, DeviceTruth]:
+    """The steps as we saw them and as Kineto did; `traced`: the host's waits too, which slows the launching."""
+    model = kind.model().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    batches = iter(DataLoader(Late(kind.shape, kind.late_s), batch_size=None))
+    kinds = [ProfilerActivity.CUDA, *([ProfilerActivity.CPU] if traced else [])]
+    kineto = profile(activities=kinds)
+    with gpu_doctor.watch() as run:
+        for step in range(WARM_UP + STEPS + 20):
+            if step == WARM_UP:
+                torch.cuda.synchronize()
+                kineto.start()
+            if step == WARM_UP + STEPS:
+                torch.cuda.synchronize()
+                kineto.stop()
+            with record_function("wait"):
+                batch = next(batches)
+            x = batch.cuda()
+            loss = model(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            kind.after(loss)
+    assert run.recording is not None
+    rows = run.recording.steps
+    assert len(rows) == WARM_UP + STEPS + 20
+    events = kineto.events()
+    waits = named_spans(events, "wait", DeviceType.CUDA) if traced else None
+    # The first and the last traced step hold our own synchronizing.
+    return rows.rows(WARM_UP + 1, WARM_UP + STEPS - 1), truth(device_spans(events, DeviceType.CUDA), STEPS, waits)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_the_gap_is_kinetos(name: str) -> None:
+    seen, true = ran(KINDS[name], traced=False)
+    read = np.isfinite(seen.gpu_gap_s)
+    assert read.sum() >= 5, "too few steps were timed on the device"
+    gap_s, work_s = float(seen.gpu_gap_s[read].sum()), float(seen.gpu_s[read].sum())
+    assert gap_s / (gap_s + work_s) == pytest.approx(true.gap_share, abs=POINTS)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["starved", "compute-bound", "a deep queue that hides the wait"])
+def test_the_exposed_wait_is_kinetos(name: str) -> None:
+    seen, true = ran(KINDS[name], traced=True)
+    read = np.isfinite(seen.gpu_gap_s)
+    exposed_s = float(np.minimum(seen.data_wait_s, seen.gpu_gap_s)[read].sum())
+    whole_s = float((seen.gpu_gap_s + seen.gpu_s)[read].sum())
+    assert true.exposed_wait_share is not None
+    assert exposed_s / whole_s == pytest.approx(true.exposed_wait_share, abs=POINTS)
