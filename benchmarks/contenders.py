@@ -11,6 +11,7 @@ import contextlib
 import gc
 import io
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ BARE, OFF, ON, PROFILER, GPUPROF, TRACEML = (
     "gpuprof",
     "TraceML",
 )
+DEVICE: Final = os.environ.get("GPU_DOCTOR_BENCH_DEVICE", "cpu")
+"""Where the loops train; their data lies there too. GPU: not yet run on one."""
 BATCHES: Final = 256
 """Batches in an epoch: the cost of an epoch's edge is part of the figure, as it is in a real loop."""
 PROFILED_SHARE: Final = 0.1
@@ -59,11 +62,19 @@ class Lap:
     """The clocks over the timed part of a segment."""
 
     def __init__(self) -> None:
+        _settle()
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def cost(self, steps: int) -> Cost:
         """Since the begin, a step."""
+        _settle()
         return Cost((time.perf_counter() - self._wall) / steps, (time.process_time() - self._cpu) / steps)
+
+
+def _settle() -> None:
+    """What was launched on a GPU is done."""
+    if DEVICE != "cpu":
+        torch.cuda.synchronize()
 
 
 Tool = Callable[[Loop, int, int], Cost]
@@ -110,7 +121,10 @@ def train_traced(trace_step: Callable[[nn.Module], Any]) -> Tool:
 
 
 def _loop(model: nn.Module, width: int, batch: int) -> Loop:
-    data = TensorDataset(torch.randn(BATCHES * batch, width), torch.randint(0, 8, (BATCHES * batch,)))
+    data = TensorDataset(
+        torch.randn(BATCHES * batch, width, device=DEVICE), torch.randint(0, 8, (BATCHES * batch,), device=DEVICE)
+    )
+    model = model.to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     return Loop(model, DataLoader(data, batch_size=batch), optimizer, nn.CrossEntropyLoss())
 
@@ -138,7 +152,8 @@ def batch_for(step_s: float) -> int:
     batch = 64
     for _ in range(3):
         loop = busy(batch)
-        spent = min(train(loop, 2, 10).cpu_s for _ in range(10))
+        costs = [train(loop, 2, 10) for _ in range(10)]
+        spent = min(one.cpu_s if DEVICE == "cpu" else one.wall_s for one in costs)
         batch = max(1, round(batch * step_s / spent))
     return batch
 
