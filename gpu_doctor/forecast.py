@@ -89,8 +89,12 @@ def enough(known: Mapping[int, Forecast], margin: float = GOOD_ENOUGH) -> tuple[
     """
     best = max((one.speedup for one in known.values()), default=0.0)
     hoped = max((one.hoped or one.speedup for one in known.values()), default=0.0)
-    good = (n for n, one in known.items() if one.speedup * margin >= best)
-    return next(((n, known[n]) for n in good if (known[n].hoped or known[n].speedup) * margin >= hoped), None)
+    good = [n for n, one in known.items() if one.speedup * margin >= best]
+    if not good:
+        return None
+    # Where the two do not agree (more workers on a busy machine), the usual cost decides.
+    chosen = next((n for n in good if (known[n].hoped or known[n].speedup) * margin >= hoped), good[0])
+    return chosen, known[chosen]
 
 
 def kept_workers(vitals: Vitals) -> Forecast | None:

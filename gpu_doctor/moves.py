@@ -144,10 +144,10 @@ def _workers(v: Vitals, kept: Settings, tried: Sequence[Tried]) -> Move | None:
             seen[count] = one
     if not seen:
         return None
-    found = enough(seen, ENOUGH) or next(iter(seen.items()))
-    count, best = found[0], max(one.speedup for one in seen.values())
-    if best < WORTH:
+    found, best = enough(seen, ENOUGH), max(one.speedup for one in seen.values())
+    if found is None or best < WORTH:
         return None
+    count = found[0]
     settings: dict[str, SettingValue] = {"num_workers": count}
     if stay and count and _edge_share(v, count, seen[count].step_s) >= EDGE_SHARE:
         settings["persistent_workers"] = True

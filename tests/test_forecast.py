@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from recordings import Loop, on_gpu
 
-from gpu_doctor.forecast import Forecast, best_workers, forecast, unqueued_fetch_s
+from gpu_doctor.forecast import Forecast, best_workers, enough, forecast, unqueued_fetch_s
 from gpu_doctor.vitals import Vitals, measure
 
 
@@ -326,3 +326,15 @@ def test_a_storage_that_keeps_up_limits_nothing() -> None:
     computing = SLEEPING.but(fetch_cpu=35.0)
     seen = forecast(reading(computing, 4e6), {"num_workers": 2})
     assert seen is not None and seen.speedup == workers(computing, 2).speedup
+
+
+def test_of_several_numbers_of_workers_one_is_always_advised() -> None:
+    def told(speedup: float, hoped: float) -> Forecast:
+        return Forecast(speedup, 0.5, 9.0, 0.01, "why", hoped=hoped)
+
+    assert enough({1: told(1.0, 1.0), 2: told(2.0, 2.1), 4: told(2.05, 2.8), 8: told(2.06, 2.85)}) is not None
+    both = enough({1: told(1.0, 1.0), 2: told(2.0, 2.1), 4: told(2.05, 2.8), 8: told(2.06, 2.85)})
+    assert both is not None and both[0] == 4, "a few more cost nothing, should handing over be cheap here"
+    apart = enough({2: told(2.0, 2.1), 8: told(1.5, 4.0)})
+    assert apart is not None and apart[0] == 2
+    assert enough({}) is None
