@@ -77,7 +77,7 @@ class Everything:
         if isinstance(value, _PLAIN):
             return self._say(path, type(value).__name__, value)
         self._say(path, type(value).__name__, self._identity(id(value)))
-        if isinstance(value, types.ModuleType) and "/tmp/" in str(getattr(value, "__file__", "")):
+        if isinstance(value, types.ModuleType) and _lies(value.__name__, "/tmp/"):
             value = vars(value)
             for name in [name for name in value if not name.startswith("__")]:
                 self._todo.append((f"{path}.{name}", value[name]))
@@ -194,5 +194,11 @@ class Everything:
     @staticmethod
     def _users(module: str) -> bool:
         """Code of the notebook or of a test, not of an installed package or the standard library."""
-        file = str(getattr(sys.modules.get(module), "__file__", ""))
-        return module == "__main__" or "/tests/" in file or "/tmp/" in file
+        return module == "__main__" or _lies(module, "/tests/", "/tmp/")
+
+
+def _lies(module: str, *places: str) -> bool:
+    """Whether a module's file lies in one of the folders, and in no package there (a checkout may lie in /tmp)."""
+    file = str(getattr(sys.modules.get(module), "__file__", ""))
+    packaged = "-packages" in file or "/lib/python" in file or module.partition(".")[0] == "gpu_doctor"
+    return not packaged and any(place in file for place in places)
