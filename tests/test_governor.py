@@ -192,7 +192,7 @@ def stepping(step_ns: int, steps: int = 12_000) -> Recorder:
 def test_of_steps_that_are_too_short_the_recording_says_what_watching_costs() -> None:
     recording = stepping(100_000).close()
     (note,) = recording.notes
-    assert note.startswith("Watching costs about 3")
+    assert note.startswith("Watching costs about ")
     assert "its steps take only 100 us" in note
     assert recording.overhead_s >= 0.01 * float(np.sum(recording.steps.wall_s))
 

@@ -34,8 +34,8 @@ NEEDS = ("other_share", "backward_share", "step_wall_s")
 
 MAKING_SHARE = 0.10
 """As for slow-python: TraceML 0.5 warns of time outside of all phases from 10 % on."""
-CHEAP_S = 1e-3
-"""A batch made in less is as cheap as one gets: it is cut out of arrays (0.02-0.7 ms for 32 to 512 rows, one core)."""
+CHEAP_S = 4e-4
+"""A batch made in less is as cheap as one gets: it is cut out of arrays (0.02-0.3 ms for 32 to 256 rows, one core)."""
 GAIN = 1.05
 """A forecast below 5 % is within what the forecast cannot tell: a worker is then not advised."""
 STREAM = """\
