@@ -123,7 +123,7 @@ def _restarted_share(v: Vitals) -> float | None:
     if not any(one.num_workers and not one.persistent_workers for one in loaders):
         return None
     again = max(passes - len(loaders), 0)
-    return edge * again / passes - again * (fetch_s + _taking_s(v)) / v.run_s
+    return edge * again / passes - again * (fetch_s + taking_s(v)) / v.run_s
 
 
 def worker_counts(vitals: Vitals) -> list[int]:
@@ -167,16 +167,14 @@ def _step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: fl
     each = " for each loader" if s.loaders > 1.5 else ""
     edge, staggered = _edge_with(s, workers, v, doubt)
     bounds = {
-        "the loop's own work": (s.consumer + hand, edge),
-        "the GPU": (s.device, edge),
-        f"fetching with {workers} worker{'s' if workers > 1 else ''}{each}": (
-            (fetch + packing) / (workers * s.loaders),
-            staggered,
-        ),
-        f"the CPU work of loading and training on {s.cores:.3g} usable cores": (on_cores, edge),
+        "the loop's own work": s.consumer + hand + edge,
+        "the GPU": s.device + edge,
+        f"fetching with {workers} worker{'s' if workers > 1 else ''}{each}": (fetch + packing) / (workers * s.loaders)
+        + staggered,
+        f"the CPU work of loading and training on {s.cores:.3g} usable cores": on_cores + edge,
     }
-    stage = max(bounds, key=lambda name: sum(bounds[name]))
-    return sum(bounds[stage]), stage
+    stage = max(bounds, key=lambda name: bounds[name])
+    return bounds[stage], stage
 
 
 def _edge_with(s: Stages, workers: int, v: Vitals, doubt: float) -> tuple[float, float]:
@@ -247,7 +245,7 @@ def drawing_s(v: Vitals) -> float:
     return PERMUTED_S * loader.dataset_len
 
 
-def _taking_s(v: Vitals) -> float:
+def taking_s(v: Vitals) -> float:
     """Seconds of `next()` for a batch that a worker has ready."""
     return handing(1.0, v.batch_bytes or 0.0, v.batch_tensors).taking
 
@@ -267,7 +265,7 @@ def _persistent(v: Vitals) -> Forecast | None:
     edges = (v.epochs or 1) - 1
     if not v.workers or not v.edge_share or v.step_wall_s is None or v.fetch_wall_s is None or not edges:
         return None
-    first = (v.fetch_wall_s + _taking_s(v) + drawing_s(v)) * edges / v.measured_steps
+    first = (v.fetch_wall_s + taking_s(v) + drawing_s(v)) * edges / v.measured_steps
     step = v.step_wall_s - max(v.edge_share * v.step_wall_s - first, 0.0)
     speedup, band = v.step_wall_s / max(step, 1e-9), error_band(v)
     return Forecast(speedup, max(1.0, speedup * (1 - band)), speedup * (1 + band), step, "the loop within its epochs")

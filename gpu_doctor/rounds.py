@@ -11,12 +11,12 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpu_doctor.effect import needs_more
+from gpu_doctor.effect import MOST_PAIRS, needs_more
 from gpu_doctor.recording import TRAINING, Recording, Settings
 from gpu_doctor.snapshot import Snapshot
 from gpu_doctor.trial import Result, uninterrupted
 
-MOST_ROUNDS: Final = 6
+MOST_ROUNDS: Final = MOST_PAIRS
 """Pairs of baseline and candidate in one trial, at most; fewer where the interval is clear."""
 BLOCK_SHARE: Final = 0.3
 """Part of the trial's seconds that one side of one round may take, so that both sides get their turn."""

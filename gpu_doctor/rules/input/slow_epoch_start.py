@@ -17,8 +17,7 @@ When to leave it
     When epochs are long in truth and this run only saw short ones.
 """
 
-from gpu_doctor.forecast import drawing_s
-from gpu_doctor.handing import handing
+from gpu_doctor.forecast import drawing_s, taking_s
 from gpu_doctor.rules.evidence import dearest_lines, millis, percent
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -51,10 +50,10 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     if vitals.workers and not loader.persistent_workers:
         return None  # workers-restart-each-epoch
-    taking_s = handing(1.0, vitals.batch_bytes or 0.0, vitals.batch_tensors).taking if vitals.workers else 0.0
+    handed_s = taking_s(vitals) if vitals.workers else 0.0
     edge_s = share * step_s * vitals.measured_steps / edges
     # A stream ends with a batch that is fetched and not handed out, where it is not full.
-    late_s = edge_s - taking_s - fetch_s * (2.0 if loader.dataset_kind == "iterable" else 1.0)
+    late_s = edge_s - handed_s - fetch_s * (2.0 if loader.dataset_kind == "iterable" else 1.0)
     cost = late_s * edges / (step_s * vitals.measured_steps)
     if late_s < LEAST_S or cost < NAMING_BAR:
         return None
