@@ -28,8 +28,8 @@ import torch
 import gpu_doctor
 from benchmarks.grid import AXES, QUICK, Budget, Clock, Config, finals, grid_of, searched
 from gpu_doctor.recording import Settings, Setup
+from tests.clinic.bare import as_it_was, longer
 from tests.clinic.cell import Cell
-from tests.clinic.physician import _as_it_was, longer
 from tests.clinic.ward import FAMILIES
 
 KNOB_RULES: Final = {
@@ -109,7 +109,7 @@ def examine(cell: Cell, budget: Budget, axes: Sequence[str]) -> Row:
 
 def _examine(row: Row, cell: Cell, budget: Budget, axes: Sequence[str]) -> None:
     """Treatment, grid, final comparison."""
-    with _as_it_was(), warnings.catch_warnings():
+    with as_it_was(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's advice on the number of workers, at every loader
         before, sick = cell.notebook()
         namespace: dict[str, Any] = {"__name__": "__main__"}

@@ -12,6 +12,8 @@ BAND: Final = 0.13
 """Relative error of the worker model where it was tried (2 cores, 1 ms a sample, batch 32, 0..8 workers)."""
 FEW_STEPS_BAND: Final = 0.5
 """Over the square root of the measured steps: added to the band."""
+LEAST_GAIN: Final = 1.05
+"""A forecast below 5 % is within what the forecast cannot tell."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,13 @@ class Forecast:
     """Peak memory expected under the settings, where two sizes were seen on a GPU."""
     hoped: float | None = None
     """Speed-up if what was not measured on this machine (handing batches over) costs the least that is known of it."""
+    feared: float | None = None
+    """And if it costs the most: below 1 the settings may make the loop slower."""
+
+    @property
+    def pays(self) -> bool:
+        """Whether it is worth an advice: clear of what a forecast can tell, and no loss where handing over is dear."""
+        return self.speedup >= LEAST_GAIN and (self.feared is None or self.feared >= 1.0)
 
 
 def error_band(v: Vitals) -> float:

@@ -16,6 +16,7 @@ from gpu_doctor.batchsizes import batch_forecast as batch_forecast
 from gpu_doctor.copying import copies_with
 from gpu_doctor.expectation import BAND as BAND
 from gpu_doctor.expectation import FEW_STEPS_BAND, error_band
+from gpu_doctor.expectation import LEAST_GAIN as LEAST_GAIN
 from gpu_doctor.expectation import Forecast as Forecast
 from gpu_doctor.handing import DOUBT, handing
 from gpu_doctor.recording import Settings
@@ -217,7 +218,7 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
     known = min(s.step / _step_with(s, s.workers, v)[0], 1.0) if s.workers and workers else 1.0
     floor = max(s.consumer if workers else s.consumer + s.fetch, s.device, 1e-9)
     step, sure, doubtful = (max(known * one, floor) for one in (step, sure, doubtful))
-    hoped = s.step / min(sure, step)
+    hoped, feared = s.step / min(sure, step), s.step / max(doubtful, step)
     band = error_band(v)
     if s.others and workers:
         # Whether more of our processes get more of a taken machine depends on how it is shared out, which cannot be
@@ -234,7 +235,7 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
         stage += ", as far as storage and memory serve several at once"
     low = s.step / max(doubtful, step) * (1.0 - band)
     high = max(min(s.step / min(sure, step) * (1.0 + band), s.step / floor * (1.0 + error_band(v) / 2)), s.step / step)
-    return Forecast(s.step / step, low, high, step, stage, hoped=hoped)
+    return Forecast(s.step / step, low, high, step, stage, hoped=hoped, feared=feared)
 
 
 def drawing_s(v: Vitals) -> float:

@@ -5,8 +5,9 @@ its own: system calls and wake-ups on both sides, whatever the tensor holds. Its
 loop's process, which pays for them when it first reads them.
 
 Source of the figures: benchmarks/handing.py on a virtual machine of 2 cores (fork, batches ready before they are asked
-for, the loop busy with Python, busy with matrix products, or asleep). For 1, 2, 4 and 8 tensors `next()` took 0.6-1.4,
-1.1-1.9, 1.4-3.1 and 2.4-4.7 ms; a machine without virtualisation is faster, hence the doubt.
+for, the loop busy with Python, busy with matrix products, or asleep), on two days of which the second was 1.4 times as
+slow in all of this; the figures lie between. For 1, 2, 4 and 8 tensors `next()` took 0.6-1.4, 1.1-2.2, 1.4-3.4 and
+2.4-5.2 ms; a machine without virtualisation is faster, hence the doubt.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-TAKING_S: Final = 4.5e-4
-TAKING_S_PER_TENSOR: Final = 4.2e-4
+TAKING_S: Final = 5.5e-4
+TAKING_S_PER_TENSOR: Final = 4.8e-4
 """Wall seconds of `next()` with a batch ready,"""
-TAKING_CPU_S: Final = 2.5e-4
-TAKING_CPU_S_PER_TENSOR: Final = 2.5e-4
+TAKING_CPU_S: Final = 4e-4
+TAKING_CPU_S_PER_TENSOR: Final = 3e-4
 """and the CPU seconds of the loop's process in it."""
 TOUCHING_S_PER_BYTE: Final = 0.4e-9
 """What reading a batch for the first time costs more than where it lies in the loop's own memory: 0.42 ms for 1 MB and
 2.3 ms for 8 MB, beside a loader without workers."""
-PACKING_S: Final = 4.5e-4
-PACKING_S_PER_TENSOR: Final = 2.8e-4
+PACKING_S: Final = 6e-4
+PACKING_S_PER_TENSOR: Final = 2.9e-4
 PACKING_S_PER_BYTE: Final = 0.85e-9
 """CPU seconds of a worker."""
 USUAL_TENSORS: Final = 2.0

@@ -164,6 +164,8 @@ class Fetch:
     """Bytes read from files (the page cache included) during the fetches; None = not measured."""
     stored_bytes: float | None = None
     """Of `read_bytes`, those that came from the storage itself and not from the page cache; None = not measured."""
+    stored_s: float | None = None
+    """Of `wall_s`, that of fetches during which anything came from the storage; None = not measured."""
     batch_tensors: float | None = None
     """Mean number of a batch's tensors; None = it holds none, or nobody counted."""
 

@@ -134,11 +134,13 @@ def stages(v: Vitals) -> Stages | None:
 
 
 def _storage(v: Vitals, fetch: float, fetch_cpu: float, batches: float) -> float:
-    """Seconds of a step's fetches in which storage or memory may have been busy: all, as a disk reads ahead."""
+    """Seconds of a step's fetches in which storage or memory may have been busy: all of those that it gave bytes to."""
     waiting, stored = fetch - fetch_cpu, (v.fetch_stored_bytes or 0.0) * batches
+    reading = 1.0 if v.fetch_stored_share is None else v.fetch_stored_share
     if (v.fetch_read_bytes or 0.0) * batches >= COPIED_BYTES_PER_S * fetch > 0:
         return fetch
-    return fetch if stored > 0 and waiting >= STORAGE_WAITS * fetch and stored >= SLOWEST_BYTES_PER_S * waiting else 0.0
+    waits = waiting >= STORAGE_WAITS * fetch and stored >= SLOWEST_BYTES_PER_S * waiting
+    return fetch * reading if stored > 0 and waits else 0.0
 
 
 def _waiting(v: Vitals, fetch: float, fetch_cpu: float, queued: float) -> float:

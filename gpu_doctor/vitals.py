@@ -223,7 +223,7 @@ def _side_by_side(
     if not 1 < len(beside) <= round(batches or 1.0):
         return fetch, 1.0  # one loader, or one after the other
     sums = {name: sum(getattr(one, name) for one in beside) for name in ("batches", "wall_s", "cpu_s", "collate_s")}
-    for name in ("queued_s", "read_bytes", "stored_bytes"):
+    for name in ("queued_s", "read_bytes", "stored_bytes", "stored_s"):
         known = [getattr(one, name) for one in beside]
         sums[name] = None if None in known else sum(known)
     for name in ("batch_bytes", "batch_tensors"):
@@ -248,6 +248,7 @@ def _fetching(rest: Steps, fetch: Fetch | None, batches_per_step: float | None) 
         "fetch_queued_s": None if fetch.queued_s is None else fetch.queued_s / fetch.batches,
         "fetch_read_bytes": None if fetch.read_bytes is None else fetch.read_bytes / fetch.batches,
         "fetch_stored_bytes": None if fetch.stored_bytes is None else fetch.stored_bytes / fetch.batches,
+        "fetch_stored_share": None if fetch.stored_s is None else min(fetch.stored_s / max(fetch.wall_s, 1e-9), 1.0),
         "batch_bytes": _number(fetch.batch_bytes),
         "batch_tensors": fetch.batch_tensors,
         "consumer_cpu_s": max(cpu_s - own, 0.0) if cpu_s is not None else None,

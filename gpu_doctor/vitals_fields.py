@@ -91,6 +91,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     """Bytes read from files per fetch, page cache included."""
     fetch_stored_bytes: float | None = None
     """Of them, those that came from the storage itself."""
+    fetch_stored_share: float | None = None
+    """Of fetch_wall_s, the part of fetches during which anything did: a page of a library read once is no slow disk."""
 
     # copies
     transfers_per_step: float | None = None

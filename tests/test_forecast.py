@@ -303,6 +303,36 @@ def test_a_storage_may_serve_several_readers_no_faster_than_one() -> None:
     assert seen.high >= server.speedup and "as far as storage and memory serve" in seen.why
 
 
+def test_a_library_read_once_from_the_disk_makes_no_storage_of_a_sleep() -> None:
+    # 8 kB a fetch on average, all of them in one fetch of a hundred: pages of a program that were read anew.
+    recording = SLEEPING.recording()
+    fetch = recording.fetches[0]
+    once, each = (
+        measure(
+            dataclasses.replace(
+                recording,
+                fetches=(dataclasses.replace(fetch, stored_bytes=8e3 * fetch.batches, stored_s=part * fetch.wall_s),),
+            )
+        )
+        for part in (0.01, 1.0)
+    )
+    free, bound = forecast(once, {"num_workers": 4}), forecast(each, {"num_workers": 4})
+    assert once.fetch_stored_share == pytest.approx(0.01)
+    assert free is not None and bound is not None
+    assert free.speedup == workers(SLEEPING, 4).speedup > bound.speedup
+
+
+def test_workers_that_may_make_the_loop_slower_are_not_advised() -> None:
+    # The clinic's table of text: 2.4 ms of Python a batch beside 1.4 ms of training. Handing a batch over costs about
+    # as much as it saves, and where it is dear, more: 0.83x was timed with two workers.
+    small = Loop(wait=2.4, fetch_cpu=2.35, forward=0.5, backward=0.5, optimizer=0.4, consumer_cpu=1.5, cores=2.0)
+    found = best_workers(measure(small.recording()))
+    assert found is not None and (found[1].feared or 9.0) < 1.0 and not found[1].pays
+    ten = small.but(wait=24.0, fetch_cpu=23.5, forward=5.0, backward=5.0, optimizer=4.0, consumer_cpu=15.0)
+    paying = best_workers(measure(ten.recording()))
+    assert paying is not None and paying[1].pays
+
+
 def test_copying_out_of_the_page_cache_is_bound_by_memory() -> None:
     # 8 MB in 3.6 ms: two readers of one memory are not twice as fast
     warm = Loop(wait=3.6, fetch_cpu=3.6, forward=0.5, backward=0.5, optimizer=0.4, consumer_cpu=1.4, cores=4.0)
@@ -318,7 +348,7 @@ def test_copying_out_of_the_page_cache_is_bound_by_memory() -> None:
         for size in (8e6, 8e4)
     )
     assert copying is not None and sipping is not None
-    assert copying.low < 1.0 < copying.speedup < 0.9 * sipping.speedup
+    assert copying.low < 1.0 < copying.speedup < 0.95 * sipping.speedup
     assert "memory" in copying.why and "memory" not in sipping.why
 
 

@@ -221,6 +221,7 @@ class FetchBook:
                     queued_s=_of_all(sums.queued_s, sums.wall_s, sums.counted_wall_s),
                     read_bytes=_of_all(sums.read_bytes, sums.batches, sums.counted),
                     stored_bytes=_of_all(sums.stored_bytes, sums.batches, sums.counted),
+                    stored_s=_of_all(sums.stored_s, sums.wall_s, sums.counted_wall_s),
                 )
             )
         return tuple(found)

@@ -26,7 +26,7 @@ EVERY: Final = 7
 """Of faster fetches one in so many is metered in full (a prime, so as not to beat with periods in the data)."""
 COUNTED_SHARE: Final = 0.003
 """Part of the fetch time that reading the kernel's counters may cost on average."""
-_HEAD: Final = 10
+_HEAD: Final = 11
 _DOUBLES: Final = _HEAD + RECENT
 TALLY_BYTES: Final = 8 * _DOUBLES
 LINES_BYTES: Final = 4096
@@ -52,6 +52,8 @@ class Sums(NamedTuple):
     read_bytes: float
     stored_bytes: float
     on_core_s: float
+    stored_s: float
+    """Wall seconds of those fetches during which anything came from storage."""
 
 
 class Tally:
@@ -101,6 +103,8 @@ class Tally:
         cells[5] += wall_s
         for at, value in enumerate(counts, 6):
             cells[at] += value
+        if counts[2] != 0.0:  # NaN, not counted here, stays NaN
+            cells[10] += wall_s if counts[2] > 0.0 else counts[2]
 
     @property
     def mean_s(self) -> float:

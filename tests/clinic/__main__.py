@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from tests.clinic import physician, score
+from tests.clinic import bare, physician, score
 from tests.clinic.cell import Cell, Patient
 from tests.clinic.physician import Visit
 from tests.clinic.ward import FAMILIES
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.clinic", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="patients whose name holds this")
     parser.add_argument("--family", action="append", default=[], choices=list(FAMILIES))
-    parser.add_argument("--rounds", type=int, default=physician.ROUNDS, help="sick and cured cells timed so often")
+    parser.add_argument("--rounds", type=int, default=bare.ROUNDS, help="sick and cured cells timed so often")
     parser.add_argument("--quick", action="store_true", help="only see that every cell runs, a few steps of each")
     parser.add_argument("--wait", type=float, default=5.0, metavar="S", help="wait so long for free cores each time")
     parser.add_argument("--json", metavar="FILE", help="write the visits there")

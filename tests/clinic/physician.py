@@ -1,14 +1,10 @@
 """Examines a patient: the bare cell and the bare cured cell by the clock, then one run under the doctor, then compares.
 
-The truth knows nothing of our tool. Each bare cell runs in a namespace of its own; torch's optimizer hook notes when
-a step ended; seconds a step are taken from there, without the first fifth of the steps (start of workers, first
-launches), which is what samples per second after warm-up means. Sick and cured alternate, the gain is the median of the
-pairs.
+How bare cells are timed stands in `bare`.
 """
 
 from __future__ import annotations
 
-import gc
 import re
 import resource
 import statistics
@@ -18,23 +14,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import psutil
-import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import gpu_doctor
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.recording import SettingValue
+from tests.clinic.bare import LONGER, ROUNDS, as_it_was, known, longer, step_s
 from tests.clinic.cell import Cell, Patient, Recorded
 
-ROUNDS = 3
 HEALTHY_BAR = 0.10
 """On a healthy patient no finding may cost so much (the bar of the benchmark)."""
-MOST_LEADING = 0.2
-FEWEST_LEADING = 3
-"""Leading steps that the truth leaves out: a fifth, at least three."""
-
-LONGER = 5
-"""A cured loop that is many times as fast runs for so many times the batches."""
 
 
 @dataclass
@@ -136,10 +124,12 @@ def _examine_cell(visit: Visit, cell: Cell, rounds: int) -> None:
     if cured_s[0] * LONGER < 2 * sick_s[0]:  # so fast that starting its workers would be all of a run as short
         better = (longer(better[0]), better[1])
         cured_s = [step_s(*better, cell.tail)]
-    for _ in range(rounds - 1):
+    gains = [sick_s[0] / cured_s[0]]
+    while not known(gains, rounds):
         sick_s.append(step_s(before, sick, cell.tail))
         cured_s.append(step_s(*better, cell.tail))
-    visit.real_all = [one / other for one, other in zip(sick_s, cured_s, strict=True)]
+        gains.append(sick_s[-1] / cured_s[-1])
+    visit.real_all = gains
     visit.real = statistics.median(visit.real_all)
     visit.sick_ms, visit.cured_ms = 1e3 * statistics.median(sick_s), 1e3 * statistics.median(cured_s)
 
@@ -156,13 +146,6 @@ def _as_prescribed(visit: Visit, cell: Cell) -> tuple[str, str]:
     loads = "DataLoader(" in cell.cured
     by_hand = {"num_workers": int(visit.by_hand_workers)} if visit.by_hand_workers and loads else {}
     return cell.notebook(cell.cured, by_hand)
-
-
-def longer(before: str) -> str:
-    """The notebook with `LONGER` times the batches or epochs, where a line `LENGTH = ...` or `EPOCHS = ...` says so."""
-    return re.sub(
-        r"^(LENGTH|EPOCHS) = (\d+)", lambda found: f"{found[1]} = {LONGER * int(found[2])}", before, flags=re.M
-    )
 
 
 def _judge_recording(visit: Visit, patient: Recorded) -> None:
@@ -203,51 +186,10 @@ def _told(visit: Visit, patient: Patient, diagnosis: Diagnosis) -> None:
 
 def watched(before: str, cell: str, settings: Mapping[str, SettingValue] | None = None) -> Diagnosis:
     """One run under the doctor, as `%%gpudoctor` makes it."""
-    with _as_it_was():
+    with as_it_was():
         namespace: dict[str, Any] = {"__name__": "__main__"}
         exec(compile(before, "<above>", "exec"), namespace)
         return gpu_doctor.diagnose(gpu_doctor.case(cell, namespace).run(settings))
-
-
-def step_s(before: str, cell: str, tail: bool = False) -> float:
-    """Seconds a step of the bare cell, the first fifth of its steps left out.
-
-    Args:
-        tail: count what follows the last step until the end of the cell.
-
-    Raises:
-        RuntimeError: if the cell made too few steps to time.
-    """
-    marks: list[float] = []
-    clock = time.perf_counter
-    with _as_it_was():
-        namespace: dict[str, Any] = {"__name__": "__main__"}
-        exec(compile(before, "<above>", "exec"), namespace)
-        code = compile(cell, "<cell>", "exec")
-        handle = register_optimizer_step_post_hook(lambda *_: marks.append(clock()))
-        try:
-            exec(code, namespace)
-            end = clock()
-        finally:
-            handle.remove()
-    lead = max(FEWEST_LEADING, int(MOST_LEADING * len(marks)))
-    if len(marks) <= lead + 5:
-        raise RuntimeError(f"the cell made {len(marks)} steps, too few to time")
-    return ((end if tail else marks[-1]) - marks[lead]) / (len(marks) - 1 - lead)
-
-
-class _as_it_was:  # read as a phrase
-    """Puts back what a cell may turn in torch, and frees what it left, so that no cell is timed under another's."""
-
-    def __enter__(self) -> None:
-        self.threads, self.anomaly = torch.get_num_threads(), torch.is_anomaly_enabled()
-        torch.manual_seed(0)
-        gc.collect()
-
-    def __exit__(self, *error: object) -> None:
-        torch.set_num_threads(self.threads)
-        torch.autograd.set_detect_anomaly(self.anomaly)
-        gc.collect()
 
 
 def _cpu() -> tuple[float, float]:
@@ -280,7 +222,7 @@ def glance(patient: Patient, family: str) -> Visit:
         else:
             for before, cell in {patient.notebook(), patient.notebook(patient.cured, patient.cure)}:
                 namespace: dict[str, Any] = {"__name__": "__main__"}
-                with _as_it_was():
+                with as_it_was():
                     exec(compile(before, "<above>", "exec"), namespace)
                     made = gpu_doctor.case(cell, namespace).run(steps=GLANCE_STEPS)
                 if not len(made.steps):

@@ -14,8 +14,9 @@ import pytest
 
 from gpu_doctor.rules import RULES
 from tests.clinic import score
+from tests.clinic.bare import known, step_s
 from tests.clinic.cell import Cell, Recorded, pasted
-from tests.clinic.physician import Visit, examine, step_s
+from tests.clinic.physician import Visit, examine
 from tests.clinic.ward import FAMILIES
 
 ROOT = Path(__file__).parents[2]
@@ -131,3 +132,12 @@ def test_a_visit_is_judged_by_its_first_finding_and_a_healthy_one_by_its_dearest
     well.findings = [("y", 0.11)]
     assert not well.rule_right
     assert "1 of 2" not in score.totals([sick, well]).splitlines()[2]
+
+
+def test_a_gain_that_wanders_is_timed_again_until_it_is_known() -> None:
+    assert known([1.38], rounds=1)
+    assert not known([2.0, 2.02])
+    assert known([2.0, 2.02, 1.99])
+    assert not known([1.38, 1.29, 1.95])
+    assert known([1.38, 1.29, 1.95, 1.4, 1.37, 1.41, 1.4, 1.38])
+    assert known([1.0, 2.0, 3.0] * 3)  # not to be known here: enough is enough

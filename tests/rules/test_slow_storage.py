@@ -56,6 +56,17 @@ def test_sick() -> None:
     assert second.safety.value == "by-hand"
 
 
+def test_only_fetches_that_read_from_it_wait_for_it() -> None:
+    recording = reading(WAITING, 3e6, 3e6)
+    fetch = recording.fetches[0]
+    tenth, all_of_them = (
+        asked(dataclasses.replace(recording, fetches=(dataclasses.replace(fetch, stored_s=part * fetch.wall_s),)))
+        for part in (0.1, 1.0)
+    )
+    assert tenth is None
+    assert all_of_them is not None and all_of_them.cost_share == pytest.approx(0.8 * 38 / 40, abs=0.01)
+
+
 def test_workers_are_what_is_acted_on_first() -> None:
     assert names(reading(WAITING, 3e6, 3e6)) == ["loader-without-workers", RULE]
     assert names(reading(BUSY, 3e6, 3e6)) == ["too-few-workers", RULE]

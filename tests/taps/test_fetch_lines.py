@@ -233,7 +233,14 @@ def test_the_interval_is_left_alone_beside_threads_of_the_users_and_where_the_us
 
 
 SUMS = Sums(
-    10, 1.0, 0.8, 0.1, counted=10, counted_wall_s=1.0, queued_s=0.1, read_bytes=0, stored_bytes=0, on_core_s=0.7
+    *(10, 1.0, 0.8, 0.1),
+    counted=10,
+    counted_wall_s=1.0,
+    queued_s=0.1,
+    read_bytes=0,
+    stored_bytes=0,
+    on_core_s=0.7,
+    stored_s=0,
 )
 
 

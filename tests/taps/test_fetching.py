@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import multiprocessing
 import sys
 import tempfile
@@ -304,8 +305,17 @@ def test_where_the_kernel_counts_nothing_it_is_not_measured(monkeypatch: pytest.
     monkeypatch.setattr(thread_counters, "_opened", lambda path: -1)
     monkeypatch.setattr(thread_counters, "getrusage", None)
     found = fetched(DataLoader(Slow(), batch_size=8))
-    assert (found.queued_s, found.read_bytes, found.stored_bytes) == (None, None, None)
+    assert (found.queued_s, found.read_bytes, found.stored_bytes, found.stored_s) == (None, None, None, None)
     assert found.batches == 3
+
+
+def test_only_the_fetches_that_read_from_the_storage_count_as_such() -> None:
+    tally = Tally(bytearray(TALLY_BYTES))
+    for wall_s, stored in ((0.5, 0.0), (0.25, 4096.0), (1.0, 0.0)):
+        tally.count(wall_s, (0.0, 8192.0, stored, 0.1))
+    assert (tally.sums.stored_s, tally.sums.counted_wall_s, tally.sums.stored_bytes) == (0.25, 1.75, 4096.0)
+    tally.count(1.0, (0.0, 8192.0, float("nan"), 0.1))
+    assert math.isnan(tally.sums.stored_s)
 
 
 def test_counted_is_a_random_part_that_costs_little() -> None:

@@ -22,7 +22,7 @@ import re
 from dataclasses import replace
 
 from gpu_doctor.feeding import batch_lines, elsewhere_lines
-from gpu_doctor.forecast import BAND
+from gpu_doctor.forecast import BAND, LEAST_GAIN
 from gpu_doctor.handing import DOUBT, handing
 from gpu_doctor.recording import LineCost
 from gpu_doctor.rules.evidence import dearest_lines, millis, percent
@@ -36,8 +36,6 @@ MAKING_SHARE = 0.10
 """As for slow-python: TraceML 0.5 warns of time outside of all phases from 10 % on."""
 CHEAP_S = 4e-4
 """A batch made in less is as cheap as one gets: it is cut out of arrays (0.02-0.3 ms for 32 to 256 rows, one core)."""
-GAIN = 1.05
-"""A forecast below 5 % is within what the forecast cannot tell: a worker is then not advised."""
 STREAM = """\
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
@@ -115,13 +113,17 @@ def _ways_out(vitals: Vitals, share: float, step_s: float) -> tuple[Prescription
             DATASET.format(workers=workers),
         ),
     ]
-    paying = [one for one in ways if (one.predicted_speedup or 0.0) >= GAIN]
+    paying = [one for one in ways if one is not None]
     # Where even a worker that runs ahead gains nothing, handing over is too dear: a cheaper batch is the cure.
-    return (*paying, vectorise) if ways[0] in paying else (vectorise, *paying)
+    return (*paying, vectorise) if ways[0] is not None else (vectorise, *paying)
 
 
-def _by_workers(vitals: Vitals, share: float, step_s: float, workers: int, text: str, code: str) -> Prescription:
-    """What workers gain, with what it costs to hand a batch over on either side, on the cores that are free."""
+def _by_workers(vitals: Vitals, share: float, step_s: float, workers: int, text: str, code: str) -> Prescription | None:
+    """What workers gain, with what it costs to hand a batch over on either side, on the cores that are free.
+
+    Returns:
+        None where that is too little, or may be a loss where handing over is dear.
+    """
     size = _batch_bytes(vitals)
     cpu_s = step_s if vitals.consumer_cpu_s is None else min(vitals.consumer_cpu_s, step_s * vitals.usable_cores)
     cores = max(vitals.usable_cores, 1.0)
@@ -135,6 +137,8 @@ def _by_workers(vitals: Vitals, share: float, step_s: float, workers: int, text:
         return step_s / max(made, trained, (cpu_s + cost.packing + cost.taking_cpu) / cores)
 
     low, usual, high = (gain(doubt) for doubt in (DOUBT[1], 1.0, DOUBT[0]))
+    if usual < LEAST_GAIN or low < 1.0:
+        return None
     return Prescription(
         text=text,
         safety=Safety.BY_HAND,

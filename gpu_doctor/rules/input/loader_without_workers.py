@@ -27,8 +27,6 @@ EXCLUDES = ("slow-collate",)
 
 WAIT_SHARE = 0.05
 """torch-tb-profiler advises workers from 5 % of data loading on."""
-GAIN = 1.05
-"""A forecast below 5 % is within what the forecast cannot tell."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -38,7 +36,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     best = best_workers(vitals)
     refusal = loader.refusals.get("num_workers", "")
-    if best is None or best[1].speedup < GAIN:
+    if best is None or not best[1].pays:
         return None
     count, seen = best
     what = Prescription(

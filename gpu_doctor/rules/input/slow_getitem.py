@@ -17,7 +17,7 @@ When to leave it
     When the work per sample is what you want to measure, or when a machine with more cores is the cheaper cure.
 """
 
-from gpu_doctor.forecast import CPU_BOUND, Forecast, best_workers, on_cores_s, unqueued_fetch_s
+from gpu_doctor.forecast import CPU_BOUND, LEAST_GAIN, Forecast, best_workers, on_cores_s, unqueued_fetch_s
 from gpu_doctor.rules.evidence import WHOLE_BATCHES, fetch_lines, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -31,8 +31,6 @@ COLLATE_SHARE = 0.5
 """From half of the fetch on it is the collate (slow-collate)."""
 CHEAP_SAMPLE_S = 1e-4
 """A sample that takes less is a look-up in memory (3 to 30 us measured), not a decoding or a computation."""
-GAIN = 1.05
-"""A forecast below 5 % is within what the forecast cannot tell."""
 BUSY_SHARE = 0.5
 """As for too-few-workers: workers that fetch less of the time wait for something else (an epoch's edge)."""
 CHEAPER = Prescription(
@@ -52,8 +50,8 @@ def check(vitals: Vitals) -> Finding | None:
     if wait < WAIT_SHARE or not computing or (vitals.collate_s or 0.0) >= COLLATE_SHARE * wall:
         return None
     best = best_workers(vitals)
-    if vitals.workers == 0 and best is not None and best[1].speedup < GAIN:
-        return _one_by_one(vitals, wait, alone_s)
+    if vitals.workers == 0 and best is not None and not best[1].pays:
+        return _one_by_one(vitals, wait, alone_s, best[1])
     return _too_much(vitals, wait, best)
 
 
@@ -64,7 +62,7 @@ def _whole_batches(vitals: Vitals) -> bool:
     return loader is not None and loader.batch_size is None and told
 
 
-def _one_by_one(vitals: Vitals, wait: float, fetch_s: float) -> Finding | None:
+def _one_by_one(vitals: Vitals, wait: float, fetch_s: float, best: Forecast) -> Finding | None:
     """The loop fetches itself, and workers would not pay: the whole of the fetch can be saved, but not by them."""
     # With the fetch goes what it queued for a core, on a busy machine: the price is of its wall.
     wall_s = (vitals.fetch_wall_s or 0.0) * (vitals.batches_per_step or 1.0)
@@ -74,7 +72,8 @@ def _one_by_one(vitals: Vitals, wait: float, fetch_s: float) -> Finding | None:
     if cheap and _whole_batches(vitals):
         return None  # one indexing a batch: nothing is cheaper
     one_by_one = "" if _whole_batches(vitals) else " sample by sample"
-    why = "handing it over from a worker costs about as much" if cheap else "the loop itself needs the cores"
+    dear = cheap or best.speedup >= LEAST_GAIN  # a gain, but not where handing over is dear
+    why = "handing it over from a worker costs about as much" if dear else "the loop itself needs the cores"
     return Finding(
         rule="slow-getitem",
         headline=f"Fetching{one_by_one} takes {percent(cost)} of the time, and workers would not make it shorter.",
@@ -115,7 +114,7 @@ def _too_much(vitals: Vitals, wait: float, best: tuple[int, Forecast] | None) ->
 
 def _all_there_is(vitals: Vitals, best: tuple[int, Forecast] | None) -> bool:
     """Workers that compute all the time are the bound, and no other number of them is forecast to help."""
-    if not vitals.workers or (best is not None and best[1].speedup >= GAIN):
+    if not vitals.workers or (best is not None and best[1].pays):
         return False
     fetched_s = (vitals.fetch_wall_s or 0.0) * (vitals.batches_per_step or 1.0)
     return fetched_s >= BUSY_SHARE * vitals.workers * (vitals.loaders_at_once or 1.0) * (vitals.step_wall_s or 0.0)

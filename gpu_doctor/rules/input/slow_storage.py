@@ -33,8 +33,6 @@ WAIT_SHARE = 0.05
 """torch-tb-profiler's bar for data loading."""
 WAITING = 0.5
 """The fetch waits for something else than a core for at least half of its time."""
-GAIN = 1.05
-"""A forecast below 5 % is within what the forecast cannot tell."""
 SHARDS = Prescription(
     text="Copy the data to a local disk, or pack many samples into few large files",
     safety=Safety.BY_HAND,
@@ -51,6 +49,8 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     wait = max(wait - (vitals.edge_share or 0.0), 0.0)
     waiting_s = wall - cpu - (vitals.fetch_queued_s or 0.0)
+    if vitals.fetch_stored_share is not None:  # the fetches that read nothing from it wait for something else
+        waiting_s = min(waiting_s, vitals.fetch_stored_share * wall)
     if wait < WAIT_SHARE or waiting_s < WAITING * wall or stored < SLOWEST_BYTES_PER_S * waiting_s:
         return None
     cost = wait * min(waiting_s / wall, 1.0)
@@ -72,7 +72,7 @@ def check(vitals: Vitals) -> Finding | None:
 def _more_workers(vitals: Vitals) -> tuple[Prescription, ...]:
     """Workers wait at the same time, as far as the storage serves several at once: which no recording can tell."""
     best, loader = best_workers(vitals), vitals.loader
-    if best is None or loader is None or best[0] <= (vitals.workers or 0) or best[1].speedup < GAIN:
+    if best is None or loader is None or best[0] <= (vitals.workers or 0) or not best[1].pays:
         return ()
     count, seen = best
     refusal = loader.refusals.get("num_workers", "")

@@ -25,8 +25,6 @@ WAIT_SHARE = 0.05
 """torch-tb-profiler's bar for data loading; TraceML 0.5 warns from 10 % on."""
 BUSY_SHARE = 0.5
 """Workers are the bound only if they fetch most of the time; idle ones wait for something else (an epoch's edge)."""
-GAIN = 1.05
-"""A forecast below 5 % is within what the forecast cannot tell."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -41,7 +39,7 @@ def check(vitals: Vitals) -> Finding | None:
     if wait < WAIT_SHARE or busy < BUSY_SHARE or best is None:
         return None
     count, seen = best
-    if count <= workers or seen.speedup < GAIN:
+    if count <= workers or not seen.pays:
         return None
     return Finding(
         rule="too-few-workers",

@@ -30,8 +30,6 @@ EXCLUDES = ("loader-without-workers", "too-few-workers")
 
 WAIT_SHARE = 0.05
 """torch-tb-profiler's bar for data loading."""
-GAIN = 1.05
-"""A forecast below 5 % is within what the forecast cannot tell."""
 CANNOT = "Workers start by "
 """How `loader_limits` begins the refusal of workers that cannot be started."""
 
@@ -94,7 +92,7 @@ def _wanted(vitals: Vitals) -> Finding | None:
     if not loader.refusals.get("num_workers", "").startswith(CANNOT):
         return None
     best = best_workers(vitals)
-    if best is None or best[1].speedup < GAIN or best[0] <= (vitals.workers or 0):
+    if best is None or not best[1].pays or best[0] <= (vitals.workers or 0):
         return None
     count, seen = best
     return Finding(
