@@ -5,11 +5,14 @@ Run with `python benchmarks/fetching.py`; takes half a minute. Prints microsecon
 
 from __future__ import annotations
 
+import math
+import random
 import statistics
 import time
 from collections.abc import Callable
+from itertools import repeat
 from threading import active_count
-from typing import Any
+from typing import Any, Final
 
 from gpu_doctor.taps.fetch_lines import FetchLines
 from gpu_doctor.taps.metering import FLOOR, Meter, metered
@@ -64,46 +67,74 @@ def by_path() -> None:
     print(f"reading the counters once        {a_call(counters.read, 20_000):6.2f} us")
 
 
-def with_looks(fetch_s: float, n: int) -> None:
-    """Fetches that compute a fixed amount of Python, bare, metered, and metered and looked at, in turns."""
+BLOCK: Final = 20
+"""So many fetches in a row are looked at before their thread is stopped again."""
 
-    def spin(fetcher: Fetcher, index: Any) -> int:
-        total = 0
-        for i in range(loops):
-            total += i
-        return total
+
+def in_fetches(fetch_s: float, n: int) -> None:
+    """Fetches that compute a fixed amount of Python: bare, metered, and metered and looked at.
+
+    A machine whose speed wanders by tenths gives blocks of one way a few percent that are nobody's; one fetch of each
+    way after the other, in changing order, leaves the differences. Fetches with looks come in short blocks, as the
+    looking thread would touch the others too. "bare again" says what is left of the machine's mood.
+    """
+
+    def spin(fetcher: Fetcher, index: Any) -> Any:
+        # Without making objects: a sum of integers runs up to 2 % slower or faster by what else lives in their pool.
+        found = fetcher
+        for _ in repeat(None, loops):
+            found, fetcher = fetcher, found
+        return found
 
     loops = 1000
     begin = time.perf_counter()
     spin(Fetcher(), None)
     loops = max(int(loops * fetch_s / (time.perf_counter() - begin)), 1)
-    meter, looked = Meter(), Meter()
-    meter.tally, looked.tally = Tally(bytearray(TALLY_BYTES)), Tally(bytearray(TALLY_BYTES))
-    looked.tally.lines = lines = FetchLines(memoryview(bytearray(LINES_BYTES)), FLOOR, active_count())
-    lines.start()
-    ways = {
-        "bare": spin,
-        "metered": metered(spin, meter, time.thread_time),
-        "looked at": metered(spin, looked, time.thread_time),
-    }
+    meter = Meter()
+    meter.tally = Tally(bytearray(TALLY_BYTES))
+    ways = {"bare": spin, "bare again": spin, "metered": metered(spin, meter, time.thread_time)}
     times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
-        for name, fetch in ways.items():
-            cpu = time.thread_time()
-            fetcher = Fetcher()
-            for _ in range(n):
-                fetch(fetcher, None)
-            times[name].append(time.thread_time() - cpu)
-    lines.stop(1.0)
+    dice, order = random.Random(0), list(ways)
+    for _ in range(n):
+        dice.shuffle(order)
+        for name in order:
+            times[name].append(cpu_s(ways[name], 1))
     bare = statistics.median(times["bare"])
-    print(f"a fetch of {1e3 * bare / n:.2f} ms that computes (CPU of the fetching thread):", end="")
-    for name in ("metered", "looked at"):
-        each = [one / base - 1.0 for one, base in zip(times[name], times["bare"], strict=True)]
-        print(f"  {name} {100 * statistics.median(each):+.2f} %", end="")
-    print(f"  (looking thread's own CPU {100 * lines.cpu_s / sum(times['looked at']):.2f} %)")
+    print(f"a fetch of {1e3 * bare:.2f} ms that computes (CPU of the fetching thread)")
+    for name in ("bare again", "metered"):
+        told(name, times["bare"], times[name])
+    alone, looked, looking_s = [], [], 0.0
+    for _ in range(n // BLOCK):
+        alone.append(cpu_s(ways["metered"], BLOCK) / BLOCK)
+        watched = Meter()
+        watched.tally = Tally(bytearray(TALLY_BYTES))
+        lines = watched.tally.lines = FetchLines(memoryview(bytearray(LINES_BYTES)), FLOOR, active_count())
+        fetch = metered(spin, watched, time.thread_time)
+        lines.start()
+        looked.append(cpu_s(fetch, BLOCK) / BLOCK)
+        lines.stop(1.0)
+        looking_s += lines.cpu_s
+    told("looks besides", alone, looked)
+    print(f"  the looking thread's own CPU: {100 * looking_s / (BLOCK * sum(looked)):.2f} %")
+
+
+def cpu_s(fetch: Callable[[Fetcher, Any], Any], n: int) -> float:
+    """CPU seconds of this thread for so many fetches."""
+    fetcher, begin = Fetcher(), time.thread_time()
+    for _ in range(n):
+        fetch(fetcher, None)
+    return time.thread_time() - begin
+
+
+def told(name: str, bare: list[float], other: list[float]) -> None:
+    """The median of the differences, and how well it is known."""
+    n, usual = len(bare), statistics.median(bare)
+    extra = sorted(one - base for one, base in zip(other, bare, strict=True))
+    middle, spread = extra[n // 2], (extra[3 * n // 4] - extra[n // 4]) / math.sqrt(n)
+    print(f"  {name:14} {1e6 * middle:+7.2f} us ({100 * middle / usual:+.2f} %), give or take {1e6 * spread:.2f} us")
 
 
 if __name__ == "__main__":
     by_path()
-    for seconds, count in ((1e-3, 1000), (1e-2, 100)):
-        with_looks(seconds, count)
+    for seconds, count in ((1e-3, 3000), (1e-2, 300)):
+        in_fetches(seconds, count)

@@ -2,7 +2,7 @@
 
 Measured on a virtual machine of 2 cores, hot: a fast fetch costs 1 us more, one metered in full 3 us, with the kernel's
 counters 14 us (in a loop that computes in between, caches cold and other programs beside it: 14 and 50 us). These are
-read for as many fetches as 0.3 % of the fetch time allows, by what reading them costs at the time.
+read for as many fetches as 0.2 % of the fetch time allows, by what reading them costs at the time.
 benchmarks/fetching.py measures it anew.
 """
 
@@ -131,13 +131,13 @@ def metered(
                     self.collate_fn = collate
                 cpu_s = cpu_clock() - cpu_s
                 wall_s = time.perf_counter() - wall_s
-                tally.add(wall_s, cpu_s * weight, collate_s * weight)
+                tally.add(wall_s, weight, cpu_s, collate_s)
             else:
                 wall_s, cpu_s = time.perf_counter(), cpu_clock() if weight else 0.0
                 batch = original(self, index)
                 cpu_s = cpu_clock() - cpu_s if weight else 0.0
                 wall_s = time.perf_counter() - wall_s
-                tally.add(wall_s, cpu_s * weight)
+                tally.add(wall_s, weight, cpu_s)
         finally:
             meter.give_back(tally)
         if before is not None:

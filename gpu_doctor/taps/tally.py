@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 RECENT: Final = 60
 """Wall seconds of so many recent fetches are kept per process, for the spread."""
-SLOW_FETCH_S: Final = 2e-4
-"""From so long on, every fetch's CPU and collate seconds are read: two system calls (about 2 us) are then below 1 %."""
+SLOW_FETCH_S: Final = 2e-3
+"""From so long on, every fetch's CPU and collate seconds are read: that takes 4 us with hot caches and 6 around a fetch
+that computes (benchmarks/fetching.py), 0.3 %."""
 EVERY: Final = 7
 """Of faster fetches one in so many is metered in full (a prime, so as not to beat with periods in the data)."""
-COUNTED_SHARE: Final = 0.003
+COUNTED_SHARE: Final = 0.002
 """Part of the fetch time that reading the kernel's counters may cost on average."""
-_HEAD: Final = 11
+_HEAD: Final = 12
 _DOUBLES: Final = _HEAD + RECENT
 TALLY_BYTES: Final = 8 * _DOUBLES
 LINES_BYTES: Final = 4096
@@ -54,6 +55,8 @@ class Sums(NamedTuple):
     on_core_s: float
     stored_s: float
     """Wall seconds of those fetches during which anything came from storage."""
+    timed_wall_s: float
+    """Wall seconds of the fetches whose CPU and collate seconds were read, times their weight, as those are."""
 
 
 class Tally:
@@ -66,7 +69,7 @@ class Tally:
         """For how many fetches the CPU and collate seconds of the next one stand; 0 = they are not measured.
 
         The CPU clock is a system call: where fetches are fast it is read for one in EVERY of them, which leaves the
-        expected sums as they are.
+        expected sums as they are: over `timed_wall_s` they give the parts of a fetch's wall.
         """
         self.counted = True
         """Whether the kernel's counters are read for the next fetch.
@@ -79,16 +82,17 @@ class Tally:
         self._dice = 12345
         self._cost_s = COST_S
 
-    def add(self, wall_s: float, cpu_s: float = 0.0, collate_s: float = 0.0) -> None:
-        """One fetch; CPU and collate seconds times their weight."""
+    def add(self, wall_s: float, weight: int = 0, cpu_s: float = 0.0, collate_s: float = 0.0) -> None:
+        """One fetch; its CPU and collate seconds, where they were read, count `weight` times."""
         cells, count = self._cells, self._count
         # Sums last and the count after them: a reader that comes in between is one fetch late.
         cells[_HEAD + count % RECENT] = wall_s
         total_s = cells[1] + wall_s
         cells[1] = total_s
-        if cpu_s or collate_s:
-            cells[2] += cpu_s
-            cells[3] += collate_s
+        if weight:
+            cells[2] += weight * cpu_s
+            cells[3] += weight * collate_s
+            cells[11] += weight * wall_s
         cells[0] += 1.0
         self._count = count = count + 1
         self.weight = 1 if wall_s >= SLOW_FETCH_S else 0 if count % EVERY else EVERY

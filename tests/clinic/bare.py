@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 ROUNDS = 3
 MOST_ROUNDS = 9
-SURE = 0.06
+SURE = 0.03
 """Pairs are added to `ROUNDS` until the truth is known so well: half the distance of the quartiles of the pairs' gains
 over the square root of their number, relative to the median. A virtual machine may change its speed by 1.6 within a
 minute, and a gain that is not known to a few percent cannot tell whether a forecast lies within 20 % of it."""

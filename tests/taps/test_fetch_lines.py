@@ -241,6 +241,7 @@ SUMS = Sums(
     stored_bytes=0,
     on_core_s=0.7,
     stored_s=0,
+    timed_wall_s=1.0,
 )
 
 

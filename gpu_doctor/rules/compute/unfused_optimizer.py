@@ -42,10 +42,11 @@ STEP_S = 4e-5
 FEW_TENSORS = 10
 """Below, with elements that weigh no more than STEP_S, the fixed cost is what a step is made of (four tensors of one
 number each: 1.0x in truth, 1.13x by the rates of many)."""
-FUSED_TENSOR_S = 4e-6
+FUSED_TENSOR_S = 6e-6
 FUSED_ELEMENT_S = 6e-10
 """What a fused step of Adam costs a tensor and an element on a CPU core (measured here, torch 2.13: 0.24 ms for 50
-tensors of 48 x 48, 0.65 ms for one of 1.3 million, 2.6 ms for 2048 x 2048, 12 ms for 4096 x 4096)."""
+tensors of 48 x 48 in a row, 1.5 times that in a loop, which leaves the caches cold; 0.65 ms for one of 1.3 million,
+2.6 ms for 2048 x 2048, 12 ms for 4096 x 4096)."""
 PLAIN_TENSOR_S = (2e-5, 3e-5)
 PLAIN_ELEMENT_S = (1.2e-9, 6e-9)
 """The least and the most that a step costs there without: what takes less or more is no matter of fusing (a faster or a
