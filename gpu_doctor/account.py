@@ -56,9 +56,12 @@ class Account:
 
     def phase_now(self) -> int:
         """The phase that the thread is in; asked on any thread."""
+        leaf = self.leaf
         if self.pulse.taking or self.pulse.resting:
-            return self.steady.phase()
-        return EVALUATION if self.evaluating else self.phase
+            phase = self.steady.phase()
+        else:
+            phase = EVALUATION if self.evaluating else self.phase
+        return phase if leaf is None or phase == EVALUATION else leaf
 
     @property
     def step_count(self) -> int:
@@ -71,6 +74,8 @@ class Account:
         self.acc = [0] * PHASE_COUNT
         self.phase = OTHER
         self.evaluating = False
+        self.leaf: int | None = None
+        """While a copy or a wait runs: the phase that its time will be moved to when it has ended (see `carve`)."""
         # this step so far
         self.stepped: list[int] = []
         self.asked = False

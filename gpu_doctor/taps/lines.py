@@ -60,7 +60,7 @@ class LineSampler:
         place = self._places.of(frame)
         if resting:
             ledger.steady.rests.mind()
-            if phase != _WAIT and place is not None and len(self._resting) < MOST_LINES:
+            if phase == _OTHER and place is not None and len(self._resting) < MOST_LINES:
                 self._resting.setdefault(_key(place), [0.0, 0.0])[within_torch(frame)] += now - before
                 return
         self._total += now - before

@@ -40,11 +40,12 @@ def tap(scope: TapScope) -> Iterator[None]:
         if inside or self.device.type == "cpu" or get_ident() != recorder.thread or not ledger.started:
             return original(self, *args, **kwargs)
         inside = True
-        begin = recorder.clock()
+        before, begin = ledger.leaf, recorder.clock()
         try:
+            ledger.leaf = SYNC
             return original(self, *args, **kwargs)
         finally:
-            inside = False
+            inside, ledger.leaf = False, before
             ledger.carve(SYNC, recorder.clock() - begin)
 
     def fetch(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -59,10 +60,12 @@ def tap(scope: TapScope) -> Iterator[None]:
         def synchronize(*args: Any, **kwargs: Any) -> Any:
             if get_ident() != recorder.thread or not ledger.started:
                 return original(*args, **kwargs)
-            begin = recorder.clock()
+            before, begin = ledger.leaf, recorder.clock()
             try:
+                ledger.leaf = SYNC
                 return original(*args, **kwargs)
             finally:
+                ledger.leaf = before
                 ledger.carve(SYNC, recorder.clock() - begin)
 
         return synchronize

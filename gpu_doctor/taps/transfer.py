@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor.phases import SYNC
+from gpu_doctor.phases import SYNC, TRANSFER
 from gpu_doctor.seam import Seam
 from gpu_doctor.taps.tap import TapScope
 from gpu_doctor.taps.traffic import book_of
@@ -46,16 +46,32 @@ def tap(scope: TapScope) -> Iterator[None]:
             ledger.carve(SYNC, now - begin)
         book.came(source, result, now)
 
-    def copy(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def phase(source: torch.Tensor, there: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+        """As what a call that takes `source` to a device of this type will be billed, as far as nothing goes wrong."""
+        if not there:
+            return ledger.leaf
+        if source.device.type == "cpu":
+            return TRANSFER if there != "cpu" else ledger.leaf
+        return SYNC if there == "cpu" and ledger.sync_measured and not _non_blocking(args, kwargs) else ledger.leaf
+
+    def copy(
+        asked: Callable[[tuple[Any, ...], dict[str, Any]], str],
+        original: Callable[..., Any],
+        self: torch.Tensor,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         nonlocal inside
         if inside or get_ident() != recorder.thread or not ledger.started:
             return original(self, *args, **kwargs)
+        before, leaf = ledger.leaf, phase(self, asked(args, kwargs), args, kwargs)
         inside = True
         begin = recorder.clock()
         try:
+            ledger.leaf = leaf
             result = original(self, *args, **kwargs)
         finally:
-            inside = False
+            inside, ledger.leaf = False, before
         if result is not self:
             heard(self, result, not _non_blocking(args, kwargs), begin)
         return result
@@ -67,12 +83,14 @@ def tap(scope: TapScope) -> Iterator[None]:
             return original(self, *args, **kwargs)
         if inside or get_ident() != recorder.thread or not ledger.started:
             return original(self, *args, **kwargs)
+        before, leaf = ledger.leaf, phase(source, self.device.type, args, kwargs)
         inside = True
         begin = recorder.clock()
         try:
+            ledger.leaf = leaf
             result = original(self, *args, **kwargs)
         finally:
-            inside = False
+            inside, ledger.leaf = False, before
         heard(source, self, not _non_blocking(args, kwargs), begin)
         return result
 
@@ -87,11 +105,30 @@ def tap(scope: TapScope) -> Iterator[None]:
 
         return __next__
 
-    for name in ("to", "cuda"):
-        scope.patches.wrap(torch.Tensor, name, lambda original: Seam(original, copy))
+    for name, asked in (("to", _asked), ("cuda", _always)):
+        scope.patches.wrap(torch.Tensor, name, functools.partial(Seam, call=functools.partial(copy, asked)))
     scope.patches.wrap(torch.Tensor, "copy_", lambda original: Seam(original, copy_in))
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", pulling)
     yield
+
+
+def _asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Type of the device that `.to` is asked for, with or without a name; empty where it is asked for none."""
+    given = args[0] if args else kwargs.get("device", kwargs.get("tensor"))
+    if given is None or isinstance(given, torch.dtype):
+        return ""
+    if isinstance(given, torch.device):
+        return given.type
+    if isinstance(given, str):
+        return given.partition(":")[0]
+    if isinstance(given, int):  # the number of a device is one of an accelerator
+        return "cuda"
+    return given.device.type if isinstance(given, torch.Tensor) else ""
+
+
+def _always(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """As `_asked`, of `.cuda`."""
+    return "cuda"
 
 
 def _non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
