@@ -145,7 +145,8 @@ class Fetch:
     """How the batches of one loader were fetched, measured in the process where it happened (main or workers).
 
     Sums over `batches` fetches: `wall_s` and `cpu_s` of the whole fetch (all `__getitem__`s and the collate),
-    `collate_s` the wall seconds of the collate alone. `walls_s` are the wall seconds of single recent fetches.
+    `collate_s` the wall seconds of the collate alone. `walls_s` are the wall seconds of single recent fetches. Of quick
+    fetches in the training process only some are metered: `batches` says how many of these were, `delivered` of all.
     """
 
     loader: str
@@ -168,6 +169,10 @@ class Fetch:
     """Of `wall_s`, that of fetches during which anything came from the storage; None = not measured."""
     batch_tensors: float | None = None
     """Mean number of a batch's tensors; None = it holds none, or nobody counted."""
+    delivered: int | None = None
+    """Batches that the loop got from the loader, metered or not; None = not counted."""
+    passes: int | None = None
+    """Evaluation passes over the loader that have begun; None = not counted."""
 
 
 @dataclass(frozen=True)

@@ -218,12 +218,14 @@ def _side_by_side(
     beside = [
         one
         for one in recording.fetches
-        if one.workers == fetch.workers and one.batches >= fetch.batches / 2 and roles.get(one.loader) != "evaluation"
+        if one.workers == fetch.workers
+        and _delivered(one) >= _delivered(fetch) / 2
+        and roles.get(one.loader) != "evaluation"
     ]
     if not 1 < len(beside) <= round(batches or 1.0):
         return fetch, 1.0  # one loader, or one after the other
     sums = {name: sum(getattr(one, name) for one in beside) for name in ("batches", "wall_s", "cpu_s", "collate_s")}
-    for name in ("queued_s", "read_bytes", "stored_bytes", "stored_s"):
+    for name in ("queued_s", "read_bytes", "stored_bytes", "stored_s", "delivered"):
         known = [getattr(one, name) for one in beside]
         sums[name] = None if None in known else sum(known)
     for name in ("batch_bytes", "batch_tensors"):
@@ -233,6 +235,11 @@ def _side_by_side(
     sums["walls_s"] = np.concatenate([one.walls_s for one in beside])
     dearest_s = max(one.wall_s for one in beside)
     return replace(fetch, **sums), sum(one.wall_s for one in beside) / dearest_s if dearest_s > 0 else 1.0
+
+
+def _delivered(fetch: Fetch) -> int:
+    """Batches that the loop got; in an old recording those metered, which of quick loaders is a part."""
+    return fetch.batches if fetch.delivered is None else fetch.delivered
 
 
 def _fetching(rest: Steps, fetch: Fetch | None, batches_per_step: float | None) -> dict[str, float | None]:

@@ -20,7 +20,7 @@ class EvaluationVitals:
     """Part of evaluation_share: the begin of passes whose batches a loader delivers, workers started and first batch
     fetched; what the workers' end takes after each pass is not in it."""
     evaluation_passes: int | None = None
-    """Such passes in the whole run, at least: one left early looks like a part of one."""
+    """Such passes in the whole run; in an old recording at least so many: one left early looks like a part of one."""
     evaluation_fetch_s: float | None = None
     """Mean wall seconds that a batch of theirs takes to fetch, in the process where it is fetched."""
 
@@ -47,7 +47,9 @@ def evaluation(recording: Recording, steps: Steps, begin_s: float) -> dict[str, 
 
 
 def _passes(fetch: Fetch, loader: LoaderSetup, steps: Steps) -> int:
-    """By the batches fetched, which a pass over a loader has so many of; of a stream without a length, rows tell."""
+    """As they began; where nobody counted, by the batches fetched, or for a stream without a length by the rows."""
+    if fetch.passes is not None:
+        return max(fetch.passes, 1)
     if not loader.batches:
         return max(int((steps.evaluation_s > 0).sum()), 1)
     return max(round(fetch.batches / loader.batches), 1)

@@ -261,6 +261,21 @@ def test_a_cheap_loader_beside_a_dear_one_counts_little() -> None:
     assert seen is not None and seen.speedup == pytest.approx(51 / 20, rel=0.08)
 
 
+def test_loaders_are_beside_each_other_by_what_they_delivered_and_not_by_what_was_metered() -> None:
+    recording = SLEEPING.recording()
+    (mine,) = recording.fetches
+    steps = dataclasses.replace(recording.steps, batches=recording.steps.batches * 2)
+
+    def loaders(delivered: int | None, metered: int) -> float | None:
+        one = dataclasses.replace(mine, batches=100, delivered=None if delivered is None else 1100)
+        other = dataclasses.replace(mine, loader="Other[9] #0", batches=metered, delivered=delivered)
+        return measure(dataclasses.replace(recording, steps=steps, fetches=(one, other))).loaders_at_once
+
+    assert loaders(60, 60) == 1.0  # a look at other data, all of it metered
+    assert loaders(1100, 40) == pytest.approx(2.0)  # a zip, of which less was metered
+    assert loaders(None, 60) == pytest.approx(2.0)  # an old recording says no more
+
+
 def test_two_micro_batches_from_one_loader_are_no_two_loaders() -> None:
     recording = SLEEPING.recording()
     steps = dataclasses.replace(recording.steps, batches=recording.steps.batches * 2)

@@ -90,7 +90,9 @@ def full() -> Recording:
             Series(Metric("power_w", "W", "power", "detail", 0), np.array([0.5, 1.0]), np.array([300.0, np.nan])),
             Series(Metric("ram", "bytes", "RAM", "memory"), np.empty(0), np.empty(0)),
         ),
-        fetches=(Fetch("D[8] #0", 2, 5, 1.0, 0.5, 0.1, float("nan"), np.array([0.2, 0.3]), 0.1, 3e6, 1e6, 2.0),),
+        fetches=(
+            Fetch("D[8] #0", 2, 5, 1.0, 0.5, 0.1, float("nan"), np.array([0.2, 0.3]), 0.1, 3e6, 1e6, 2.0, 3.0, 7, 1),
+        ),
         lines=(LineCost("cell.py", 3, "f", "x < 1 & y", "other", 0.25, True, True),),
         looks=40,
         losses=Losses(np.array([0.0]), np.array([8.0]), np.array([2.3])),

@@ -44,6 +44,14 @@ def test_not_measured_is_none_and_not_zero() -> None:
         assert vitals.evaluation_edge_share is None and vitals.evaluation_passes is None
 
 
+@pytest.mark.parametrize("batches", [10, None])
+def test_passes_that_were_counted_are_believed(batches: int | None) -> None:
+    recording = evaluated(0.2, batches)
+    mine, other = recording.fetches
+    counted = replace(other, delivered=70, passes=12)  # left early, and not all fetches metered
+    assert measure(replace(recording, fetches=(mine, counted))).evaluation_passes == 12
+
+
 def test_passes_over_a_stream_are_told_by_the_steps_they_follow() -> None:
     recording = evaluated(0.2, batches=None)
     sometimes = np.where(np.arange(100) % 25 == 24, 0.1, 0.0)

@@ -23,6 +23,7 @@ from gpu_doctor.batches import sample_count
 from gpu_doctor.eventnotes import BACK, DELIVERED
 from gpu_doctor.ledger import Pull
 from gpu_doctor.recorder import Recorder
+from gpu_doctor.taps.deliveries import Deliveries
 from gpu_doctor.taps.fetching import FetchBook
 from gpu_doctor.taps.tally import Tally
 from gpu_doctor.taps.tap import TapScope
@@ -82,6 +83,7 @@ class Listening:
     def __init__(self, scope: TapScope, book: FetchBook) -> None:
         self.scope, self.recorder, self.book = scope, scope.recorder, book
         self.sources: dict[int, Source] = {}
+        self.deliveries = Deliveries(self.sources)
         self.keys: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self.counted: dict[str, list[int]] = {}
         self.alike: dict[str, list[weakref.ref[Any]]] = {}
@@ -116,7 +118,7 @@ class Listening:
         """The Source of an iterator, made now if the iterator did not come through `DataLoader.__iter__`."""
         source = self.sources.get(id(iterator))
         if source is None or source.ref() is not iterator:
-            source = self.sources[id(iterator)] = Source(iterator, "", None, Pull())
+            source = self.deliveries.put(Source(iterator, "", None, Pull()))
         return source
 
     def give_role(self, source: Source) -> None:
@@ -134,7 +136,8 @@ def tap(scope: TapScope) -> Iterator[None]:
     """Wrappers on `DataLoader.__iter__` and on the iterators' `__next__`."""
     with FetchBook(scope.recorder) as book:
         state = Listening(scope, book)
-        scope.recorder.fetched = lambda: book.fetches({k: s.num_workers for k, s in scope.recorder.loaders.items()})
+        known, handed = scope.recorder.loaders, state.deliveries.of
+        scope.recorder.fetched = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
         scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
         scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
         try:
@@ -171,7 +174,7 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 state.give_role(old)
             pull = Pull(state.counted.setdefault(key, [0]), learned=role == "training")
             pull.evaluation = role == "evaluation" and ledger.any_optimizer
-            state.sources[id(iterator)] = Source(iterator, key, self, pull, state.book.own(key))
+            state.deliveries.put(Source(iterator, key, self, pull, state.book.own(key)))
         except TypeError:  # an iterator that takes no weak reference is still heard, by its batches alone
             pass
         return iterator

@@ -196,8 +196,12 @@ class FetchBook:
         if len(sizes) < 64:
             sizes.append((byte_count(batch), tensor_count(batch)))
 
-    def fetches(self, workers: Mapping[str, int]) -> tuple[Fetch, ...]:
-        """What was metered so far, one Fetch a loader."""
+    def fetches(self, workers: Mapping[str, int], handed: Callable[[str], tuple[int, int]]) -> tuple[Fetch, ...]:
+        """What was metered so far, one Fetch a loader.
+
+        Args:
+            workers: how many each loader has. handed: batches that one has handed to the loop, and evaluation passes.
+        """
         found = []
         for key in {*self._own.copy(), *self._slots.copy()}:
             tallies = [self._own[key]] if key in self._own else []
@@ -207,6 +211,7 @@ class FetchBook:
             if sums is None or not sums.batches:
                 continue
             sizes = [size for size in self._sizes.get(key, ()) if size[1]]
+            delivered, passes = handed(key)
             found.append(
                 Fetch(
                     loader=key,
@@ -222,6 +227,8 @@ class FetchBook:
                     read_bytes=_of_all(sums.read_bytes, sums.batches, sums.counted),
                     stored_bytes=_of_all(sums.stored_bytes, sums.batches, sums.counted),
                     stored_s=_of_all(sums.stored_s, sums.wall_s, sums.counted_wall_s),
+                    delivered=delivered,
+                    passes=passes,
                 )
             )
         return tuple(found)
