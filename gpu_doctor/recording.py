@@ -172,7 +172,7 @@ class Fetch:
     delivered: int | None = None
     """Batches that the loop got from the loader, metered or not; None = not counted."""
     passes: int | None = None
-    """Evaluation passes over the loader that have begun; None = not counted."""
+    """Evaluation passes over the loader that have begun, 0 where it is trained from; None = not counted."""
 
 
 @dataclass(frozen=True)

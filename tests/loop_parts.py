@@ -24,6 +24,10 @@ class Truth:
     def __init__(self) -> None:
         self.steps = 0
         self.samples = 0
+        self.batches = 0
+        """Taken from loaders for the loop itself,"""
+        self.evaluated = self.passes = 0
+        """and for its evaluation passes, and how many of these there were."""
         self.seconds: Counter[str] = Counter()
         self.laps: Counter[str] = Counter()
         """How often a phase was timed by hand: a closure is called several times a step."""
@@ -44,6 +48,11 @@ class Truth:
         self._mark = now
         if phase == "evaluation":
             self._keep()
+
+    def got(self, batches: int = 1) -> None:
+        """The wait for a batch is over (or for one of each loader, where there are several)."""
+        self.lap("data_wait")
+        self.batches += batches
 
     def step(self, samples: int) -> None:
         """A step has ended, on so many samples."""
@@ -169,10 +178,12 @@ def learn(t: Truth, model: nn.Module, optimizer: torch.optim.Optimizer, x: torch
 def evaluate(t: Truth, model: nn.Module, batches: Any, switch_mode: bool = True, no_grad: bool = True) -> None:
     """An evaluation pass; what came before it in this step must be lapped already."""
     was = model.training
+    t.passes += 1
     if switch_mode:
         model.eval()
     with torch.set_grad_enabled(torch.is_grad_enabled() and not no_grad):
         for x, y in batches:
+            t.evaluated += 1
             loss_of(model(x), y)
     model.train(was)
     t.lap("evaluation")

@@ -25,7 +25,7 @@ def plain(t: Truth) -> None:
     t.start()
     for _ in range(3):
         for x, y in batches:
-            t.lap("data_wait")
+            t.got()
             learn(t, model, optimizer, x, y)
 
 
@@ -36,7 +36,7 @@ def shuffled_by_workers(t: Truth) -> None:
     t.start()
     for _ in range(2):
         for x, y in batches:
-            t.lap("data_wait")
+            t.got()
             learn(t, model, optimizer, x, y)
 
 
@@ -47,7 +47,7 @@ def persistent_workers(t: Truth) -> None:
     t.start()
     for _ in range(3):
         for x, y in batches:
-            t.lap("data_wait")
+            t.got()
             learn(t, model, optimizer, x, y)
 
 
@@ -61,7 +61,7 @@ def accumulation(every: int) -> Loop:
         t.start()
         for _ in range(2):
             for x, y in batches:
-                t.lap("data_wait")
+                t.got()
                 loss = loss_of(_lapped_forward(t, model, x), y)
                 t.lap("other")
                 loss.backward()
@@ -92,7 +92,7 @@ def summed_losses(t: Truth) -> None:
     for _ in range(2):
         losses: list[torch.Tensor] = []
         for x, y in batches:
-            t.lap("data_wait")
+            t.got()
             losses.append(loss_of(_lapped_forward(t, model, x), y))
             t.lap("other")
             if len(losses) == 3:
@@ -112,7 +112,7 @@ def gan(t: Truth) -> None:
     t.start()
     for _ in range(2):
         for x, _y in batches:
-            t.lap("data_wait")
+            t.got()
             fake = maker(torch.randn(len(x), 3))
             real_out, fake_out = judge(x), judge(fake.detach())
             t.lap("forward")
@@ -144,7 +144,7 @@ def lbfgs(t: Truth) -> None:
     t.start()
     for _ in range(2):
         for x, y in batches:
-            t.lap("data_wait")
+            t.got()
 
             def closure() -> torch.Tensor:
                 optimizer.zero_grad()
@@ -173,7 +173,7 @@ def evaluation(switch_mode: bool, no_grad: bool, every: int | None) -> Loop:
         t.start()
         for _ in range(2):
             for x, y in batches:
-                t.lap("data_wait")
+                t.got()
                 learn(t, model, optimizer, x, y)
                 if every is not None and t.steps % every == 0:
                     evaluate(t, model, held_out, switch_mode, no_grad)
@@ -192,9 +192,10 @@ def evaluation_of_the_training_set(t: Truth) -> None:
     t.start()
     for _ in range(3):
         for x, y in batches:
-            t.lap("data_wait")
+            t.got()
             learn(t, model, optimizer, x, y)
         evaluate(t, model, batches)
+    t.passes = 0  # those over the training's own loader are not told from its epochs
 
 
 def forces(t: Truth) -> None:
@@ -204,10 +205,12 @@ def forces(t: Truth) -> None:
     t.start()
     for _ in range(2):
         for x, y in batches:
-            t.lap("data_wait")
+            t.got()
             learn(t, model, optimizer, x, y)
         model.eval()
+        t.passes += 1
         for x, _y in held_out:
+            t.evaluated += 1
             x.requires_grad_(True)
             torch.autograd.grad(model(x).sum(), x)
         model.train()
@@ -224,12 +227,12 @@ def statistics_first(t: Truth) -> None:
     t.start()
     total = torch.zeros(())
     for x, _y in batches:
-        t.lap("data_wait")
+        t.got()
         total += x.sum()
         t.lap("other")
         t.step(len(x))
     for x, y in batches:
-        t.lap("data_wait")
+        t.got()
         learn(t, model, optimizer, x, y)
 
 
@@ -240,7 +243,7 @@ def zipped(t: Truth) -> None:
     t.start()
     for _ in range(2):
         for (x, y), (other, _) in zip(first, second, strict=False):
-            t.lap("data_wait")
+            t.got(2)
             learn(t, model, optimizer, x, y)
             assert len(other) <= 4
 
@@ -251,9 +254,9 @@ def nested(t: Truth) -> None:
     optimizer, outer, inner = sgd(model), loader(12), loader(12)
     t.start()
     for _outer in outer:
-        t.lap("data_wait")
+        t.got()
         for x, y in inner:
-            t.lap("data_wait")
+            t.got()
             learn(t, model, optimizer, x, y)
         t.lap("data_wait")
 
@@ -270,7 +273,7 @@ def restarted(t: Truth) -> None:
         except StopIteration:
             it = iter(batches)
             x, y = next(it)
-        t.lap("data_wait")
+        t.got()
         learn(t, model, optimizer, x, y)
 
 
@@ -281,7 +284,7 @@ def while_true(t: Truth) -> None:
     t.start()
     while True:
         for i, (x, y) in enumerate(batches):
-            t.lap("data_wait")
+            t.got()
             learn(t, model, optimizer, x, y)
             if i == 3:
                 break
@@ -305,7 +308,7 @@ class Trainer:
         """The loop."""
         self.t.start()
         for x, y in self.stream():
-            self.t.lap("data_wait")
+            self.t.got()
             learn(self.t, self.model, self.optimizer, x, y)
 
 
@@ -322,7 +325,7 @@ def new_loader_each_epoch(t: Truth) -> None:
     for _ in range(3):
         batches = DataLoader(Items(18), batch_size=BATCH)
         for x, y in batches:
-            t.lap("data_wait")
+            t.got()
             learn(t, model, optimizer, x, y)
 
 
@@ -356,7 +359,7 @@ def held_in(box: Callable[[torch.Tensor, torch.Tensor], Any], stream: bool) -> L
             for batch in batches:
                 values = batch if isinstance(batch, (dict, tuple)) else vars(batch)
                 x, y = (values["x"], values["y"]) if isinstance(values, dict) else values
-                t.lap("data_wait")
+                t.got()
                 learn(t, model, optimizer, x, y)
 
     loop.__doc__ = held_in.__doc__
@@ -379,7 +382,7 @@ def one_ahead(t: Truth) -> None:
     t.start()
     for _ in range(2):
         for x, y in ahead():
-            t.lap("data_wait")
+            t.got()
             learn(t, model, optimizer, x, y)
 
 
@@ -390,7 +393,7 @@ def several_models(t: Truth) -> None:
     t.start()
     for _ in range(2):
         for x, y in batches:
-            t.lap("data_wait")
+            t.got()
             learn(t, torch.nn.Sequential(encoder, decoder), optimizer, x, y)
 
 
@@ -402,7 +405,7 @@ def frozen_backbone(t: Truth) -> None:
     t.start()
     for _ in range(2):
         for x, y in batches:
-            t.lap("data_wait")
+            t.got()
             with torch.no_grad():
                 features = backbone(x)
             t.lap("forward")
@@ -415,7 +418,7 @@ def inference(t: Truth) -> None:
     batches = loader(44)
     t.start()
     for x, _y in batches:
-        t.lap("data_wait")
+        t.got()
         with torch.no_grad():
             model(x)
         t.lap("forward")
@@ -430,7 +433,7 @@ def unheard_inference(t: Truth) -> None:
     batches = loader(44)
     t.start()
     for x, _y in batches:
-        t.lap("data_wait")
+        t.got()
         time.sleep(FORWARD_S)
         assert (x @ weight).shape == (len(x), 2)
         t.lap("other")

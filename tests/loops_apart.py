@@ -74,7 +74,7 @@ def one_batch(t: Truth) -> None:
     optimizer, batches = sgd(model), loader(12)
     t.start()
     x, y = next(iter(batches))
-    t.lap("data_wait")
+    t.got()
     for _ in range(12):
         learn(t, model, optimizer, x, y)
 
@@ -85,7 +85,7 @@ def gan_on_one_batch(t: Truth) -> None:
     makes, judges, batches = sgd(maker), sgd(judge), loader(12)
     t.start()
     x, y = next(iter(batches))
-    t.lap("data_wait")
+    t.got()
     for _ in range(8):
         for optimizer, out in ((judges, judge), (makes, torch.nn.Sequential(maker, judge))):
             made = out(x if optimizer is judges else torch.randn(BATCH, 3))
@@ -107,7 +107,7 @@ def functional(t: Truth) -> None:
     weights = dict(model.named_parameters())
     t.start()
     for x, y in batches:
-        t.lap("data_wait")
+        t.got()
 
         def loss(of: dict[str, torch.Tensor]) -> torch.Tensor:
             t.lap("other")
@@ -186,7 +186,7 @@ def in_a_function(t: Truth) -> None:
         t.start()
         for _ in range(2):
             for x, y in batches:
-                t.lap("data_wait")
+                t.got()
                 learn(t, model, optimizer, x, y)
 
     main()
@@ -214,7 +214,7 @@ def wrapped_optimizer(t: Truth) -> None:
     batches = loader(30)
     t.start()
     for x, y in batches:
-        t.lap("data_wait")
+        t.got()
         learn(t, model, optimizer, x, y)
 
 
@@ -230,7 +230,7 @@ def compiled(how: str) -> Loop:
         optimizer, batches = sgd(plain), loader(30)
         t.start()
         for x, y in batches:
-            t.lap("data_wait")
+            t.got()
             learn(t, model, optimizer, x, y)
 
     loop.__doc__ = compiled.__doc__
