@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import re
 from dataclasses import dataclass
 from html import escape
@@ -50,7 +51,10 @@ class Diagnosis:
         return report.html(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The diagnosis as plain data (strings, numbers, lists, dicts, None), ready for JSON."""
+        """The diagnosis as plain data (strings, finite numbers, lists, dicts, None), ready for JSON.
+
+        JSON has no NaN, which stands in a recording for what was not measured: it becomes None.
+        """
         plain: dict[str, Any] = _plain(dataclasses.asdict(self))
         return plain
 
@@ -60,6 +64,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return getattr(value, "value", value) if not isinstance(value, (str, int, float, bool, type(None))) else value
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 
 import pytest
 from recordings import Loop, line, on_gpu
 
+import gpu_doctor
 from gpu_doctor.diagnosis import Diagnosis, Silence, Steady, diagnose, explain
 from gpu_doctor.recording import INFERENCE, LineCost, Recording, Steps
 from gpu_doctor.rules.evidence import line_text
@@ -261,6 +263,29 @@ def test_to_dict_is_plain_json(loop: Loop) -> None:
     assert len(again["findings"]) == len(diagnosis.findings)
     for said in again["findings"]:
         assert said["prescriptions"][0]["safety"] in ("safe", "changes-training", "by-hand")
+
+
+TRAINED = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+net = nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for x, y in DataLoader(TensorDataset(torch.ones(64, 4), torch.ones(64, 1)), batch_size=4):
+    opt.zero_grad()
+    nn.functional.mse_loss(net(x), y).backward()
+    opt.step()
+"""
+
+
+def test_to_dict_of_a_real_run_is_plain_json() -> None:
+    diagnosis = diagnose(gpu_doctor.case(TRAINED).run())
+    inputs = diagnosis.vitals.setup.inputs
+    assert inputs is not None and math.isnan(inputs.new_shape_s), "what this test is about: not a number in a recording"
+    again = json.loads(json.dumps(diagnosis.to_dict(), allow_nan=False))
+    assert again["vitals"]["setup"]["inputs"]["new_shape_s"] is None
+    assert again["vitals"]["measured_steps"] == diagnosis.vitals.measured_steps > 5
 
 
 def test_explain_knows_spellings() -> None:
