@@ -38,5 +38,14 @@ def test_a_gap_of_the_loader_is_not_the_syncs() -> None:
     assert asked(RULE, READING.but(wait=2.0, gpu_work=9.0)) is None
 
 
+def test_the_hosts_other_work_stays_when_the_wait_goes() -> None:
+    # The host's 8 ms without the wait are longer than the GPU's 3.5: of 9 ms a step 8 are left.
+    python = READING.but(sync=1.0, other=5.0, gpu_gap=5.5, gpu_work=3.5)
+    found = sick(RULE, python)
+    assert found.cost_share == pytest.approx(1 / 9, rel=0.01)
+    assert found.prescriptions[0].predicted_speedup == pytest.approx(9 / 8, rel=0.01)
+    assert top(python) == "slow-python"
+
+
 def test_no_gpu_no_sync() -> None:
     assert asked(RULE, Loop()) is None

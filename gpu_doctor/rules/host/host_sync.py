@@ -11,7 +11,8 @@ What to try
     Read the value every n steps, add up on the device (`running += loss.detach()`), print rarely.
 
 When to leave it
-    When the step is long against the gap: then the wait only shows where the GPU works.
+    When the step is long against the gap: then the wait only shows where the GPU works. Where the gap is filled with
+    other work of the host, that stays when the wait goes: the price is never more than the wait itself.
 """
 
 from gpu_doctor.rules.evidence import hot_lines, percent
@@ -30,7 +31,7 @@ def check(vitals: Vitals) -> Finding | None:
     if sync is None or gap is None or empty is None:
         return None
     taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
-    cost = max(gap - taken, 0.0)
+    cost = max(min(gap - taken, sync), 0.0)
     if sync < GAP_SHARE or cost < GAP_SHARE or empty < 0.5:
         return None
     return Finding(
