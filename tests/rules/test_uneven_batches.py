@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from found import asked, sick, top
+from found import asked, rule, sick, top
 from judged import with_more
 from recordings import Loop
 
@@ -64,3 +64,14 @@ def test_without_the_kernels_count_a_busy_machine_explains_fetches_that_compute(
     assert asked(RULE, UNEVEN.but(fetch_cpu=2.5, cpu_util=99.0)) is None
     assert asked(RULE, UNEVEN.but(fetch_cpu=2.5, cpu_util=40.0)) is not None
     assert asked(RULE, UNEVEN.but(fetch_cpu=0.2, cpu_util=99.0)) is not None, "it waits for something else"
+
+
+def test_two_loaders_side_by_side_have_workers_each() -> None:
+    """A step of 10 ms that takes a batch from each of two loaders: their four workers are as busy as two for one."""
+    both = replace(UNEVEN.vitals(), batches_per_step=2.0, loaders_at_once=2.0)
+    found = rule(RULE).check(both)
+    assert found is not None and found.evidence == sick(RULE, UNEVEN).evidence
+    assert found.prescriptions[0].settings["prefetch_factor"] in (15, 16)
+    # What is fetched ahead lies in memory for each of them.
+    assert rule(RULE).check(replace(UNEVEN.vitals(), batch_bytes=5e8)) is not None
+    assert rule(RULE).check(replace(both, batch_bytes=5e8)) is None

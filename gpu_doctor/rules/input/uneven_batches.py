@@ -63,15 +63,16 @@ def check(vitals: Vitals) -> Finding | None:
     if not consumer or not step_s or not batches:
         return None
     cost = wait - (vitals.edge_share or 0.0)
-    busy = mean_s * batches / workers / consumer
+    fetchers = workers * (vitals.loaders_at_once or 1.0)  # each of the loaders pulled in one step has its own
+    busy = mean_s * batches / fetchers / consumer
     if cost < WAIT_SHARE or slow_s < UNEVEN * median_s or busy >= SPARE:
         return None
     a_batch_s = consumer / batches
     now = loader.prefetch_factor or PREFETCH
-    wanted = math.ceil(MARGIN * slow_s / (workers * a_batch_s))
-    room = int(STOCK_BYTES / max((vitals.batch_bytes or 0.0) * workers, 1.0))
+    wanted = math.ceil(MARGIN * slow_s / (fetchers * a_batch_s))
+    room = int(STOCK_BYTES / max((vitals.batch_bytes or 0.0) * fetchers, 1.0))
     ahead = min(max(wanted, 2 * now), PREFETCH_MOST, room)
-    if slow_s < now * workers * a_batch_s or ahead <= now:
+    if slow_s < now * fetchers * a_batch_s or ahead <= now:
         return None  # the stock outlasts such a batch already: something else makes the loop wait
     if _waited_for_a_core(vitals) >= QUEUED * (mean_s - median_s):
         return None
@@ -83,8 +84,8 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"fetching takes {millis(median_s)} for most batches, {millis(slow_s)} for the slowest in a hundred; "
-            f"the {workers} workers are busy {percent(min(mean_s * batches / workers / step_s, 1.0))} of the time",
-            f"prefetch_factor={now}: a stock for {millis(now * workers * a_batch_s)}",
+            f"the {workers} workers are busy {percent(min(mean_s * batches / fetchers / step_s, 1.0))} of the time",
+            f"prefetch_factor={now}: a stock for {millis(now * fetchers * a_batch_s)}",
             *fetch_lines(vitals),
         ),
         prescriptions=(
