@@ -15,7 +15,7 @@ from gpu_doctor.vitals import Vitals
 
 ROOT = Path(__file__).resolve().parents[1]
 SHELF = ROOT / "gpu_doctor" / "rules"
-NOT_RULES = {"__init__", "rule", "evidence"}
+NOT_RULES = {"__init__", "rule", "evidence", "cures"}
 FAMILIES = {"input", "transfer", "host", "compute", "memory", "hardware", "distributed"}
 HEADINGS = ("What it means", "Why it costs you", "What to try", "When to leave it")
 

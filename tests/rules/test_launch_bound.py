@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from found import asked, named, sick, top
-from recordings import on_gpu
+from recordings import PINNED, on_gpu
+
+from gpu_doctor.facts import ModelFacts
 
 RULE = "launch-bound"
 SMALL = on_gpu(gpu_util=40.0, queue_empty=1.0, tensor_active=0.0, peak_share=0.02)
@@ -44,3 +46,18 @@ def test_it_costs_no_more_than_the_host_spends_on_launching() -> None:
 
 def test_a_full_queue_with_a_low_utilisation_figure() -> None:
     assert asked(RULE, SMALL.but(queue_empty=0.1)) is None
+
+
+def test_a_batch_that_the_knob_cannot_change_is_left_to_the_hand() -> None:
+    refusing = {**PINNED, "refusals": {"batch_size": "A custom batch_sampler owns the batches."}}
+    cure = sick(RULE, SMALL.but(loader=refusing)).prescriptions[0]
+    assert not cure.settings and cure.safety.value == "by-hand"
+    assert "owns the batches" in cure.text and "batch_size=128" in cure.code
+
+
+def test_a_small_data_set_would_have_no_steps_left() -> None:
+    found = sick(RULE, SMALL.but(loader={**PINNED, "dataset_len": 1000}))
+    assert ["batch" in one.text for one in found.prescriptions] == [False]
+    assert "torch.compile(model)" in found.prescriptions[0].code
+    compiled = SMALL.but(setup={"model": ModelFacts(compiled=True)}, loader={**PINNED, "dataset_len": 1000})
+    assert "CUDA graphs" in sick(RULE, compiled).prescriptions[0].text

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from found import asked, named, sick
-from recordings import Loop, on_gpu
+from recordings import PINNED, Loop, on_gpu
 
 from gpu_doctor.facts import InputFacts, ModelFacts
 
@@ -62,3 +62,22 @@ def test_an_old_card_has_no_triton() -> None:
 
 def test_no_gpu_is_invented_on_a_cpu() -> None:
     assert asked(RULE, Loop(setup={"model": BARE, "inputs": INPUTS})) is None
+
+
+def test_a_batch_that_the_knob_cannot_change_is_left_to_the_hand() -> None:
+    refusing = {**PINNED, "refusals": {"batch_size": "A custom batch_sampler owns the batches."}}
+    cure = sick(RULE, launching().but(loader=refusing)).prescriptions[1]
+    assert not cure.settings and cure.safety.value == "by-hand"
+    assert "owns the batches" in cure.text and "batch_size=128" in cure.code
+
+
+def test_a_small_data_set_would_have_no_steps_left() -> None:
+    found = sick(RULE, launching().but(loader={**PINNED, "dataset_len": 1000}))
+    assert ["batch" in one.text for one in found.prescriptions] == [False]
+
+
+def test_the_larger_batch_is_predicted_as_launch_bound_does() -> None:
+    compiling, larger = sick(RULE, launching()).prescriptions
+    assert compiling.predicted_speedup is None
+    assert larger == sick("launch-bound", launching()).prescriptions[0]
+    assert larger.predicted_low and larger.predicted_speedup and larger.predicted_speedup > 1.5

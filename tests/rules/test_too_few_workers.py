@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from found import asked, sick, top
 from recordings import Loop
+from torch.utils.data import DataLoader, IterableDataset
+
+from gpu_doctor.loaders import describe
 
 RULE = "too-few-workers"
 BUSY = Loop(wait=10.0, workers=2, fetch=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)
@@ -33,3 +38,24 @@ def test_idle_workers_are_not_the_bound() -> None:
 
 def test_the_edge_of_an_epoch_is_not_a_lack_of_workers() -> None:
     assert asked(RULE, BUSY.but(wait=0.0, edge=200.0, steps_per_epoch=20, fetch=18.0)) is None
+
+
+def test_a_loader_that_refuses_workers_is_advised_by_hand() -> None:
+    cure = sick(RULE, BUSY.but(loader={"refusals": {"num_workers": "the dataset lives in __main__"}})).prescriptions[0]
+    assert not cure.settings and cure.safety.value == "by-hand" and "__main__" in cure.text
+    assert "num_workers=" in cure.code and (cure.predicted_speedup or 0) > 1.6
+
+
+class Stream(IterableDataset[int]):
+    """Items in one order, whichever worker asks."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(8))
+
+
+def test_a_stream_that_workers_would_repeat_is_sharded_first() -> None:
+    said = describe(DataLoader(Stream(), batch_size=4, num_workers=1)).refusals["num_workers"]
+    stream = {"dataset_kind": "iterable", "refusals": {"num_workers": said}}
+    cure = sick(RULE, BUSY.but(workers=1, fetch=20.0, loader=stream)).prescriptions[0]
+    assert cure.text.startswith("Give each worker items of its own, then load with ") and not cure.settings
+    assert cure.code.index("get_worker_info") < cure.code.index("num_workers=")

@@ -15,6 +15,7 @@ When to leave it
     When the run is shorter than the compilation, or input shapes change all the time.
 """
 
+from gpu_doctor.rules.cures import larger_batch
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -34,8 +35,6 @@ FEW_SHAPES = 2
 """A full and a last batch; more shapes make torch.compile compile again."""
 LOOKED_AT = 5
 """Forwards from which on shapes are known not to change."""
-MORE = 4
-"""As launch-bound prescribes."""
 CAPABILITY = (7, 0)
 """Triton, which torch.compile writes its kernels in, supports GPUs from compute capability 7.0 on."""
 
@@ -57,14 +56,7 @@ def check(vitals: Vitals) -> Finding | None:
     if device is None or (device.capability or CAPABILITY) < CAPABILITY:
         return None
     cost = max(1.0 - util / 100.0 - wait - (vitals.exposed_transfer_share or 0.0), 0.0)
-    batch = vitals.loader.batch_size if vitals.loader is not None else None
-    bigger = Prescription(
-        text="Give each launch more to do: a larger batch",
-        safety=Safety.CHANGES_TRAINING,
-        settings={"batch_size": MORE * (batch or 1)},
-        code=f"DataLoader(..., batch_size={MORE * (batch or 1)})",
-        changes="Fewer, larger optimizer steps: scale the learning rate with the batch.",
-    )
+    bigger = larger_batch(vitals)  # as launch-bound prescribes
     shape = " x ".join(str(length) for length in inputs.shape)
     return Finding(
         rule="not-compiled",
@@ -83,6 +75,6 @@ def check(vitals: Vitals) -> Finding | None:
                 settings={"compile": True},
                 code="model = torch.compile(model)",
             ),
-            *([bigger] if batch else []),
+            *([bigger] if bigger is not None else []),
         ),
     )

@@ -13,7 +13,7 @@ When to leave it
     When the model is meant to be this small: then a low utilisation is fine, and a CPU may be as fast.
 """
 
-from gpu_doctor.forecast import batch_forecast
+from gpu_doctor.rules.cures import larger_batch
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -41,24 +41,19 @@ def check(vitals: Vitals) -> Finding | None:
     cost = max(min(idle, sum(share for share in launching if share is not None)), 0.0)
     if empty < EMPTY_SHARE or util >= BUSY_PCT or sync >= SYNC_SHARE:
         return None
-    batch = vitals.loader.batch_size if vitals.loader is not None else None
-    bigger = {"batch_size": 4 * batch} if batch else {}
-    seen = batch_forecast(vitals, 4 * batch) if batch else None
     return Finding(
         rule="launch-bound",
         headline=f"The GPU outruns the host: about {percent(cost)} of the time it waits for launches.",
         cost_share=cost,
         evidence=(f"the queue is empty at the end of {percent(empty)} of steps; NVML utilisation {util:.0f} %",),
-        prescriptions=(
-            Prescription(
-                text="Give each launch more to do: a larger batch" if batch else "Compile the model",
-                safety=Safety.CHANGES_TRAINING if batch else Safety.BY_HAND,
-                settings=bigger,
-                code=f"DataLoader(..., batch_size={4 * batch})" if batch else "model = torch.compile(model)",
-                predicted_speedup=seen.speedup if seen is not None else None,
-                predicted_low=seen.low if seen is not None else None,
-                predicted_high=seen.high if seen is not None else None,
-                changes="Fewer, larger optimizer steps: scale the learning rate with the batch." if batch else "",
-            ),
-        ),
+        prescriptions=(larger_batch(vitals) or _compiled(vitals),),
     )
+
+
+def _compiled(vitals: Vitals) -> Prescription:
+    """Where no larger batch can be advised: fewer, larger launches."""
+    model = vitals.setup.model
+    if model is not None and model.compiled:
+        code = 'model = torch.compile(model, mode="reduce-overhead")'
+        return Prescription(text="Launch the compiled model as CUDA graphs", safety=Safety.BY_HAND, code=code)
+    return Prescription(text="Compile the model", safety=Safety.BY_HAND, code="model = torch.compile(model)")

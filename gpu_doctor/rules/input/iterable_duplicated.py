@@ -15,6 +15,7 @@ When to leave it
     When repeating is meant: random augmentation so strong that no two copies are alike.
 """
 
+from gpu_doctor.rules.cures import SHARDED
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -60,10 +61,7 @@ def check(vitals: Vitals) -> Finding | None:
             Prescription(
                 text="Let each worker take its share (an epoch then has as many samples as the dataset)",
                 safety=Safety.BY_HAND,
-                code="def __iter__(self):\n"
-                "    info = torch.utils.data.get_worker_info()\n"
-                "    first, step = (info.id, info.num_workers) if info else (0, 1)\n"
-                "    yield from itertools.islice(self.items(), first, None, step)",
+                code=SHARDED,
                 changes="Items come once an epoch, so an epoch has fewer steps.",
             ),
         ),

@@ -12,11 +12,13 @@ What to try
 
 When to leave it
     When the fetch computes and all cores are used already: then the fetch itself must become cheaper (slow-getitem).
+    A stream (IterableDataset) that does not ask which worker it is has to be sharded first: workers would repeat it.
 """
 
 from gpu_doctor.forecast import best_workers
+from gpu_doctor.rules.cures import with_workers
 from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.rules.rule import Finding
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("loader", "workers", "exposed_wait_share", "fetch_wall_s", "step_wall_s", "batches_per_step")
@@ -30,8 +32,8 @@ BUSY_SHARE = 0.5
 def check(vitals: Vitals) -> Finding | None:
     """Fires where busy workers leave an exposed wait that more workers are forecast to shorten."""
     wait, fetch_s, step_s = vitals.exposed_wait_share, vitals.fetch_wall_s, vitals.step_wall_s
-    workers, batches = vitals.workers, vitals.batches_per_step
-    if not workers or wait is None or fetch_s is None or not step_s or not batches:
+    workers, batches, loader = vitals.workers, vitals.batches_per_step, vitals.loader
+    if not workers or loader is None or wait is None or fetch_s is None or not step_s or not batches:
         return None
     wait = max(wait - (vitals.edge_share or 0.0), 0.0)
     busy = fetch_s * batches / (workers * (vitals.loaders_at_once or 1.0) * step_s)
@@ -51,15 +53,5 @@ def check(vitals: Vitals) -> Finding | None:
             f"with {count} workers the bound is {seen.why}: {millis(seen.step_s)} a step",
             *fetch_lines(vitals),
         ),
-        prescriptions=(
-            Prescription(
-                text=f"Load with {count} workers",
-                safety=Safety.SAFE,
-                settings={"num_workers": count},
-                code=f"DataLoader(..., num_workers={count})",
-                predicted_speedup=seen.speedup,
-                predicted_low=seen.low,
-                predicted_high=seen.high,
-            ),
-        ),
+        prescriptions=(with_workers(loader, count, seen),),
     )

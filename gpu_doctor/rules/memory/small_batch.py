@@ -14,9 +14,9 @@ When to leave it
     When the batch size was tuned for the result, or the dataset is small.
 """
 
-from gpu_doctor.forecast import batch_forecast
+from gpu_doctor.rules.cures import larger_batch
 from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.rules.rule import Finding
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("peak_share", "gpu_util_pct", "loader", "exposed_wait_share")
@@ -25,8 +25,6 @@ MEMORY_SHARE = 0.6
 """Below 60 % of the card's memory there is room (catalogue)."""
 BUSY_PCT = 80.0
 """A GPU that some kernel keeps busy at least so much gains little from a larger batch."""
-FEWEST_BATCHES = 10
-"""A batch that leaves fewer steps an epoch is not advised: there would be hardly any training in one."""
 WAIT_SHARE = 0.10
 """Above, the loop waits for data, and a larger batch waits longer."""
 
@@ -38,29 +36,17 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     if peak >= MEMORY_SHARE or util >= BUSY_PCT or wait >= WAIT_SHARE:
         return None
-    bigger = loader.batch_size * (4 if peak < 0.2 else 2)
-    if loader.dataset_len is not None and loader.dataset_len < FEWEST_BATCHES * bigger:
+    times = 4 if peak < 0.2 else 2
+    cure = larger_batch(vitals, times, f"Train with a batch of {times * loader.batch_size}")
+    if cure is None:
         return None
-    seen = batch_forecast(vitals, bigger)
     # Copies and evaluation take as long with another batch.
     kept = wait + (vitals.exposed_transfer_share or 0.0) + (vitals.evaluation_share or 0.0)
     cost = max(1.0 - util / 100.0 - kept, 0.0)
-    refused = loader.refusals.get("batch_size", "")
     return Finding(
         rule="small-batch",
         headline=f"The batch is small: the GPU idles {percent(cost)} of the time and uses {percent(peak)} of memory.",
         cost_share=cost,
         evidence=(f"batch size {loader.batch_size}; NVML utilisation {util:.0f} %",),
-        prescriptions=(
-            Prescription(
-                text=f"Train with a batch of {bigger}",
-                safety=Safety.BY_HAND if refused else Safety.CHANGES_TRAINING,
-                settings={} if refused else {"batch_size": bigger},
-                code=f"DataLoader(..., batch_size={bigger})",
-                predicted_speedup=seen.speedup if seen is not None else None,
-                predicted_low=seen.low if seen is not None else None,
-                predicted_high=seen.high if seen is not None else None,
-                changes="Fewer, larger optimizer steps: scale the learning rate with the batch.",
-            ),
-        ),
+        prescriptions=(cure,),
     )
