@@ -57,3 +57,16 @@ def test_data_in_memory_gets_no_workers() -> None:
 
 def test_one_core_that_computes_gets_no_workers() -> None:
     assert RULE not in named(Loop(wait=40.0, cores=1.0))
+
+
+def test_the_late_begin_of_epochs_is_not_billed() -> None:
+    # A second of shuffling every 100 steps of 14 ms: workers hide the 4 ms of each step, not the second.
+    late = Loop(wait=4.0, edge=1000.0, steps=400, steps_per_epoch=100)
+    late = late.but(loader={"sampler": "RandomSampler", "dataset_len": 20_000_000})
+    assert named(late)[:2] == ["slow-epoch-start", RULE]
+    assert sick(RULE, late).cost_share == pytest.approx(399 * 4 / (399 * 14 + 3 * 1000), rel=0.02)
+
+
+def test_the_first_fetch_of_an_epoch_is_one_like_the_others() -> None:
+    short = SLEEPING.but(edge=0.01, steps_per_epoch=5)
+    assert sick(RULE, short).cost_share == pytest.approx(0.8, rel=0.01)

@@ -18,8 +18,9 @@ When to leave it
 """
 
 from gpu_doctor.forecast import best_workers
+from gpu_doctor.rules.cures import with_workers
 from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.rules.rule import Finding
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("loader", "workers", "exposed_wait_share", "fetch_wall_s")
@@ -32,23 +33,15 @@ WAIT_SHARE = 0.05
 def check(vitals: Vitals) -> Finding | None:
     """Fires where the wait is exposed and workers are forecast to help."""
     wait, fetch_s, loader = vitals.exposed_wait_share, vitals.fetch_wall_s, vitals.loader
-    if vitals.workers != 0 or wait is None or wait < WAIT_SHARE or fetch_s is None or loader is None:
+    if vitals.workers != 0 or wait is None or fetch_s is None or loader is None:
+        return None
+    wait = max(wait - _late_share(vitals, fetch_s), 0.0)
+    if wait < WAIT_SHARE:
         return None
     best = best_workers(vitals)
-    refusal = loader.refusals.get("num_workers", "")
     if best is None or not best[1].pays:
         return None
     count, seen = best
-    what = Prescription(
-        text=f"Load with {count} worker{'s' if count > 1 else ''}"
-        + (f" (not by a trial: {refusal})" if refusal else ""),
-        safety=Safety.BY_HAND if refusal else Safety.SAFE,
-        settings={} if refusal else {"num_workers": count},
-        code=f"DataLoader(..., num_workers={count})",
-        predicted_speedup=seen.speedup,
-        predicted_low=seen.low,
-        predicted_high=seen.high,
-    )
     return Finding(
         rule="loader-without-workers",
         headline=f"Waiting for data: {percent(wait)} of the time {idle(vitals)} (num_workers=0).",
@@ -59,5 +52,12 @@ def check(vitals: Vitals) -> Finding | None:
             f"with {count} workers the bound is {seen.why}: {millis(seen.step_s)} a step",
             *fetch_lines(vitals),
         ),
-        prescriptions=(what,),
+        prescriptions=(with_workers(loader, count, seen),),
     )
+
+
+def _late_share(vitals: Vitals, fetch_s: float) -> float:
+    """Of the wall-clock, what epochs begin late beyond fetching their first batch: workers would not shorten it."""
+    edges = (vitals.epochs or 1) - 1
+    measured_s = (vitals.step_wall_s or 0.0) * vitals.measured_steps
+    return max((vitals.edge_share or 0.0) - fetch_s * edges / measured_s, 0.0) if measured_s else 0.0
