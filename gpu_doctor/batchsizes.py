@@ -31,9 +31,9 @@ def batch_forecast(vitals: Vitals, size: int, others: Sequence[Vitals] = ()) -> 
     if now is None or v.step_wall_s is None or not written or size < 1 or v.measured_steps < FEWEST_STEPS:
         return None
     target = now * size / written
-    seen = next((one for one in others if _same_but_batch(v, one)), None)
-    if seen is not None:
-        return _between_two(v, seen, target)
+    known = [one for one in others if _same_but_batch(v, one)]
+    if known:  # of several sizes the one next to what is asked for
+        return _between_two(v, min(known, key=lambda one: _apart(one.samples_per_step, target)), target)
     return _one_size(v, target / now)
 
 
@@ -43,6 +43,11 @@ def _same_but_batch(v: Vitals, other: Vitals) -> bool:
     theirs = {name: value for name, value in other.settings.items() if name != "batch_size"}
     measured = other.measured_steps >= FEWEST_STEPS and other.step_wall_s is not None
     return measured and mine == theirs and other.samples_per_step not in (None, v.samples_per_step)
+
+
+def _apart(samples: float | None, target: float) -> float:
+    """How far two sizes are from each other, as a factor's logarithm."""
+    return abs(math.log(target / samples)) if samples else math.inf
 
 
 def _between_two(v: Vitals, other: Vitals, target: float) -> Forecast | None:

@@ -49,6 +49,8 @@ class Entry:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     """What its pairs took."""
+    seen: tuple[Recording, ...] = ()
+    """Both sides of every trial before it: a forecast must not know its own outcome."""
 
 
 def tried(
@@ -112,7 +114,7 @@ def begun(case: Case, against: Settings | None, steps: int, seconds: float) -> d
 
 def entered(case: Case, settings: Settings) -> Entry:
     """A candidate at the start; it is refused at once if the loop that was found cannot honour it."""
-    entry = Entry(knobs.as_settings(settings))
+    entry = Entry(knobs.as_settings(settings), seen=tuple(side for sides in case.trials for side in sides))
     try:
         knobs.allow(entry.settings, case.found or Setup())
         check(entry.settings, case.source)
@@ -194,7 +196,7 @@ def concluded(case: Case, entry: Entry, against: Settings, notes: tuple[str, ...
     case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
     if case.diagnosis is None:
         case.diagnosis = judged(bases[-1])[0]
-    effect = _beside(compare(bases, candidates), _predicted(case, bases, settings, against))
+    effect = _beside(compare(bases, candidates), _predicted(case, entry, against))
     outcome = "stopped" if entry.stopped else effect.outcome
     return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=effect.reason or entry.dropped))
 
@@ -211,9 +213,9 @@ def _beside(effect: Effect, said: Forecast | None) -> Effect:
     return replace(effect, predicted_speedup=said.speedup, predicted_low=said.low, predicted_high=said.high)
 
 
-def _predicted(case: Case, bases: list[Recording], settings: Settings, against: Settings) -> Forecast | None:
+def _predicted(case: Case, entry: Entry, against: Settings) -> Forecast | None:
     """What the forecast says of settings against the baseline side, read off what was seen before the trial."""
-    seen = [one for one in case.recordings if one.settings == against and len(one.steps)] or bases
-    others = tuple(measure(one) for one in case.recordings if one.settings != against)
-    turned = {name: value for name, value in settings.items() if against.get(name) != value}
+    seen = [one for one in case.recordings if one.settings == against and len(one.steps)] or entry.bases
+    others = tuple(measure(one) for one in (*case.recordings, *entry.seen) if one.settings != against)
+    turned = {name: value for name, value in entry.settings.items() if against.get(name) != value}
     return forecast(measure(seen[-1]), turned, others)
