@@ -103,7 +103,7 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
             continue
         if finding is not None and (finding.cost_share >= NAMING_BAR or finding.risk):
             findings.append(dataclasses.replace(finding, early=early))
-    findings = _one_cause(findings)
+    findings = one_cause(findings)
     if few:
         verdict = findings[0].headline if findings else too_little(vitals)
         return Diagnosis("unknown", verdict, tuple(findings), tuple(silent), vitals, early=True)
@@ -126,41 +126,12 @@ def judged(recording: Recording) -> tuple[Diagnosis | None, Recording]:
         return None, dataclasses.replace(recording, notes=(*recording.notes, note))
 
 
-def _one_cause(findings: list[Finding]) -> list[Finding]:
+def one_cause(findings: list[Finding]) -> list[Finding]:
     """Drops what a dearer or more telling finding explains already; dearest first."""
     excludes = {rule.name: rule.excludes for rule in RULES}
     absorbed = {name for finding in findings for name in excludes.get(finding.rule, ())}
     named = (one for one in findings if one.rule not in absorbed)
     return sorted(named, key=lambda one: (bool(one.risk), -one.cost_share))
-
-
-class Steady:
-    """Keeps a live verdict from flickering: the top finding stays until another one leads clearly or for a while."""
-
-    LEADS: Final = 3
-    """Diagnoses in a row after which a new leader is shown."""
-    AHEAD: Final = 0.10
-    """Or at once, if it costs so much more than the one that is shown."""
-
-    def __init__(self) -> None:
-        self._rule: str | None = None
-        self._challenger: str | None = None
-        self._count = 0
-
-    def shown(self, diagnosis: Diagnosis, now_s: float = 0.0) -> Diagnosis:
-        """The diagnosis to show: this one, with its findings in the order that the reader has got used to."""
-        top = diagnosis.findings[0].rule if diagnosis.findings else None
-        held = next((one for one in diagnosis.findings if one.rule == self._rule), None)
-        if held is None or top == self._rule or held.risk:  # what costs something stands before a risk
-            self._rule, self._challenger, self._count = top, None, 0
-            return diagnosis
-        self._count = self._count + 1 if top == self._challenger else 1
-        self._challenger = top
-        if self._count >= self.LEADS or diagnosis.findings[0].cost_share - held.cost_share >= self.AHEAD:
-            self._rule, self._challenger, self._count = top, None, 0
-            return diagnosis
-        rest = tuple(one for one in diagnosis.findings if one is not held)
-        return dataclasses.replace(diagnosis, findings=(held, *rest), verdict=held.headline)
 
 
 class Page:

@@ -11,11 +11,11 @@ import pytest
 from recordings import Loop, line, on_gpu
 
 import gpu_doctor
-from gpu_doctor.diagnosis import Diagnosis, Silence, Steady, diagnose, explain
+from gpu_doctor.diagnosis import Diagnosis, Silence, diagnose, explain
 from gpu_doctor.recording import INFERENCE, LineCost, Recording, Steps
 from gpu_doctor.rules.evidence import line_text
-from gpu_doctor.rules.rule import NAMING_BAR, Finding
-from gpu_doctor.vitals import Vitals, measure
+from gpu_doctor.rules.rule import NAMING_BAR
+from gpu_doctor.vitals import measure
 
 SLEEPING = Loop(wait=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)
 
@@ -304,56 +304,3 @@ def test_explain_names_the_nearest() -> None:
 
 def test_a_page_is_escaped() -> None:
     assert "<script" not in explain("slow-getitem")._repr_html_() and "`" in str(explain("slow-getitem"))
-
-
-# ---- a verdict that holds still --------------------------------------------------------------------------------------
-
-
-def told(**costs: float) -> Diagnosis:
-    """A diagnosis that found these rules at these costs."""
-    findings = tuple(Finding(rule, f"{rule}.", cost) for rule, cost in sorted(costs.items(), key=lambda one: -one[1]))
-    return Diagnosis("input", findings[0].headline if findings else "nothing", findings, (), Vitals())
-
-
-def test_two_causes_of_like_cost_do_not_flicker() -> None:
-    steady = Steady()
-    shown = [
-        steady.shown(told(a=0.30 + wobble, b=0.31)).findings[0].rule for wobble in (0.02, -0.01, 0.02, -0.01, 0.02)
-    ]
-    assert shown == ["a"] * 5
-
-
-def test_a_lead_that_lasts_is_shown_after_a_while() -> None:
-    steady = Steady()
-    shown = [steady.shown(told(**costs)).findings[0].rule for costs in ({"a": 0.3}, *({"a": 0.3, "b": 0.33},) * 4)]
-    assert shown == ["a", "a", "a", "b", "b"]
-
-
-def test_a_clear_lead_is_shown_at_once() -> None:
-    steady = Steady()
-    steady.shown(told(a=0.3))
-    now = steady.shown(told(a=0.3, b=0.6))
-    assert now.findings[0].rule == "b"
-
-
-def test_a_finding_that_is_gone_is_not_held() -> None:
-    steady = Steady()
-    steady.shown(told(a=0.3))
-    assert steady.shown(told(b=0.1)).findings[0].rule == "b"
-    assert steady.shown(told()).verdict == "nothing"
-
-
-def test_a_risk_is_not_held_before_what_costs() -> None:
-    steady = Steady()
-    risk = Finding("r", "R.", 0.0, risk="It will end.")
-    steady.shown(Diagnosis("compute", "A risk: R.", (risk,), (), Vitals()))
-    dear = Finding("a", "A.", 0.06)
-    assert steady.shown(Diagnosis("input", "A.", (dear, risk), (), Vitals())).verdict == "A."
-
-
-def test_what_is_held_keeps_its_own_verdict_and_figures() -> None:
-    steady = Steady()
-    steady.shown(told(a=0.3))
-    now = steady.shown(told(a=0.29, b=0.31))
-    assert now.verdict == "a." and [one.rule for one in now.findings] == ["a", "b"]
-    assert now.findings[0].cost_share == 0.29

@@ -17,7 +17,7 @@ from IPython.display import display
 
 from gpu_doctor import knobs, report, trial, wording
 from gpu_doctor.casefile import Case
-from gpu_doctor.diagnosis import Diagnosis, Steady, diagnose
+from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.knobs import cell_variables
 from gpu_doctor.knobs.knob import KnobTable, Refused
 from gpu_doctor.notebook.answers import Shown
@@ -27,6 +27,7 @@ from gpu_doctor.notebook.panel import PanelInput, Progress
 from gpu_doctor.notebook.real_output import RealOutput
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording, Setup
+from gpu_doctor.steady import Steady
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
