@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import re
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
+from gpu_doctor.hushing import hushed
 from gpu_doctor.recording import Recording
 from gpu_doctor.rules import RULES
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Rule
@@ -22,7 +22,6 @@ from gpu_doctor.vitals import FEWEST_STEPS, Vitals, measure
 
 SURE_STEPS: Final = 20
 """Below so many measured steps a verdict is called early."""
-_IGNORE: Final = re.compile(r"#\s*gpudoctor:\s*ignore\s+([\w\-, ]+)")
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,8 @@ class Diagnosis:
     vitals: Vitals
     early: bool = False
     """Fewer than 20 measured steps."""
+    notes: tuple[str, ...] = ()
+    """What else is to be said, one sentence each, such as a rule to ignore that there is not."""
 
     def __str__(self) -> str:
         from gpu_doctor import report  # the words stand two floors up; only who prints a diagnosis needs them
@@ -86,13 +87,13 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
     vitals = measure(subject) if isinstance(subject, Recording) else subject
     few = vitals.measured_steps < FEWEST_STEPS or vitals.step_wall_s is None
     early = few or vitals.measured_steps < SURE_STEPS
-    hushed = {name.strip() for found in _IGNORE.findall(vitals.source) for name in found.split(",")}
+    quiet, notes = hushed(vitals.source, [rule.name for rule in RULES])
     findings: list[Finding] = []
     silent: list[Silence] = []
     for rule in RULES:
-        if few and "outcome" not in rule.needs:  # how a run ended can be told of a run without steps
-            continue
-        reason = HUSHED if rule.name in hushed else silent_reason(rule, vitals)
+        if few and "outcome" not in rule.needs and rule.name not in quiet:
+            continue  # but how a run ended can be told of a run without steps
+        reason = HUSHED if rule.name in quiet else silent_reason(rule, vitals)
         if reason:
             silent.append(Silence(rule.name, reason))
             continue
@@ -106,10 +107,10 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
     findings = one_cause(findings)
     if few:
         verdict = findings[0].headline if findings else too_little(vitals)
-        return Diagnosis("unknown", verdict, tuple(findings), tuple(silent), vitals, early=True)
+        return Diagnosis("unknown", verdict, tuple(findings), tuple(silent), vitals, True, notes)
     bottleneck = classified(vitals)
     return Diagnosis(
-        bottleneck, verdict_on(bottleneck, findings, vitals), tuple(findings), tuple(silent), vitals, early
+        bottleneck, verdict_on(bottleneck, findings, vitals), tuple(findings), tuple(silent), vitals, early, notes
     )
 
 

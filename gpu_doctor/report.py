@@ -66,7 +66,7 @@ def text(
         "\n".join(_wrapped(line) for line in sides_text(effects, sides)),
         "\n".join(_finding(number, one, vitals) for number, one in enumerate(diagnosis.findings, 1)),
         _silent(diagnosis),
-        "\n".join(_wrapped(f"Note: {clean(one)}") for one in (recording.notes if recording is not None else ())),
+        "\n".join(_wrapped(f"Note: {clean(one)}") for one in (*_recorded(recording), *diagnosis.notes)),
         footer(vitals),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -89,14 +89,14 @@ def html(
         recordings: the runs of the case, oldest first. Drawn is the one that was diagnosed (told by its setup and
             settings), else the newest.
         effects: verified trials, oldest first.
-        title: of the case. notes: sentences for the footer, beside those of the drawn recording.
+        title: of the case. notes: sentences for the footer, beside those of the drawn recording and the diagnosis.
         trials: the recordings that the effects left (`Case.trials`). plan: of a treatment.
     """
     sides = sides_of(effects, trials)
     drawn = next((one for one in reversed(recordings) if _judged(one, diagnosis)), None)
     if drawn is None and recordings:
         drawn = recordings[-1]
-    said = [*(drawn.notes if drawn is not None else ()), *notes]
+    said = [*_recorded(drawn), *diagnosis.notes, *notes]
     return sheet.whole(
         sheet.header(diagnosis, drawn, title),
         sheet.verdict(diagnosis),
@@ -110,6 +110,11 @@ def html(
         sheet.silent(silences(diagnosis)),
         sheet.footer(diagnosis, list(dict.fromkeys(said))),
     )
+
+
+def _recorded(recording: Recording | None) -> tuple[str, ...]:
+    """The notes of a recording; none without one."""
+    return recording.notes if recording is not None else ()
 
 
 def _judged(recording: Recording, diagnosis: Diagnosis) -> bool:

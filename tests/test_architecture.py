@@ -32,7 +32,7 @@ FLOORS = {
         "report sheet report_facts report_efficiency report_plots report_trials report_losses report_plan report_fix"
         " report_sides source_lines",
     ],
-    3: ["taps", "probes", "diagnosis unjudged verdict steady", "checkup"],
+    3: ["taps", "probes", "diagnosis unjudged hushing verdict steady", "checkup"],
     2: [
         "parking",
         "recorder calibration readings governor",

@@ -11,6 +11,7 @@ import pytest
 from recordings import Loop, line, on_gpu
 
 import gpu_doctor
+from gpu_doctor import report
 from gpu_doctor.diagnosis import Diagnosis, Silence, diagnose, explain
 from gpu_doctor.recording import INFERENCE, LineCost, Recording, Steps
 from gpu_doctor.rules.evidence import line_text
@@ -190,12 +191,49 @@ def test_every_rule_judges_or_says_why_not() -> None:
     [
         "# gpudoctor: ignore loader-without-workers",
         "x = 1  #gpudoctor:ignore slow-python, loader-without-workers",
+        "# gpudoctor: ignore loader_without_workers",
+        "# gpudoctor: ignore loader-without-workers because the disk is slow today",
+        "# gpudoctor: ignore slow-python loader-without-workers: slow-collate is one on purpose",
+        "# gpudoctor: ignore: `loader-without-workers` (throttled)",
+        "# GPUdoctor: ignore slow-python and loader-without-workers.",
     ],
 )
 def test_the_cell_may_hush_a_rule(comment: str) -> None:
     diagnosis = of(SLEEPING.but(source=f"for x in loader:\n    pass\n{comment}\n"))
     assert all(one.rule != "loader-without-workers" for one in diagnosis.findings)
     assert Silence("loader-without-workers", "told to be quiet in the cell") in diagnosis.silent
+    assert not diagnosis.notes
+    hushed = {one.rule for one in diagnosis.silent if one.reason == "told to be quiet in the cell"}
+    assert hushed <= {"loader-without-workers", "slow-python"}
+
+
+@pytest.mark.parametrize(
+    ("comment", "note"),
+    [
+        ("ignore loader-without-worker", "There is no rule loader-without-worker to ignore: is loader-without-workers"),
+        ("ignore slow-python, loader_without_wrokers", "There is no rule loader-without-wrokers to ignore: is loader-"),
+        ("ignore slow-python loader-without-wrokers", "There is no rule loader-without-wrokers to ignore: is loader-"),
+        ("ignore slow-python, my-own-rule", "There is no rule my-own-rule to ignore"),
+        ("ignore everything", "There is no rule everything to ignore."),
+        ("ignore", "A comment `# gpudoctor: ignore` names no rule"),
+    ],
+)
+def test_a_name_that_no_rule_has_is_said_once(comment: str, note: str) -> None:
+    source = f"# gpudoctor: {comment}\nfor x in loader:\n    pass  # gpudoctor: {comment}\n"
+    recording = SLEEPING.but(source=source).recording()
+    diagnosis = diagnose(recording)
+    assert diagnosis.findings[0].rule == "loader-without-workers"
+    assert len(diagnosis.notes) == 1 and diagnosis.notes[0].startswith(note)
+    for said in (str(diagnosis), report.text(diagnosis, recording), report.html(diagnosis, [recording])):
+        assert " ".join(said.split()).count(" ".join(note.split()[:6])) >= 1
+    assert diagnosis.to_dict()["notes"] == list(diagnosis.notes)
+
+
+def test_a_hushed_rule_is_listed_before_there_is_a_verdict() -> None:
+    diagnosis = of(SLEEPING.but(steps=3, source="# gpudoctor: ignore slow-python, out-of-memory"))
+    hushed = [one.rule for one in diagnosis.silent if one.reason == "told to be quiet in the cell"]
+    assert sorted(hushed) == ["out-of-memory", "slow-python"]
+    assert "slow-python" in str(diagnosis)
 
 
 def test_another_comment_hushes_nothing() -> None:

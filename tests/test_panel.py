@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gpu_doctor import knobs
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.drawing import PHASE_COLOURS
 from gpu_doctor.effect import Effect
 from gpu_doctor.facts import InputFacts
@@ -208,6 +209,12 @@ def test_the_knobs_are_asked_once_a_setup(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(asked) == once > 0
     controls(table, replace(setup, device="cuda:0"), known=True)
     assert len(asked) == 2 * once
+
+
+def test_what_the_diagnosis_notes_stands_in_the_footer_while_the_run_goes_on() -> None:
+    recording = starved(source="# gpudoctor: ignore slow-pyton")
+    live = PanelInput(status="recording", setup=recording.setup, diagnosis=diagnose(recording))
+    assert drawn(live)["footer"]["notes"] == ["There is no rule slow-pyton to ignore: is slow-python meant?"]
 
 
 def test_hostile_names_and_figures_survive_as_text() -> None:

@@ -32,7 +32,7 @@ class GpuDoctorMagics(Magics):
         --save PATH         save the recording to PATH (.npz), to be read with gpu_doctor.load
         --no-view           no live panel, only the result (nbconvert, papermill, scripts)
 
-        The cell runs as it would without the magic. `# gpudoctor: ignore RULE` in it silences a rule.
+        The cell runs as it would without the magic. `# gpudoctor: ignore RULE, RULE because ...` in it silences rules.
         """
         __tracebackhide__ = True
         from gpu_doctor.notebook.options import parsed_cell_line

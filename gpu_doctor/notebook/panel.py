@@ -271,7 +271,8 @@ def _anatomy(vitals: Vitals | None) -> dict[str, Any]:
 
 def _footer(shown: PanelInput, vitals: Vitals | None) -> dict[str, Any]:
     own = vitals.overhead_share if vitals is not None and vitals.steps else None
-    notes = list(dict.fromkeys(wording.clean(note) for note in shown.notes))
+    judged = shown.diagnosis.notes if shown.diagnosis is not None else ()
+    notes = list(dict.fromkeys(wording.clean(note) for note in (*judged, *shown.notes)))
     if len(notes) > MOST_NOTES:
         more = wording.count(len(notes) - MOST_NOTES, "more note")
         notes = [*notes[:MOST_NOTES], f"The recording keeps {more}."]
