@@ -12,6 +12,7 @@ import numpy as np
 from gpu_doctor import wording
 from gpu_doctor.interval import Ratio, ratio
 from gpu_doctor.neighbours import BUSY_FROM, others_share
+from gpu_doctor.pagecache import is_warming, warm_pairs
 from gpu_doctor.pairing import has_samples, pair_of, stretch_of, wait_share
 from gpu_doctor.parity import coarsest, parity
 from gpu_doctor.recording import Recording, SettingValue, Steps, describe
@@ -42,6 +43,8 @@ STALL_S: Final = 0.01
 """A candidate too fast for that is faster if it would be with one stall of the scheduler more (a tick at 100 Hz)."""
 UNMEASURED: Final = ("failed", "out-of-memory", "refused")
 """Outcomes that leave no speed: a candidate that fails is no cure, however fast its first steps were."""
+COLD: Final = "as one side read from the storage what others found in the page cache"
+ALL_COLD: Final = f"no fair pair of runs, {COLD}: what was read is cached now, so try once more"
 _BROKEN: Final = (*UNMEASURED, "interrupted", "stopped")
 
 
@@ -91,6 +94,8 @@ class Effect:
     predicted_low: float | None = None
     """Ends between which the forecast of `predicted_speedup` lay; None where it had none."""
     predicted_high: float | None = None
+    cold_pairs: int = 0
+    """Pairs of runs that were not judged: one side read from the storage what others found in the page cache."""
 
     def __str__(self) -> str:
         parts = [self._judgement()]
@@ -114,6 +119,8 @@ class Effect:
         said = [wording.written(self.written)] if self.written else []
         if self.busy is not None and self.busy >= BUSY_FROM:
             said.append(f"measured on a busy machine: other programs used {wording.share(self.busy)} of the cores")
+        if self.cold_pairs and self.reason != ALL_COLD:
+            said.append(f"{wording.count(self.cold_pairs, 'pair')} of runs not judged, {COLD}")
         return tuple(said)
 
     def _judgement(self) -> str:
@@ -157,7 +164,9 @@ def compare(
     outcome, reason = _outcome(bases, candidates)
     by_samples = all(has_samples(one) for one in (*bases, *candidates) if len(one.steps))
     pairs = [pair_of(b, c, by_samples) for b, c in zip(bases, candidates, strict=False)]
-    measured = [pair for pair in pairs if all(len(steps) and steps.wall_s.sum() > 0 for steps in pair)]
+    whole = [all(len(steps) and steps.wall_s.sum() > 0 for steps in pair) for pair in pairs]
+    warm = [fair and full for fair, full in zip(warm_pairs(bases, candidates), whole, strict=True)]
+    measured = [pair for pair, used in zip(pairs, warm if any(warm) else whole, strict=True) if used]
     losses = parity(bases[0].losses, candidates[0].losses, coarsest(bases[0], candidates[0]))
     compared = outcome not in UNMEASURED
     peaks = [one.peak_bytes for one in candidates if np.isfinite(one.peak_bytes)]
@@ -179,12 +188,14 @@ def compare(
         unit="samples/s" if by_samples else "steps/s",
         busy=others_share((*bases, *candidates)),
         written=tuple(dict.fromkeys(path for one in (*bases, *candidates) for path in one.written or ())),
+        cold_pairs=sum(whole) - sum(warm) if compared else 0,
     )
     if not compared:
         return effect
     if not measured:
         return dataclasses.replace(effect, reason=reason or _nothing(pairs))
-    return _with_speed(effect, measured, by_samples)
+    effect = _with_speed(effect, measured, by_samples)
+    return effect if any(warm) else dataclasses.replace(effect, verdict="inconclusive", reason=reason or ALL_COLD)
 
 
 def _side(given: Recording | Sequence[Recording]) -> list[Recording]:
@@ -200,17 +211,19 @@ def needs_more(baseline: Recording | Sequence[Recording], candidate: Recording |
 
     A second pair always is, unless the first is beyond doubt. A third is while the verdict is open, and before a small
     gain or loss is believed; more only while it is open, up to MOST_PAIRS. None is after a failure, a refusal, an
-    interrupt or a Stop.
+    interrupt or a Stop. One pair that read from the storage is never beyond doubt, and one that is not judged is made
+    up for by another.
     """
     effect = compare(baseline, candidate)
-    pairs = min(1 if isinstance(side, Recording) else len(side) for side in (baseline, candidate))
-    low, high = effect.low, effect.high
-    if effect.outcome in _BROKEN or pairs >= MOST_PAIRS:
+    sides = _side(baseline), _side(candidate)
+    made = min(map(len, sides))
+    low, high, pairs = effect.low, effect.high, made - effect.cold_pairs
+    if effect.outcome in _BROKEN or made >= MOST_PAIRS:
         return False
-    if low is None or high is None or effect.speedup is None:
+    if low is None or high is None or effect.speedup is None or not pairs:
         return True
     if pairs < 2:
-        return low < ONE_PAIR and high > 1 / ONE_PAIR
+        return is_warming(*sides) or (low < ONE_PAIR and high > 1 / ONE_PAIR)
     small = 1 / BELIEVED < effect.speedup < BELIEVED
     claimed = effect.verdict in ("faster", "slower")
     return effect.verdict == "inconclusive" or (claimed and small and pairs < 3)

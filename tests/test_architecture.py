@@ -37,7 +37,7 @@ FLOORS = {
         "parking",
         "recorder calibration readings governor",
         "rules",
-        "effect pairing",
+        "effect pairing pagecache",
         "knobs",
         "forecast stages handing copying removal expectation batchsizes",
     ],
