@@ -17,6 +17,7 @@ import numpy as np
 
 from gpu_doctor import knobs, trial, wording
 from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.knobs.loader_knob import trained_from
 from gpu_doctor.memoryfit import MemoryFit, memory_fit
 from gpu_doctor.recording import Recording
 from gpu_doctor.rounds import Rounds
@@ -136,7 +137,7 @@ def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = 
     run = case.baseline
     if run is None:
         return Largest(None, reason="Run the code once first: the batch size is not known.")
-    loader = run.setup.training_loader
+    loader = trained_from(run.setup)  # where the memory ran out in the first step, nobody learned what trains
     if not run.setup.on_gpu:
         return Largest(None, reason="The loop trains on no GPU: a host's memory is shared, and no batch fills it.")
     if loader is None or not loader.batch_size:
@@ -169,7 +170,10 @@ class _Search:
         self._deadline = time.monotonic() + seconds
         self._limit = memory.limit_bytes()
         self._tried: list[tuple[int, float | None]] = []
-        self._seen: dict[int, float] = {now: run.peak_bytes} if math.isfinite(run.peak_bytes) else {}
+        self._full = run.outcome == "out-of-memory"
+        """The batch as written did not fit."""
+        known = math.isfinite(run.peak_bytes) and not self._full
+        self._seen: dict[int, float] = {now: run.peak_bytes} if known else {}
         """Peaks of the sizes that ran."""
         self._rates: dict[int, float] = {}
         """Samples/s of the sizes that ran."""
@@ -178,7 +182,7 @@ class _Search:
 
     def run(self) -> Largest:
         """Probes, and the answer."""
-        size: int | None = self._now if not self._seen else self._second_size()
+        size: int | None = self._second_size() if self._seen or self._full else self._now
         while size is not None and len(self._tried) < MOST_PROBES and self._probe(size):
             size = self._next()
         return self._answer()
@@ -186,6 +190,8 @@ class _Search:
     def _second_size(self) -> int:
         """Twice the batch as written where that surely fits, else half of it."""
         doubled = 2 * self._now
+        if self._full:
+            return max(self._now // 2, 1)
         return doubled if 2 * self._seen[self._now] <= self._room and doubled <= self._most else max(self._now // 2, 1)
 
     @property
@@ -194,7 +200,7 @@ class _Search:
 
     def _next(self) -> int | None:
         """What to try next; None where the answer is known as well as it will be."""
-        failed = [size for size, peak in self._tried if peak is None]
+        failed = [size for size, peak in self._tried if peak is None] + ([self._now] if self._full else [])
         if len(self._seen) < 2 and not failed:
             return self._second_size()
         fitting = max((size for size, peak in self._seen.items() if peak <= self._room), default=0)

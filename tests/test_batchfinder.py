@@ -214,6 +214,35 @@ def test_without_a_peak_of_the_run_the_batch_as_written_is_tried_first() -> None
     assert found.batch_size is not None and found.batch_size >= 700
 
 
+def ran_out(case: SimulatedCase, role: str = "training") -> None:
+    """The run as written did not fit; its peak is what there was."""
+    (run,) = case.recordings
+    setup = dataclasses.replace(run.setup, loaders=(dataclasses.replace(run.setup.loaders[0], role=role),))
+    reason = "OutOfMemoryError: CUDA out of memory."
+    case.recordings[0] = dataclasses.replace(
+        run, setup=setup, outcome="out-of-memory", reason=reason, peak_bytes=0.9 * case.card.total
+    )
+
+
+def test_a_batch_that_ran_out_of_memory_is_never_the_answer() -> None:
+    case = SimulatedCase(Card(4.0, 100.0), batch=800)
+    ran_out(case)
+    found = largest_batch(case, memory=case.card)
+    assert case.asked[0] == 400
+    assert found.batch_size is not None and 600 <= found.batch_size < 800
+    assert found.batch_size in case.asked and 800 not in case.asked
+    case = SimulatedCase(Card(79.0, 100.0), batch=64)
+    ran_out(case)
+    assert largest_batch(case, memory=case.card).batch_size is None, "nothing ran within the limit"
+
+
+def test_where_the_memory_ran_out_before_the_loader_was_known_to_train_it_is_taken() -> None:
+    case = SimulatedCase(Card(4.0, 100.0), batch=800)
+    ran_out(case, role="unknown")
+    found = largest_batch(case, memory=case.card)
+    assert found.batch_size is not None and found.batch_size in case.asked
+
+
 def test_a_trial_that_fails_ends_the_search_with_what_is_known() -> None:
     case = SimulatedCase(Card(4.0, 100.0), fails_at=64)
     found = largest_batch(case, memory=case.card)
