@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_doctor import casecode, knobs, race, stopping, trial
 from gpu_doctor.counting import Counting
@@ -22,6 +22,10 @@ from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording, Settings, Setup
 from gpu_doctor.rounds import silence
 from gpu_doctor.snapshot import Snapshot, unrestorable
+
+if TYPE_CHECKING:
+    from gpu_doctor.sweep import Sweep
+    from gpu_doctor.treatment_plan import Plan
 
 _numbers = itertools.count(1)
 _last: list[Case] = []
@@ -50,6 +54,11 @@ class Case(Counting, Curing):
         self.trials: list[tuple[Recording, Recording]] = []
         """Baseline and candidate of the last round of every trial, oldest first."""
         self.effects: list[Effect] = []
+        """What every trial gave, oldest first, one that was interrupted among them."""
+        self.plans: list[Plan] = []
+        """What treatments arrived at, oldest first; of one that was interrupted, what was verified until then."""
+        self.sweeps: list[Sweep] = []
+        """What sweeps found, oldest first, interrupted ones among them."""
         self.diagnosis: Diagnosis | None = None
         self.progress: str = ""
         """What a running trial is at, for people."""
@@ -155,7 +164,8 @@ class Case(Counting, Curing):
             The effect, also the newest of `effects`. A refusal, a failure and an out-of-memory are outcomes of it.
 
         Raises:
-            KeyboardInterrupt: if the trial is interrupted, after everything was put back.
+            KeyboardInterrupt: if the trial is interrupted, after everything was put back; what it measured until then
+                is the newest of `effects`.
             ValueError: if steps or seconds are not positive.
             trial.Busy: if a run is already being recorded in this process.
         """

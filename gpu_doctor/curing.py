@@ -36,6 +36,7 @@ class Curing:
         """Climbs to better settings: see `treatment.treat`.
 
         `executor` says where the trials run: None = in this kernel, or such as `gpu_doctor.executors.RayExecutor()`.
+        An interrupt (KeyboardInterrupt) leaves the plan so far as the newest of `plans`.
         """
         from gpu_doctor.treatment import treat  # stands on Case, so it is met here
 
@@ -56,7 +57,8 @@ class Curing:
     ) -> Sweep:
         """Tries every combination of a grid such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}`.
 
-        See `sweep.sweep`; `executor` says where the trials run, None = in this kernel.
+        See `sweep.sweep`; `executor` says where the trials run, None = in this kernel. An interrupt leaves what was
+        tried until then as the newest of `sweeps`.
         """
         from gpu_doctor.sweep import sweep  # stands on Case, so it is met here
 

@@ -47,6 +47,7 @@ class Entry:
     stopped: bool = False
     """Stop came before it was decided."""
     notes: tuple[str, ...] = ()
+    """Sentences on what could not be put back."""
     seconds: float = 0.0
     """What its pairs took."""
     seen: tuple[Recording, ...] = ()
@@ -72,7 +73,7 @@ def tried(
         An effect for each candidate, in order; each is kept in `case.effects` too.
 
     Raises:
-        KeyboardInterrupt: if it is interrupted, after everything was put back.
+        KeyboardInterrupt: if it is interrupted, after everything was put back; `case.effects` has what was measured.
         ValueError: if steps or seconds are not positive.
         trial.Busy: if a run is already being recorded in this process.
     """
@@ -80,19 +81,26 @@ def tried(
     begin = time.perf_counter()
     entries = [entered(case, one) for one in candidates]
     open_ = [entry for entry in entries if entry.going]
-    notes: tuple[str, ...] = ()
-    if open_:
-        try:
-            snapshot = Snapshot.take(case.namespace, extra=(case._code,))
-        except SnapshotTooLarge as too_large:
-            for entry in open_:
-                entry.refusal = str(too_large)
-        else:
-            notes = _raced(case, snapshot, open_, against, steps, seconds)
-    around_s = (time.perf_counter() - begin - sum(entry.seconds for entry in entries)) / max(len(open_), 1)
-    for entry in open_:
+    try:
+        if open_:
+            _raced(case, Snapshot.take(case.namespace, extra=(case._code,)), open_, against, steps, seconds)
+    except SnapshotTooLarge as too_large:
+        for entry in open_:
+            entry.refusal = str(too_large)
+    except KeyboardInterrupt:
+        with trial.uninterrupted():  # what was measured until then is not lost
+            _all_concluded(case, entries, against, time.perf_counter() - begin)
+        raise
+    return _all_concluded(case, entries, against, time.perf_counter() - begin)
+
+
+def _all_concluded(case: Case, entries: Sequence[Entry], against: Settings, took_s: float) -> list[Effect]:
+    """The effects of candidates whose trials took so long together, what was around their pairs shared out."""
+    going = [entry for entry in entries if not entry.refusal]
+    around_s = (took_s - sum(entry.seconds for entry in entries)) / max(len(going), 1)
+    for entry in going:
         entry.seconds += around_s
-    return [concluded(case, entry, against, notes) for entry in entries]
+    return [concluded(case, entry, against) for entry in entries]
 
 
 def begun(case: Case, against: Settings | None, steps: int, seconds: float) -> dict[str, Any]:
@@ -123,10 +131,8 @@ def entered(case: Case, settings: Settings) -> Entry:
     return entry
 
 
-def _raced(
-    case: Case, snapshot: Snapshot, entries: list[Entry], against: Settings, steps: int, seconds: float
-) -> tuple[str, ...]:
-    """Gives the candidates their pairs, in turns; sentences on what could not be put back."""
+def _raced(case: Case, snapshot: Snapshot, entries: list[Entry], against: Settings, steps: int, seconds: float) -> None:
+    """Gives the candidates their pairs, in turns, and puts everything back."""
     sides = {
         id(entry): Rounds(
             case._once,
@@ -139,7 +145,6 @@ def _raced(
         )
         for entry in entries
     }
-    notes: tuple[str, ...] = ()
     try:
         with case._quietly():
             for number in range(1, MOST_ROUNDS + 1):
@@ -157,7 +162,8 @@ def _raced(
         case._say("")
         with trial.uninterrupted():
             notes = snapshot.restore()
-    return notes
+            for entry in entries:
+                entry.notes = notes
 
 
 def drop_the_worse(entries: Sequence[Entry]) -> None:
@@ -180,9 +186,9 @@ def _pairs(number: int) -> str:
     return "1 pair of runs" if number == 1 else f"{number} pairs of runs"
 
 
-def concluded(case: Case, entry: Entry, against: Settings, notes: tuple[str, ...] = ()) -> Effect:
+def concluded(case: Case, entry: Entry, against: Settings) -> Effect:
     """A candidate's effect, kept in the case with its recordings, wherever they were made."""
-    settings, bases, candidates = entry.settings, entry.bases, entry.candidates
+    settings, bases, candidates, notes = entry.settings, entry.bases, entry.candidates, entry.notes
     if entry.refusal:
         return _kept(case, Effect(settings, against, outcome="refused", reason=entry.refusal))
     if entry.failure:

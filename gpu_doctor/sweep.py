@@ -126,18 +126,25 @@ def sweep(
         max_trials: refuses a grid of more combinations.
 
     Returns:
-        The effects, and the best settings among them.
+        The effects, and the best settings among them; also the newest of `case.sweeps`.
 
     Raises:
         ValueError: one sentence on what is wrong with the grid, or if steps or seconds are not positive.
         TypeError: if the grid is no mapping of knobs to lists.
-        KeyboardInterrupt: if it is interrupted, after everything was put back.
+        KeyboardInterrupt: if it is interrupted, after everything was put back; what was tried until then is the newest
+            of `case.sweeps`.
     """
     trial.check_budget(steps, seconds)
     candidates = combinations(grid, max_trials)
     executor = executor or InKernel()
-    effects = executor.trials(case, candidates, steps=steps, seconds=seconds, against={}, racing=True)
-    return Sweep(tuple(effects), stopped=case.stopped)
+    before = len(case.effects)
+    try:
+        effects = executor.trials(case, candidates, steps=steps, seconds=seconds, against={}, racing=True)
+    except KeyboardInterrupt:
+        case.sweeps.append(Sweep(tuple(case.effects[before:]), stopped=True))
+        raise
+    case.sweeps.append(Sweep(tuple(effects), stopped=case.stopped))
+    return case.sweeps[-1]
 
 
 def combinations(grid: Mapping[str, Sequence[SettingValue]], most: int) -> list[dict[str, SettingValue]]:

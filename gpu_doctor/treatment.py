@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TOGETHER: Final = "all together"
 """Label of the row that tells of the last trial: everything that was kept against the code as written."""
+NOT_AGAIN: Final = "What was kept step by step was not tried once more against the code as written."
 WAVES: Final = 6
 """Workers that start together deliver together: a trial lasts for so many rounds of all of them, or it measures how the
 first ones came in (16 workers in 50 steps looked slower than 12 where they were 20 % faster)."""
@@ -51,20 +52,32 @@ def treat(
             once, of which the best is kept.
 
     Returns:
-        The plan; nothing is changed in the code or the namespace.
+        The plan, also the newest of `case.plans`; nothing is changed in the code or the namespace.
 
     Raises:
         ValueError: if steps or seconds are not positive.
-        KeyboardInterrupt: if it is interrupted, after everything was put back.
+        KeyboardInterrupt: if it is interrupted, after everything was put back; the plan so far is the newest of
+            `case.plans`.
     """
     trial.check_budget(steps, seconds)
     allowed = {Safety.SAFE, Safety.CHANGES_TRAINING} if changes_training else {Safety.SAFE}
     # The code as written is what is cured: the newest diagnosis may be that of a run under other settings.
     diagnosis = diagnose(case.baseline or case.measured(steps=steps, seconds=seconds))
     climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, executor)
-    while climb.goes_on() and (batch := climb.next_moves()):
-        climb.tries(batch)
-    climb.together()
+    try:
+        while climb.goes_on() and (batch := climb.next_moves()):
+            climb.tries(batch)
+        climb.together()
+    except KeyboardInterrupt:
+        with trial.uninterrupted():  # what was verified until then is not lost
+            climb.cut_short()
+            case.plans.append(_plan(case, climb, diagnosis))
+        raise
+    case.plans.append(_plan(case, climb, diagnosis))
+    return case.plans[-1]
+
+
+def _plan(case: Case, climb: _Climb, diagnosis: Diagnosis) -> Plan:
     return Plan(
         settings=climb.kept,
         speedup=climb.speedup,
@@ -127,9 +140,19 @@ class _Climb:
     def tries(self, batch: list[Move]) -> None:
         """Gives moves their trials and keeps the best that is verified."""
         candidates = [joined(self.kept, move.settings) for move in batch]
-        effects = self._trials(candidates, self.kept)
+        before = len(self.case.effects)
+        try:
+            effects = self._trials(candidates, self.kept)
+        except KeyboardInterrupt:
+            with trial.uninterrupted():
+                self._judges(batch, candidates, self.case.effects[before:])
+            raise
+        self._judges(batch, candidates, effects)
+
+    def _judges(self, batch: list[Move], candidates: list[dict[str, Any]], effects: list[Effect]) -> None:
+        """Keeps the best of what was tried; an interrupt leaves the last ones without an effect."""
         best: tuple[float, dict[str, Any], Effect] | None = None
-        for move, candidate, effect in zip(batch, candidates, effects, strict=True):
+        for move, candidate, effect in zip(batch, candidates, effects, strict=False):
             self.effects.append(effect)
             gained = _gains(effect)
             lost = not gained and (effect.speedup or 0.0) < WORTH
@@ -164,16 +187,21 @@ class _Climb:
         if len(self.rungs) < 3:
             return
         if self.case.stopped or self.max_trials <= len(self.effects):
-            self.notes.append("What was kept step by step was not tried once more against the code as written.")
+            self.notes.append(NOT_AGAIN)
             return
-        (effect,) = self._trials([self.kept], {})
+        before = len(self.case.effects)
+        try:
+            (effect,) = self._trials([self.kept], {})
+        except KeyboardInterrupt:
+            self.effects += self.case.effects[before:]
+            raise
         self.effects.append(effect)
         if _gains(effect):
             self.speedup = effect.speedup or 1.0
             self.rungs.append(Rung(TOGETHER, dict(self.kept), self.speedup, self.speedup, effect.low, effect.high))
             return
         if effect.outcome == "stopped":
-            self.notes.append("What was kept step by step was not tried once more against the code as written.")
+            self.notes.append(NOT_AGAIN)
             return
         first = self.rungs[1]
         self.notes.append(
@@ -181,6 +209,12 @@ class _Climb:
             f"verified against the code as written, {first.label}."
         )
         self.kept, self.speedup, self.rungs = dict(first.settings), first.speedup, self.rungs[:2]
+
+    def cut_short(self) -> None:
+        """Says that an interrupt came before the end."""
+        self.notes.append("The treatment was interrupted: this is what was verified until then.")
+        if len(self.rungs) > 2 and self.rungs[-1].label != TOGETHER:
+            self.notes.append(NOT_AGAIN)
 
 
 def _gains(effect: Effect) -> bool:

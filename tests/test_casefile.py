@@ -209,9 +209,11 @@ def test_an_interrupt_during_a_trial_puts_everything_back() -> None:
     ns = namespace()
     before = state(ns)
     cell = CELL.replace("    losses", "    if seen['n'] > 90: raise KeyboardInterrupt\n    losses")
+    case = gpu_doctor.case(cell, ns)
     with pytest.raises(KeyboardInterrupt):
-        gpu_doctor.case(cell, ns).trial({"num_workers": 0}, steps=20)
+        case.trial({"num_workers": 0}, steps=20)
     assert same(before, state(ns))
+    assert [one.outcome for one in case.effects] == ["interrupted"]
 
 
 def test_a_callable_is_a_case() -> None:

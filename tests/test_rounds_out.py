@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import gpu_doctor
 from gpu_doctor import race
 from gpu_doctor.executors.posted import as_bytes
@@ -79,3 +81,21 @@ def test_a_task_that_the_cluster_ends_for_its_memory_did_not_fit() -> None:
     effect = race.concluded(case, entries[0], {})
     assert (effect.outcome, case.effects) == ("out-of-memory", [effect])
     assert effect.reason.endswith("OutOfMemoryError: Task was killed due to the node running low on memory.")
+
+
+def test_an_interrupt_leaves_what_came_back_and_says_what_was_still_out() -> None:
+    cluster = Cluster({0: 1, 4: 9}, {0: 30.0, 4: 1.0})
+    entries = [race.Entry({"num_workers": workers}) for workers in cluster.waits]
+    case = gpu_doctor.case("1 + 1", {})
+
+    def interrupting(progress: str) -> None:
+        if entries[0].candidates:
+            raise KeyboardInterrupt
+
+    case._say = interrupting  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        RoundsOut(cluster, cluster, "luggage", {}, 60, 600.0, 600.0).run(case, entries, 2, racing=False)
+    effects = [race.concluded(case, entry, {}) for entry in entries]
+    assert [one.outcome for one in effects] == ["stopped", "stopped"]
+    assert effects[0].speedup is not None and effects[1].speedup is None
+    assert len(cluster.cancelled) == 2

@@ -168,7 +168,28 @@ def test_a_stop_ends_the_sweep_and_keeps_what_it_has() -> None:
 
     case._say = saying  # type: ignore[method-assign]
     found = case.sweep({"num_workers": [0, 2, 4]}, steps=5, seconds=10)
+    assert case.sweeps == [found]
     assert found.stopped and "stopped before its end" in str(found)
     assert [one.outcome for one in found.effects][1:] == ["stopped", "stopped"]
     assert found.effects[0].speedup is not None
     assert not any(progress.startswith("num_workers=4") for progress in rounds)
+
+
+def test_an_interrupt_passes_on_and_leaves_the_sweep_so_far() -> None:
+    space = namespace()
+    case = gpu_doctor.case(CELL, space)
+    say = case._say
+
+    def interrupting(progress: str) -> None:
+        if progress.startswith("num_workers=2: round 1") and progress.endswith("candidate"):
+            raise KeyboardInterrupt
+        say(progress)
+
+    case._say = interrupting  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        case.sweep({"num_workers": [0, 2, 4]}, steps=5, seconds=10)
+    (found,) = case.sweeps
+    assert found.stopped and [one.settings["num_workers"] for one in found.effects] == [0, 2, 4]
+    assert found.effects[0].speedup is not None and found.effects[1].speedup is None
+    assert case.effects == list(found.effects)
+    assert space["seen"] == []

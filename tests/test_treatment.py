@@ -18,6 +18,7 @@ from gpu_doctor.moves import Tried, joined, moves
 from gpu_doctor.recording import Settings, SettingValue
 from gpu_doctor.rules.rule import Safety
 from gpu_doctor.treatment import TOGETHER, Plan
+from gpu_doctor.trial import Result
 from tests.recordings import Loop, on_gpu
 from tests.training_worlds import World, WorldCase, recorded
 
@@ -320,6 +321,55 @@ def test_stop_ends_it_with_what_was_kept_so_far() -> None:
     assert len(plan.effects) == 2
     assert len(plan.waterfall) == 3
     assert "not tried once more" in plan.notes[0]
+
+
+class Interrupted(WorldCase):
+    """The user interrupts while the `number`-th side that is a candidate runs."""
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world)
+        self.number = number
+        self.recordings.append(recorded(world, {}, 2 * world.epoch + 20, self.rng))
+
+    def _once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+        result = super()._once(settings, role, max_steps, max_s)
+        if len(self.asked) < self.number:
+            return result
+        return Result(dataclasses.replace(result.recording, outcome="interrupted"), KeyboardInterrupt())
+
+
+def test_an_interrupt_passes_on_and_leaves_the_plan_of_what_was_verified() -> None:
+    whole = case_of(SLOW_SERVER)
+    plan = whole.treat(steps=50)
+    assert whole.plans == [plan]
+    first = next(n for n, one in enumerate(whole.asked) if one != whole.asked[0])
+    case = Interrupted(SLOW_SERVER, first + 1)  # the first candidate of the second trial
+    with pytest.raises(KeyboardInterrupt):
+        case.treat(steps=50)
+    (kept,) = case.plans
+    assert kept.settings == kept.effects[0].settings and kept.effects[0].verdict == "faster"
+    assert [one.outcome for one in kept.effects] == ["budget-reached", "interrupted"]
+    assert case.effects == list(kept.effects)
+    assert kept.speedup > 1.5 and len(kept.waterfall) == 2
+    assert "The treatment was interrupted: this is what was verified until then." in str(kept)
+    assert case.namespace["weights"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_an_interrupt_of_the_last_trial_keeps_what_was_verified_step_by_step() -> None:
+    case = Scripted(DECODING, lambda settings, against: (1.5, "faster"))
+    trial = case.trial
+
+    def interrupting(settings: Settings, **given: Any) -> Effect:
+        if len(settings) > 1 and not given["against"]:
+            raise KeyboardInterrupt
+        return trial(settings, **given)
+
+    case.trial = interrupting  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        case.treat(4, steps=50)
+    (kept,) = case.plans
+    assert len(kept.waterfall) > 2 and kept.waterfall[-1].label != TOGETHER
+    assert "not tried once more" in str(kept)
 
 
 def test_a_plan_is_plain_data_and_says_what_is_left_by_hand() -> None:

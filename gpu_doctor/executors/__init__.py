@@ -46,7 +46,7 @@ class Executor(Protocol):
             After a Stop, what was not begun has the outcome `stopped`.
 
         Raises:
-            KeyboardInterrupt: if it is interrupted, after everything was put back.
+            KeyboardInterrupt: if it is interrupted, after everything was put back and what there was was kept.
         """
         ...
 

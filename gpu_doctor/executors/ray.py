@@ -21,6 +21,7 @@ from gpu_doctor.executors.rounds_out import RoundsOut, first_line
 from gpu_doctor.recording import Settings
 from gpu_doctor.rounds import BLOCK_SHARE
 from gpu_doctor.snapshot_undo import process_undos
+from gpu_doctor.stopping import uninterrupted
 
 if TYPE_CHECKING:
     from gpu_doctor.casefile import Case
@@ -120,11 +121,16 @@ class RayExecutor:
         try:
             if going:
                 self._run(case, going, against, steps, seconds, racing)
+        except KeyboardInterrupt:
+            with uninterrupted():  # what came back until then is not lost
+                for entry in entries:
+                    race.concluded(case, entry, against)
+            raise
         finally:
             case._say("")
             for _, undo in undos:
                 undo()
-        return [race.concluded(case, entry, against, entry.notes) for entry in entries]
+        return [race.concluded(case, entry, against) for entry in entries]
 
     def _run(
         self, case: Case, entries: list[race.Entry], against: Settings, steps: int, seconds: float, racing: bool

@@ -61,9 +61,9 @@ class RoundsOut:
                     race.drop_the_worse(entries)
                     self._cancel([one for one, (entry, _) in self.out.items() if not entry.going])
         finally:
+            for entry in entries:
+                entry.stopped = entry.going
             self._cancel(list(self.out))
-        for entry in entries:
-            entry.stopped = entry.going
 
     def _send(self, entry: race.Entry) -> None:
         given = (self.luggage, self.key, dict(self.against), entry.settings, self.steps, self.seconds)

@@ -71,7 +71,9 @@ class Errands:
             with _interruptible():
                 work(request)
         except KeyboardInterrupt:
-            visit.message = "Interrupted: everything that the trial touched was put back."
+            visit.message = (
+                "Interrupted: everything that the trial touched was put back, and what was measured is kept."
+            )
         except Exception as error:
             visit.message = f"This did not work: {wording.clean(error) or type(error).__name__}"
         finally:
@@ -84,10 +86,15 @@ class Errands:
 
     def _treat(self, request: dict[str, Any]) -> None:
         self._visit.busy("treating")
-        plan = self._visit.case.treat(
-            steps=int(request.get("steps") or 50), changes_training=bool(request.get("changes_training"))
-        )
-        self._visit.plan = plan
+        plans = self._visit.case.plans
+        before = len(plans)
+        try:
+            self._visit.case.treat(
+                steps=int(request.get("steps") or 50), changes_training=bool(request.get("changes_training"))
+            )
+        finally:
+            if len(plans) > before:  # an interrupt leaves one too
+                self._visit.plan = plans[-1]
 
     def _real(self, request: dict[str, Any]) -> None:
         """The whole cell once more, in the user's namespace; what it writes is shown in the panel and the result."""
