@@ -45,7 +45,8 @@ class Places:
                 return None
             name = frame.f_code.co_filename
             if self._is_user(name, frame):
-                return Place(name, frame.f_lineno, frame.f_code.co_name, in_torch)
+                line = frame.f_lineno or frame.f_code.co_firstlineno  # None at code that no line stands for
+                return Place(name, line, frame.f_code.co_name, in_torch)
             in_torch = in_torch or (_TORCH in name and not _takes_apart(name, frame.f_code.co_name))
             frame = frame.f_back
         return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
 
 import torch
 
@@ -52,3 +52,10 @@ def test_what_torchs_own_python_computes_is_torchs() -> None:
 
     Net()(torch.zeros(1))
     assert seen[0] is not None and seen[0].file == HERE and seen[0].in_torch
+
+
+def test_a_frame_that_is_on_no_line_is_taken_to_be_on_its_functions_first() -> None:
+    code = SimpleNamespace(co_filename="<cell 1>", co_name="train", co_firstlineno=3)
+    frame = SimpleNamespace(f_code=code, f_lineno=None, f_globals={}, f_back=None)
+    place = Places().of(cast(FrameType, frame))
+    assert place is not None and (place.line, place.function) == (3, "train")
