@@ -38,6 +38,15 @@ class Evaluations(OwnUpdates):
             self.lead = None
             self.epoch -= pull.delivered == 1
 
+    def _left(self, pull: Pull) -> None:
+        """The loop has begun a new pass with a batch of the last one untouched: it pulled one too many to see its end.
+
+        Such a batch is no part of a step; the pass that follows is another epoch.
+        """
+        untouched = self.any_optimizer and not self.forwarded and not self.eval_forward
+        if untouched and self.lead is pull and self.now.batches == 1:
+            self.lead, self.now.batches, self.now.samples = None, 0, 0.0
+
     def _unused(self) -> None:
         """Nothing asked for the gradients of the forwards since the step: an evaluation without `no_grad`."""
         then, self.unused, self.no_loss = self.unused or self.acc, None, None
@@ -61,6 +70,8 @@ class Evaluations(OwnUpdates):
             self.now.samples = 0.0
             if self.counts is not None:
                 self.counts.samples = 0.0
+        elif pull is not self.lead and pull.delivered == 1 and pull.loader is self.lead.loader:
+            self.lead = pull  # the next pass goes on with the step that the last one began
         if pull is self.lead:
             self.now.samples += samples
             self.epoch += pull.delivered == 1

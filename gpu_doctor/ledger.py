@@ -39,6 +39,8 @@ class Ledger(Evaluations):
                 self.beside.clear()
             else:
                 self._judge(last, last is pull)
+                if last is not pull and last.loader is pull.loader and not pull.delivered:
+                    self._left(last)
                 if last is not pull and not self.again and last.delivered > 1 and not last.evaluation:
                     self.beside.append(last)
         if self.stepped:

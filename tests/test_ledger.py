@@ -321,6 +321,36 @@ def test_epochs_are_restarts_of_the_training_loader() -> None:
     assert bench.close().epoch.tolist() == [0, 0, 1, 1, 2, 2]
 
 
+def test_a_batch_that_is_pulled_to_see_that_the_epoch_is_over_is_no_part_of_a_step() -> None:
+    bench, loader = Bench(), [0]
+    for _ in range(3):
+        pull = Pull(loader)
+        for _ in range(2):
+            bench.pull(pull)
+            bench.train()
+        bench.pull(pull)  # `if step == 2: break` stands before the training
+    steps = bench.close()
+    assert steps.epoch.tolist() == [0, 0, 1, 1, 2, 2]
+    assert steps.samples.tolist() == [8] * 6 and steps.batches.tolist() == [1] * 6
+    assert np.count_nonzero(steps.edge_s) == 3
+
+
+def test_a_step_that_reaches_over_an_epochs_end_has_the_samples_of_both() -> None:
+    bench, loader = Bench(), [0]
+    for _ in range(3):
+        pull = Pull(loader)
+        for _ in range(3):
+            bench.pull(pull)
+            bench.forward()
+            bench.backward()
+            if loader[0] % 2 == 0:
+                bench.optimizer()
+        bench.exhaust(pull)
+    steps = bench.close()
+    assert steps.samples.tolist() == [16] * 4 and steps.batches.tolist() == [2] * 4
+    assert steps.epoch.tolist() == [0, 1, 1, 2]
+
+
 def test_an_unreadable_batch_has_no_sample_count_and_says_so() -> None:
     bench, pull = Bench(), Pull()
     bench.pull(pull, samples=float("nan"))
