@@ -8,6 +8,7 @@ from gpu_doctor.rules import RULES
 from gpu_doctor.rules.distributed.communication_bound import exchanging_share
 from gpu_doctor.rules.host.slow_generator import making_share
 from gpu_doctor.rules.rule import Finding
+from gpu_doctor.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.vitals import Vitals
 
 HEALTHY_COMPUTE: Final = 0.90
@@ -26,7 +27,8 @@ def classified(vitals: Vitals) -> str:
     exposed wait and transfer, is the host's: it could not launch in time. A loop in which one of the others takes a
     fifth is bound by that one, though compute takes more: compute is what the time is meant for. Where no loader is
     used, the lines that make batches are input, as they would be in one. What ranks exchange while nothing is computed
-    is communication, taken out of the compute (or of the host's Python) in which it was clocked.
+    is communication, taken out of the compute (or of the host's Python) in which it was clocked. Trips of tensors to
+    the host and back inside of a step are transfer, taken out of the compute in which they hide.
     """
     wait, transfer = vitals.exposed_wait_share, vitals.exposed_transfer_share
     if vitals.on_gpu:
@@ -41,6 +43,9 @@ def classified(vitals: Vitals) -> str:
         }
         if (vitals.queue_empty_share or 0.0) >= 0.8 and (vitals.gpu_util_pct or 100.0) < 50:
             parts["host"], parts["compute"] = parts["host"] + parts["compute"], 0.0
+        # The device's clock sees no gap inside of a step: while a tensor is away at the host, the GPU only seems busy.
+        away = min(tripping_share(vitals), parts["compute"])
+        parts["transfer"], parts["compute"] = parts["transfer"] + away, parts["compute"] - away
     else:
         parts = {
             "input": vitals.data_wait_share or 0.0,

@@ -7,6 +7,7 @@ from found import asked, named, sick
 from judged import silence, with_more
 from recordings import Loop, on_gpu
 
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.facts import Traffic
 
 RULE = "device-round-trips"
@@ -39,3 +40,12 @@ def test_a_rare_trip_of_an_evaluation_is_left_alone() -> None:
 def test_no_gpu_is_invented_on_a_cpu() -> None:
     assert silence(RULE, Loop()) == "no GPU"
     assert silence(RULE, with_more(Loop(), traffic=TRIPS)) == "no GPU"
+
+
+def test_what_it_costs_is_no_computing() -> None:
+    # 4 of 16 ms a step: the device's clock, which knows a step's begin and end alone, takes them for work
+    often = Traffic(
+        to_device=300, to_device_bytes=3e8, to_host=100, to_host_bytes=1e8, round_trips=100, round_trip_s=0.4
+    )
+    assert diagnose(with_more(LOOP, traffic=often).recording()).bottleneck == "transfer"
+    assert diagnose(with_more(LOOP, traffic=Traffic(to_device=200)).recording()).bottleneck == "compute"

@@ -28,11 +28,10 @@ OFTEN = 0.05
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where the way to the host and back, in which nothing is queued on the GPU, takes its share of the run."""
-    traffic, run_s = vitals.traffic, vitals.run_s
-    if traffic is None or not run_s or not vitals.on_gpu or not vitals.steps:
+    traffic, cost = vitals.traffic, tripping_share(vitals)
+    if traffic is None or not vitals.on_gpu or not vitals.steps:
         return None
     often = traffic.round_trips / vitals.steps
-    cost = min(traffic.round_trip_s / run_s, 1.0)
     if often < OFTEN or cost < NAMING_BAR:
         return None
     return Finding(
@@ -57,3 +56,9 @@ def check(vitals: Vitals) -> Finding | None:
             ),
         ),
     )
+
+
+def tripping_share(vitals: Vitals) -> float:
+    """Share of the wall-clock in which tensors are on their way to the host and back, 0..1."""
+    traffic, run_s = vitals.traffic, vitals.run_s
+    return min(traffic.round_trip_s / run_s, 1.0) if traffic is not None and run_s else 0.0
