@@ -30,6 +30,12 @@ def test_sick() -> None:
     assert [one.rule for one in diagnose(accumulating(IDLE)).findings] == [RULE], "small-batch says the same"
 
 
+def test_the_launches_of_a_small_micro_batch_are_no_finding_of_their_own() -> None:
+    waits = IDLE.but(queue_empty=1.0, gpu_work=6.0, gpu_gap=4.0)
+    assert "launch-bound" in named(waits)
+    assert [one.rule for one in diagnose(accumulating(waits)).findings] == [RULE]
+
+
 def test_only_what_surely_fits_is_advised() -> None:
     assert "accumulation_steps = 2" in surely(RULE, accumulating(IDLE.but(peak_share=0.4))).prescriptions[0].code
     assert judged(RULE, accumulating(IDLE.but(peak_share=0.4), batches=3)) is None

@@ -21,7 +21,9 @@ from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("peak_share", "gpu_util_pct", "loader", "exposed_wait_share", "batches_per_step", "memory_total_bytes")
-EXCLUDES = ("small-batch",)
+EXCLUDES = ("small-batch", "launch-bound")
+"""The same symptom: a larger micro-batch gives each launch more to do and keeps the samples of a step, where
+their cure changes the training."""
 
 ACCUMULATED = 1.9
 """Batches in a step, on average: a last, incomplete one counts less."""
