@@ -23,7 +23,8 @@ class Known:
     name: str
     """For people, such as `sleeping-dataset`."""
     klass: str
-    """The bottleneck class: input, transfer, host, compute, memory, communication."""
+    """The bottleneck class: input, transfer, host, compute, memory, communication; unknown for a run that ended in its
+    first steps."""
     top: tuple[str, ...] = ()
     """Rules of which one must be named first; empty for a healthy patient."""
     healthy: bool = False

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpu_doctor.rules import RULES
+from gpu_doctor.rules.rule import Rule
 from tests.clinic import score
 from tests.clinic.bare import known, step_s
 from tests.clinic.cell import Cell, Recorded, pasted
@@ -22,7 +23,7 @@ from tests.clinic.ward import FAMILIES
 ROOT = Path(__file__).parents[2]
 PATIENTS = [one for patients in FAMILIES.values() for one in patients]
 CELLS = [one for one in PATIENTS if isinstance(one, Cell)]
-CLASSES = {"input", "transfer", "host", "compute", "memory", "communication"}
+CLASSES = {"input", "transfer", "host", "compute", "memory", "communication", "unknown"}
 
 
 def clinic(*words: str, out: Path) -> list[dict[str, object]]:
@@ -44,6 +45,11 @@ def test_there_are_enough_patients_and_enough_well_ones() -> None:
     assert len(PATIENTS) >= 40
     assert sum(one.healthy for one in PATIENTS) >= 12
     assert len({one.name for one in PATIENTS}) == len(PATIENTS)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda one: one.name)
+def test_each_rule_has_a_patient_that_it_names_first(rule: Rule) -> None:
+    assert any(rule.name in one.top for one in PATIENTS)
 
 
 @pytest.mark.parametrize("patient", PATIENTS, ids=lambda one: one.name)
