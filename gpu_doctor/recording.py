@@ -173,6 +173,11 @@ class Fetch:
     """Batches that the loop got from the loader, metered or not; None = not counted."""
     passes: int | None = None
     """Evaluation passes over the loader that have begun, 0 where it is trained from; None = not counted."""
+    ready_batches: float | None = None
+    """Batches that the workers had fetched and nobody had taken, mean over the loop's asks but each epoch's first;
+    None = no workers, or not counted."""
+    empty_share: float | None = None
+    """Part of these asks at which there was none."""
 
 
 @dataclass(frozen=True)

@@ -228,7 +228,7 @@ def _side_by_side(
     for name in ("queued_s", "read_bytes", "stored_bytes", "stored_s", "delivered"):
         known = [getattr(one, name) for one in beside]
         sums[name] = None if None in known else sum(known)
-    for name in ("batch_bytes", "batch_tensors"):
+    for name in ("batch_bytes", "batch_tensors", "ready_batches", "empty_share"):
         known = [getattr(one, name) for one in beside]
         means = (one * other.batches for one, other in zip(known, beside, strict=True))
         sums[name] = None if None in known else sum(means) / sums["batches"]
@@ -258,6 +258,8 @@ def _fetching(rest: Steps, fetch: Fetch | None, batches_per_step: float | None) 
         "fetch_stored_share": None if fetch.stored_s is None else min(fetch.stored_s / max(fetch.wall_s, 1e-9), 1.0),
         "batch_bytes": _number(fetch.batch_bytes),
         "batch_tensors": fetch.batch_tensors,
+        "ready_batches": fetch.ready_batches,
+        "empty_share": fetch.empty_share,
         "consumer_cpu_s": max(cpu_s - own, 0.0) if cpu_s is not None else None,
         "fetch_median_s": float(np.median(walls_s)) if len(walls_s) else None,
         "fetch_p99_s": float(np.percentile(walls_s, 99)) if len(walls_s) else None,

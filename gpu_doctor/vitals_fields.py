@@ -94,6 +94,11 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     fetch_stored_share: float | None = None
     """Of fetch_wall_s, the part of fetches during which anything did: a page of a library read once is no slow disk."""
 
+    ready_batches: float | None = None
+    """Batches that lay ready when the loop asked its workers for one, on average; an epoch's first ask is left out."""
+    empty_share: float | None = None
+    """Part of these asks at which none did."""
+
     # copies
     transfers_per_step: float | None = None
     transfer_bytes_per_step: float | None = None

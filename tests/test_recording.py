@@ -91,7 +91,10 @@ def full() -> Recording:
             Series(Metric("ram", "bytes", "RAM", "memory"), np.empty(0), np.empty(0)),
         ),
         fetches=(
-            Fetch("D[8] #0", 2, 5, 1.0, 0.5, 0.1, float("nan"), np.array([0.2, 0.3]), 0.1, 3e6, 1e6, 2.0, 3.0, 7, 1),
+            Fetch(
+                *("D[8] #0", 2, 5, 1.0, 0.5, 0.1, float("nan"), np.array([0.2, 0.3]), 0.1, 3e6, 1e6, 2.0, 3.0, 7, 1),
+                *(1.5, 0.2),
+            ),
         ),
         lines=(LineCost("cell.py", 3, "f", "x < 1 & y", "other", 0.25, True, True),),
         looks=40,

@@ -79,6 +79,14 @@ def fetch_lines(vitals: Vitals) -> tuple[str, ...]:
     return tuple(text.replace(" at ", " of the fetch at ", 1) for text in dearest_lines(named, vitals.source))
 
 
+def stock_line(vitals: Vitals) -> tuple[str, ...]:
+    """How often the loop found no batch ready, as evidence; empty where nobody counted."""
+    empty, ready = vitals.empty_share, vitals.ready_batches
+    if empty is None or ready is None:
+        return ()
+    return (f"at {percent(empty)} of the asks no batch was ready; on average {ready:.1f} were",)
+
+
 def chore_line(chore: Chore) -> tuple[str, ...]:
     """The line that makes a costly call most often, as evidence; empty where none is known."""
     if not chore.text:

@@ -12,69 +12,20 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor import loaders
-from gpu_doctor.batches import sample_count
 from gpu_doctor.eventnotes import BACK, DELIVERED
 from gpu_doctor.ledger import Pull
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.taps.deliveries import Deliveries
 from gpu_doctor.taps.fetching import FetchBook
-from gpu_doctor.taps.tally import Tally
+from gpu_doctor.taps.sources import Source
 from gpu_doctor.taps.tap import TapScope
-
-LONG_FETCH_S: Final = 2e-3
-"""Metering a fetch takes some 10 us in a loop (benchmarks/fetching.py): every fetch of so long is metered,"""
-SKIPPED: Final = 10
-"""of shorter ones one in eleven (a prime, so as not to beat with periods in the data),"""
-SKIPPED_AT_REST: Final = 30
-"""or in thirty-one, where steps are that short that the other taps are at rest."""
-
-
-class Source:
-    """One iterator over a loader: the ledger's Pull, and what is known of its batches beforehand."""
-
-    __slots__ = ("batch_size", "full", "key", "pull", "ref", "tally", "total", "unmetered", "whole")
-
-    def __init__(self, iterator: Any, key: str, loader: Any, pull: Pull, tally: Tally | None = None) -> None:
-        self.ref = weakref.ref(iterator)
-        self.pull = pull
-        self.key = key
-        self.tally = tally
-        self.batch_size = self.total = self.whole = self.unmetered = 0
-        if loader is not None and _counted(loader):
-            self.batch_size, self.total = int(loader.batch_size), len(loader.sampler)
-            self.whole = self.total // self.batch_size
-        self.full = float(self.batch_size)
-        pull.iterator = id(iterator)
-
-    def skipped(self, resting: bool = False) -> int:
-        """How many of the next fetches in this process are not metered, so that metering stays below 0.5 % of them."""
-        if self.tally is None or self.tally.mean_s >= LONG_FETCH_S:
-            return 0
-        return SKIPPED_AT_REST if resting else SKIPPED
-
-    def samples(self, batch: Any) -> float:
-        """Samples in the batch just delivered: by the sampler's count where that is sure, else by its tensors."""
-        if self.batch_size:
-            left = self.total - self.pull.delivered * self.batch_size
-            if left > 0:
-                return float(min(self.batch_size, left))
-        return sample_count(batch)
-
-
-def _counted(loader: Any) -> bool:
-    """Whether batch sizes follow from batch_size and the sampler's length alone."""
-    try:
-        plain = type(loader.batch_sampler) is torch.utils.data.BatchSampler
-        return plain and isinstance(loader.batch_size, int) and len(loader.sampler) > 0
-    except Exception:
-        return False
 
 
 class Listening:
@@ -174,7 +125,8 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 state.give_role(old)
             pull = Pull(state.counted.setdefault(key, [0]), learned=role == "training")
             pull.evaluation = role == "evaluation" and ledger.any_optimizer
-            state.deliveries.put(Source(iterator, key, self, pull, state.book.own(key)))
+            own, stock = state.book.own(key), state.book.stock(key)
+            state.deliveries.put(Source(iterator, key, self, pull, own, stock))
         except TypeError:  # an iterator that takes no weak reference is still heard, by its batches alone
             pass
         return iterator
@@ -228,6 +180,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         source.unmetered -= 1
         if source.unmetered < 0:
             source.unmetered = source.skipped(pulse.resting)
+            source.look(self)
             fetcher = book.meter_on(self)
             meter.tally = None if fetcher is None else source.tally
         try:
@@ -263,6 +216,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         if recorder.ending:
             ledger.ended(before)
             recorder.check_end()
+        source.look(self)
         fetcher = book.meter_on(self)
         meter.tally = None if fetcher is None else source.tally
         try:

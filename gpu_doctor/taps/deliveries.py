@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from gpu_doctor.taps.dataloader import Source
+from gpu_doctor.taps.sources import Source
 
 
 class Deliveries:

@@ -31,6 +31,7 @@ from gpu_doctor.taps.fetch_lines import FetchLines
 from gpu_doctor.taps.lines_page import line_costs, with_fetches
 from gpu_doctor.taps.metering import FLOOR, UNDER, Meter, WorkerMeter, metered, noticed
 from gpu_doctor.taps.quick_looks import foreign_threads
+from gpu_doctor.taps.stock import Stock
 from gpu_doctor.taps.tally import LINES_BYTES, MOST_SLOTS, TALLY_BYTES, SlotFile, Sums, Tally
 
 _FETCHERS: Final = (torch_fetch._MapDatasetFetcher, torch_fetch._IterableDatasetFetcher)
@@ -79,6 +80,7 @@ class FetchBook:
         self._recorder = recorder
         self._metered: dict[type, Callable[[Any, Any], Any]] = {}
         self._own: dict[str, Tally] = {}
+        self._stocks: dict[str, Stock] = {}
         self._slots: dict[str, list[tuple[SlotFile, int, int]]] = {}
         self._sizes: dict[str, list[tuple[float, int]]] = {}
         self._next_slot = 0
@@ -134,6 +136,11 @@ class FetchBook:
             tally.lines = FetchLines(memoryview(bytearray(LINES_BYTES)), FLOOR, foreign_threads(), OWN_PERIOD_S)
             self._recorder.own_cpu_s.append(lambda lines=tally.lines: lines.cpu_s)  # type: ignore[misc]
         return tally
+
+    def stock(self, key: str) -> Stock | None:
+        """What lies ready where a loader's workers fetch; None for a loader without workers, or without a name."""
+        setup = self._recorder.loaders.get(key)
+        return self._stocks.setdefault(key, Stock()) if setup is not None and setup.num_workers else None
 
     @contextmanager
     def metering(self, loader: Any, key: str) -> Iterator[None]:
@@ -210,7 +217,7 @@ class FetchBook:
             sums = Sums(*(math.fsum(column) for column in zip(*rows, strict=True))) if rows else None
             if sums is None or not sums.batches:
                 continue
-            sizes = [size for size in self._sizes.get(key, ()) if size[1]]
+            sizes, stock = [size for size in self._sizes.get(key, ()) if size[1]], self._stocks.get(key)
             delivered, passes = handed(key)
             found.append(
                 Fetch(
@@ -229,6 +236,8 @@ class FetchBook:
                     stored_s=_of_all(sums.stored_s, sums.wall_s, sums.counted_wall_s),
                     delivered=delivered,
                     passes=passes,
+                    ready_batches=None if stock is None else stock.ready_batches,
+                    empty_share=None if stock is None else stock.empty_share,
                 )
             )
         return tuple(found)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from found import asked, sick, top
+from judged import with_more
 from recordings import Loop
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -59,3 +61,10 @@ def test_a_stream_that_workers_would_repeat_is_sharded_first() -> None:
     cure = sick(RULE, BUSY.but(workers=1, fetch=20.0, loader=stream)).prescriptions[0]
     assert cure.text.startswith("Give each worker items of its own, then load with ") and not cure.settings
     assert cure.code.index("get_worker_info") < cure.code.index("num_workers=")
+
+
+def test_how_often_no_batch_was_ready_is_named_where_it_was_counted() -> None:
+    (fetch,) = BUSY.recording().fetches
+    counted = with_more(BUSY, fetches=(replace(fetch, ready_batches=0.26, empty_share=0.8),))
+    assert "at 80 % of the asks no batch was ready; on average 0.3 were" in sick(RULE, counted).evidence
+    assert not any("ready" in one for one in sick(RULE, BUSY).evidence)

@@ -75,3 +75,10 @@ def test_two_loaders_side_by_side_have_workers_each() -> None:
     # What is fetched ahead lies in memory for each of them.
     assert rule(RULE).check(replace(UNEVEN.vitals(), batch_bytes=5e8)) is not None
     assert rule(RULE).check(replace(both, batch_bytes=5e8)) is None
+
+
+def test_how_often_no_batch_was_ready_is_named_where_it_was_counted() -> None:
+    (fetch,) = UNEVEN.recording().fetches
+    counted = with_more(UNEVEN, fetches=(replace(fetch, ready_batches=2.0, empty_share=0.08),))
+    assert "at 8.0 % of the asks no batch was ready; on average 2.0 were" in sick(RULE, counted).evidence
+    assert not any("ready" in one for one in sick(RULE, UNEVEN).evidence)

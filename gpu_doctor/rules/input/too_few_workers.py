@@ -17,7 +17,7 @@ When to leave it
 
 from gpu_doctor.forecast import best_workers
 from gpu_doctor.rules.cures import with_workers
-from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent
+from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent, stock_line
 from gpu_doctor.rules.rule import Finding
 from gpu_doctor.vitals import Vitals
 
@@ -51,6 +51,7 @@ def check(vitals: Vitals) -> Finding | None:
             f"a batch takes a worker {millis(fetch_s)}, {millis(vitals.fetch_cpu_s or 0.0)} of it on the CPU; "
             f"the {workers} worker{'s are' if workers > 1 else ' is'} busy {percent(min(busy, 1.0))} of the time",
             f"with {count} workers the bound is {seen.why}: {millis(seen.step_s)} a step",
+            *stock_line(vitals),
             *fetch_lines(vitals),
         ),
         prescriptions=(with_workers(loader, count, seen),),

@@ -19,7 +19,7 @@ When to leave it
 
 import math
 
-from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent
+from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent, stock_line
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.stages import CPU_BOUND, SATURATED
 from gpu_doctor.vitals import Vitals
@@ -86,6 +86,7 @@ def check(vitals: Vitals) -> Finding | None:
             f"fetching takes {millis(median_s)} for most batches, {millis(slow_s)} for the slowest in a hundred; "
             f"the {workers} workers are busy {percent(min(mean_s * batches / fetchers / step_s, 1.0))} of the time",
             f"prefetch_factor={now}: a stock for {millis(now * fetchers * a_batch_s)}",
+            *stock_line(vitals),
             *fetch_lines(vitals),
         ),
         prescriptions=(

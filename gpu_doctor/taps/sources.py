@@ -1,0 +1,77 @@
+"""One iterator over a loader, as the dataloader tap knows it: what its batches hold, and which asks are metered."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Final
+
+import torch
+
+from gpu_doctor.batches import sample_count
+from gpu_doctor.ledger import Pull
+from gpu_doctor.taps.stock import Stock
+from gpu_doctor.taps.tally import Tally
+
+LONG_FETCH_S: Final = 2e-3
+"""Metering a fetch takes some 10 us in a loop (benchmarks/fetching.py): every fetch of so long is metered,"""
+SKIPPED: Final = 10
+"""of shorter ones one in eleven (a prime, so as not to beat with periods in the data),"""
+SKIPPED_AT_REST: Final = 30
+"""or in thirty-one, where steps are that short that the other taps are at rest."""
+STOCK_SKIPPED: Final = 4
+"""Where workers fetch there is nothing to meter here: their stock is looked at, at one ask in five."""
+
+
+class Source:
+    """One iterator over a loader: the ledger's Pull, and what is known of its batches beforehand."""
+
+    __slots__ = ("batch_size", "full", "key", "looked", "pull", "ref", "stock", "tally", "total", "unmetered", "whole")
+
+    def __init__(
+        self, iterator: Any, key: str, loader: Any, pull: Pull, tally: Tally | None = None, stock: Stock | None = None
+    ) -> None:
+        self.ref = weakref.ref(iterator)
+        self.pull = pull
+        self.key = key
+        self.tally = tally
+        self.stock = stock
+        self.looked = 0
+        """Batches that were delivered at the last look at the stock."""
+        self.batch_size = self.total = self.whole = self.unmetered = 0
+        if loader is not None and _counted(loader):
+            self.batch_size, self.total = int(loader.batch_size), len(loader.sampler)
+            self.whole = self.total // self.batch_size
+        self.full = float(self.batch_size)
+        pull.iterator = id(iterator)
+
+    def skipped(self, resting: bool = False) -> int:
+        """How many of the next fetches in this process are not metered, so that metering stays below 0.5 % of them."""
+        if self.tally is None or self.tally.mean_s >= LONG_FETCH_S:
+            return 0
+        if resting:
+            return SKIPPED_AT_REST
+        return SKIPPED if self.stock is None else STOCK_SKIPPED
+
+    def look(self, iterator: Any) -> None:
+        """The loop is about to ask: how much lies ready, for all asks since the last look."""
+        stock, delivered = self.stock, self.pull.delivered
+        if stock is not None:
+            stock.look(iterator, delivered - self.looked)
+            self.looked = delivered
+
+    def samples(self, batch: Any) -> float:
+        """Samples in the batch just delivered: by the sampler's count where that is sure, else by its tensors."""
+        if self.batch_size:
+            left = self.total - self.pull.delivered * self.batch_size
+            if left > 0:
+                return float(min(self.batch_size, left))
+        return sample_count(batch)
+
+
+def _counted(loader: Any) -> bool:
+    """Whether batch sizes follow from batch_size and the sampler's length alone."""
+    try:
+        plain = type(loader.batch_sampler) is torch.utils.data.BatchSampler
+        return plain and isinstance(loader.batch_size, int) and len(loader.sampler) > 0
+    except Exception:
+        return False
