@@ -178,6 +178,16 @@ class Fetch:
     None = no workers, or not counted."""
     empty_share: float | None = None
     """Part of these asks at which there was none."""
+    starts: int | None = None
+    """How often worker processes were started; None = there are none, or not noted."""
+    start_s: float | None = None
+    """Seconds of `iter(loader)` at all these starts,"""
+    first_s: float | None = None
+    """and from the first ask to the first batch after them."""
+    ends: int | None = None
+    """How often the loop asked on after the last batch, which ends workers that do not stay,"""
+    end_s: float | None = None
+    """and what that took."""
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,8 @@ def _side_by_side(
     if not 1 < len(beside) <= round(batches or 1.0):
         return fetch, 1.0  # one loader, or one after the other
     sums = {name: sum(getattr(one, name) for one in beside) for name in ("batches", "wall_s", "cpu_s", "collate_s")}
-    for name in ("queued_s", "read_bytes", "stored_bytes", "stored_s", "delivered"):
+    optional = ("queued_s", "read_bytes", "stored_bytes", "stored_s", "delivered", "start_s", "first_s", "end_s")
+    for name in optional:
         known = [getattr(one, name) for one in beside]
         sums[name] = None if None in known else sum(known)
     for name in ("batch_bytes", "batch_tensors", "ready_batches", "empty_share"):
@@ -260,10 +261,17 @@ def _fetching(rest: Steps, fetch: Fetch | None, batches_per_step: float | None) 
         "batch_tensors": fetch.batch_tensors,
         "ready_batches": fetch.ready_batches,
         "empty_share": fetch.empty_share,
+        "worker_start_s": _each(fetch.start_s, fetch.starts),
+        "worker_first_s": _each(fetch.first_s, fetch.starts),
+        "worker_end_s": _each(fetch.end_s, fetch.ends),
         "consumer_cpu_s": max(cpu_s - own, 0.0) if cpu_s is not None else None,
         "fetch_median_s": float(np.median(walls_s)) if len(walls_s) else None,
         "fetch_p99_s": float(np.percentile(walls_s, 99)) if len(walls_s) else None,
     }
+
+
+def _each(total: float | None, count: int | None) -> float | None:
+    return total / count if total is not None and count else None
 
 
 def _machine(recording: Recording, begin_s: float) -> dict[str, float | None]:

@@ -98,6 +98,12 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     """Batches that lay ready when the loop asked its workers for one, on average; an epoch's first ask is left out."""
     empty_share: float | None = None
     """Part of these asks at which none did."""
+    worker_start_s: float | None = None
+    """Mean seconds in which `iter(loader)` starts worker processes,"""
+    worker_first_s: float | None = None
+    """in which the loop then waits for the first batch,"""
+    worker_end_s: float | None = None
+    """and in which they are ended after the last one."""
 
     # copies
     transfers_per_step: float | None = None

@@ -93,7 +93,7 @@ def full() -> Recording:
         fetches=(
             Fetch(
                 *("D[8] #0", 2, 5, 1.0, 0.5, 0.1, float("nan"), np.array([0.2, 0.3]), 0.1, 3e6, 1e6, 2.0, 3.0, 7, 1),
-                *(1.5, 0.2),
+                *(1.5, 0.2, 2, 0.5, 0.25, 1, 0.125),
             ),
         ),
         lines=(LineCost("cell.py", 3, "f", "x < 1 & y", "other", 0.25, True, True),),
@@ -139,9 +139,10 @@ def test_the_full_recording_sets_every_field() -> None:
         (Recording, whole, blank),
         (Setup, whole.setup, Setup()),
         (LoaderSetup, whole.setup.loaders[0], LoaderSetup("")),
+        (Fetch, whole.fetches[0], Fetch("", 0, 0, 0.0, 0.0, 0.0, 0.0, np.empty(0))),
     ):
         for item in dataclasses.fields(kind):
-            if item.name not in ("steps", "losses"):
+            if item.name not in ("steps", "losses", "walls_s"):
                 assert getattr(one, item.name) != getattr(plain, item.name), f"{kind.__name__}.{item.name} is not tried"
 
 
@@ -280,6 +281,15 @@ def test_a_newer_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
 def test_unknown_keys_of_the_header_are_passed_over(tmp_path: Path) -> None:
     same(load(rewritten(full().save(tmp_path / "run.npz"), of_tomorrow=[1])), full())
+
+
+def test_a_file_of_old_lacks_what_was_counted_later(tmp_path: Path) -> None:
+    path = full().save(tmp_path / "run.npz")
+    with np.load(path) as archive:
+        (fetch,) = json.loads(bytes(archive["header"]).decode())["fetches"]
+    later = ("ready_batches", "empty_share", "starts", "start_s", "first_s", "ends", "end_s")
+    old = load(rewritten(path, fetches=[{name: value for name, value in fetch.items() if name not in later}]))
+    assert [getattr(old.fetches[0], name) for name in later] == [None] * len(later)
 
 
 def test_settings_are_told_in_words() -> None:

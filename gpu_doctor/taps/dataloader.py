@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -114,7 +115,7 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             _hear_first_pull(state.scope, recorder)
             key = state.key_of(self)
             role = state.role_of(key)
-            with state.book.metering(self, key):
+            with state.book.metering(self, key) as edges:
                 iterator = original(self)
         finally:
             if get_ident() == recorder.thread:
@@ -126,7 +127,8 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             pull = Pull(state.counted.setdefault(key, [0]), learned=role == "training")
             pull.evaluation = role == "evaluation" and ledger.any_optimizer
             own, stock = state.book.own(key), state.book.stock(key)
-            state.deliveries.put(Source(iterator, key, self, pull, own, stock))
+            source = state.deliveries.put(Source(iterator, key, self, pull, own, stock))
+            source.edges = edges
         except TypeError:  # an iterator that takes no weak reference is still heard, by its batches alone
             pass
         return iterator
@@ -185,8 +187,9 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             meter.tally = None if fetcher is None else source.tally
         try:
             batch = original(self)
-        except BaseException:
+        except BaseException as error:
             ledger.ended(BACK)
+            source.ended(error, (ledger.mark - now) * 1e-9)
             state.give_role(source)
             raise
         finally:
@@ -219,9 +222,11 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         source.look(self)
         fetcher = book.meter_on(self)
         meter.tally = None if fetcher is None else source.tally
+        asked_s = perf_counter()
         try:
             batch = original(self)
-        except BaseException:
+        except BaseException as error:
+            source.ended(error, perf_counter() - asked_s)
             if get_ident() == recorder.thread:
                 ledger.ended(before)
             state.give_role(source)
@@ -233,6 +238,8 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             return batch
         samples = source.samples(batch)
         if pull.delivered < 2:  # what we do before `next` returns is part of the wait for it
+            if source.edges is not None and not pull.delivered:
+                source.edges.began(perf_counter() - asked_s)
             state.give_role(source)
             book.weigh(source.key, batch)
         ledger.delivered(pull, samples, before)

@@ -27,6 +27,7 @@ from torch.utils.data._utils import fetch as torch_fetch
 from gpu_doctor.batches import byte_count, tensor_count
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Fetch, LineCost
+from gpu_doctor.taps.edges import Edges
 from gpu_doctor.taps.fetch_lines import FetchLines
 from gpu_doctor.taps.lines_page import line_costs, with_fetches
 from gpu_doctor.taps.metering import FLOOR, UNDER, Meter, WorkerMeter, metered, noticed
@@ -81,6 +82,7 @@ class FetchBook:
         self._metered: dict[type, Callable[[Any, Any], Any]] = {}
         self._own: dict[str, Tally] = {}
         self._stocks: dict[str, Stock] = {}
+        self._edges: dict[str, Edges] = {}
         self._slots: dict[str, list[tuple[SlotFile, int, int]]] = {}
         self._sizes: dict[str, list[tuple[float, int]]] = {}
         self._next_slot = 0
@@ -143,27 +145,29 @@ class FetchBook:
         return self._stocks.setdefault(key, Stock()) if setup is not None and setup.num_workers else None
 
     @contextmanager
-    def metering(self, loader: Any, key: str) -> Iterator[None]:
-        """While the loader's iterator is made, its workers are given the meter."""
+    def metering(self, loader: Any, key: str) -> Iterator[Edges | None]:
+        """While the loader's iterator is made, its workers are given the meter; None where none are started."""
         workers = int(getattr(loader, "num_workers", 0) or 0)
         staying = getattr(loader, "_iterator", None)
         if not workers or staying is not None:
             if workers:
                 self._go_on(staying, key, workers)
-            yield
+            yield None
             return
         try:
             file, slot = self._slot(key, workers)
         except OSError as error:
             self._recorder.note(f"The workers' fetches could not be metered: {error}")
-            yield
+            yield None
             return
-        user = loader.worker_init_fn
+        user, edges = loader.worker_init_fn, self._edges.setdefault(key, Edges())
         object.__setattr__(loader, "worker_init_fn", WorkerInit(user, file.path, slot))
+        began = time.perf_counter()
         try:
-            yield
+            yield edges
         finally:
             object.__setattr__(loader, "worker_init_fn", user)
+        edges.started(time.perf_counter() - began)
         made = getattr(loader, "_iterator", None)
         if made is not None:
             _staying[made] = file, slot
@@ -217,8 +221,8 @@ class FetchBook:
             sums = Sums(*(math.fsum(column) for column in zip(*rows, strict=True))) if rows else None
             if sums is None or not sums.batches:
                 continue
-            sizes, stock = [size for size in self._sizes.get(key, ()) if size[1]], self._stocks.get(key)
-            delivered, passes = handed(key)
+            sizes = [size for size in self._sizes.get(key, ()) if size[1]]
+            (delivered, passes), stock, edges = handed(key), self._stocks.get(key), self._edges.get(key)
             found.append(
                 Fetch(
                     loader=key,
@@ -238,6 +242,7 @@ class FetchBook:
                     passes=passes,
                     ready_batches=None if stock is None else stock.ready_batches,
                     empty_share=None if stock is None else stock.empty_share,
+                    **({} if edges is None else {name: getattr(edges, name) for name in Edges.__slots__}),
                 )
             )
         return tuple(found)

@@ -9,6 +9,7 @@ import torch
 
 from gpu_doctor.batches import sample_count
 from gpu_doctor.ledger import Pull
+from gpu_doctor.taps.edges import Edges
 from gpu_doctor.taps.stock import Stock
 from gpu_doctor.taps.tally import Tally
 
@@ -25,7 +26,10 @@ STOCK_SKIPPED: Final = 4
 class Source:
     """One iterator over a loader: the ledger's Pull, and what is known of its batches beforehand."""
 
-    __slots__ = ("batch_size", "full", "key", "looked", "pull", "ref", "stock", "tally", "total", "unmetered", "whole")
+    __slots__ = (
+        *("batch_size", "edges", "full", "key", "looked", "pull", "ref", "stock", "tally", "total"),
+        *("unmetered", "whole"),
+    )
 
     def __init__(
         self, iterator: Any, key: str, loader: Any, pull: Pull, tally: Tally | None = None, stock: Stock | None = None
@@ -35,6 +39,8 @@ class Source:
         self.key = key
         self.tally = tally
         self.stock = stock
+        self.edges: Edges | None = None
+        """Where this iterator has started workers."""
         self.looked = 0
         """Batches that were delivered at the last look at the stock."""
         self.batch_size = self.total = self.whole = self.unmetered = 0
@@ -58,6 +64,13 @@ class Source:
         if stock is not None:
             stock.look(iterator, delivered - self.looked)
             self.looked = delivered
+
+    def ended(self, error: BaseException, seconds: float) -> None:
+        """The ask raised, after so long: where there is no further batch, it has ended workers that do not stay."""
+        edges, self.edges = self.edges, None
+        stay = getattr(self.ref(), "_persistent_workers", False)
+        if edges is not None and isinstance(error, StopIteration) and not stay:
+            edges.ended(seconds)
 
     def samples(self, batch: Any) -> float:
         """Samples in the batch just delivered: by the sampler's count where that is sure, else by its tensors."""

@@ -112,3 +112,13 @@ def test_epochs_too_short_to_settle_are_measured_and_not_foretold() -> None:
     first = sick(RULE, tiny).prescriptions[0]
     assert first.settings == {"num_workers": 0} and first.predicted_speedup is None
     assert "at least" in first.text and "measure it" in first.text
+
+
+def test_what_an_edge_is_made_of_is_named_where_it_was_timed() -> None:
+    (fetch,) = SHORT.recording().fetches
+    timed = replace(fetch, starts=5, start_s=0.25, first_s=0.2, ends=4, end_s=0.02)
+    said = "starting the processes takes 50.0 ms, their first batch 40.0 ms more"
+    assert f"{said}, ending them 5.0 ms" in sick(RULE, with_more(SHORT, fetches=(timed,))).evidence
+    left_early = replace(timed, ends=0, end_s=0.0)
+    assert said in sick(RULE, with_more(SHORT, fetches=(left_early,))).evidence
+    assert not any("starting the processes" in one for one in sick(RULE, SHORT).evidence)

@@ -68,7 +68,17 @@ def _epochs(vitals: Vitals) -> tuple[str, ...]:
         f"{vitals.workers} worker processes, persistent_workers=False, start method {method}",
         f"{edges} epoch{'s' * (edges > 1)} began in the measured steps, after {millis(edge_s / edges)} each; "
         f"fetching a batch takes {millis(vitals.fetch_wall_s or 0.0)} of that",
+        *_timed(vitals),
     )
+
+
+def _timed(vitals: Vitals) -> tuple[str, ...]:
+    """What each part of an edge takes on average, the run's first start included; empty where it was not noted."""
+    start_s, first_s, end_s = vitals.worker_start_s, vitals.worker_first_s, vitals.worker_end_s
+    if start_s is None or first_s is None:
+        return ()
+    ended = "" if end_s is None else f", ending them {millis(end_s)}"
+    return (f"starting the processes takes {millis(start_s)}, their first batch {millis(first_s)} more{ended}",)
 
 
 def _passes(vitals: Vitals) -> tuple[str, ...]:
