@@ -7,12 +7,11 @@ lock, nothing to unpickle, and what it wrote outlives it. The first cell of the 
 from __future__ import annotations
 
 import mmap
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gpu_doctor.taps import scratch
 from gpu_doctor.taps.thread_counters import COST_S
 
 if TYPE_CHECKING:
@@ -133,18 +132,14 @@ class SlotFile:
         """Maps a file that `made` made."""
         self.path = path
         with Path(path).open("r+b") as file:
-            self.map = mmap.mmap(file.fileno(), 0)
+            scratch.hold(file.fileno())
+            self.map = mmap.mmap(file.fileno(), 0)  # keeps a copy of the descriptor, and with it the file held
         self._generation = memoryview(self.map)[:8].cast("d")
 
     @classmethod
     def made(cls) -> SlotFile:
-        """A new file; it is sparse, so slots that nobody uses cost nothing."""
-        descriptor, path = tempfile.mkstemp(prefix="gpu_doctor-", suffix=".fetches")
-        try:
-            os.truncate(descriptor, FIRST_BYTES + SLOT_BYTES * MOST_SLOTS)
-        finally:
-            os.close(descriptor)
-        return cls(path)
+        """A new file; slots that nobody uses cost nothing."""
+        return cls(scratch.made(FIRST_BYTES + SLOT_BYTES * MOST_SLOTS))
 
     @property
     def generation(self) -> float:
