@@ -2,19 +2,27 @@
 
 CUDA is asynchronous, so only the device's own clock can tell whether it starved. Two marks a step are enough for the
 *gap* (from the last mark of one step to the first of the next) and the step's device seconds; whether the last mark is
-already passed when the host ends the step tells that the queue ran empty. Nothing here ever waits.
+already passed when the host ends the step tells that the queue ran empty. Nothing here ever waits, and no error of the
+clock reaches the loop: with the first one the marks end.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from gpu_doctor.steptable import StepTable
+
+_NAN: Final = float("nan")
 
 
 class DeviceClock(Protocol):
     """A device that marks can be put to: CUDA events, or a simulated queue in tests."""
+
+    def ready(self) -> bool:
+        """False while nothing may be put into the queue or asked of it: a graph is being captured."""
+        ...
 
     def mark(self) -> Any:
         """Puts a mark into the device's queue."""
@@ -25,7 +33,7 @@ class DeviceClock(Protocol):
         ...
 
     def seconds(self, begin: Any, end: Any) -> float:
-        """Device seconds between two passed marks."""
+        """Device seconds between two passed marks; NaN if they were put to two devices."""
         ...
 
     def free(self, mark: Any) -> None:
@@ -36,9 +44,12 @@ class DeviceClock(Protocol):
 class StepMarks:
     """The marks of the open step and those of ended steps that the device has not passed yet."""
 
-    def __init__(self, device: DeviceClock, table: StepTable) -> None:
-        """Readings go to the rows of `table`."""
-        self._device, self._table = device, table
+    def __init__(
+        self, device: DeviceClock, table: StepTable, failed: Callable[[Exception], None] | None = None
+    ) -> None:
+        """Readings go to the rows of `table`; `failed` hears of the clock's first error, after which all is quiet."""
+        self._device, self._table, self._failed = device, table, failed
+        self._off = False
         self._first: Any = None
         self._next_first: Any = None
         """First work after the optimizer stepped: the next step's, if the step ends at its optimizer."""
@@ -48,46 +59,92 @@ class StepMarks:
 
     def work(self) -> None:
         """Work is launched: the first mark of the step, or of what may be the next one."""
-        if self._first is None:
-            self._first = self._device.mark()
-        elif self._end is not None and self._next_first is None:
-            self._next_first = self._device.mark()
+        if self._end is not None:
+            if self._next_first is None:
+                self._next_first = self._mark()
+        elif self._first is None:
+            self._first = self._mark()
 
     def stepped(self) -> None:
         """An optimizer has stepped: so far the step's last mark."""
-        for mark in (self._end, self._next_first):
-            if mark is not None:
-                self._device.free(mark)
-        self._end, self._next_first = self._device.mark(), None
+        self._free(self._end, self._next_first)
+        self._end, self._next_first = self._mark(), None
 
     def close(self, row: int) -> None:
         """The step has ended and stands in `row` of the table."""
         first, end, before = self._first, self._end, self._before
         self._first, self._next_first, self._end = self._next_first, None, None
-        if first is not None and end is not None:
-            empty = 1.0 if self._device.done(end) else 0.0
+        ready = self._ready()
+        if first is not None and end is not None and ready:
+            empty = 1.0 if self._done(end) else 0.0
             self._pending.append((row, self._table.generation, before, first, end, empty))
             self._before = end
         else:
-            for mark in (first, end):
-                if mark is not None:
-                    self._device.free(mark)
-            if before is not None:
-                # It may still be the unread end of the step before: it is freed when its turn comes.
-                self._pending.append((-1, 0, before, None, before, 0.0))
+            self._free(first, end)
+            self._forget(before)
             self._before = None
-        self.read()
+        if ready:
+            self._read()
 
     def read(self) -> None:
-        """Reads what the device has passed. A step's end mark is freed once the next step has read its gap."""
-        while self._pending and self._device.done(self._pending[0][4]):
+        """Reads what the device has passed."""
+        if self._ready():
+            self._read()
+
+    def _read(self) -> None:
+        """A step's end mark is freed once the next step has read its gap."""
+        while self._pending and self._done(self._pending[0][4]):
             row, generation, before, first, end, empty = self._pending.popleft()
-            if first is None:
-                self._device.free(before)
-                continue
-            gpu_s = self._device.seconds(first, end)
-            if before is not None:
-                gap_s = max(self._device.seconds(before, first), 0.0)
-                self._table.add_device(row, generation, gpu_s, gap_s, empty)
-                self._device.free(before)
-            self._device.free(first)
+            if first is not None and before is not None:
+                gpu_s, gap_s = self._seconds(first, end), self._seconds(before, first)
+                if gpu_s == gpu_s and gap_s == gap_s:
+                    self._table.add_device(row, generation, gpu_s, max(gap_s, 0.0), empty)
+            self._free(before, first)
+
+    def _forget(self, mark: Any) -> None:
+        """It may still be the unread end of the step before: it is freed when its turn comes."""
+        if mark is not None:
+            self._pending.append((-1, 0, mark, None, mark, 0.0))
+
+    # ---- the clock, whose errors end here ---------------------------------------------------------------------------
+
+    def _ready(self) -> bool:
+        try:
+            return not self._off and self._device.ready()
+        except Exception as error:
+            self._fail(error)
+            return False
+
+    def _mark(self) -> Any:
+        try:
+            return self._device.mark() if not self._off and self._device.ready() else None
+        except Exception as error:
+            self._fail(error)
+            return None
+
+    def _done(self, mark: Any) -> bool:
+        try:
+            return not self._off and self._device.done(mark)
+        except Exception as error:
+            self._fail(error)
+            return False
+
+    def _seconds(self, begin: Any, end: Any) -> float:
+        try:
+            return _NAN if self._off else self._device.seconds(begin, end)
+        except Exception as error:
+            self._fail(error)
+            return _NAN
+
+    def _free(self, *marks: Any) -> None:
+        try:
+            for mark in marks:
+                if mark is not None and not self._off:
+                    self._device.free(mark)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._off = True
+        if self._failed is not None:
+            self._failed(error)

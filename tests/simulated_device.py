@@ -49,6 +49,10 @@ class SimulatedDevice:
         self.now += waited
         return waited
 
+    def ready(self) -> bool:
+        """See DeviceClock."""
+        return True
+
     def mark(self) -> Mark:
         """See DeviceClock."""
         self.marks.append(Mark(max(self.idle_from, self.now)))

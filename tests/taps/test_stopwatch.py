@@ -5,16 +5,28 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from one_tap import on
 
+from gpu_doctor.ledger import Ledger, Pull
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.taps.stopwatch import CudaClock, tap
 
 
+class Card:
+    """What torch says of the machine: the current device, and whether its stream is being captured."""
+
+    device = 0
+    capturing = False
+
+
 class Event:
-    """Stands in for torch.cuda.Event; passed as soon as recorded, one millisecond after the one before."""
+    """Stands in for torch.cuda.Event; passed as soon as recorded, one millisecond after the one before.
+
+    As torch's, it belongs to the device that it was first recorded on, and none is touched while a graph is captured.
+    """
 
     made = 0
     recorded = 0
@@ -23,18 +35,26 @@ class Event:
         assert enable_timing
         Event.made += 1
         self.at_ms = 0
+        self.device: int | None = None
 
-    def record(self) -> None:
+    def record(self, stream: Any) -> None:
         """Puts it into the queue."""
+        assert not Card.capturing, "recorded into a graph"
+        if self.device not in (None, stream.device_index):
+            raise RuntimeError(f"Event device {self.device} does not match recording stream's {stream.device_index}.")
+        self.device = stream.device_index
         Event.recorded += 1
         self.at_ms = Event.recorded
 
     def query(self) -> bool:
         """Passed."""
+        assert not Card.capturing, "operation not permitted when stream is capturing"
         return True
 
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds."""
+        if self.device != end.device:
+            raise RuntimeError("Both events must be recorded on the same device")
         return end.at_ms - self.at_ms
 
     def synchronize(self) -> None:
@@ -43,9 +63,13 @@ class Event:
 
 
 @pytest.fixture(autouse=True)
-def _events(monkeypatch: pytest.MonkeyPatch) -> None:
+def _card(monkeypatch: pytest.MonkeyPatch) -> None:
     Event.made = Event.recorded = 0
+    monkeypatch.setattr(Card, "device", 0)
+    monkeypatch.setattr(Card, "capturing", False)
     monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(device_index=Card.device))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: Card.capturing)
 
 
 def on_cuda() -> Any:
@@ -96,3 +120,102 @@ def test_a_loop_with_the_clock_reads_every_step_but_the_first() -> None:
     steps = recorder.table.steps()
     assert steps.device_steps.sum() == 49
     assert Event.made <= 8
+
+
+def one_step(ledger: Ledger, device: int = 0, optimizer: int = 1) -> None:
+    """A step of a model under `torch.cuda.device(device)`."""
+    Card.device = device
+    ledger.forward_done(ledger.forward(True, True, True, 8.0))
+    ledger.optimizer_done(optimizer, ledger.optimizer(optimizer))
+
+
+def test_models_on_two_devices_are_each_compared_with_themselves() -> None:
+    recorder = Recorder()
+    ledger = recorder.ledger
+    with on(tap, recorder) as scope:
+        scope.optimized[0](on_cuda())
+        for i in range(40):
+            one_step(ledger, device=i // 10 % 2)  # ten steps on one, ten on the other
+        ledger.finish()
+    assert not recorder.notes
+    read = recorder.table.steps().device_steps
+    # The first step of all and the first on another device have nothing before them to be compared with.
+    assert np.flatnonzero(read == 0).tolist() == [0, 10, 20, 30]
+
+
+def test_a_step_that_changes_its_device_is_not_read() -> None:
+    recorder = Recorder()
+    ledger = recorder.ledger
+    with on(tap, recorder) as scope:
+        scope.optimized[0](on_cuda())
+        for _ in range(20):
+            pull = Pull()
+            ledger.delivered(pull, 8.0, ledger.ask(pull, True))
+            one_step(ledger, 0, optimizer=1)
+            one_step(ledger, 1, optimizer=2)
+        ledger.finish()
+    assert not recorder.notes
+    assert len(recorder.table.steps()) == 20
+    assert recorder.table.steps().device_steps.sum() == 0
+
+
+def test_nothing_is_put_into_a_graph_that_is_captured() -> None:
+    recorder = Recorder()
+    ledger = recorder.ledger
+    with on(tap, recorder) as scope:
+        scope.optimized[0](on_cuda())
+        for i in range(30):
+            Card.capturing = i in (11, 12)
+            one_step(ledger)
+        ledger.finish()
+    assert not recorder.notes
+    read = recorder.table.steps().device_steps
+    # Step 10 ends where step 11 shows, which is captured; step 13's work shows before the captured step 12 has ended.
+    assert np.flatnonzero(read == 0).tolist() == [0, 10, 11, 12, 13, 14]
+    assert (recorder.table.steps().gpu_s[read > 0] > 0).all()
+
+
+@pytest.mark.parametrize("method", ["ready", "mark", "done", "seconds", "free"])
+def test_an_error_of_the_clock_ends_the_clock_and_not_the_loop(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, calls = getattr(CudaClock, method), 0
+
+    def failing(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls >= 10:
+            raise RuntimeError(f"CUDA error in {method}")
+        return original(*args)
+
+    monkeypatch.setattr(CudaClock, method, failing)
+    recorder = Recorder()
+    ledger = recorder.ledger
+    with on(tap, recorder) as scope:
+        scope.optimized[0](on_cuda())
+        for _ in range(40):
+            one_step(ledger)
+        assert ledger.marks is None
+        scope.optimized[0](on_cuda())  # a second optimizer does not bring it back
+        assert ledger.marks is None
+        one_step(ledger)
+        ledger.finish()
+    assert len(recorder.table.steps()) == 41
+    assert 0 < recorder.table.steps().device_steps.sum() < 12
+    assert len(recorder.notes) == 1
+    assert "clock" in recorder.notes[0] and f"CUDA error in {method}" in recorder.notes[0]
+    assert calls == 10  # it is asked no more
+
+
+def test_a_clock_that_comes_with_the_first_optimizer_step_is_not_a_step_late() -> None:
+    recorder = Recorder()
+    ledger = recorder.ledger
+    with on(tap, recorder) as scope:
+        for i in range(20):
+            ledger.forward_done(ledger.forward(True, True, True, 8.0))
+            before = ledger.optimizer(1)
+            if i == 0:
+                scope.optimized[0](on_cuda())
+            ledger.optimizer_done(1, before)
+        ledger.finish()
+    steps = recorder.table.steps()
+    assert steps.device_steps.tolist() == [0.0, 0.0] + [1.0] * 18
+    assert (steps.gpu_s[2:] > 0).all()
