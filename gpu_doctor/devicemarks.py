@@ -1,9 +1,9 @@
 """Time as the device sees it: marks put into its queue at a step's first and last launch, read when it has passed them.
 
 CUDA is asynchronous, so only the device's own clock can tell whether it starved. Two marks a step are enough for the
-*gap* (from the last mark of one step to the first of the next) and the step's device seconds; whether the last mark is
-already passed when the host ends the step tells that the queue ran empty. Nothing here ever waits, and no error of the
-clock reaches the loop: with the first one the marks end.
+*gap* (from the last mark of one step, or of an evaluation after it, to the first of the next) and the step's device
+seconds; whether the last mark is already passed when the host ends the step tells that the queue ran empty. Nothing
+here ever waits, and no error of the clock reaches the loop: with the first one the marks end.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ class StepMarks:
         """First work after the optimizer stepped: the next step's, if the step ends at its optimizer."""
         self._end: Any = None
         self._before: Any = None
+        self._between: Any = None
+        """End of an evaluation between the step before and this one,"""
+        self._next_between: Any = None
+        """and of one between this step and the next."""
         self._pending: deque[tuple[int, int, Any, Any, Any, float]] = deque()
 
     def work(self) -> None:
@@ -67,13 +71,37 @@ class StepMarks:
 
     def stepped(self) -> None:
         """An optimizer has stepped: so far the step's last mark."""
-        self._free(self._end, self._next_first)
-        self._end, self._next_first = self._mark(), None
+        self._free(self._end, self._next_first, self._next_between)
+        self._end, self._next_first, self._next_between = self._mark(), None, None
+
+    def evaluated(self) -> None:
+        """Work of an evaluation was launched: the gap to the next step begins where it ends."""
+        if self._end is not None:
+            if self._next_first is None:
+                self._free(self._next_between)
+                self._next_between = self._mark()
+        elif self._first is None:
+            self._free(self._between)
+            self._between = self._mark()
+
+    def evaluated_after_all(self) -> None:
+        """What was marked as a step's first work was an evaluation's."""
+        if self._end is not None:
+            self._free(self._next_first)
+            self._next_first = None
+        else:
+            self._free(self._first)
+            self._first = None
+        self.evaluated()
 
     def close(self, row: int) -> None:
         """The step has ended and stands in `row` of the table."""
         first, end, before = self._first, self._end, self._before
+        if self._between is not None:
+            self._forget(before)
+            before = self._between
         self._first, self._next_first, self._end = self._next_first, None, None
+        self._between, self._next_between = self._next_between, None
         ready = self._ready()
         if first is not None and end is not None and ready:
             empty = 1.0 if self._done(end) else 0.0

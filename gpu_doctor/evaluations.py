@@ -30,6 +30,8 @@ class Evaluations(OwnUpdates):
         self.acc[:] = self.acc_at_ask
         self.acc[EVALUATION] += moved
         self.tail = self.mark, self.acc.copy()
+        if self.marks is not None:
+            self.marks.evaluated_after_all()
         self.now.samples -= 0.0 if self.last_samples != self.last_samples else self.last_samples
         self.now.batches -= 1
         self.evaluation_edge_ns += self.now.edge_ns - self.edge_at_ask
@@ -54,6 +56,8 @@ class Evaluations(OwnUpdates):
         self.acc[:] = then
         self.acc[EVALUATION] += moved
         self.tail = self.mark, self.acc.copy()
+        if self.marks is not None:
+            self.marks.evaluated_after_all()
 
     def _learn_after_all(self) -> None:
         """A batch that was taken for one of an evaluation is learned from: it is the step's."""

@@ -88,6 +88,8 @@ class Ledger(Evaluations):
         if self.evaluating:
             self.evaluation_edge_ns += self.mark - asked_at
             self.tail = self.mark, self.acc.copy()
+            if self.marks is not None:
+                self.marks.evaluated()
         else:
             self.now.edge_ns += self.mark - asked_at  # workers that do not stay are ended there, and joined
         self.evaluating = False
@@ -162,6 +164,8 @@ class Ledger(Evaluations):
             self.no_loss = self.acc[LOSS]
         if self.evaluating:
             self.tail = self.mark, self.acc.copy()
+            if self.marks is not None:
+                self.marks.evaluated()
 
     def backward(self) -> int:
         """A backward pass begins; returns the phase to switch back to."""

@@ -64,7 +64,7 @@ class Steps:
     gpu_s: Column
     """Device seconds from the first to the last event of the step; NaN without a device clock."""
     gpu_gap_s: Column
-    """Device seconds between the last event of the step before and the first event of this one."""
+    """Device seconds between the last event of the step before, or of an evaluation after it, and this one's first."""
     queue_empty: Column
     """1 if the device had already finished when the step's launches ended, else 0; summed over the row's steps."""
     device_steps: Column

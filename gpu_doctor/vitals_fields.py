@@ -63,7 +63,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     on a GPU the smaller of wait and GPU gap."""
     exposed_transfer_share: float | None = None
     gpu_gap_share: float | None = None
-    """Device-clock gap between steps over wall-clock."""
+    """Gaps between steps over the device's time, evaluations and what leads up to them left out; device clock."""
     gpu_busy_share: float | None = None
     """1 - gap share, over the steps with device readings; an upper bound of busy time (gaps inside a step unseen)."""
     queue_empty_share: float | None = None

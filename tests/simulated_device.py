@@ -98,6 +98,14 @@ class Loop:
     """Host: what the loop does after its optimizer step."""
     item_every: int = 0
     """`loss.item()` every so many steps, 0 = never."""
+    evaluate_every: int = 0
+    """An evaluation every so many steps, 0 = never: so many batches"""
+    evaluation_batches: int = 5
+    evaluation_kernel: float = 1.0
+    """with as many kernels as a step, of so long; the metric is read at its end."""
+    evaluates: str = "no_grad"
+    """How: `no_grad` = around loader and model, `careless` = `eval()` alone, `held` = on a tensor at hand, no loader,
+    `careless held` = both."""
     steps: int = 40
     most_queued_ms: float = 1000.0
     """The host is held back when so much is queued, as a real launch queue does."""
@@ -126,9 +134,27 @@ class Loop:
             device.host(self.python)
             if self.item_every and i % self.item_every == 0:
                 ledger.carve(SYNC, device.synchronize())
+            if self.evaluate_every and i % self.evaluate_every == self.evaluate_every - 1:
+                self._evaluate(device, recorder)
         ledger.ended(ledger.ask(pull, True))
         device.synchronize()
         return device, recorder.close()
+
+    def _evaluate(self, device: SimulatedDevice, recorder: Recorder) -> None:
+        ledger, held_out, grad = recorder.ledger, Pull(), self.evaluates.startswith("careless")
+        loads = not self.evaluates.endswith("held")
+        for _ in range(self.evaluation_batches):
+            if loads:
+                before = ledger.ask(held_out, grad)
+                device.host(self.wait)
+                ledger.delivered(held_out, 8.0, before)
+            before = ledger.forward(False, grad, True, 8.0)
+            for _ in range(self.kernels):
+                device.launch(self.evaluation_kernel, self.launch_cost)
+            ledger.forward_done(before)
+        device.synchronize()  # the metric is read
+        if loads:
+            ledger.ended(ledger.ask(held_out, grad))
 
     def _copy(self, device: SimulatedDevice, recorder: Recorder) -> None:
         if not self.copy:
