@@ -201,6 +201,8 @@ class Account:
         self.acc = [0] * PHASE_COUNT
         evaluated = self.eval_forward and not self.learned and not self.forwarded
         if self.held is None or (evaluated and not self.held.stretches):
+            if self.marks is not None:
+                self.marks.stepped()
             self._append(done)
         elif self.held.hold(done, evaluated, self.learned or self.forwarded, blind):
             self._release()

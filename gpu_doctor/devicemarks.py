@@ -59,6 +59,8 @@ class StepMarks:
         """End of an evaluation between the step before and this one,"""
         self._next_between: Any = None
         """and of one between this step and the next."""
+        self._launched: Any = None
+        """End of the newest launches, in a loop without an optimizer."""
         self._pending: deque[tuple[int, int, Any, Any, Any, float]] = deque()
 
     def work(self) -> None:
@@ -70,9 +72,17 @@ class StepMarks:
             self._first = self._mark()
 
     def stepped(self) -> None:
-        """An optimizer has stepped: so far the step's last mark."""
+        """An optimizer has stepped, or a step without one ends: so far its last mark."""
         self._free(self._end, self._next_first, self._next_between)
         self._end, self._next_first, self._next_between = self._mark(), None, None
+
+    def launched(self) -> None:
+        """A forward or backward has ended in a loop without an optimizer.
+
+        The last mark of its steps is put when they end: too late to ask whether the queue ran empty, but for this one.
+        """
+        self._free(self._launched)
+        self._launched = self._mark()
 
     def evaluated(self) -> None:
         """Work of an evaluation was launched: the gap to the next step begins where it ends."""
@@ -96,21 +106,22 @@ class StepMarks:
 
     def close(self, row: int) -> None:
         """The step has ended and stands in `row` of the table."""
-        first, end, before = self._first, self._end, self._before
+        first, end, before, launched = self._first, self._end, self._before, self._launched
         if self._between is not None:
             self._forget(before)
             before = self._between
         self._first, self._next_first, self._end = self._next_first, None, None
-        self._between, self._next_between = self._next_between, None
+        self._between, self._next_between, self._launched = self._next_between, None, None
         ready = self._ready()
         if first is not None and end is not None and ready:
-            empty = 1.0 if self._done(end) else 0.0
+            empty = 1.0 if self._done(end if launched is None else launched) else 0.0
             self._pending.append((row, self._table.generation, before, first, end, empty))
             self._before = end
         else:
             self._free(first, end)
             self._forget(before)
             self._before = None
+        self._free(launched)
         if ready:
             self._read()
 

@@ -166,6 +166,8 @@ class Ledger(Evaluations):
             self.tail = self.mark, self.acc.copy()
             if self.marks is not None:
                 self.marks.evaluated()
+        elif self.marks is not None and not self.any_optimizer:
+            self.marks.launched()
 
     def backward(self) -> int:
         """A backward pass begins; returns the phase to switch back to."""

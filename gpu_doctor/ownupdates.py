@@ -27,6 +27,18 @@ class OwnUpdates(Account):
             self._own_step()  # since the last one nothing was heard: it ends where that ended
         self.owes = not (asked or self.evaluating or self.own is False or self.alone is None)
 
+    def launched(self) -> None:
+        """A backward has ended: where no optimizer steps, nothing else on the device is heard of until the step ends.
+
+        A step of its own shows late (see above), so what the device does in it ends here.
+        """
+        if self.marks is None:
+            return
+        if self.owes:
+            self.marks.stepped()
+        elif not self.any_optimizer:
+            self.marks.launched()
+
     def _own_step(self) -> None:
         """A step ends at the mark, if the loop has such steps."""
         self.owes = False

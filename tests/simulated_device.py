@@ -170,3 +170,49 @@ class Loop:
         for _ in range(count):
             device.launch(self.kernel, self.launch_cost)
             device.host(max((device.idle_from - device.now) / MS - self.most_queued_ms, 0.0))
+
+
+@dataclass
+class Plain(Loop):
+    """A loop without an optimizer; `reads` below in place of `item_every`."""
+
+    how: str = "inference"
+    """`inference` = a loader, no gradients. `own` = a loader, backward, the parameters changed by hand. `functional` =
+    the same with `torch.func.grad`. `cleared` = as `own` without a loader, `zero_grad` after the update. `uncleared` =
+    as that, without `zero_grad`."""
+    reads: bool = False
+    """The result is brought to the host."""
+
+    def play(self) -> tuple[SimulatedDevice, Recording]:
+        """Runs it; `wait` is of the loader or, without one, the time in which the loop makes its batch."""
+        device = SimulatedDevice()
+        recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+        recorder.facts["device"] = "cuda:0"
+        ledger = recorder.ledger
+        ledger.marks, ledger.alone = StepMarks(device, ledger.table), lambda: True
+        pull, loads, learns = Pull(), "cleared" not in self.how, self.how != "inference"
+        for _ in range(self.steps):
+            if loads:
+                before = ledger.ask(pull, learns)
+                device.host(self.wait)
+                ledger.delivered(pull, 8.0, before)
+            else:
+                device.host(self.wait)
+            before = ledger.forward(learns, learns, learns, 8.0)
+            self._kernels(device, self.kernels // 2)
+            ledger.forward_done(before)
+            if learns:
+                before = ledger.gradient() if self.how == "functional" else ledger.backward()
+            self._kernels(device, self.kernels - self.kernels // 2)
+            if learns:
+                ledger.switch(before)
+                ledger.launched()
+            device.host(self.python)
+            if self.reads:
+                ledger.carve(SYNC, device.synchronize())
+            if self.how == "cleared":
+                ledger.switch(ledger.zeroing())
+        if loads:
+            ledger.ended(ledger.ask(pull, learns))
+        device.synchronize()
+        return device, recorder.close()

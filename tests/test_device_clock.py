@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from simulated_device import Loop, SimulatedDevice
+from simulated_device import Loop, Plain, SimulatedDevice
 
 from gpu_doctor.devicemarks import StepMarks
 from gpu_doctor.recording import STEP_COLUMNS, Recording
@@ -95,7 +95,8 @@ def test_host_and_device_account_for_all_of_their_time(loop: Loop) -> None:
     read = steps.where(steps.device_steps > 0)
     assert len(read) == loop.steps - 1
     device_s = np.nansum(read.gpu_s) + np.nansum(read.gpu_gap_s)
-    assert device_s == pytest.approx((device.idle_from - device.marks[1].passed_ns) * 1e-9, rel=1e-6)
+    ended = device.marks[2]  # the first step's: after its first work and, as no optimizer is known yet, its forward
+    assert device_s == pytest.approx((device.idle_from - ended.passed_ns) * 1e-9, rel=1e-6)
 
 
 def test_readings_are_never_waited_for() -> None:
@@ -184,3 +185,44 @@ def test_marks_of_evaluations_are_given_back() -> None:
         device, recording = Loop(evaluate_every=3, evaluates=way).play()
         assert device.unfreed <= 3
         assert recording.steps.device_steps.sum() == 39
+
+
+HOW = ("inference", "own", "functional", "cleared", "uncleared")
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_starvation_shows_without_an_optimizer(how: str) -> None:
+    _, recording = Plain(how=how, wait=15, kernel=0.5, steps=120).play()
+    steps = recording.steps
+    assert steps.count.sum() == 120
+    # What is held back at the begin, until it is clear that these are steps of their own, is not read.
+    assert steps.device_steps.sum() >= 120 - 66
+    assert gap_share(recording) == pytest.approx(10.1 / 15.1, abs=0.02)
+    vitals = measure(recording)
+    assert vitals.gpu_gap_share == pytest.approx(10.1 / 15.1, abs=0.02)
+    if how in ("inference", "own", "functional"):
+        assert vitals.exposed_wait_share == pytest.approx(10.1 / 15.1, abs=0.03)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_busy_device_has_no_gap_without_an_optimizer(how: str) -> None:
+    _, recording = Plain(how=how, wait=4, kernel=1.0, steps=120, most_queued_ms=20.0).play()
+    assert recording.steps.device_steps.sum() >= 120 - 66
+    assert gap_share(recording) < 0.01
+    assert np.nansum(recording.steps.rows(70, 119).queue_empty) == 0  # the last may end with the run, after its work
+    vitals = measure(recording)
+    assert vitals.exposed_wait_share is not None and vitals.exposed_wait_share < 0.01
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_launch_bound_loop_has_an_empty_queue_without_an_optimizer(how: str) -> None:
+    _, recording = Plain(how=how, wait=0.1, kernel=0.01, kernels=100, launch_cost=0.05, steps=120).play()
+    steps = recording.steps.rows(5)
+    assert np.nansum(steps.queue_empty) / steps.device_steps.sum() > 0.9
+
+
+def test_what_is_read_of_each_batch_is_no_gap_of_the_loader() -> None:
+    device, recording = Plain(wait=5, kernel=1.0, reads=True).play()
+    assert gap_share(recording) == pytest.approx(5 / 15, abs=0.01)
+    assert measure(recording).exposed_wait_share == pytest.approx(5 / 15, abs=0.01)
+    assert device.unfreed <= 3

@@ -188,6 +188,8 @@ def _backward(
             return original(tensors, *args, **kwargs)
         finally:
             ledger.switch(before)
+            if ledger.marks is not None:
+                ledger.launched()
 
     return backward
 
@@ -206,6 +208,8 @@ def _gradient(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
             return original(*args, **kwargs)
         finally:
             ledger.switch(before)
+            if ledger.marks is not None:
+                ledger.launched()
 
     return grad
 

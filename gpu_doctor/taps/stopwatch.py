@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from itertools import islice
+from typing import Any, Final, TypeAlias
 
 import torch
 
 from gpu_doctor.devicemarks import StepMarks
 from gpu_doctor.taps.tap import TapScope
 
+FORWARDS: Final = 64
+"""A loop of which so many forwards ran elsewhere is not asked any more: taps cannot rest while somebody hears these."""
 _Mark: TypeAlias = tuple[int, torch.cuda.Event]
 """The number of the device, and the event."""
 
@@ -55,24 +58,49 @@ class CudaClock:
 
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
-    """Gives the ledger a device clock once an optimizer owns CUDA parameters; takes it away at the end."""
+    """Gives the ledger a device clock once a module or an optimizer on a GPU is heard; takes it away at the end."""
     recorder, ledger = scope.recorder, scope.recorder.ledger
-    given = False
+    given, left = False, FORWARDS
 
     def failed(error: Exception) -> None:
         ledger.marks = None
         recorder.note(f"The GPU's own clock failed and was taken off after {ledger.step_count} steps: {error}")
 
-    def first_step(optimizer: torch.optim.Optimizer) -> None:
+    def give() -> None:
         nonlocal given
-        if not given and any(p.is_cuda for group in optimizer.param_groups for p in group["params"]):
+        if not given:
             given = True
             ledger.marks = StepMarks(CudaClock(), ledger.table, failed)
 
+    def first_step(optimizer: torch.optim.Optimizer) -> None:
+        forget()
+        if any(p.is_cuda for group in optimizer.param_groups for p in group["params"]):
+            give()
+
+    def heard(module: torch.nn.Module, trained: bool, args: Any, kwargs: Any, output: Any) -> None:
+        """Of a loop without an optimizer, a forward's output or its module's first parameter says where it runs."""
+        nonlocal left
+        left -= 1
+        try:
+            on_cuda = getattr(output, "is_cuda", False) or any(p.is_cuda for p in islice(module.parameters(), 1))
+        except Exception:  # the output is the user's own, and so may be what reads its attributes
+            on_cuda = False
+        if on_cuda:
+            give()
+        if on_cuda or left <= 0:
+            forget()
+
+    def forget() -> None:
+        if heard in scope.heard:
+            scope.heard.remove(heard)
+
     scope.optimized.append(first_step)
+    if scope.accelerated:
+        scope.heard.append(heard)
     try:
         yield
     finally:
+        forget()
         if ledger.marks is not None:
             ledger.marks.read()
             ledger.marks = None

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 import torch
 from one_tap import batches, model, on, standing
+from simulated_device import SimulatedDevice
 from torch import nn
 
 import gpu_doctor
+from gpu_doctor.devicemarks import StepMarks
 from gpu_doctor.phases import BACKWARD, EVALUATION, FORWARD, LOSS, OTHER
 from gpu_doctor.recorder import Recorder, RunEnded
 from gpu_doctor.taps import listening
@@ -340,3 +342,25 @@ def test_autocast_that_a_library_turns_on_inside_of_the_forward_is_seen() -> Non
     recording = gpu_doctor.case(loop, {"net": net, "optimizer": optimizer}).run()
     assert recording.setup.autocast == "bfloat16"
     assert listeners(net) == 0
+
+
+@pytest.mark.parametrize("functional", [False, True])
+def test_the_end_of_a_backward_is_marked_where_no_optimizer_steps(functional: bool) -> None:
+    recorder, net = begun(), model()
+    device = SimulatedDevice()
+    marks = recorder.ledger.marks = StepMarks(device, recorder.table)
+    with on(tap, recorder, {"net": net}):
+        for _ in range(3):
+            loss = net(torch.rand(8, 4)).sum()
+            before = len(device.marks)
+            if functional:
+                torch.autograd.grad(loss, list(net.parameters()))
+            else:
+                loss.backward()
+                with torch.no_grad():
+                    for p in net.parameters():
+                        p -= 0.1 * p.grad  # type: ignore[operator]
+            assert len(device.marks) == before + 1
+        recorder.ledger.finish()
+    marks.read()
+    assert recorder.table.steps().device_steps.sum() == (0 if functional else 2)  # without a loader no step shows

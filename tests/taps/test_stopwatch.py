@@ -12,7 +12,8 @@ from one_tap import on
 
 from gpu_doctor.ledger import Ledger, Pull
 from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.stopwatch import CudaClock, tap
+from gpu_doctor.taps.stopwatch import FORWARDS, CudaClock, tap
+from gpu_doctor.taps.tap import TapScope
 
 
 class Card:
@@ -219,3 +220,59 @@ def test_a_clock_that_comes_with_the_first_optimizer_step_is_not_a_step_late() -
     steps = recorder.table.steps()
     assert steps.device_steps.tolist() == [0.0, 0.0] + [1.0] * 18
     assert (steps.gpu_s[2:] > 0).all()
+
+
+def heard(scope: TapScope, cuda: bool, output: Any = None) -> None:
+    """A forward of a module whose parameters are on a GPU or not."""
+    module: Any = SimpleNamespace(parameters=lambda: iter([SimpleNamespace(is_cuda=cuda)]))
+    for hear in scope.heard.copy():
+        hear(module, False, (), {}, output)
+
+
+def test_a_loop_without_an_optimizer_gets_the_clock_with_its_first_forward() -> None:
+    recorder = Recorder()
+    ledger = recorder.ledger
+    with on(tap, recorder, accelerated=True) as scope:
+        pull = Pull()
+        for _ in range(50):
+            ledger.delivered(pull, 8.0, ledger.ask(pull, False))
+            ledger.forward_done(ledger.forward(False, False, False, 8.0))
+            heard(scope, cuda=True)
+        assert not scope.heard  # nobody keeps the taps from resting
+        ledger.ended(ledger.ask(pull, False))
+        ledger.finish()
+    steps = recorder.table.steps()
+    assert steps.device_steps.tolist() == [0.0, 0.0] + [1.0] * 48
+    assert Event.made <= 10
+    assert ledger.marks is None
+
+
+@pytest.mark.parametrize("accelerated", [True, False])
+def test_forwards_in_main_memory_are_not_asked_for_long(accelerated: bool) -> None:
+    recorder = Recorder()
+    with on(tap, recorder, accelerated=accelerated) as scope:
+        assert len(scope.heard) == accelerated
+        for _ in range(FORWARDS):
+            heard(scope, cuda=False, output=(1, 2))
+        assert not scope.heard
+        assert recorder.ledger.marks is None
+
+
+def test_an_optimizer_in_main_memory_ends_the_asking_too() -> None:
+    with on(tap, accelerated=True) as scope:
+        scope.optimized[0](torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
+        assert not scope.heard
+
+
+def test_what_an_output_says_of_itself_is_enough_and_what_it_raises_is_not_heard() -> None:
+    class Odd:
+        @property
+        def is_cuda(self) -> bool:
+            raise ValueError("no such thing")
+
+    recorder = Recorder()
+    with on(tap, recorder, accelerated=True) as scope:
+        heard(scope, cuda=False, output=Odd())
+        assert recorder.ledger.marks is None
+        heard(scope, cuda=False, output=SimpleNamespace(is_cuda=True))
+        assert recorder.ledger.marks is not None
