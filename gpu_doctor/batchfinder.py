@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.knobs.loader_knob import trained_from
 from gpu_doctor.memoryfit import MemoryFit, memory_fit
 from gpu_doctor.recording import Recording
-from gpu_doctor.rounds import Rounds
+from gpu_doctor.rounds import Rounds, left_behind, not_restored
 from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
 from gpu_doctor.vitals import measure
 
@@ -63,10 +63,13 @@ class Largest:
     best_samples_per_s: float | None = None
     rates: tuple[tuple[int, float], ...] = ()
     """Batch size and samples/s of each size that ran within the limit, the one as written among them, rising."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what the trials left: files that they wrote, what could not be put back."""
 
     def __str__(self) -> str:
+        left = "".join(f" {wording.clean(one)}" for one in self.notes)
         if self.batch_size is None:
-            return f"Largest batch that fits: not known. {wording.clean(self.reason)}"
+            return f"Largest batch that fits: not known. {wording.clean(self.reason)}{left}"
         room = f", {wording.size(self.peak_bytes)} of {wording.size(self.limit_bytes)}" if self.peak_bytes else ""
         said = f"Largest batch that fits: {self.batch_size} ({100 * MARGIN:.0f} % left free{room})."
         if self.best_batch_size is not None:
@@ -75,13 +78,14 @@ class Largest:
             beside = f"; {self.batch_size}: {wording.rate(largest)}" if self.best_batch_size != self.batch_size else ""
             said += f" Best for samples/s: {self.best_batch_size} ({rate}{beside})."
         trials = wording.count(len(self.tried), "trial")
-        return f"{said} Found in {trials}.{f' {wording.clean(self.reason)}' if self.reason else ''}"
+        return f"{said} Found in {trials}.{f' {wording.clean(self.reason)}' if self.reason else ''}{left}"
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain data (numbers, strings, lists, None), ready for JSON."""
         plain = asdict(self)
         return {
-            name: [list(one) for one in value] if isinstance(value, tuple) else value for name, value in plain.items()
+            name: [list(one) if isinstance(one, tuple) else one for one in value] if isinstance(value, tuple) else value
+            for name, value in plain.items()
         }
 
 
@@ -151,14 +155,16 @@ def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = 
     most = loader.dataset_len or 1 << 20
     search = _Search(case, run, snapshot, memory or CardMemory(run.setup.device), loader.batch_size, most, seconds)
     outer, case.on_begin = case.on_begin, None  # a view does not follow trials that are there for their memory
+    notes: tuple[str, ...] = ()
     try:
         with case._quietly():
-            return search.run()
+            found = search.run()
     finally:
         case.on_begin = outer
         case._say("")
         with trial.uninterrupted():
-            snapshot.restore()
+            notes = snapshot.restore()
+    return replace(found, notes=left_behind(search.written, not_restored(snapshot.unrestorable, notes)))
 
 
 class _Search:
@@ -179,6 +185,8 @@ class _Search:
         """Samples/s of the sizes that ran."""
         self._timed(now, run)
         self._reason = ""
+        self.written: list[str] = []
+        """Files that the trials wrote."""
 
     def run(self) -> Largest:
         """Probes, and the answer."""
@@ -224,6 +232,7 @@ class _Search:
         settings = {} if size == self._now else {"batch_size": size}
         self._rounds._side(settings, "probe", PROBE_STEPS, left_s, kept)
         one = kept[-1]
+        self.written += one.written or ()
         if one.outcome == "out-of-memory":
             self._tried.append((size, None))
             return True

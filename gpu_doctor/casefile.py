@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpu_doctor import casecode, knobs, race, stopping, trial
@@ -20,7 +21,7 @@ from gpu_doctor.effect import Effect
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording, Settings, Setup
-from gpu_doctor.rounds import silence
+from gpu_doctor.rounds import not_restored, silence
 from gpu_doctor.snapshot import Snapshot, unrestorable
 
 if TYPE_CHECKING:
@@ -185,18 +186,24 @@ class Case(Counting, Curing):
             KeyboardInterrupt: if it is interrupted.
             SnapshotTooLarge: if what must be put back does not fit into memory.
         """
+        return self._measured(steps, seconds)[0]
+
+    def _measured(self, steps: int, seconds: float) -> tuple[Recording, tuple[str, ...]]:
+        """See `measured`; the recording, and clauses on what could not be put back."""
         snapshot = Snapshot.take(self.namespace, extra=(self._code,))
+        notes: tuple[str, ...] = ()
         try:
             with self._quietly():
                 result = self._once({}, "baseline", steps, seconds)
         finally:
             with trial.uninterrupted():
-                snapshot.restore()
+                notes = snapshot.restore()
         if isinstance(result.error, KeyboardInterrupt):
             raise KeyboardInterrupt
-        self.trials.append((result.recording, result.recording))
-        self.diagnosis = self.diagnosis or judged(result.recording)[0]
-        return result.recording
+        recording = replace(result.recording, notes=(*result.recording.notes, *notes))
+        self.trials.append((recording, recording))
+        self.diagnosis = self.diagnosis or judged(recording)[0]
+        return recording, not_restored(snapshot.unrestorable, notes)
 
 
 def case(code: str | Callable[[], Any], namespace: dict[str, Any] | None = None, *, name: str = "") -> Case:

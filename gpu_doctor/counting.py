@@ -12,6 +12,7 @@ from gpu_doctor.diagnosis import judged
 from gpu_doctor.facts import Flops
 from gpu_doctor.flops import FlopMeter
 from gpu_doctor.recorder import Recorder
+from gpu_doctor.rounds import left_behind, not_restored
 from gpu_doctor.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ def count_flops(case: Case, *, steps: int = STEPS, seconds: float = SECONDS) -> 
         ValueError: if steps or seconds are not positive.
         trial.Busy: if a run is already being recorded in this process.
     """
+    return _counted(case, steps, seconds)[0]
+
+
+def _counted(case: Case, steps: int, seconds: float) -> tuple[Flops, tuple[str, ...]]:
+    """See `count_flops`; the count, and sentences on what the trial left behind."""
     trial.check_budget(steps, seconds)
     if trial.running() is not None:
         raise trial.Busy("A run is being recorded in this process: wait for its end, then count.")
@@ -63,6 +69,7 @@ def count_flops(case: Case, *, steps: int = STEPS, seconds: float = SECONDS) -> 
         recorder.ledger.steady.step_ended = lambda pull, before: before  # type: ignore[method-assign]
 
     snapshot = Snapshot.take(case.namespace, extra=(case._code,))
+    notes: tuple[str, ...] = ()
     try:
         case.on_begin = began  # a view does not follow this one: its times are the counter's
         with case._quietly(), meter.counting():
@@ -70,7 +77,7 @@ def count_flops(case: Case, *, steps: int = STEPS, seconds: float = SECONDS) -> 
     finally:
         case.on_begin = outer
         with trial.uninterrupted():
-            snapshot.restore()
+            notes = snapshot.restore()
     recording = result.recording
     if isinstance(result.error, KeyboardInterrupt):
         raise KeyboardInterrupt
@@ -80,7 +87,7 @@ def count_flops(case: Case, *, steps: int = STEPS, seconds: float = SECONDS) -> 
     found = meter.flops(recording.steps.samples.tolist())
     if found is None:
         raise NotCounted(_why(recording.outcome, recording.reason, len(meter.totals)))
-    return found
+    return found, left_behind(recording.written or (), not_restored(snapshot.unrestorable, notes))
 
 
 class Counting:
@@ -97,14 +104,15 @@ class Counting:
         """Counts what a step computes, on a trial of a few steps; see `count_flops`.
 
         The newest run as written keeps the count, so that its diagnosis says what the loop computes in a second and,
-        on a card whose peak is known, which share of it that is.
+        on a card whose peak is known, which share of it that is. What the trial left behind, such as files that it
+        wrote, is among that run's notes.
         """
         case = cast("Case", self)
-        found = count_flops(case, steps=steps, seconds=seconds)
+        found, left = _counted(case, steps, seconds)
         runs = case.recordings
         at = next((n for n in reversed(range(len(runs))) if not runs[n].settings), None)
         if at is not None:
-            runs[at] = replace(runs[at], flops=found)
+            runs[at] = replace(runs[at], flops=found, notes=tuple(dict.fromkeys((*runs[at].notes, *left))))
             if at == len(runs) - 1:
                 case.diagnosis, runs[at] = judged(runs[at])
         return found

@@ -91,6 +91,8 @@ class Effect:
     """Share of the usable cores that other programs used meanwhile (0..1); None = not measured."""
     written: tuple[str, ...] = ()
     """Files that the cell wrote or deleted during the trial, which stays so: `runs/x.pt`, `old.pt (deleted)`."""
+    not_restored: tuple[str, ...] = ()
+    """What the trial could not put back, a clause each: `a trial cannot put back: it (generator)`."""
     predicted_low: float | None = None
     """Ends between which the forecast of `predicted_speedup` lay; None where it had none."""
     predicted_high: float | None = None
@@ -116,7 +118,7 @@ class Effect:
     @property
     def notes(self) -> tuple[str, ...]:
         """What else is to be said of the trial, each without a capital or a full stop."""
-        said = [wording.written(self.written)] if self.written else []
+        said = [*([wording.written(self.written)] if self.written else []), *self.not_restored]
         if self.busy is not None and self.busy >= BUSY_FROM:
             said.append(f"measured on a busy machine: other programs used {wording.share(self.busy)} of the cores")
         if self.cold_pairs and self.reason != ALL_COLD:

@@ -19,7 +19,7 @@ from gpu_doctor.forecast import Forecast, forecast
 from gpu_doctor.knobs.cell_variables import check
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recording import Recording, Settings, Setup, describe
-from gpu_doctor.rounds import MOST_ROUNDS, Rounds
+from gpu_doctor.rounds import MOST_ROUNDS, Rounds, not_restored
 from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
 from gpu_doctor.vitals import measure
 
@@ -48,6 +48,8 @@ class Entry:
     """Stop came before it was decided."""
     notes: tuple[str, ...] = ()
     """Sentences on what could not be put back."""
+    lost: tuple[str, ...] = ()
+    """What could not be kept in the first place, by name."""
     seconds: float = 0.0
     """What its pairs took."""
     seen: tuple[Recording, ...] = ()
@@ -163,7 +165,7 @@ def _raced(case: Case, snapshot: Snapshot, entries: list[Entry], against: Settin
         with trial.uninterrupted():
             notes = snapshot.restore()
             for entry in entries:
-                entry.notes = notes
+                entry.notes, entry.lost = notes, snapshot.unrestorable
 
 
 def drop_the_worse(entries: Sequence[Entry]) -> None:
@@ -204,7 +206,9 @@ def concluded(case: Case, entry: Entry, against: Settings) -> Effect:
         case.diagnosis = judged(bases[-1])[0]
     effect = _beside(compare(bases, candidates), _predicted(case, entry, against))
     outcome = "stopped" if entry.stopped else effect.outcome
-    return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=effect.reason or entry.dropped))
+    left = not_restored(entry.lost, notes)
+    reason = effect.reason or entry.dropped
+    return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=left))
 
 
 def _kept(case: Case, effect: Effect) -> Effect:

@@ -11,7 +11,7 @@ import numpy as np
 from gpu_doctor.effect import UNMEASURED, Effect
 from gpu_doctor.parity import BREAKS, DIFFERENT
 from gpu_doctor.recording import Recording
-from gpu_doctor.wording import clean
+from gpu_doctor.wording import clean, sentence
 
 Sides = tuple[Recording, Recording]
 """Baseline and candidate of the last round of a trial."""
@@ -48,7 +48,7 @@ def _belongs(effect: Effect, sides: Sides) -> bool:
 
 def notes_of(effect: Effect, sides: Sides | None) -> tuple[str, ...]:
     """What a trial left to say, such as files that the cell wrote: its own notes, then its sides', once each."""
-    said = [_sentence(note) for note in effect.notes]
+    said = [sentence(note) for note in effect.notes]
     for one in sides or ():
         said += one.notes
     return tuple(dict.fromkeys(clean(note) for note in said))
@@ -70,11 +70,7 @@ def loss_story(effect: Effect, sides: Sides | None) -> LossStory:
     """How both sides' losses compare over the same samples from the same state."""
     if effect.outcome in UNMEASURED or sides is None:
         return LossStory("")
-    return LossStory(_sentence(effect.loss_words), _scaling(sides), effect.loss_verdict in WARNS)
-
-
-def _sentence(words: str) -> str:
-    return words and words[:1].upper() + words[1:] + ("" if words.endswith(".") else ".")
+    return LossStory(sentence(effect.loss_words), _scaling(sides), effect.loss_verdict in WARNS)
 
 
 def _scaling(sides: Sides) -> str:

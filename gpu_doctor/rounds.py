@@ -6,11 +6,12 @@ import gc
 import io
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from gpu_doctor import wording
 from gpu_doctor.effect import MOST_PAIRS, needs_more
 from gpu_doctor.recording import TRAINING, Recording, Settings
 from gpu_doctor.snapshot import Snapshot
@@ -92,6 +93,22 @@ def went_well(recording: Recording) -> bool:
 
 def _trains(recording: Recording) -> bool:
     return bool((recording.steps.kind == TRAINING).any())
+
+
+def not_restored(lost: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
+    """Clauses on what a trial could not put back.
+
+    Args:
+        lost: `Snapshot.unrestorable`. notes: what `Snapshot.restore` returned.
+    """
+    return (*([wording.unrestorable(lost)] if lost else []), *notes)
+
+
+def left_behind(written: Iterable[str], clauses: Iterable[str]) -> tuple[str, ...]:
+    """Sentences on what trials left as it is: files that they wrote, and what they could not put back; each once."""
+    paths = tuple(dict.fromkeys(written))
+    said = (*([wording.written(paths)] if paths else []), *clauses)
+    return tuple(dict.fromkeys(wording.sentence(one) for one in said))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from gpu_doctor.effect import Effect
 from gpu_doctor.executors import Executor, InKernel
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recording import SettingValue, describe
+from gpu_doctor.rounds import left_behind
 from gpu_doctor.rules.rule import Safety
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ class Sweep:
         return f"{tried}: {wording.clean(describe(self.best))} is best, {gain}"
 
     def _notes(self, names: Sequence[str]) -> list[str]:
-        notes = []
+        written = (path for one in self.effects for path in one.written)
+        notes = list(left_behind(written, (clause for one in self.effects for clause in one.not_restored)))
         if self.ties:
             notes.append("Not told apart from it: " + "; ".join(wording.clean(describe(one)) for one in self.ties))
         for name in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ from gpu_doctor.fixes import Fix
 from gpu_doctor.moves import WORTH as WORTH
 from gpu_doctor.moves import Move, Tried, joined, moves
 from gpu_doctor.recording import Settings, SettingValue, describe
+from gpu_doctor.rounds import left_behind
 from gpu_doctor.rules.rule import Safety
 from gpu_doctor.treatment_plan import Plan as Plan
 from gpu_doctor.treatment_plan import Rung as Rung
@@ -62,8 +64,12 @@ def treat(
     trial.check_budget(steps, seconds)
     allowed = {Safety.SAFE, Safety.CHANGES_TRAINING} if changes_training else {Safety.SAFE}
     # The code as written is what is cured: the newest diagnosis may be that of a run under other settings.
-    diagnosis = diagnose(case.baseline or case.measured(steps=steps, seconds=seconds))
-    climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, executor)
+    base, behind = case.baseline, _Behind()
+    if base is None:
+        base, left = case._measured(steps, seconds)
+        behind = _Behind(base.written or (), left)
+    diagnosis = diagnose(base)
+    climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, executor, behind)
     try:
         while climb.goes_on() and (batch := climb.next_moves()):
             climb.tries(batch)
@@ -87,13 +93,27 @@ def _plan(case: Case, climb: _Climb, diagnosis: Diagnosis) -> Plan:
         by_hand=_by_hand(climb.diagnosis),
         reason="" if climb.effects else _why(case, diagnosis),
         waterfall=tuple(climb.rungs),
-        notes=tuple(climb.notes),
+        notes=(*climb.notes, *climb.behind.told(climb.effects)),
     )
 
 
 def _next_step(diagnosis: Diagnosis, allowed: set[Safety], kept: Settings, tried: list[Tried]) -> Move | None:
     """The first move that is worth a trial; None where there is none left."""
     return next(moves(diagnosis, allowed, kept, tried), None)
+
+
+@dataclass(frozen=True)
+class _Behind:
+    """What measuring the code as written left behind; empty where it had been run."""
+
+    written: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    def told(self, effects: Sequence[Effect]) -> tuple[str, ...]:
+        """Sentences on that, and on what the trials left behind."""
+        written = (path for one in effects for path in one.written)
+        left = (clause for one in effects for clause in one.not_restored)
+        return left_behind((*self.written, *written), (*self.left, *left))
 
 
 @dataclass
@@ -108,6 +128,7 @@ class _Climb:
     steps: int
     seconds: float
     executor: Executor | None
+    behind: _Behind
     kept: dict[str, Any] = field(default_factory=dict)
     speedup: float = 1.0
     effects: list[Effect] = field(default_factory=list)

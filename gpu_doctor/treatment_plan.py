@@ -51,7 +51,8 @@ class Plan:
     waterfall: tuple[Rung, ...] = ()
     """The verified gains in the order in which they were kept; the first row is the code as written, 1.0."""
     notes: tuple[str, ...] = ()
-    """Sentences on how the treatment ended: what could not be verified, what was left untried."""
+    """Sentences on how the treatment ended: what could not be verified, what was left untried, what stays of the trials
+    (files that were written, what could not be put back)."""
 
     @property
     def left_by_hand(self) -> tuple[str, ...]:

@@ -252,3 +252,14 @@ def written(paths: Sequence[str], most: int = 3) -> str:
     *head, last = [*listed, *rest]
     verb = "deleted" if gone else "wrote"
     return f"your cell {verb} {', '.join(head)}{' and ' if head else ''}{last} during the trial"
+
+
+def unrestorable(names: Sequence[str], most: int = 6) -> str:
+    """`a trial cannot put back: it (generator)`; of many names, the first and how many more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"a trial cannot put back: {', '.join(clean(one, 80) for one in names[:most])}{more}"
+
+
+def sentence(words: str) -> str:
+    """A clause with its capital and its full stop."""
+    return words and words[:1].upper() + words[1:] + ("" if words.endswith(".") else ".")

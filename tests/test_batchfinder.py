@@ -163,6 +163,29 @@ def test_every_trial_is_put_back() -> None:
     assert case.trials == [] and len(case.recordings) == 1
 
 
+def test_what_the_search_leaves_behind_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = "The state of a Stream could not be put back: it is closed."
+    monkeypatch.setattr(Snapshot, "restore", lambda snapshot: (lost,))
+    case = SimulatedCase(Card(4.0, 100.0))
+    case.namespace["it"] = (number for number in range(3))
+    once = case._once
+
+    def writing(*given: Any) -> Result:
+        result = once(*given)
+        return Result(dataclasses.replace(result.recording, written=("log.txt",)))
+
+    case._once = writing  # type: ignore[method-assign]
+    found = largest_batch(case, memory=case.card)
+    assert found.notes == (
+        "Your cell wrote log.txt during the trial.",
+        "A trial cannot put back: it (generator).",
+        lost,
+    )
+    assert all(one in str(found) for one in found.notes)
+    assert json.loads(json.dumps(found.to_dict()))["notes"] == list(found.notes)
+    assert '"tried": [[' in json.dumps(found.to_dict())
+
+
 def test_memory_that_is_lost_in_pieces_makes_one_trial_fail_and_the_next_smaller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -109,6 +109,15 @@ def test_a_trial_measures_the_cure_and_leaves_no_trace() -> None:
     assert effect.loss_drift == pytest.approx(0.0, abs=1e-6)
 
 
+def test_what_a_trial_cannot_put_back_is_in_its_result() -> None:
+    ns = namespace() | {"it": (number for number in range(3))}
+    case = gpu_doctor.case(CELL, ns)
+    said = "a trial cannot put back: it (generator)"
+    effect = case.trial({"batch_size": 64}, steps=2, seconds=5)
+    assert said in str(effect) and effect.to_dict()["not_restored"] == (said,)
+    assert said not in str(gpu_doctor.case(CELL, namespace()).trial({"batch_size": 64}, steps=2, seconds=5))
+
+
 def test_a_trial_is_forecast_from_the_run_before_it() -> None:
     for _ in range(3):  # a machine that is busier in the one than in the other tells the forecast nothing
         case = gpu_doctor.case(CELL, namespace())

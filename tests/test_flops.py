@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,6 +179,16 @@ def test_the_newest_run_keeps_the_count_and_its_vitals_say_it() -> None:
     assert vitals.flops_per_s == pytest.approx(STEP / BATCH * vitals.samples_per_s, rel=1e-6)
     assert vitals.peak_flops_per_s is None, "a CPU has no peak in the table"
     assert vitals.mfu_share is None
+
+
+def test_what_a_count_leaves_behind_is_among_the_runs_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    case = gpu_doctor.case(LOOP + "    open('log.txt', 'w').close()\n", mlp())
+    case.run()
+    case.namespace["it"] = (number for number in range(3))
+    case.flops()
+    said = ("Your cell wrote log.txt during the trial.", "A trial cannot put back: it (generator).")
+    assert set(said) <= set(case.recordings[-1].notes)
 
 
 def test_nothing_is_left_in_torch_after_a_count() -> None:

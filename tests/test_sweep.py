@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from typing import Any
@@ -96,6 +97,14 @@ def test_the_table_says_what_is_best_what_ties_and_what_changes_the_training() -
     plain = json.loads(json.dumps(found.to_dict()))
     assert plain["best"] == {"num_workers": 4, "batch_size": 64}
     assert [one["outcome"] for one in plain["effects"]] == ["completed"] * 3 + ["failed"]
+
+
+def test_what_the_trials_of_a_sweep_left_behind_is_said_once() -> None:
+    left = ("a trial cannot put back: it (generator)",)
+    effects = [dataclasses.replace(effect(n, 1.0, 0.97, 1.03), written=("log.txt",), not_restored=left) for n in (0, 2)]
+    text = str(Sweep(tuple(effects)))
+    assert text.count("Your cell wrote log.txt during the trial.") == 1
+    assert text.count("A trial cannot put back: it (generator).") == 1
 
 
 def test_where_nothing_is_faster_the_code_as_written_is_best() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from gpu_doctor.effect import Effect
 from gpu_doctor.moves import Tried, joined, moves
 from gpu_doctor.recording import Settings, SettingValue
 from gpu_doctor.rules.rule import Safety
+from gpu_doctor.snapshot import Snapshot
 from gpu_doctor.treatment import TOGETHER, Plan
 from gpu_doctor.trial import Result
 from tests.recordings import Loop, on_gpu
@@ -395,3 +397,25 @@ def test_a_case_that_was_never_run_is_measured_first() -> None:
     assert len(case.trials) == 1
     assert "ran" not in case.namespace
     assert plan.reason in str(plan) and plan.reason
+
+
+def test_what_measuring_and_trials_leave_behind_is_in_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a case that was never run its first step is a measurement: it writes and cannot put back like a trial."""
+    monkeypatch.chdir(tmp_path)
+    lost = "The state of a Stream could not be put back: it is closed."
+    monkeypatch.setattr(Snapshot, "restore", lambda snapshot: (lost,))
+    case = gpu_doctor.case("open('x.txt', 'w').close()", {"it": (number for number in range(3))})
+    plan = case.treat(steps=3, seconds=3)
+    assert not plan.effects
+    assert plan.notes == ("Your cell wrote x.txt during the trial.", "A trial cannot put back: it (generator).", lost)
+    assert all(one in str(plan) and one in plan._repr_html_() for one in plan.notes)
+    assert lost in case.trials[0][0].notes
+
+    def leaving(settings: Settings, **given: Any) -> Effect:
+        effect = trial(settings, **given)
+        return dataclasses.replace(effect, written=("runs/x.pt",), not_restored=("a trial cannot put back: f (file)",))
+
+    scripted = Scripted(SLOW_SERVER, lambda settings, against: (0.9, "slower"))
+    trial, scripted.trial = scripted.trial, leaving  # type: ignore[method-assign]
+    left = scripted.treat(3, steps=50).notes
+    assert left == ("Your cell wrote runs/x.pt during the trial.", "A trial cannot put back: f (file).")

@@ -15,7 +15,6 @@ from gpu_doctor.snapshot import FREE_SHARE
 from gpu_doctor.snapshot_walk import Walk
 from gpu_doctor.tensor_store import ArrayStore, TensorStore
 
-MOST_NAMES: Final = 6
 KEPT: Final = "puts model, optimizer, loaders, random generators and your variables back"
 
 
@@ -44,9 +43,7 @@ def sentences(namespace: dict[str, Any]) -> list[dict[str, str]]:
         return [{"text": text, "tone": "bad"}]
     kept = f"A trial {KEPT} ({wording.size(needed)} kept). What your cell writes to files or sends elsewhere stays."
     said = [{"text": kept, "tone": ""}]
-    lost = [wording.clean(one, 80) for one in (*walk.lost, *tensors.lost)]
+    lost = (*walk.lost, *tensors.lost)
     if lost:
-        more = f" and {len(lost) - MOST_NAMES} more" if len(lost) > MOST_NAMES else ""
-        text = f"A trial cannot put back: {', '.join(lost[:MOST_NAMES])}{more}."
-        said.append({"text": text, "tone": "bad"})
+        said.append({"text": wording.sentence(wording.unrestorable(lost)), "tone": "bad"})
     return said
