@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from gpu_doctor.devicemarks import StepMarks
 from gpu_doctor.eventnotes import BACK, Pulse
-from gpu_doctor.phases import EVALUATION, LOSS, OTHER, PHASE_COUNT
+from gpu_doctor.phases import EVALUATION, LOSS, OTHER, PHASE_COUNT, SYNC
 from gpu_doctor.steadysteps import CPU_EVERY_NS, SteadySteps
 from gpu_doctor.stepcounts import Counts, Held, Pull, Stretch, row
 from gpu_doctor.steps import INFERENCE, TRAINING
@@ -134,6 +134,8 @@ class Account:
         if not self.evaluating:
             self.acc[self.phase] -= ns
             self.acc[phase] += ns
+            if phase == SYNC:
+                self.now.syncs += 1
         self.events += 1
 
     def _not_a_loss(self) -> None:
@@ -152,7 +154,7 @@ class Account:
         now = self.now
         if self.counts is None:
             self.counts, self.now = now, Counts()
-        elif now.batches or now.edge_ns or now.transfers or now.forward_samples == now.forward_samples:
+        elif now.batches or now.edge_ns or now.transfers or now.syncs or now.forward_samples == now.forward_samples:
             self.counts.add(now)
             self.now = Counts()
 

@@ -33,8 +33,8 @@ from gpu_doctor.steps import STEP_COLUMNS, Steps
 _FACTS: Final = {"model": ModelFacts, "inputs": InputFacts, "evaluation": EvaluationFacts, "world": World}
 SCHEMA: Final = 1
 """Number of the file format; a file with a higher one was written by a newer gpu_doctor and is refused."""
-
-
+LATER: Final = ("syncs",)
+"""Columns of the steps that files of this schema may lack: they were not measured then."""
 LARGE_BYTES: Final = 1 << 20
 """Arrays from here on (131 072 rows) are compressed fast, or not at all where that does not pay."""
 PIECE_BYTES: Final = 1 << 16
@@ -196,7 +196,7 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
     setup["models"], setup["optimizers"] = tuple(setup["models"]), tuple(setup["optimizers"])
     plain = {"settings", "outcome", "reason", "name", "source", "started_at", "duration_s", "overhead_s", "peak_bytes"}
     return Recording(
-        steps=Steps(**{name: np.asarray(archive[f"steps.{name}"], dtype=np.float64) for name in STEP_COLUMNS}),
+        steps=_steps(archive),
         setup=Setup(**setup),
         series=tuple(
             Series(Metric(**metric), archive[f"series.{i}.times_s"], archive[f"series.{i}.values"])
@@ -215,3 +215,10 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
         flops=of_plain(Flops, header.get("flops")),
         **{name: header[name] for name in plain},
     )
+
+
+def _steps(archive: Mapping[str, Any]) -> Steps:
+    named = {name: f"steps.{name}" for name in STEP_COLUMNS}
+    found = {name: archive[key] for name, key in named.items() if name not in LATER or key in archive}
+    lacking = dict.fromkeys(named.keys() - found.keys(), np.full(len(found["wall_s"]), np.nan))
+    return Steps(**{name: np.asarray(values, dtype=np.float64) for name, values in {**found, **lacking}.items()})

@@ -86,7 +86,7 @@ class Rhythm:
         """All that decides what the coming events mean; None where a step has left something open."""
         ledger = self._ledger
         now = ledger.now
-        fresh = not (now.batches or now.samples or now.edge_ns or now.transfers)
+        fresh = not (now.batches or now.samples or now.edge_ns or now.transfers or now.syncs)
         if ledger.counts is not None or not fresh or now.forward_samples == now.forward_samples or any(ledger.acc):
             return None
         if ledger.marks is not None or ledger.held is not None or ledger.back or ledger.stepped:

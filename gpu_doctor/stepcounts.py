@@ -32,14 +32,14 @@ class Pull:
 class Counts:
     """Counts of a step, or of the part of it since an optimizer last stepped."""
 
-    __slots__ = ("batches", "edge_ns", "forward_samples", "pageable", "samples", "transfer_bytes", "transfers")
+    __slots__ = ("batches", "edge_ns", "forward_samples", "pageable", "samples", "syncs", "transfer_bytes", "transfers")
 
     def __init__(self) -> None:
         self.samples = 0.0
         self.forward_samples = _NAN
         """Batch dimension of the first trained forward: the step's samples where nothing was pulled."""
         self.batches = self.edge_ns = 0
-        self.transfers = self.transfer_bytes = self.pageable = 0
+        self.transfers = self.transfer_bytes = self.pageable = self.syncs = 0
 
     def add(self, later: Counts) -> None:
         """Takes in what came later in the same step."""
@@ -51,6 +51,7 @@ class Counts:
         self.transfers += later.transfers
         self.transfer_bytes += later.transfer_bytes
         self.pageable += later.pageable
+        self.syncs += later.syncs
 
 
 @dataclass
@@ -110,6 +111,7 @@ def row(
         counts.transfers,
         counts.transfer_bytes,
         counts.pageable,
+        counts.syncs if sync else _NAN,
         _NAN,
         _NAN,
         _NAN,

@@ -61,6 +61,8 @@ class Steps:
     transfer_bytes: Column
     pageable: Column
     """Of `transfers`, the host-to-device copies that were seen to start from pageable (not pinned) memory."""
+    syncs: Column
+    """Waits of the host for the device; NaN where no device can be waited for, as `sync_s`."""
     gpu_s: Column
     """Device seconds from the first to the last event of the step; NaN without a device clock."""
     gpu_gap_s: Column

@@ -34,7 +34,7 @@ _ON_GPU: Final = {
     **dict.fromkeys(("sm_clock_mhz", "sm_clock_max_mhz"), _LOADED),
     **dict.fromkeys(("pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max"), _LOADED),
     **dict.fromkeys(("traffic", "transfers_per_step", "transfer_bytes_per_step", "pageable_share"), _COPIES),
-    "sync_share": "waits for the GPU were not timed",
+    **dict.fromkeys(("sync_share", "syncs_per_step"), "waits for the GPU were not timed"),
     **dict.fromkeys(("peak_share", "memory_total_bytes", "reserved_peak_bytes"), _GPU_MEMORY),
     **dict.fromkeys(("idle_gpus", "used_gpus"), "the GPUs of this machine were not counted"),
     "architecture_support": "the GPU's architecture was not read",

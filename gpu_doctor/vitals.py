@@ -182,6 +182,7 @@ def _per_step(rest: Steps) -> dict[str, float | None]:
         "samples_per_step": _ratio(rest.samples, rest.count),
         "batches_per_step": _ratio(rest.batches, rest.count),
         "consumer_s": _ratio(rest.wall_s - rest.data_wait_s, rest.count),
+        "syncs_per_step": _ratio(rest.syncs, rest.count),
         "transfers_per_step": _ratio(rest.transfers, rest.count),
         "transfer_bytes_per_step": _ratio(rest.transfer_bytes, rest.count),
         "pageable_share": _ratio(rest.pageable, rest.transfers),

@@ -54,6 +54,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     other_share: float | None = None
     loss_share: float | None = None
     """Part of other_share: between forward and backward."""
+    syncs_per_step: float | None = None
+    """Waits of the host for the device that were heard; what they took is sync_share."""
     edge_share: float | None = None
     """Part of data_wait_share: end and start of workers and the first batch, at epoch edges."""
 

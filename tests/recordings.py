@@ -81,6 +81,8 @@ class Loop:
     """Device ms between two steps."""
     queue_empty: float = 0.0
     """Share of steps at whose end the GPU had finished."""
+    syncs: float = 0.0
+    """Waits for the GPU in a step."""
     gpu_util: float | None = None
     tensor_active: float | None = None
     capability: tuple[int, int] = (9, 0)
@@ -153,6 +155,7 @@ class Loop:
                 "transfers": np.full(n, self.transfers),
                 "transfer_bytes": np.full(n, self.batch_bytes),
                 "pageable": np.full(n, self.pageable),
+                "syncs": np.full(n, self.syncs),
             }
         return Steps.of(
             wall_s=wall * 1e-3,

@@ -66,6 +66,9 @@ def test_an_item_per_step_shows_as_sync_and_hides_nothing_any_more() -> None:
     assert gap_share(recording) == pytest.approx(4 / 14, abs=0.02)
     assert measure(recording).sync_share == pytest.approx(10 / 14, abs=0.03)
     assert steps.sync_s.sum() > 0.3
+    assert steps.syncs.tolist() == [1.0] * 40
+    assert measure(recording).syncs_per_step == 1.0
+    assert measure(without).syncs_per_step == 0.0
     assert without.steps.sync_s.sum() == 0
 
 
@@ -73,6 +76,7 @@ def test_an_item_now_and_then_costs_what_was_queued_then() -> None:
     _, recording = Loop(wait=1, kernel=1.0, kernels=10, item_every=10).play()
     steps = recording.steps
     assert (steps.sync_s > 0).sum() == 4
+    np.testing.assert_array_equal(steps.syncs, steps.sync_s > 0)
     assert gap_share(recording) < 0.1
 
 

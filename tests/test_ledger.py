@@ -96,13 +96,33 @@ def test_without_a_device_sync_is_not_measured_and_with_one_it_is_carved_out() -
     bench.ledger.carve(SYNC, 2 * MS)
     bench.backward()
     bench.optimizer()
+    bench.spend(1)
+    bench.ledger.carve(SYNC, 1 * MS)  # after the optimizer: the step's still
+    bench.pull(pull)
+    bench.train()
     steps = bench.close()
-    assert steps.sync_s.tolist() == [0.002]
-    assert sums(steps)["other"] == 1
+    assert steps.sync_s.tolist() == [0.003, 0.0]
+    assert steps.syncs.tolist() == [2.0, 0.0]
+    assert sums(steps)["other"] == 1.5
     plain = Bench()
     plain.pull(Pull())
     plain.train()
-    assert np.isnan(plain.close().sync_s).all()
+    unmeasured = plain.close()
+    assert np.isnan(unmeasured.sync_s).all()
+    assert np.isnan(unmeasured.syncs).all()
+
+
+def test_a_wait_in_an_evaluation_is_not_counted_as_a_steps() -> None:
+    bench, pull, held_out = Bench(sync_measured=True), Pull(), Pull()
+    bench.pull(pull)
+    bench.train()
+    bench.pull(held_out, grad=False)
+    bench.forward(training=False, grad=False)
+    bench.ledger.carve(SYNC, 1 * MS)
+    bench.exhaust(held_out)
+    bench.pull(pull)
+    bench.train()
+    assert bench.close().syncs.tolist() == [0.0, 0.0]
 
 
 def test_the_row_of_an_accumulation_holds_all_of_it_from_the_first_step_on() -> None:

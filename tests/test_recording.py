@@ -279,6 +279,17 @@ def test_a_newer_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
         load(path)
 
 
+def test_a_file_from_before_waits_were_counted_says_they_were_not(tmp_path: Path) -> None:
+    path = full().save(tmp_path / "run.npz")
+    with np.load(path) as archive:
+        kept = {name: archive[name] for name in archive.files if name != "steps.syncs"}
+    np.savez(path, **kept)
+    again = load(path)
+    assert np.isnan(again.steps.syncs).all()
+    syncs = np.full(len(again.steps), np.nan)
+    same(again, dataclasses.replace(full(), steps=dataclasses.replace(full().steps, syncs=syncs)))
+
+
 def test_unknown_keys_of_the_header_are_passed_over(tmp_path: Path) -> None:
     same(load(rewritten(full().save(tmp_path / "run.npz"), of_tomorrow=[1])), full())
 

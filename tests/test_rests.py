@@ -10,6 +10,7 @@ import pytest
 from test_steadysteps import Bench
 
 from gpu_doctor.ledger import Pull
+from gpu_doctor.phases import SYNC
 from gpu_doctor.rests import FIRST_STEPS, FULL, REST, SHORT_NS
 from gpu_doctor.steps import PHASES, Steps
 
@@ -397,7 +398,7 @@ def test_whatever_a_loop_does_its_steps_and_samples_are_those_of_the_ledger_alon
                     case 5:
                         batches = rnd.choice((1, 2, 3))
                     case 6:
-                        loop.ledger.carve(0, 0)
+                        loop.ledger.carve(SYNC, 0)
                     case 7:
                         other = loop.epoch()
                         loop.pull(other, grad=False)
@@ -414,6 +415,7 @@ def test_whatever_a_loop_does_its_steps_and_samples_are_those_of_the_ledger_alon
     np.testing.assert_array_equal(found.samples, wanted.samples)
     np.testing.assert_array_equal(found.batches, wanted.batches)
     np.testing.assert_array_equal(found.epoch, wanted.epoch)
+    np.testing.assert_array_equal(found.syncs, wanted.syncs)
     assert found.wall_s.sum() == pytest.approx(wanted.wall_s.sum(), rel=0.001)
     assert found.data_wait_s.sum() == pytest.approx(wanted.data_wait_s.sum(), rel=0.001)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpu_doctor.ledger import Ledger, Pull
-from gpu_doctor.phases import FORWARD, OTHER
+from gpu_doctor.phases import OTHER, SYNC
 from gpu_doctor.steadysteps import BLOCK
 from gpu_doctor.steps import STEP_COLUMNS, Steps
 from gpu_doctor.steptable import StepTable
@@ -22,7 +22,7 @@ class Bench:
     def __init__(self, steady: bool, seed: int = 0, capacity: int = 1 << 17) -> None:
         self.now, self.random = 5_000, random.Random(seed)
         self.table = StepTable(capacity)
-        self.ledger = Ledger(self.table, lambda: self.now, lambda: self.now // 2)
+        self.ledger = Ledger(self.table, lambda: self.now, lambda: self.now // 2, sync_measured=True)
         self.taken = 0
         if not steady:
             self.ledger.steady.step_ended = lambda pull, before: before  # type: ignore[method-assign]
@@ -151,7 +151,7 @@ def nothing_pulled(bench: Bench, pull: Pull) -> None:
 def carved(bench: Bench, pull: Pull) -> None:
     plain(bench, pull)
     bench.spend()
-    bench.ledger.carve(FORWARD, 10)
+    bench.ledger.carve(SYNC, 10)
 
 
 BODIES = (plain, accumulating, two_optimizers, with_closure)
@@ -201,6 +201,22 @@ def test_whatever_a_loop_does_the_rows_are_those_of_the_ledger_alone(seed: int) 
     quick, slow = Bench(True, seed), Bench(False, seed)
     same(program(quick), program(slow))
     assert state(quick.ledger) == state(slow.ledger)
+
+
+def test_waits_are_counted_one_by_one_through_rhythm_and_thinning() -> None:
+    bench = Bench(True, capacity=16)
+    pull = bench.epoch()
+    for i in range(300):
+        plain(bench, pull)
+        if i % 70 == 0:
+            bench.ledger.carve(SYNC, 10)
+            bench.ledger.carve(SYNC, 10)
+    bench.exhaust(pull)
+    steps = bench.close()
+    assert bench.taken > 200
+    assert len(steps) <= 16
+    assert steps.syncs.sum() == 10
+    assert steps.sync_s.sum() == pytest.approx(100e-9)
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: str(body.__name__))

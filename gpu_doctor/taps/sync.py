@@ -1,8 +1,9 @@
 """Hears the waits of the host for the device: `.item()`, `.cpu()`, `.tolist()`, `float()`, `bool()`, synchronize.
 
 Only where there is a GPU: on a CPU nothing is asynchronous and nothing is put anywhere. No wait is added; what a call
-takes on a device tensor is the wait (plus a copy of a few bytes). GPU: not yet run on one; tested with the `meta`
-device and a stand-in.
+takes on a device tensor is the wait (plus a copy of a few bytes). Of what waits too, the functions `torch.nonzero` and
+`torch.masked_select` are not heard: TorchScript knows torch's functions by their identity, and what calls a stand-in
+would not compile. Nor is indexing by a mask. GPU: not yet run on one; tested with the `meta` device and a stand-in.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from gpu_doctor.seam import Seam
 from gpu_doctor.taps.tap import TapScope
 from gpu_doctor.taps.traffic import book_of
 
-METHODS = ("item", "cpu", "tolist", "numpy", "nonzero", "__bool__", "__float__", "__int__", "__index__")
+METHODS = (
+    *("item", "cpu", "tolist", "numpy", "nonzero", "masked_select"),
+    *("__bool__", "__float__", "__int__", "__index__"),
+)
 COPIES = ("cpu", "tolist", "numpy")
 """Of them, those that bring the whole tensor to the host (its values, not a size or one number)."""
 
 
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
-    """Stand-ins for the methods that wait, and for `torch.cuda.synchronize`."""
+    """Stand-ins for the methods that wait, and for `synchronize` of torch.cuda, its events and its streams."""
     if not scope.accelerated:
         yield
         return
@@ -73,5 +77,6 @@ def tap(scope: TapScope) -> Iterator[None]:
     for name in METHODS:
         call = fetch if name in COPIES else wait
         scope.patches.wrap(torch.Tensor, name, functools.partial(Seam, call=call))
-    scope.patches.wrap(torch.cuda, "synchronize", synchronizing)
+    for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):
+        scope.patches.wrap(owner, "synchronize", synchronizing)
     yield

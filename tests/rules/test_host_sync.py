@@ -9,6 +9,7 @@ from recordings import Loop, line, on_gpu
 RULE = "host-sync"
 READING = on_gpu(
     sync=6.0,
+    syncs=3.0,
     forward=1.0,
     backward=1.0,
     optimizer=1.0,
@@ -23,6 +24,7 @@ def test_sick() -> None:
     found = sick(RULE, READING)
     assert found.cost_share == pytest.approx(2 / 9, rel=0.02)
     assert any("loss.item()" in one for one in found.evidence)
+    assert any("3.0 waits a step" in one for one in found.evidence)
     assert top(READING) == RULE
 
 
@@ -49,3 +51,8 @@ def test_the_hosts_other_work_stays_when_the_wait_goes() -> None:
 
 def test_no_gpu_no_sync() -> None:
     assert asked(RULE, Loop()) is None
+
+
+def test_where_waits_were_not_counted_nothing_is_said_of_their_number() -> None:
+    found = sick(RULE, READING.but(syncs=float("nan")))
+    assert not any("a step" in one for one in found.evidence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,10 @@ from gpu_doctor.phases import SYNC
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.taps.sync import METHODS, tap
 
-SEAMS = (*((torch.Tensor, name) for name in METHODS), (torch.cuda, "synchronize"))
+SEAMS = (
+    *((torch.Tensor, name) for name in METHODS),
+    *((owner, "synchronize") for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream)),
+)
 
 
 class Elsewhere(torch.Tensor):
@@ -29,6 +33,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "cpu": lambda x: x.cpu(),
     "tolist": lambda x: x.tolist(),
     "nonzero": lambda x: x.nonzero(),
+    "masked_select": lambda x: x.masked_select(x > 0),
     "bool": bool,
     "float": float,
     "int": int,
@@ -66,6 +71,7 @@ def test_a_wait_is_timed_once(name: str) -> None:
         CALLS[name](tensor)
     assert recorder.ledger.sync_measured
     assert recorder.ledger.acc[SYNC] == 1000
+    assert recorder.ledger.now.syncs == 1
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -77,6 +83,7 @@ def test_a_tensor_in_main_memory_makes_nobody_wait(name: str) -> None:
             CALLS[name](plain)
         assert float(plain) == 1.0
     assert recorder.ledger.acc[SYNC] == 0
+    assert recorder.ledger.now.syncs == 0
 
 
 def test_results_are_the_same() -> None:
@@ -96,6 +103,37 @@ def test_synchronize_is_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.cuda.synchronize(0)
     assert called == [(), (0,)]
     assert recorder.ledger.acc[SYNC] == 2000
+
+
+@pytest.mark.parametrize("kind", ["Event", "Stream"])
+def test_a_wait_for_an_event_or_a_stream_is_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Queue:
+        waited = 0
+
+        def synchronize(self) -> None:
+            Queue.waited += 1
+
+    monkeypatch.setattr(torch.cuda, kind, Queue)
+    recorder = begun()
+    with on(tap, recorder, accelerated=True):
+        Queue().synchronize()
+        other = threading.Thread(target=Queue().synchronize)  # is none of the loop's
+        other.start()
+        other.join()
+    Queue().synchronize()
+    assert Queue.waited == 3
+    assert recorder.ledger.acc[SYNC] == 1000
+    assert recorder.ledger.now.syncs == 1
+
+
+def test_torch_functions_stay_what_torchscript_knows() -> None:
+    with on(tap, begun(), accelerated=True):
+        scripted = torch.jit.script(_scriptable)
+    assert scripted(torch.tensor([0, 1])).tolist() == [[1]]
+
+
+def _scriptable(x: torch.Tensor) -> torch.Tensor:
+    return torch.nonzero(x.masked_select(x > -1))
 
 
 def test_an_error_passes_and_its_wait_counts() -> None:

@@ -34,12 +34,14 @@ def check(vitals: Vitals) -> Finding | None:
     cost = max(min(gap - taken, sync), 0.0)
     if sync < GAP_SHARE or cost < GAP_SHARE or empty < 0.5:
         return None
+    times = "" if vitals.syncs_per_step is None else f" in {vitals.syncs_per_step:.1f} waits a step"
     return Finding(
         rule="host-sync",
         headline=f"Waiting for values from the GPU each step leaves it idle {percent(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            f"the host waits {percent(sync)} of the time; the queue is empty at the end of {percent(empty)} of steps",
+            f"the host waits {percent(sync)} of the time{times}; "
+            f"the queue is empty at the end of {percent(empty)} of steps",
             *hot_lines(vitals, ("sync",)),
         ),
         prescriptions=(
