@@ -38,6 +38,7 @@ _ON_GPU: Final = {
     **dict.fromkeys(("peak_share", "memory_total_bytes", "reserved_peak_bytes"), _GPU_MEMORY),
     **dict.fromkeys(("idle_gpus", "used_gpus"), "the GPUs of this machine were not counted"),
     "architecture_support": "the GPU's architecture was not read",
+    **dict.fromkeys(("gpu", "card", "capability"), "what the GPU can do was not read"),
 }
 """Vitals that only a loop on a GPU has."""
 _STEP: Final = "no step was timed"
@@ -61,6 +62,12 @@ _ANYWHERE: Final = {
     "host_growth_bytes_per_step": "too few readings of the process' memory in so short a run",
     **dict.fromkeys(("host_memory_available_bytes", "host_memory_total_bytes"), "the machine's memory was not read"),
     "world_size": "it was not seen whether other processes train along",
+    "step_s_by_rank": "the ranks did not tell each other their own times",
+    **dict.fromkeys(("model", "parameters"), "no trained model was seen"),
+    "inputs": "what the model is handed was not looked at",
+    "optimizer_facts": "no optimizer was looked at",
+    "evaluation_facts": "no forward in evaluation mode was looked for",
+    "torch_threads": "the threads that torch computes with were not counted",
 }
 """Vitals that any loop may have, the most telling cause first: a rule that lacks several is given the first."""
 _CLOCKED: Final = ("exposed_wait_share", "exposed_transfer_share")

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpu_doctor.facts import Chore, Traffic
-from gpu_doctor.recording import LineCost, LoaderSetup, SettingValue, Setup
+from gpu_doctor.recording import LineCost, LoaderSetup, SettingValue
 from gpu_doctor.vitals_arithmetic import ArithmeticVitals
 from gpu_doctor.vitals_evaluation import EvaluationVitals
 from gpu_doctor.vitals_hardware import HardwareVitals
 from gpu_doctor.vitals_memory import MemoryVitals
+from gpu_doctor.vitals_setup import SetupVitals
 from gpu_doctor.vitals_world import WorldVitals
 
 
 @dataclass(frozen=True)
-class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, EvaluationVitals):
+class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, EvaluationVitals, SetupVitals):
     """What `measure` reads off a recording. Every field but the counts may be None = not measured."""
 
     # how much was measured
@@ -126,10 +127,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
 
     overhead_share: float | None = None
     final_loss: float | None = None
-    on_gpu: bool = False
     loader: LoaderSetup | None = None
     """The training loader, None if the loop pulls from none."""
-    setup: Setup = field(default_factory=Setup)
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     lines: tuple[LineCost, ...] = ()
     """Line costs, dearest first."""

@@ -33,7 +33,8 @@ class WorldVitals:
     reduce_exposed_s: float | None = None
     """Seconds of a backward in which gradients were reduced between processes and nothing was computed."""
     step_s_by_rank: tuple[float, ...] | None = None
-    """Mean seconds of a step on every rank without communication and backward; None where they were not exchanged."""
+    """Mean seconds of a step on every rank without communication and backward; empty where there is but one rank, None
+    where they were not exchanged."""
     epoch_samples: float | None = None
     """Samples of the longest epoch that was seen from its begin to its end."""
 
@@ -51,7 +52,7 @@ def world(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
     found |= {
         "world_size": seen.world_size,
         "shm_free_bytes": _known(seen.shm_free_bytes),
-        "step_s_by_rank": seen.step_s_by_rank or None,
+        "step_s_by_rank": seen.step_s_by_rank or (() if seen.world_size == 1 else None),
     }
     exposed_s = seen.reduce_s - seen.reduce_hidden_s
     found["reduce_exposed_s"] = max(exposed_s, 0.0) if math.isfinite(exposed_s) else None

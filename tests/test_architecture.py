@@ -43,8 +43,8 @@ FLOORS = {
     ],
     1: [
         "feed",
-        "vitals vitals_fields vitals_memory vitals_hardware vitals_world vitals_arithmetic vitals_evaluation growth"
-        " memoryfit",
+        "vitals vitals_fields vitals_memory vitals_hardware vitals_world vitals_arithmetic vitals_evaluation"
+        " vitals_setup growth memoryfit",
         "models modelmakes",
         "batches",
         "ledger evaluations ownupdates account devicemarks stepcounts steptable steadysteps rhythm rests usual"

@@ -164,11 +164,32 @@ def test_early_below_twenty() -> None:
 # ---- silence ---------------------------------------------------------------------------------------------------------
 
 
+GPU_ONLY = (
+    *("pageable-transfer", "blocking-transfer", "heavy-transfer", "many-small-transfers", "device-round-trips"),
+    *("cache-emptied-each-step", "host-sync", "launch-bound", "full-precision", "tf32-off", "cudnn-not-tuned"),
+    *("channels-first-convolutions", "emulated-half-precision", "unaligned-shapes", "not-compiled", "model-too-small"),
+    *("near-out-of-memory", "fragmented-memory", "needless-accumulation", "small-batch"),
+    *("throttled", "capped-clocks", "shared-gpu", "slow-link", "cpu-only-torch", "driver-too-old"),
+    *("idle-gpus", "data-parallel"),
+)
+"""Rules of which nothing can be said where there is no GPU."""
+ON_A_CPU = (Loop(), SLEEPING, Loop(other=30.0), Loop(transfer=30.0), Loop(has_loader=False))
+
+
+@pytest.mark.parametrize("rule", GPU_ONLY)
+def test_a_rule_about_a_gpu_says_that_there_is_none(rule: str) -> None:
+    heard = dataclasses.replace(Loop().recording(), chores=())
+    assert [silence(of(loop), rule) for loop in ON_A_CPU] == ["no GPU"] * len(ON_A_CPU)
+    assert silence(diagnose(heard), rule) == "no GPU"
+
+
+def test_no_other_rule_says_so() -> None:
+    assert {one.rule for one in of(Loop()).silent if one.reason == "no GPU"} == set(GPU_ONLY)
+
+
 def test_nothing_of_a_gpu_is_invented_without_one() -> None:
-    for loop in (Loop(), SLEEPING, Loop(other=30.0), Loop(transfer=30.0), Loop(has_loader=False)):
+    for loop in ON_A_CPU:
         diagnosis = of(loop)
-        for rule in ("pageable-transfer", "host-sync", "launch-bound", "full-precision", "small-batch"):
-            assert silence(diagnosis, rule) == "no GPU"
         said = [diagnosis.verdict, *(text for one in diagnosis.findings for text in (one.headline, *one.evidence))]
         assert not any("GPU" in text for text in said)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from recordings import Loop, on_gpu
 
 from gpu_doctor import diagnosis as module
 from gpu_doctor.diagnosis import diagnose, judged
+from gpu_doctor.facts import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, World
 from gpu_doctor.recording import DeviceSetup, Recording, Setup, Steps
 from gpu_doctor.rules import RULES
 from gpu_doctor.rules.rule import Finding, Rule
@@ -37,6 +39,57 @@ def test_one_cause_is_told_and_only_where_something_lacks(rule: Rule) -> None:
         said = reason(rule, vitals)
         assert bool(said) == any(getattr(vitals, name) is None for name in rule.needs)
         assert ", the" not in said and not said.startswith("needs")
+
+
+SEEN: dict[str, Any] = {
+    "model": ModelFacts({"cuda:0": 1000}),
+    "parameters": 1000,
+    "inputs": InputFacts(looked_at=40, shapes=1, shape=(32, 16)),
+    "optimizer_facts": (OptimizerFacts("Adam", 4, 1000),),
+    "evaluation": EvaluationFacts(),
+    "torch_threads": 1,
+    "world": World(),
+}
+
+
+@pytest.mark.parametrize(
+    ("fact", "rules", "why"),
+    [
+        ("model", "channels-first-convolutions unaligned-shapes not-compiled data-parallel", "no trained model"),
+        ("parameters", "unaligned-shapes model-too-small", "no trained model"),
+        ("inputs", "changing-shapes cudnn-not-tuned not-compiled model-too-small", "what the model is handed"),
+        ("optimizer_facts", "unfused-optimizer", "no optimizer"),
+        ("evaluation", "eval-with-gradients", "no forward in evaluation mode"),
+        ("torch_threads", "cpu-oversubscription", "the threads"),
+        ("world", "straggler", "it was not seen whether"),
+    ],
+)
+def test_what_was_not_found_around_the_loop_is_a_reason_too(fact: str, rules: str, why: str) -> None:
+    seen, unseen = (
+        dict.fromkeys(rules.split(), "") | {one.rule: one.reason for one in diagnose(recording).silent}
+        for recording in (heard(SEEN), heard({**SEEN, fact: None}))
+    )
+    for rule in rules.split():
+        assert not seen[rule] and unseen[rule].startswith(why)
+
+
+def heard(setup: dict[str, Any]) -> Recording:
+    """A loop on a GPU of which all was read."""
+    return dataclasses.replace(on_gpu(setup=setup).recording(), chores=())
+
+
+@pytest.mark.parametrize("rule", ["full-precision", "tf32-off", "channels-first-convolutions"])
+def test_a_card_of_unknown_make_is_not_judged(rule: str) -> None:
+    nameless = heard({**SEEN, "devices": (DeviceSetup(0, "NVIDIA T4"),)})
+    assert Silence(rule, "what the GPU can do was not read") in diagnose(nameless).silent
+
+
+def test_ranks_that_told_each_other_nothing_are_a_reason_and_a_rank_alone_is_none() -> None:
+    silent = {
+        ranks: {one.rule: one.reason for one in diagnose(heard({**SEEN, "world": World(ranks)})).silent}
+        for ranks in (1, 2)
+    }
+    assert "straggler" not in silent[1] and silent[2]["straggler"].startswith("the ranks did not tell")
 
 
 def test_a_gpu_that_the_loop_does_not_use_is_not_denied() -> None:

@@ -19,7 +19,7 @@ from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("run_s",)
+NEEDS = ("run_s", "inputs")
 
 MANY = 8
 """Shapes from which on they change: torch.compile gives up after 8 recompilations of one function (its
@@ -28,7 +28,7 @@ MANY = 8
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where steps with a new shape took measurably longer than others with an input of the same size."""
-    inputs, run_s = vitals.setup.inputs, vitals.run_s
+    inputs, run_s = vitals.inputs, vitals.run_s
     if inputs is None or not run_s or inputs.shapes < MANY or inputs.new_shape_steps < MANY:
         return None
     if not inputs.new_shape_s > 0.0:  # NaN: there was nothing to compare

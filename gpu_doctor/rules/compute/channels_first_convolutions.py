@@ -19,7 +19,7 @@ from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("gpu_busy_share",)
+NEEDS = ("gpu_busy_share", "capability", "model")
 
 CAPABILITY = (7, 0)
 """Tensor cores came with compute capability 7.0 (NVIDIA's tuning guides)."""
@@ -34,9 +34,8 @@ QUEUE_EMPTY = 0.8
 def check(vitals: Vitals) -> Finding | None:
     """Fires on a busy GPU with tensor cores that runs half-precision convolutions channels first."""
     setup, busy = vitals.setup, vitals.gpu_busy_share
-    model, inputs = setup.model, setup.inputs
-    device = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
-    if busy is None or model is None or device is None or (device.capability or (0, 0)) < CAPABILITY:
+    model, inputs, capability = vitals.model, vitals.inputs, vitals.capability
+    if busy is None or model is None or capability is None or capability < CAPABILITY:
         return None
     dtype = setup.autocast or setup.dtype
     if dtype not in ("float16", "bfloat16") or not model.convolutions:

@@ -18,7 +18,7 @@ from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("gpu_busy_share",)
+NEEDS = ("gpu_busy_share", "inputs")
 
 ASSUMED_GAIN = 1.1
 """Price only: PyTorch's tuning guide recommends it without a figure; a tenth is what such reports begin with."""
@@ -32,7 +32,7 @@ PRODUCTS = ("Linear", "MultiheadAttention")
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires on a GPU that is busy with convolutions of one shape, with the benchmark switched off."""
-    setup, busy, inputs = vitals.setup, vitals.gpu_busy_share, vitals.setup.inputs
+    setup, busy, inputs = vitals.setup, vitals.gpu_busy_share, vitals.inputs
     if busy is None or not setup.on_gpu or inputs is None or inputs.shapes != 1 or inputs.looked_at < LOOKED_AT:
         return None
     if setup.flags.get("cudnn_benchmark") is not False or setup.flags.get("deterministic"):

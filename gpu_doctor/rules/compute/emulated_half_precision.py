@@ -21,7 +21,7 @@ from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("step_wall_s",)
+NEEDS = ("step_wall_s", "gpu")
 
 ASSUMED_GAIN = 1.5
 """Price only: as full-precision, since emulated products run as float32 does."""

@@ -20,7 +20,7 @@ from gpu_doctor.rules.evidence import hot_lines, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("forward_share",)
+NEEDS = ("forward_share", "evaluation_facts")
 
 FEWEST = 3
 """Forwards that must have been seen to record in vain: the first batch of a run may be a try."""
@@ -39,7 +39,7 @@ QUEUE_EMPTY = 0.8
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where evaluation forwards recorded gradients that no backward used, and the recording takes time."""
-    facts = vitals.setup.evaluation
+    facts = vitals.evaluation_facts
     if facts is None or facts.with_gradients < FEWEST or vitals.forward_share is None:
         return None
     if vitals.on_gpu and (vitals.queue_empty_share or 0.0) < QUEUE_EMPTY:

@@ -21,7 +21,7 @@ from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("gpu_busy_share",)
+NEEDS = ("gpu_busy_share", "capability")
 EXCLUDES = ("tf32-off",)
 
 CAPABILITY = (7, 0)
@@ -37,7 +37,7 @@ PRODUCTS = ("Linear", "Conv1d", "Conv2d", "Conv3d", "MultiheadAttention", "LSTM"
 def check(vitals: Vitals) -> Finding | None:
     """Fires on a GPU with tensor cores that is busy with float32 products."""
     setup, busy = vitals.setup, vitals.gpu_busy_share
-    device = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
+    device = vitals.card
     if busy is None or device is None or device.capability is None or device.capability < CAPABILITY:
         return None
     products = sum(setup.layers.get(name, 0) for name in PRODUCTS)

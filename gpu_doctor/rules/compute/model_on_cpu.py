@@ -18,7 +18,7 @@ from gpu_doctor.rules.evidence import millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("step_wall_s", "forward_share", "backward_share")
+NEEDS = ("step_wall_s", "forward_share", "backward_share", "model")
 
 TINY_S = 5e-3
 """Computing of a step below which a GPU may be no faster: some hundred launches of 5 to 10 us each (forward, backward
@@ -28,7 +28,7 @@ and optimizer of a dozen layers; launch cost as in NVIDIA's CUDA guides) are 1 t
 def check(vitals: Vitals) -> Finding | None:
     """Fires where a CUDA device was found, the trained parameters are all on the CPU, and steps compute for a while."""
     setup, wall = vitals.setup, vitals.step_wall_s
-    model = setup.model
+    model = vitals.model
     if not setup.devices or vitals.on_gpu or wall is None or setup.device != "cpu":
         return None
     if model is None or not model.device_bytes or set(model.device_bytes) != {"cpu"}:

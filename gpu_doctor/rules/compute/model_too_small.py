@@ -22,7 +22,7 @@ from gpu_doctor.rules.host import launch_bound
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = launch_bound.NEEDS
+NEEDS = (*launch_bound.NEEDS, "inputs", "parameters")
 EXCLUDES = ("launch-bound", "not-compiled", "small-batch", "full-precision", "tf32-off")
 
 LARGE_BATCH = 1024
@@ -43,7 +43,7 @@ FEWER_LAUNCHES = Prescription(
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where a launch-bound loop has a large batch and next to no arithmetic."""
-    setup, inputs, wall = vitals.setup, vitals.setup.inputs, vitals.step_wall_s
+    setup, inputs, wall = vitals.setup, vitals.inputs, vitals.step_wall_s
     bound = launch_bound.check(vitals)
     if bound is None or not setup.on_gpu or inputs is None or not inputs.shape or not setup.parameters or not wall:
         return None

@@ -20,7 +20,7 @@ from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("queue_empty_share", "gpu_util_pct", "exposed_wait_share", "sync_share")
+NEEDS = ("queue_empty_share", "gpu_util_pct", "exposed_wait_share", "sync_share", "model", "inputs")
 
 EXCLUDES = ("launch-bound",)
 """The same symptom: compiling keeps the training as it is, so it comes first, and the larger batch second."""
@@ -43,8 +43,7 @@ def check(vitals: Vitals) -> Finding | None:
     """Fires on a GPU that waits for launches of a model with static shapes that is not compiled."""
     empty, util = vitals.queue_empty_share, vitals.gpu_util_pct
     wait, sync = vitals.exposed_wait_share, vitals.sync_share
-    setup = vitals.setup
-    model, inputs = setup.model, setup.inputs
+    model, inputs = vitals.model, vitals.inputs
     if empty is None or util is None or wait is None or sync is None or model is None or inputs is None:
         return None
     if empty < EMPTY_SHARE or util >= BUSY_PCT or sync >= SYNC_SHARE:
@@ -52,8 +51,7 @@ def check(vitals: Vitals) -> Finding | None:
     compiled = model.compiled or vitals.settings.get("compile") is True
     if compiled or inputs.looked_at < LOOKED_AT or inputs.shapes > FEW_SHAPES:
         return None
-    device = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
-    if device is None or (device.capability or CAPABILITY) < CAPABILITY:
+    if (vitals.capability or CAPABILITY) < CAPABILITY:
         return None
     cost = max(1.0 - util / 100.0 - wait - (vitals.exposed_transfer_share or 0.0), 0.0)
     bigger = larger_batch(vitals)  # as launch-bound prescribes

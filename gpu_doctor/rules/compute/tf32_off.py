@@ -19,7 +19,7 @@ from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("gpu_busy_share",)
+NEEDS = ("gpu_busy_share", "capability")
 
 CAPABILITY = (8, 0)
 """TF32 came with compute capability 8.0 (NVIDIA's Ampere tuning guide)."""

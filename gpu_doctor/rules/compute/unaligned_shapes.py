@@ -23,7 +23,7 @@ from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("gpu_busy_share",)
+NEEDS = ("gpu_busy_share", "model", "parameters")
 
 ALIGNED = 8
 """Numbers of half precision in the 16 bytes that tensor cores read at once (NVIDIA's matrix multiplication guide)."""

@@ -29,7 +29,7 @@ from gpu_doctor.rules.evidence import millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("optimizer_share", "step_wall_s")
+NEEDS = ("optimizer_share", "step_wall_s", "optimizer_facts")
 
 ADAMS = ("Adam", "AdamW")
 OPTIMIZER_SHARE = 0.10
@@ -68,7 +68,7 @@ QUEUE_EMPTY = 0.8
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where a step's seconds go to an optimizer that torch could fuse, and fusing it was measured to help."""
-    share, facts = vitals.optimizer_share, vitals.setup.optimizer_facts
+    share, facts = vitals.optimizer_share, vitals.optimizer_facts
     if share is None or not facts or share < OPTIMIZER_SHARE:
         return None
     if vitals.on_gpu and (vitals.queue_empty_share or 0.0) < QUEUE_EMPTY:

@@ -20,7 +20,7 @@ from gpu_doctor.rules.evidence import millis, percent
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("chores", "run_s", "steps_per_s")
+NEEDS = ("chores", "run_s", "steps_per_s", "gpu", "model")
 
 KIND = "data-parallel"
 WRAPPER = "DataParallel"
@@ -28,7 +28,7 @@ WRAPPER = "DataParallel"
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where DataParallel's copying takes its share of the host's time (torch-tb-profiler names any use)."""
-    model, cost, chores = vitals.setup.model, vitals.chore_share(KIND), vitals.chores
+    model, cost, chores = vitals.model, vitals.chore_share(KIND), vitals.chores
     if model is None or model.wrapper != WRAPPER or cost is None or chores is None or cost < NAMING_BAR:
         return None
     calls = sum(one.calls for one in chores if one.kind == KIND)

@@ -21,7 +21,7 @@ from gpu_doctor.rules.evidence import hot_lines, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("world_size", "step_wall_s")
+NEEDS = ("world_size", "step_wall_s", "step_s_by_rank")
 
 STRAGGLER_SHARE = 0.10
 """TraceML 0.5 warns from 10 % of the step on, and calls 20 % severe."""

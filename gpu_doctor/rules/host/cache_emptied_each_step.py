@@ -21,7 +21,7 @@ from gpu_doctor.rules.evidence import chore_line, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("chores", "run_s", "steps_per_s")
+NEEDS = ("chores", "run_s", "steps_per_s", "gpu")
 
 EMPTY_SHARE = 0.02
 """The bar of the catalogue: the call has no use, so less than the usual 5 % is worth a line."""

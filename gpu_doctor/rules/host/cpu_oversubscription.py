@@ -23,7 +23,7 @@ from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("step_wall_s", "backward_share")
+NEEDS = ("step_wall_s", "backward_share", "torch_threads")
 
 LEAST_SLOWER = 1.2
 TWICE = 2.0
@@ -40,7 +40,7 @@ HALF_A_CORE = 0.5
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires on a CPU device where threads and computing workers are more than the usable cores."""
-    threads, cores = vitals.setup.torch_threads, vitals.usable_cores
+    threads, cores = vitals.torch_threads, vitals.usable_cores
     if vitals.on_gpu or not vitals.setup.device.startswith("cpu") or threads is None or threads < 2:
         return None
     busy = _busy_workers(vitals)

@@ -1,0 +1,61 @@
+"""Vitals of the setup: what was found around the loop, each under a name of its own, so that a rule can need it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpu_doctor.facts import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts
+from gpu_doctor.recording import DeviceSetup, Setup
+
+
+@dataclass(frozen=True)
+class SetupVitals:
+    """A part of Vitals. None = nobody looked, or it could not be read."""
+
+    setup: Setup = field(default_factory=Setup)
+    on_gpu: bool = False
+
+    @property
+    def gpu(self) -> str | None:
+        """The device that the loop trains on, such as `cuda:0`; None on a CPU."""
+        return self.setup.device if self.on_gpu else None
+
+    @property
+    def card(self) -> DeviceSetup | None:
+        """What was found of that device."""
+        return next((one for one in self.setup.devices if f"cuda:{one.index}" == self.gpu), None)
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """Its compute capability."""
+        return None if self.card is None else self.card.capability
+
+    @property
+    def model(self) -> ModelFacts | None:
+        """The make of the trained modules."""
+        return self.setup.model
+
+    @property
+    def parameters(self) -> int | None:
+        """How many numbers the trained modules have."""
+        return self.setup.parameters
+
+    @property
+    def optimizer_facts(self) -> tuple[OptimizerFacts, ...] | None:
+        """The make of the optimizers."""
+        return self.setup.optimizer_facts
+
+    @property
+    def inputs(self) -> InputFacts | None:
+        """What the model was handed."""
+        return self.setup.inputs
+
+    @property
+    def evaluation_facts(self) -> EvaluationFacts | None:
+        """Forwards in evaluation mode."""
+        return self.setup.evaluation
+
+    @property
+    def torch_threads(self) -> int | None:
+        """Threads that torch computes with."""
+        return self.setup.torch_threads
