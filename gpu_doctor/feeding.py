@@ -8,8 +8,9 @@ does with losses and outputs (logging, metrics) is no part of it. Where the text
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from gpu_doctor.feeding_syntax import (
@@ -40,13 +41,10 @@ def batch_lines(source: str, lines: Sequence[LineCost], models: Iterable[str] = 
         source: the cell's text. lines: what its lines cost, with the phase in which they did.
         models: names under which the cell finds models that were made elsewhere.
     """
-    tree = _parsed(source)
-    if tree is None:
+    rows = _rows(source, lines)
+    found = _feeding(source, _forwards(rows), tuple(models))
+    if found is None:
         return ()
-    text = source.splitlines()
-    rows = {one: _row(one, text) for one in lines}
-    forward = {row for one, row in rows.items() if one.phase == "forward" and row is not None}
-    found = _Text(tree, forward, models).feeding()
     return tuple(
         one for one, row in rows.items() if (row in found.rows if row is not None else one.function in found.called)
     )
@@ -58,14 +56,28 @@ def elsewhere_lines(source: str, lines: Sequence[LineCost], models: Iterable[str
     A generator of another cell calls functions of which this cell's text knows nothing. Where its loop calls nothing
     else of unknown make, what they cost is the batches'; empty where it does, or where batches come from nowhere else.
     """
-    tree = _parsed(source)
-    if tree is None:
+    rows = _rows(source, lines)
+    found = _feeding(source, _forwards(rows), tuple(models))
+    if found is None or not (found.called and found.alone):
         return ()
+    return tuple(one for one, row in rows.items() if row is None)
+
+
+@lru_cache(maxsize=8)
+def _feeding(source: str, forward: frozenset[int], models: tuple[str, ...]) -> _Feeding | None:
+    """What a text says; None if it is no Python. A diagnosis asks nine times, a live one anew every second."""
+    tree = _parsed(source)
+    return None if tree is None else _Text(tree, forward, models).feeding()
+
+
+def _rows(source: str, lines: Sequence[LineCost]) -> dict[LineCost, int | None]:
     text = source.splitlines()
-    rows = {one: _row(one, text) for one in lines}
-    forward = {row for one, row in rows.items() if one.phase == "forward" and row is not None}
-    found = _Text(tree, forward, models).feeding()
-    return tuple(one for one, row in rows.items() if row is None) if found.called and found.alone else ()
+    return {one: _row(one, text) for one in lines}
+
+
+def _forwards(rows: Mapping[LineCost, int | None]) -> frozenset[int]:
+    """Lines on which a forward was seen to run."""
+    return frozenset(row for one, row in rows.items() if one.phase == "forward" and row is not None)
 
 
 def _parsed(source: str) -> ast.Module | None:
@@ -103,7 +115,7 @@ class _Feeding:
 class _Text:
     """A parsed cell and what is known of it."""
 
-    def __init__(self, tree: ast.Module, forward: set[int], models: Iterable[str]) -> None:
+    def __init__(self, tree: ast.Module, forward: frozenset[int], models: Iterable[str]) -> None:
         """`forward`: lines on which a forward was seen to run. `models`: names of models, as far as known."""
         self._tree, self._forward = tree, forward
         nodes = list(ast.walk(tree))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import math
 import time
 
+import numpy as np
 import pytest
 from recordings import Loop, line, on_gpu
 
 import gpu_doctor
 from gpu_doctor import report
 from gpu_doctor.diagnosis import Diagnosis, Silence, diagnose, explain
-from gpu_doctor.recording import INFERENCE, LineCost, Recording, Steps
+from gpu_doctor.recording import INFERENCE, LineCost, Metric, Recording, Series, Steps
 from gpu_doctor.rules.evidence import line_text
 from gpu_doctor.rules.rule import NAMING_BAR
 from gpu_doctor.vitals import measure
@@ -301,8 +303,57 @@ def test_a_second_run_is_judged_by_its_own_figures() -> None:
     assert of(SLEEPING) == first
 
 
+CELL = """\
+import random, torch
+from torch import nn
+
+def batches(texts, size):
+    for at in range(0, len(texts), size):
+        rows = [encode(one) for one in texts[at : at + size]]
+        yield torch.tensor(rows), torch.tensor([len(one) for one in rows])
+
+def train(model, optimizer, texts, history):
+    for x, y in batches(texts, 32):
+        out = model(x)
+        loss = nn.functional.cross_entropy(out, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        history.append(loss)
+        print(f"{loss:.3f}")
+""" + "".join(
+    f"def step_{i}(values):\n    kept = []\n    for one in values:\n        kept.append(one * {i})\n    return kept\n\n"
+    for i in range(14)
+)
+"""A cell of a hundred lines that makes its own batches and keeps its losses."""
+
+
+def costly(cell: str) -> Recording:
+    """Ten thousand steps of it, each of its lines seen, in a process whose memory grows."""
+    lines = tuple(
+        line(text.strip(), 0.3 if "encode" in text else 0.004, "forward" if "model(x)" in text else "other")
+        for text in cell.splitlines()
+        if text.strip()
+    )
+    recording = SLEEPING.but(steps=10_000, other=30.0, has_loader=False, source=cell, lines=lines).recording()
+    times = np.linspace(0.0, float(recording.steps.start_s[-1]), 200)
+    rss = Series(Metric("process_rss_bytes", "bytes", "", "memory"), times, 1e9 + 1e7 * np.arange(200.0))
+    return dataclasses.replace(recording, series=(*recording.series, rss))
+
+
+def test_a_text_of_a_hundred_lines_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, read = CELL + "# once\n", list[str]()
+    parse = ast.parse
+    monkeypatch.setattr(ast, "parse", lambda text, *rest, **named: read.append(text) or parse(text, *rest, **named))
+    diagnosis = diagnose(costly(cell))
+    assert {"memory-growth", "slow-generator"} <= {one.rule for one in diagnosis.findings}, "else nobody reads it"
+    diagnose(costly(cell))
+    assert 1 <= len(read) <= 3, "by each of those who read it, once"
+
+
 def test_ten_thousand_steps_are_judged_at_once() -> None:
-    recording = SLEEPING.but(steps=10_000).recording()
+    recording = costly(CELL)
+    assert len(CELL.splitlines()) >= 100
     spent = []
     for _ in range(5):  # CPU seconds of this thread: what others compute meanwhile does not count
         begin = time.thread_time()
