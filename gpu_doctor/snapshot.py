@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import types
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -19,10 +20,12 @@ from torch.utils.data import DataLoader
 
 from gpu_doctor import wording
 from gpu_doctor.loaders import shut_down
-from gpu_doctor.snapshot_kinds import is_users
+from gpu_doctor.snapshot_parts import is_users
+from gpu_doctor.snapshot_process import process_undos
 from gpu_doctor.snapshot_undo import (
     Undo,
     buffer_undo,
+    cached_undo,
     cell_undo,
     class_undo,
     deque_undo,
@@ -32,7 +35,7 @@ from gpu_doctor.snapshot_undo import (
     list_undo,
     module_undo,
     namespace_undo,
-    process_undos,
+    numbers_undo,
     rng_undo,
     set_undo,
 )
@@ -142,6 +145,7 @@ class Snapshot:
             "deque": deque_undo,
             "buffer": buffer_undo,
             "frame": frame_undo,
+            "numbers": numbers_undo,
         }
         for kind, make in makers.items():
             for one in walk.kept[kind]:
@@ -152,6 +156,8 @@ class Snapshot:
     def _keep_instances(self, walk: Walk) -> None:
         for one in walk.kept["class"]:
             self._undos.append((one.__name__, class_undo(one)))
+        for one in walk.kept["cached"]:
+            self._undos.append((f"{one.__name__}'s cache", cached_undo(one)))
         for one in walk.kept["instance"]:
             if issubclass(type(one), DataLoader):
                 self._loaders.append((one, vars(one).get("_iterator")))
@@ -175,7 +181,9 @@ def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:
     for root in roots:
         function: Any = root.func if isinstance(root, functools.partial) else root
         function = getattr(function, "__func__", function)
-        if isinstance(function, types.FunctionType) and is_users(function.__module__ or "__main__"):
+        if callable(function):
+            function = inspect.unwrap(function)  # torch.no_grad() around it is torch's own function
+        if isinstance(function, types.FunctionType) and is_users(function.__globals__.get("__name__", "__main__")):
             found.append(function.__globals__)
     return found
 

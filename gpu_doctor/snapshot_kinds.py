@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import collections
+import ctypes
 import datetime
 import decimal
 import enum
@@ -15,15 +16,19 @@ import random
 import re
 import socket
 import sys
-import sysconfig
+import threading
 import types
+import weakref
 from collections.abc import Mapping
+from multiprocessing.sharedctypes import SynchronizedBase
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from gpu_doctor.snapshot_parts import dict_of, is_users
 
 ATOMS: Final = frozenset(
     {int, float, str, bytes, bool, complex, type(None), range, slice, type(...), type(NotImplemented)}
@@ -56,12 +61,17 @@ _LIBRARIES: Final = frozenset(
         "trl",
         "gpytorch",
         "segmentation_models_pytorch",
+        "gym",
+        "gymnasium",
         "collections",
         "argparse",
         "types",
     )
 )
-"""Packages whose instances are walked like the user's own: their state belongs to the training."""
+"""Packages whose instances are walked like the user's own: their state belongs to the training. Others that work with
+torch are known by its name in them, see `_works_with_torch`."""
+_APART: Final = ("torch", "gpu_doctor", "ray", "triton", "IPython", "ipykernel", "ipywidgets", "traitlets")
+"""Packages whose other instances are machinery, whatever they hold: what shows the loop, runs it, or watches it."""
 _MACHINERY: Final = (
     "torch.utils.tensorboard",
     "torch.distributed",
@@ -84,6 +94,16 @@ _OUTSIDE: Final = (
     "queue",
     "_queue",
     "multiprocessing.queues",
+    "multiprocessing.managers",
+    "mmap",
+    "shelve",
+    "dbm",
+    "_dbm",
+    "_gdbm",
+    "gym.envs",
+    "gym.wrappers",
+    "gymnasium.envs",
+    "gymnasium.wrappers",
     "subprocess",
     "tqdm",
     "torch.utils.tensorboard",
@@ -99,7 +119,7 @@ _OUTSIDE: Final = (
 )
 """Packages whose objects hold state outside of Python's memory, or report to somewhere: nobody can take that back."""
 _RNG: Final = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
-_PLACES: Final = tuple({sysconfig.get_paths()[place] for place in ("stdlib", "platstdlib", "purelib", "platlib")})
+TRAINED: Final = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, DataLoader)
 
 
 def internal(name: str, namespace: Mapping[str, Any]) -> bool:
@@ -107,19 +127,6 @@ def internal(name: str, namespace: Mapping[str, Any]) -> bool:
     if name.startswith("__") and name.endswith("__") and len(name) > 4:
         return True
     return "_ih" in namespace and _IPYTHON_NAMES.match(name) is not None
-
-
-@functools.lru_cache(maxsize=4096)
-def is_users(module: str) -> bool:
-    """True if a module of this name is the user's code: the notebook, or a file outside the installed packages."""
-    if module == "__main__":
-        return True
-    if module.partition(".")[0] in ("gpu_doctor", "builtins"):
-        return False
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if not file or "site-packages" in file or "dist-packages" in file:
-        return False
-    return not file.startswith(_PLACES)
 
 
 def kind_of(cls: type) -> str:
@@ -136,9 +143,11 @@ def kind_of(cls: type) -> str:
         return "rng"
     if issubclass(cls, type):
         return "class"
-    for kind, base in (("function", types.FunctionType), ("method", types.MethodType), ("partial", functools.partial)):
+    for kind, base in _BY_BASE:
         if issubclass(cls, base):
             return kind
+    if _of_numbers(cls):
+        return "numbers"
     module = cls.__module__ or ""
     if _is_lost(cls, module):
         return "lost"
@@ -149,9 +158,24 @@ def kind_of(cls: type) -> str:
         for kind, bases in _CONTAINERS:
             if issubclass(cls, bases):
                 return kind
-    return "instance" if walkable else "skip"
+    if walkable:
+        return "instance"
+    return "guest" if cls.__dictoffset__ and module.partition(".")[0] not in _APART else "skip"
 
 
+_BY_BASE: Final[tuple[tuple[str, type], ...]] = (
+    ("function", types.FunctionType),
+    ("method", types.MethodType),
+    ("partial", functools.partial),
+    ("cached", functools._lru_cache_wrapper),
+    ("view", types.MappingProxyType),
+    ("weak", weakref.ReferenceType),
+    ("instance", weakref.WeakKeyDictionary),
+    ("instance", weakref.WeakValueDictionary),
+    ("instance", weakref.WeakSet),
+    ("local", threading.local),
+    ("shared", SynchronizedBase),
+)
 _CONTAINERS: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
     ("list", (list,)),
     ("dict", (dict,)),
@@ -160,6 +184,14 @@ _CONTAINERS: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
     ("buffer", (bytearray, array.array)),
     ("tuple", (tuple, frozenset)),
 )
+
+
+def _of_numbers(cls: type) -> bool:
+    """Numbers of C, alone or in arrays, such as processes share; pointers are none."""
+    if not issubclass(cls, (ctypes.Array, ctypes._SimpleCData)):
+        return False
+    of: Any = getattr(cls, "_type_", "")
+    return of in tuple("?bBhHiIlLqQfdgcu") if isinstance(of, str) else _of_numbers(of)
 
 
 def _is_lost(cls: type, module: str) -> bool:
@@ -175,54 +207,26 @@ def _is_lost(cls: type, module: str) -> bool:
 def _walkable(cls: type, module: str) -> bool:
     if issubclass(cls, (torch.nn.Module, torch.optim.Optimizer, DataLoader)):
         return True
-    if module.partition(".")[0] in _LIBRARIES:
+    package = module.partition(".")[0]
+    if package in _LIBRARIES:
         return "amp" in module or not module.startswith(_MACHINERY)
-    return is_users(module)
+    return is_users(module) or (package not in _APART and _works_with_torch(package, len(sys.modules)))
 
 
-def dict_of(value: Any) -> dict[str, Any]:
-    """An instance's own `__dict__`, past any override; an empty dict where it has none."""
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return found if isinstance(found, dict) else {}
+@functools.lru_cache(maxsize=4096)
+def _works_with_torch(package: str, loaded: int) -> bool:
+    """Whether an imported package is made for torch: one of its modules has torch under its name.
+
+    Args:
+        package: its first name. loaded: how many modules there are: with further ones the answer may be another.
+    """
+    spaces = [
+        dict_of(one) for name, one in sys.modules.copy().items() if name == package or name.startswith(f"{package}.")
+    ]
+    return any(space.get("torch") is torch or space.get("nn") is torch.nn for space in spaces)
 
 
-def slots_of(value: Any) -> dict[Any, Any]:
-    """Member descriptor of each filled slot of an instance -> what is in it."""
-    found: dict[Any, Any] = {}
-    for member in slot_members(type(value)):
-        try:
-            found[member] = member.__get__(value)
-        except AttributeError:
-            continue
-    return found
-
-
-def slot_members(cls: type) -> tuple[Any, ...]:
-    """The slots of a class and its bases."""
-    return tuple(
-        member
-        for base in cls.__mro__
-        if "__slots__" in vars(base) and is_users(base.__module__)
-        for member in vars(base).values()
-        if isinstance(member, types.MemberDescriptorType)
-    )
-
-
-def class_state(cls: type) -> dict[str, Any]:
-    """The plain attributes of a class, such as a counter or a registry: no methods, descriptors or dunders."""
-    return {
-        name: value
-        for name, value in vars(cls).items()
-        if not (name.startswith("__") and name.endswith("__")) and not callable(value) and not hasattr(value, "__get__")
-    }
-
-
-def contents_of(cell: types.CellType) -> tuple[Any, ...]:
-    """What a closure's cell holds, as a tuple of one; empty for an empty cell."""
-    try:
-        return (cell.cell_contents,)
-    except ValueError:
-        return ()
+def made_for_training(cls: type) -> bool:
+    """Tensors, modules, optimizers and loaders, and what libraries that work with torch make of them."""
+    package = (cls.__module__ or "").partition(".")[0]
+    return issubclass(cls, TRAINED) or (package not in _APART and _works_with_torch(package, len(sys.modules)))

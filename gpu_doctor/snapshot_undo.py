@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import builtins
 import collections
 import copy
-import functools
-import os
+import ctypes
 import random
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from gpu_doctor.snapshot_kinds import class_state, contents_of, dict_of, internal, slot_members, slots_of
+from gpu_doctor.snapshot_kinds import internal
+from gpu_doctor.snapshot_parts import class_state, contents_of, dict_of, slot_members, slots_of
 
 Undo: TypeAlias = "Callable[[], object]"
 
@@ -94,6 +92,32 @@ def buffer_undo(value: Any) -> tuple[Undo, int]:
         value[:] = saved
 
     return undo, sys.getsizeof(saved)
+
+
+def numbers_undo(value: Any) -> tuple[Undo, int]:
+    """Numbers of C; those that processes share keep their place."""
+    view = (ctypes.c_char * ctypes.sizeof(value)).from_buffer(value)
+    saved = view.raw
+
+    def undo() -> None:
+        if view.raw != saved:
+            view.raw = saved
+
+    return undo, len(saved)
+
+
+def cached_undo(function: Any) -> Undo:
+    """The cache of a function: emptied where it was empty. Of a bounded one no single result can be taken out again."""
+    before, bounded = function.cache_info(), function.cache_parameters()["maxsize"] is not None
+
+    def undo() -> None:
+        now = function.cache_info()
+        if not before.currsize and now.currsize:
+            function.cache_clear()
+        elif bounded and (now.misses, now.currsize) != (before.misses, before.currsize):
+            raise RuntimeError("its calls in a trial changed what it remembers, and that stays")
+
+    return undo
 
 
 def frame_undo(value: Any) -> tuple[Undo, int]:
@@ -197,89 +221,3 @@ def rng_undo(rng: Any) -> Undo:
         bits.state = words
 
     return undo
-
-
-def process_undos() -> list[tuple[str, Undo]]:
-    """The random number generators and switches that belong to the process and not to any name."""
-    numpy_rng, python_rng, cpu = np.random.get_state(), random.getstate(), torch.get_rng_state()
-    dtype, precision = torch.get_default_dtype(), torch.get_float32_matmul_precision()
-    undos: list[tuple[str, Undo]] = [
-        ("numpy's random numbers", lambda: np.random.set_state(numpy_rng)),
-        ("Python's random numbers", lambda: random.setstate(python_rng)),
-        ("torch's random numbers", lambda: torch.set_rng_state(cpu)),
-        ("torch's default dtype", lambda: torch.set_default_dtype(dtype)),
-        ("torch's matmul precision", lambda: torch.set_float32_matmul_precision(precision)),
-        ("torch's switches", _switches_undo()),
-        ("the environment and the folder", _surroundings_undo()),
-        ("Python's built-in functions", _builtins_undo()),
-    ]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        cuda = torch.cuda.get_rng_state_all()
-        undos.append(("the GPU's random numbers", lambda: torch.cuda.set_rng_state_all(cuda)))
-    cudnn: Any = torch.backends.cudnn
-    for name in ("benchmark", "deterministic", "allow_tf32"):
-        undos.append((f"cuDNN's {name}", functools.partial(setattr, cudnn, name, getattr(cudnn, name))))
-    return undos
-
-
-def _switches_undo() -> Undo:
-    """Deterministic algorithms, anomaly mode, threads and the default device, which seed and debug helpers set."""
-    sure, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    anomaly, checks_nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-    threads, device = torch.get_num_threads(), _default_device()
-
-    def undo() -> None:
-        if (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()) != (
-            sure,
-            warns,
-        ):
-            torch.use_deterministic_algorithms(sure, warn_only=warns)
-        torch.autograd.set_detect_anomaly(anomaly, checks_nan)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        if _default_device() != device:
-            torch.set_default_device(device)
-
-    return undo
-
-
-def _default_device() -> Any:
-    """None before torch 2.3, which has no name for it."""
-    return torch.get_default_device() if hasattr(torch, "get_default_device") else None
-
-
-def _surroundings_undo() -> Undo:
-    """Environment variables, the working folder and where modules are looked for."""
-    variables, folder, places = dict(os.environ), _folder(), list(sys.path)
-
-    def undo() -> None:
-        for name in os.environ.keys() - variables.keys():
-            del os.environ[name]
-        for name, value in variables.items():
-            if os.environ.get(name) != value:
-                os.environ[name] = value
-        if folder is not None and _folder() != folder:
-            os.chdir(folder)
-        if sys.path != places:
-            sys.path[:] = places
-
-    return undo
-
-
-def _builtins_undo() -> Undo:
-    """Built-in names, such as the `print` that scripts for several GPUs silence, or `open`; new ones stay."""
-    saved = {name: value for name, value in vars(builtins).items() if not name.startswith("_")}
-
-    def undo() -> None:
-        for name, value in saved.items():
-            if getattr(builtins, name, undo) is not value:
-                setattr(builtins, name, value)
-
-    return undo
-
-
-def _folder() -> Path | None:
-    try:
-        return Path.cwd()
-    except OSError:  # it was deleted
-        return None

@@ -19,10 +19,16 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from gpu_doctor.snapshot_kinds import ATOMS, class_state, contents_of, dict_of, internal, is_users, kind_of, slots_of
+from gpu_doctor.snapshot_kinds import ATOMS, internal, kind_of, made_for_training
+from gpu_doctor.snapshot_parts import behind, caches_of, class_state, contents_of, dict_of, is_users, slots_of
 from gpu_doctor.tensor_store import BIG_DATA_BYTES
 
-_KEPT: Final = ("list", "dict", "set", "deque", "buffer", "tensor", "array", "frame", "rng", "class", "instance")
+_KEPT: Final = (
+    *("list", "dict", "set", "deque", "buffer", "tensor", "array", "frame", "rng", "class", "instance", "cached"),
+    "numbers",
+)
+_BARE: Final = (collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter)
+"""Containers that are nobody's instances: they have no attributes."""
 
 
 class Walk:
@@ -32,6 +38,7 @@ class Walk:
         self.seen: dict[int, Any] = {}
         self.kept: dict[str, list[Any]] = {kind: [] for kind in _KEPT}
         self._kinds: dict[type, str] = {}
+        self._guests: dict[frozenset[type], bool] = {}
         self.cells: list[types.CellType] = []
         self.data: set[int] = set()
         """ids of tensors and arrays that a Dataset holds."""
@@ -134,13 +141,17 @@ class Walk:
     def _class(self, value: type, name: str) -> None:
         if is_users(value.__module__ or ""):
             self.kept["class"].append(value)
-            self._push(class_state(value).values(), name)
+            self._push([one for part in class_state(value).values() for one in behind(part)], name)
+            self._push(value.__bases__, name)
 
     def _function(self, value: types.FunctionType, name: str) -> None:
-        if not is_users(value.__module__ or "__main__"):
+        # A decorator of a library, such as torch.no_grad(), gives its own function the module of the user's.
+        home = value.__globals__.get("__name__", "__main__")
+        if is_users(home):
+            if home != "__main__":
+                self._space(value.__globals__, name)
+        elif not is_users(value.__module__ or "__main__"):
             return
-        if value.__globals__.get("__name__", "__main__") != "__main__":
-            self._space(value.__globals__, name)
         self._push((value.__dict__, value.__defaults__, value.__kwdefaults__), name)
         for cell in value.__closure__ or ():
             if id(cell) not in self.seen:
@@ -173,6 +184,28 @@ class Walk:
     def _partial(self, value: functools.partial[Any], name: str) -> None:
         self._push((value.func, value.args, value.keywords), name)
 
+    def _cached(self, value: Any, name: str) -> None:
+        """A function with a cache: what it remembers, and what it calls."""
+        own = caches_of(value)
+        if is_users(value.__module__ or "__main__"):
+            self.kept["cached"].append(value)
+        self._push([part for part in gc.get_referents(value) if not any(part is one for one in own)], name)
+
+    def _view(self, value: Any, name: str) -> None:
+        self._push(value.values(), name)
+
+    def _weak(self, value: Any, name: str) -> None:
+        self._push((value(),), name)
+
+    def _local(self, value: Any, name: str) -> None:
+        self._stack.append((value.__dict__, name))  # this thread's
+
+    def _shared(self, value: Any, name: str) -> None:
+        self._push((value.get_obj(),), name)
+
+    def _numbers(self, value: Any, name: str) -> None:
+        self.kept["numbers"].append(value)
+
     def _lost(self, value: Any, name: str) -> None:
         if not any(value is one for one in (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__)):
             self.lost[f"{name} ({type(value).__name__})"] = None
@@ -185,10 +218,18 @@ class Walk:
         if issubclass(type(value), torch.nn.Module):
             self.buffers.update(id(buffer) for buffer in vars(value).get("_buffers", {}).values())
 
+    def _guest(self, value: Any, name: str) -> None:
+        """An instance of a library that does not know torch: kept where it holds what is trained, such as a search."""
+        kinds = frozenset(map(type, dict_of(value).values()))
+        if kinds not in self._guests:
+            self._guests[kinds] = any(map(made_for_training, kinds))
+        if self._guests[kinds]:
+            self._instance(value, name)
+
     def _own(self, value: Any, name: str) -> None:
         """The attributes of an instance, in its dict and in slots."""
         cls = type(value)
-        if cls.__module__ in ("builtins", "collections"):
+        if cls.__module__ == "builtins" or cls in _BARE:
             return
         self.kept["instance"].append(value)
         attributes = dict_of(value)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import unwrap
 from pathlib import Path
 from typing import Any, Final
 
@@ -188,8 +189,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def globals_of(code: Callable[[], Any]) -> dict[str, Any]:
-    """Where a callable's function reads its globals; a new namespace if it has none, such as a callable object."""
-    found: dict[str, Any] = getattr(getattr(code, "func", code), "__globals__", {})
+    """Where a callable's function reads its globals; a new namespace if it has none, such as a callable object.
+
+    Of a decorated one they are those of the function behind: torch.no_grad() puts one of torch's own around it.
+    """
+    found: dict[str, Any] = getattr(unwrap(getattr(code, "func", code)), "__globals__", {})
     return found
 
 

@@ -59,7 +59,7 @@ FLOORS = {
         "flops",
         "drawing",
         "loaders loader_limits loader_sharding workerthreads",
-        "snapshot snapshot_kinds snapshot_undo snapshot_walk tensor_store",
+        "snapshot snapshot_kinds snapshot_parts snapshot_process snapshot_undo snapshot_walk tensor_store",
     ],
     0: ["recording recording_file steps facts", "phases", "patching", "seam", "wording", "nvidia", "peaks", "keepers"],
 }
@@ -78,8 +78,8 @@ ALSO_ALLOWED = {
 # Guests and their rooms: nobody else imports them, so the diagnosis half runs on a machine that has none of them.
 ROOMS = {
     "torch": "taps knobs checkup probes.torch_memory models modelmakes batches loaders loader_limits loader_sharding"
-    " workerthreads snapshot snapshot_kinds snapshot_undo snapshot_walk tensor_store flops parking"
-    " executors.luggage",
+    " workerthreads snapshot snapshot_kinds snapshot_process snapshot_undo snapshot_walk tensor_store flops"
+    " parking executors.luggage",
     "ray": "executors.ray",
     "pynvml": "probes.nvml",
     "bokeh": "notebook.plots notebook.bokeh_view",

@@ -20,7 +20,7 @@ from gpu_doctor.executors.remote import one_round
 from gpu_doctor.executors.rounds_out import RoundsOut, first_line
 from gpu_doctor.recording import Settings
 from gpu_doctor.rounds import BLOCK_SHARE
-from gpu_doctor.snapshot_undo import process_undos
+from gpu_doctor.snapshot_process import process_undos
 from gpu_doctor.stopping import uninterrupted
 
 if TYPE_CHECKING:

@@ -1,0 +1,281 @@
+"""How far a snapshot reaches: classes, functions behind decorators and caches, imported files, other libraries."""
+
+from __future__ import annotations
+
+import collections
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpu_doctor.snapshot import Snapshot, unrestorable
+from gpu_doctor.snapshot_walk import Walk
+
+START = """
+import collections, contextlib, functools, multiprocessing, queue, threading, weakref
+import torch
+from torch import nn
+ones = nn.init.ones_
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+    def forward(self, x, seen=[]):
+        return self.layer(x)
+"""
+
+
+def notebook(setup: str) -> dict[str, Any]:
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(START + setup, "<earlier>", "exec"), space)
+    return space
+
+
+def said(space: dict[str, Any], look: str) -> str:
+    return repr(eval(look, space))
+
+
+def comes_back(space: dict[str, Any], cell: str, look: str) -> None:
+    """What `look` says is, after the cell and a restore, what it was before; twice, and nothing is named as lost."""
+    before = said(space, look)
+    snapshot = Snapshot.take(space)
+    assert snapshot.unrestorable == ()
+    assert said(space, look) == before
+    for _ in range(2):
+        exec(compile(cell, "<cell>", "exec"), space)
+        assert said(space, look) != before, "the cell changes nothing"
+        assert snapshot.restore() == ()
+        assert said(space, look) == before
+
+
+@pytest.mark.parametrize(
+    ("setup", "cell", "look"),
+    [
+        ("class CFG: model = nn.Linear(4, 1)", "ones(CFG.model.weight)", "CFG.model.weight.tolist()"),
+        ("class CFG: inner = type('Inner', (), {'log': []})", "CFG.inner.log.append(1)", "CFG.inner.log"),
+        ("", "Net.forward = lambda self, x: 0", "Net.forward"),
+        ("", "Net.__init__ = lambda self: None", "Net.__init__"),
+        ("", "Net.__call__ = lambda self, x: 0", "'__call__' in vars(Net)"),
+        ("", "del Net.forward", "vars(Net).get('forward')"),
+        ("", "Net.forward.__defaults__[0].append(1)", "Net.forward.__defaults__"),
+        (
+            "class A:\n    @property\n    def x(self, seen=[]): return seen",
+            "A().x.append(1)",
+            "A().x",
+        ),
+        ("class A:\n    @property\n    def x(self): return 1", "A.x = property(lambda self: 2)", "A().x"),
+        ("class A:\n    @staticmethod\n    def x(seen=[]): return seen", "A.x().append(1)", "A.x()"),
+        ("class Base: log = []\nclass A(Base): pass\ndel Base", "A.log.append(1)", "A.log"),
+    ],
+)
+def test_classes(setup: str, cell: str, look: str) -> None:
+    comes_back(notebook(setup), cell, look)
+
+
+def test_a_class_that_was_not_changed_is_not_written_to() -> None:
+    written: list[str] = []
+
+    class Watched(type):
+        def __setattr__(cls, name: str, value: Any) -> None:
+            written.append(name)
+            super().__setattr__(name, value)
+
+    space = notebook("")
+    space["Watched"] = Watched
+    exec("class A(metaclass=Watched):\n    x = 1\n    def f(self): return 1", space)
+    snapshot = Snapshot.take(space)
+    assert snapshot.restore() == ()
+    assert written == []
+    space["A"].x = 2
+    snapshot.restore()
+    assert (written, space["A"].x) == (["x"], 1)  # the list itself, which a method leads to, was put back before
+
+
+CACHED = "@functools.{cache}\ndef parts(n=1): return nn.Linear(4, n)\n"
+
+
+@pytest.mark.parametrize("cache", ["cache", "lru_cache", "lru_cache(maxsize=2)"])
+@pytest.mark.parametrize(
+    ("begun", "cell", "look"),
+    [
+        ("parts()", "ones(parts().weight)", "parts().weight.tolist(), id(parts())"),
+        ("parts.count = 0", "parts(); parts.count += 1", "parts.cache_info(), parts.count"),
+    ],
+)
+def test_what_a_cached_function_remembers(cache: str, begun: str, cell: str, look: str) -> None:
+    comes_back(notebook(CACHED.format(cache=cache) + begun), cell, look)
+
+
+def test_a_cached_function_brings_what_it_calls() -> None:
+    setup = "def made():\n    hidden = nn.Linear(4, 1)\n    return functools.lru_cache(lambda: hidden)\nparts = made()"
+    comes_back(notebook(setup), "ones(parts().weight)", "parts.__wrapped__().weight.tolist()")
+
+
+def test_results_that_a_bounded_cache_got_besides_others_are_named() -> None:
+    space = notebook(CACHED.format(cache="lru_cache") + "parts(1)")
+    first = space["parts"](1)
+    snapshot = Snapshot.take(space)
+    assert snapshot.restore() == ()
+    space["parts"](2)
+    [note] = snapshot.restore()
+    assert "parts's cache" in note
+    assert space["parts"](1) is first
+    unbounded = notebook(CACHED.format(cache="cache") + "parts(1)")
+    comes_back(unbounded, "parts(2)", "parts.cache_info().currsize")
+
+
+@pytest.mark.parametrize(
+    ("setup", "cell", "look"),
+    [
+        ("u = collections.UserDict(a=1)", "u['b'] = 2; u['a'] = 3", "dict(u)"),
+        ("u = collections.UserList([1])", "u.append(2)", "list(u)"),
+        ("u = collections.ChainMap({'a': 1})", "u['b'] = 2", "dict(u)"),
+        ("k = Net(); u = weakref.WeakKeyDictionary({k: [1]})", "u[k].append(2); u[ones] = 1", "list(u.values())"),
+        ("k = Net(); u = weakref.WeakValueDictionary(a=k)", "u['b'] = k; del u['a']", "sorted(u)"),
+        ("k = Net(); u = weakref.WeakSet([k])", "u.discard(k)", "len(u)"),
+        ("u = threading.local(); u.step = 1", "u.step += 1; u.extra = 1", "vars(u)"),
+        ("u = multiprocessing.Value('i', 3)", "u.value += 1", "u.value"),
+        ("u = multiprocessing.Array('d', 3)", "u[1] = 4", "u[:]"),
+        ("from multiprocessing.sharedctypes import RawArray\nu = RawArray('i', 3)", "u[1] = 4", "u[:]"),
+    ],
+)  # fmt: skip
+def test_containers_of_the_standard_library(setup: str, cell: str, look: str) -> None:
+    comes_back(notebook(setup), cell, look)
+
+
+def test_a_weak_reference_leads_to_what_no_name_leads_to() -> None:
+    holder = [torch.nn.Linear(2, 1)]
+    space = notebook("")
+    space["u"] = sys.modules["weakref"].ref(holder[0])
+    comes_back(space, "ones(u().weight)", "u().weight.tolist()")
+
+
+TRAINER = """
+from torch import nn
+net, LOG, STEP = nn.Linear(4, 1), [], 0
+class Base:
+    built = []
+class Trainer(Base):
+    def fit(self):
+        global STEP
+        STEP += 1
+        LOG.append(STEP)
+        Base.built.append(STEP)
+        nn.init.ones_(net.weight)
+"""
+
+
+def test_an_imported_class_brings_the_names_of_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_train_of_classes.py").write_text(TRAINER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("my_train_of_classes")
+    for space in ({"Trainer": module.Trainer}, {"trainer": module.Trainer()}):
+        weight = module.net.weight.clone()
+        snapshot = Snapshot.take({"__name__": "__main__", **space})
+        module.Trainer().fit()
+        assert not torch.equal(weight, module.net.weight)
+        assert snapshot.restore() == ()
+        assert torch.equal(weight, module.net.weight)
+        assert (module.LOG, module.STEP, module.Base.built) == ([], 0, [])
+
+
+@pytest.mark.parametrize("wrapper", ["torch.no_grad()", "torch.inference_mode()", "torch.compile", "functools.cache"])
+def test_a_decorated_function_does_not_bring_the_names_of_a_library(wrapper: str) -> None:
+    space = notebook(
+        f"def made():\n    seen = []\n    @{wrapper}\n    def f(x): seen.append(x); return seen\n    return f"
+    )
+    space["f"] = space["made"]()
+    walk = Walk()
+    walk.over([space], ())
+    assert [one["__name__"] for one in walk.modules] == []
+    Snapshot.take(space, extra=[space["f"]])
+    assert any(type(one) is list and one is _seen_of(space["f"]) for one in walk.kept["list"])
+
+
+def _seen_of(function: Any) -> Any:
+    [cell] = importlib.import_module("inspect").unwrap(function).__closure__
+    return cell.cell_contents
+
+
+def test_a_decorated_function_of_the_users_brings_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other way round: `functools.wraps` of a function of torch's says that the user's own one were torch's."""
+    (tmp_path / "my_wrapping.py").write_text(
+        "import functools, torch\nLOG = []\n@functools.wraps(torch.relu)\ndef relu(x):\n    LOG.append(1)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("my_wrapping")
+    module.relu.__module__ = "torch.nn.functional"
+    snapshot = Snapshot.take({"relu": module.relu})
+    module.relu(1)
+    assert snapshot.restore() == ()
+    assert module.LOG == []
+
+
+def test_a_decorated_function_under_trial_runs_in_the_namespace_of_the_users(tmp_path: Path) -> None:
+    import gpu_doctor
+
+    space = notebook("log = []\n@torch.no_grad()\ndef train():\n    log.append(1)")
+    assert gpu_doctor.case(space["train"]).namespace is space
+    snapshot = Snapshot.take({}, extra=[space["train"]])
+    space["train"]()
+    assert snapshot.restore() == ()
+    assert space["log"] == []
+
+
+def test_what_lives_outside_of_memory_is_named(tmp_path: Path) -> None:
+    import mmap
+    import shelve
+
+    with shelve.open(str(tmp_path / "runs")) as runs, mmap.mmap(-1, 16) as shared:
+        space: dict[str, Any] = {"runs": runs, "shared": shared}
+        assert set(unrestorable(space)) == {"runs (DbfilenameShelf)", "shared (mmap)"}
+
+
+def test_a_search_of_a_library_that_does_not_know_torch_is_kept_where_it_holds_what_is_trained() -> None:
+    queue = importlib.import_module("sched")  # any library's class will do
+    holder, empty = queue.scheduler(), queue.scheduler()
+    holder.best = torch.zeros(2)
+    walk = Walk()
+    walk.over([{"holder": holder, "empty": empty}], ())
+    assert walk.kept["instance"] == [holder]
+    snapshot = Snapshot.take({"holder": holder})
+    holder.best += 1
+    holder.rounds = 3
+    assert snapshot.restore() == ()
+    assert holder.best.sum() == 0
+    assert not hasattr(holder, "rounds")
+
+
+def test_a_library_made_for_torch_is_walked_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "site-packages" / "some_training_library"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("from .engine import History\n")
+    (folder / "engine.py").write_text("class History(list):\n    epoch = 0\nclass Plain:\n    n = 0\n")
+    monkeypatch.syspath_prepend(str(folder.parent))
+    library = importlib.import_module("some_training_library")
+    space: dict[str, Any] = {"history": library.History(), "plain": library.engine.Plain()}
+    walk = Walk()
+    walk.over([space], ())
+    assert not walk.kept["instance"], "nothing of it has to do with torch"
+    (folder / "loops.py").write_text("import torch\n")
+    importlib.import_module("some_training_library.loops")
+    snapshot = Snapshot.take(space)
+    space["history"].append(1)
+    space["plain"].n = 2
+    assert snapshot.restore() == ()
+    assert space["history"] == []
+    assert space["plain"].n == 0
+
+
+def test_what_watches_and_shows_is_left_alone() -> None:
+    import gpu_doctor
+
+    space: dict[str, Any] = {"weight": torch.zeros(1)}
+    case = gpu_doctor.case("weight += 1", space)
+    case.held = space["weight"]  # type: ignore[attr-defined]
+    walk = Walk()
+    walk.over([{"case": case, "empty": collections.Counter()}], ())
+    assert not walk.kept["instance"] and not walk.kept["tensor"]
