@@ -1,7 +1,8 @@
 """What the panel asks for, done where it may be done: requests come on any thread, trials run on the main one.
 
 A click only posts. Stop acts at once (it sets a flag). Everything else waits on the kernel's own loop, so that other
-cells queue behind it; there SIGINT is ignored unless its default handler is set for the duration.
+cells queue behind it; there SIGINT is ignored unless its default handler is set for the duration. While another cell
+keeps the loop, the panel says that the request waits, and Stop withdraws it.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ class Errands:
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
         self._busy = False
+        self._waiting: list[Callable[[], None]] = []
+        """The request that was posted and not begun, if any; who pops it, on whichever thread, has it."""
 
     def take(self, request: dict[str, Any]) -> None:
         """A validated request of the page: `ask` is stop, trial, real, treat, fix or before. Blocks a blink."""
         visit = self._visit
         if request["ask"] == "stop":
-            visit.case.stop()
+            if not self._withdrawn():
+                visit.case.stop()
             return
         if request["ask"] == "fix":
             visit.folds.fix(request["settings"])
@@ -50,18 +54,38 @@ class Errands:
             visit.message = "A run is going on: wait for its end, or press Stop."
             visit.redraw()
             return
-        self._busy = True
         self._post(lambda: self._do(work, request))
+
+    def _withdrawn(self) -> bool:
+        """Takes back the request that waits; false where none does."""
+        try:
+            self._waiting.pop()
+        except IndexError:
+            return False
+        self._busy, self._visit.status = False, "idle"
+        self._visit.message = "Withdrawn before it began."
+        self._visit.redraw()
+        return True
 
     def _post(self, work: Callable[[], None]) -> None:
         shell = get_ipython()
         loop = getattr(getattr(shell, "kernel", None), "io_loop", None)
         if loop is None:
-            self._busy = False
             self._visit.message = "There is no kernel loop to run this on: use case.trial(...) in a cell instead."
             self._visit.redraw()
             return
-        loop.add_callback(work)
+        self._busy, self._visit.status, self._visit.message = True, "waiting", ""
+        self._visit.redraw()  # before it is posted: a free loop begins at once
+        self._waiting.append(work)
+        loop.add_callback(self._begin)
+
+    def _begin(self) -> None:
+        """The loop is free; what was withdrawn meanwhile is not done."""
+        try:
+            work = self._waiting.pop()
+        except IndexError:
+            return
+        work()
 
     def _do(self, work: Callable[[dict[str, Any]], None], request: dict[str, Any]) -> None:
         """Runs on the main thread, between cells."""

@@ -25,12 +25,15 @@ from gpu_doctor.vitals import FEWEST_STEPS, Vitals
 
 STATUS: Final = {
     "starting": "starting",
+    "waiting": "waiting for the kernel",
     "recording": "recording",
     "trial": "trial",
     "treating": "treating",
     "idle": "finished",
 }
-BUSY: Final = ("recording", "trial", "treating")
+BUSY: Final = ("waiting", "recording", "trial", "treating")
+SETTLED: Final = ("waiting", "idle")
+"""Nothing runs now: what was seen is all there is."""
 _NEUTRAL: Final = PHASE_COLOURS["other"]
 _ACCENTS: Final = {
     "input": PHASE_COLOURS["data_wait"],
@@ -133,7 +136,9 @@ def _header(shown: PanelInput) -> dict[str, Any]:
         "steps": wording.count(shown.step_count, "step"),
         "rate": wording.rate(shown.samples_per_s, missing=""),
         "settings": wording.clean(describe(shown.settings), 120) if shown.settings and running else "",
-        "stop": "" if shown.stop_live else "To stop: interrupt the kernel (Kernel menu, or the square).",
+        "stop": ""
+        if shown.stop_live or shown.status == "waiting"
+        else "To stop: interrupt the kernel (Kernel menu, or the square).",
         "progress": None,
     }
     if progress is not None:
@@ -167,11 +172,12 @@ def _machine(setup: Setup, steps: int) -> str:
 def _verdict(shown: PanelInput) -> dict[str, Any]:
     diagnosis = shown.diagnosis
     few = diagnosis is not None and diagnosis.vitals.measured_steps < FEWEST_STEPS and not diagnosis.findings
-    waiting = diagnosis is None or (few and shown.status != "idle")
+    waiting = diagnosis is None or (few and shown.status not in SETTLED)
     if diagnosis is None or waiting:
+        none = "No verdict: the notes say why." if shown.recordings else "Nothing was recorded yet."
         text = {
             "starting": "Ready: the verdict comes with the first steps.",
-            "idle": "No verdict: the notes say why." if shown.recordings else "Nothing was recorded yet.",
+            **dict.fromkeys(SETTLED, none),
         }.get(shown.status, "Listening to the loop: the verdict comes within 30 steps or 5 seconds.")
         return {"text": text, "kind": "", "accent": _NEUTRAL, "early": "", "risk": "", "advice": None}
     top = diagnosis.findings[0] if diagnosis.findings else None

@@ -21,6 +21,7 @@ function headerPart(state, panel) {
   const { header, busy } = state;
   const { progress } = header;
   const stopping = panel.stopping && busy;
+  const stop = state.status === "waiting" ? "Withdraw the request: it has not begun" : "Stop the run";
   return h("header", { class: "gd-header" },
     h("span", { class: "gd-name" }, "GPU Doctor"),
     h("span", { class: "gd-machine" }, header.machine),
@@ -30,7 +31,7 @@ function headerPart(state, panel) {
       header.settings ? h("span", { class: "gd-running" }, header.settings) : null),
     h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  ·  ")),
     button("Stop", () => panel.stop(), {
-      class: "gd-stop", "data-ask": "stop", disabled: !busy || stopping, "aria-label": "Stop the run",
+      class: "gd-stop", "data-ask": "stop", disabled: !busy || stopping, "aria-label": stop, title: stop,
     }),
     busy && (header.stop || (panel.unheard && stopping))
       ? h("span", { class: "gd-hint" }, header.stop || "Not heard yet: interrupt the kernel (Kernel menu, or the square).") : null,
