@@ -69,8 +69,8 @@ class Outcome:
 class Driver:
     """A training loop that tells a recorder what it does, on a clock that moves by one tick an event."""
 
-    def __init__(self) -> None:
-        self.clock: Callable[[], int] = itertools.count(0, TICK_NS).__next__
+    def __init__(self, clock: Callable[[], int] | None = None) -> None:
+        self.clock: Callable[[], int] = itertools.count(0, TICK_NS).__next__ if clock is None else clock
         self.recorder = Recorder(name="long run", clock=self.clock)
         self.recorder.loaders["rows"] = LoaderSetup(key="rows", batch_size=SAMPLES, dataset="Rows")
         self.pull = Pull()
@@ -107,12 +107,54 @@ class Driver:
         return 1e6 * (time.perf_counter() - begin) / max(steps, 1)
 
 
-def long_run(steps: int, direct_steps: int, parts: int = 20) -> Outcome:
+class Leaping(Driver):
+    """The same loop in a tenth of the time: steps that repeat are written a block at a time, as taps note them.
+
+    The ledger finds the rhythm by itself, and makes rows of the blocks as of any others.
+    """
+
+    def __init__(self) -> None:
+        self._now = -TICK_NS
+        super().__init__(self._tick)
+
+    def _tick(self) -> int:
+        self._now += TICK_NS
+        return self._now
+
+    def run(self, steps: int, slow: int = 0, mixed: bool = False) -> float:
+        """As Driver's; one by one until the rhythm is found, and where there is none."""
+        begin, left = time.perf_counter(), steps
+        while left and (mixed or not self.recorder.pulse.taking):
+            self.step(slow, mixed and (steps - left) % 2 == 1)
+            left -= 1
+        while left:
+            self._block(min(left, BLOCK), slow)
+            left -= min(left, BLOCK)
+        return 1e6 * (time.perf_counter() - begin) / max(steps, 1)
+
+    def _block(self, steps: int, slow: int) -> None:
+        """So many steps, from the ask to where the next one will come: what lies before the first is noted already."""
+        recorder, pulse, steady = self.recorder, self.recorder.pulse, self.recorder.ledger.steady
+        ticks = np.full((steps, pulse.events), TICK_NS)
+        ticks[:, 1] += slow * TICK_NS  # from the ask to the batch
+        times = self._now + ticks.cumsum()
+        self._now = int(times[-1])
+        steady.notes.times.frombytes(times.tobytes())
+        for noted in (steady.notes.samples, steady.notes.inputs):
+            noted.extend([SAMPLES] * steps)
+        self.pull.delivered += steps
+        pulse.count += steps
+        if pulse.count >= pulse.loss_next:
+            recorder.loss(0.5)
+        steady.block_ended()
+
+
+def long_run(steps: int, direct_steps: int, parts: int = 20, leaping: bool = False) -> Outcome:
     """Runs `steps` that repeat, the second half of them slower, then `direct_steps` of which no two in a row are alike.
 
-    A view reads the news at every part's end, and a probe reads its metric.
+    A view reads the news at every part's end, and a probe reads its metric; `leaping`: by a faster driver.
     """
-    driver = Driver()
+    driver = Leaping() if leaping else Driver()
     recorder, part = driver.recorder, steps // parts
     rss, costs, cursor = [resident_mb()], [], Cursor()
     seen_steps = 0.0
@@ -194,6 +236,16 @@ def resident_mb() -> float:
     except OSError:
         return math.nan
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def most_resident_mb() -> float:
+    """The most memory that was ever resident in this process, in MB; NaN where the system does not say."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return math.nan
+    # Not ru_maxrss: that is also the parent's, where the process was forked from a larger one.
+    return next((float(line.split()[1]) * 1024 / 1e6 for line in status.splitlines() if "VmHWM" in line), math.nan)
 
 
 def single_rows(steps: int, seed: int = 0) -> Recording:
