@@ -149,7 +149,7 @@ def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = 
     case.stopped = False  # a Stop of before counts no more, one while the state is kept does
     try:
         knobs.allow({"batch_size": 2 * loader.batch_size}, run.setup)
-        snapshot = Snapshot.take(case.namespace, extra=(case._code,))
+        snapshot = Snapshot.take(case.namespace, extra=case.roots())
     except (Refused, SnapshotTooLarge) as refused:
         return Largest(None, reason=str(refused))
     most = loader.dataset_len or 1 << 20

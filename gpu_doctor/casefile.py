@@ -7,7 +7,9 @@ uses the namespace itself and not a copy of it, because functions of earlier cel
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -69,6 +71,7 @@ class Case(Counting, Curing):
         self._execute = execute or casecode.plain_execute(code, self.name)
         self._silence = quietly or silence
         self._current: Recorder | None = None
+        self._met: list[weakref.ref[Any]] = []
         self.stopped = False
         """Stop was asked for since the last trial or treatment began."""
         if trial.running() is None:  # code inside a recorded run may make cases of its own
@@ -124,7 +127,7 @@ class Case(Counting, Curing):
             borrowed = role != "run"
             return trial.run(execute, recorder, self.namespace, settings=settings, found=found, borrowed=borrowed)
         finally:
-            self._current = None
+            self._current, self._met = None, recorder.met or self._met
 
     @property
     def found(self) -> Setup | None:
@@ -175,9 +178,16 @@ class Case(Counting, Curing):
     def _say(self, progress: str) -> None:
         self.progress = progress
 
+    def roots(self) -> tuple[Any, ...]:
+        """What a snapshot begins with besides the namespace: the code, and what its newest run trained with."""
+        named = {id(value) for value in self.namespace.values()}
+        if any(ref() is not None and id(ref()) not in named for ref in self._met):
+            gc.collect()  # a model that only a circle keeps is nobody's: keeping its state would cost memory
+        return (self._code, *(one for ref in self._met if (one := ref()) is not None))
+
     def unrestorable(self) -> tuple[str, ...]:
         """What a trial could not put back as things stand, by name, such as `it (generator)`; changes nothing."""
-        return unrestorable(self.namespace, extra=(self._code,))
+        return unrestorable(self.namespace, extra=self.roots())
 
     def measured(self, *, steps: int = TRIAL_STEPS, seconds: float = TRIAL_SECONDS) -> Recording:
         """A recording of the code as written, made like a trial's side: everything is put back afterwards.
@@ -190,7 +200,7 @@ class Case(Counting, Curing):
 
     def _measured(self, steps: int, seconds: float) -> tuple[Recording, tuple[str, ...]]:
         """See `measured`; the recording, and clauses on what could not be put back."""
-        snapshot = Snapshot.take(self.namespace, extra=(self._code,))
+        snapshot = Snapshot.take(self.namespace, extra=self.roots())
         notes: tuple[str, ...] = ()
         try:
             with self._quietly():

@@ -68,7 +68,7 @@ def _counted(case: Case, steps: int, seconds: float) -> tuple[Flops, tuple[str, 
         # Each step by itself, no blocks.
         recorder.ledger.steady.step_ended = lambda pull, before: before  # type: ignore[method-assign]
 
-    snapshot = Snapshot.take(case.namespace, extra=(case._code,))
+    snapshot = Snapshot.take(case.namespace, extra=case.roots())
     notes: tuple[str, ...] = ()
     try:
         case.on_begin = began  # a view does not follow this one: its times are the counter's

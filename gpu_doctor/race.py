@@ -85,7 +85,7 @@ def tried(
     open_ = [entry for entry in entries if entry.going]
     try:
         if open_:
-            _raced(case, Snapshot.take(case.namespace, extra=(case._code,)), open_, against, steps, seconds)
+            _raced(case, Snapshot.take(case.namespace, extra=case.roots()), open_, against, steps, seconds)
     except SnapshotTooLarge as too_large:
         for entry in open_:
             entry.refusal = str(too_large)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -82,6 +83,8 @@ class Recorder:
         self.parts: dict[str, Callable[[], Any]] = {}
         """Further fields of Recording that taps add up (chores, traffic): functions that say them as of now."""
         self.loaders: dict[str, LoaderSetup] = {}
+        self.met: list[weakref.ref[Any]] = []
+        """Optimizers, models and loaders of the loop, for who must find them where no name leads to them."""
         self.fetched: Callable[[], tuple[Fetch, ...]] = tuple
         self.lined: Callable[[], tuple[LineCost, ...]] = tuple
         self.read_losses: Callable[[list[Any]], list[float]] = list

@@ -181,7 +181,7 @@ def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:
     for root in roots:
         function: Any = root.func if isinstance(root, functools.partial) else root
         function = getattr(function, "__func__", function)
-        if callable(function):
+        if isinstance(function, (types.FunctionType, functools._lru_cache_wrapper)):
             function = inspect.unwrap(function)  # torch.no_grad() around it is torch's own function
         if isinstance(function, types.FunctionType) and is_users(function.__globals__.get("__name__", "__main__")):
             found.append(function.__globals__)

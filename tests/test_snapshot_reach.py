@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import gpu_doctor
 from gpu_doctor.snapshot import Snapshot, unrestorable
 from gpu_doctor.snapshot_walk import Walk
 
@@ -215,8 +216,6 @@ def test_a_decorated_function_of_the_users_brings_their_names(tmp_path: Path, mo
 
 
 def test_a_decorated_function_under_trial_runs_in_the_namespace_of_the_users(tmp_path: Path) -> None:
-    import gpu_doctor
-
     space = notebook("log = []\n@torch.no_grad()\ndef train():\n    log.append(1)")
     assert gpu_doctor.case(space["train"]).namespace is space
     snapshot = Snapshot.take({}, extra=[space["train"]])
@@ -271,11 +270,51 @@ def test_a_library_made_for_torch_is_walked_whatever_its_name(tmp_path: Path, mo
 
 
 def test_what_watches_and_shows_is_left_alone() -> None:
-    import gpu_doctor
-
     space: dict[str, Any] = {"weight": torch.zeros(1)}
     case = gpu_doctor.case("weight += 1", space)
     case.held = space["weight"]  # type: ignore[attr-defined]
     walk = Walk()
     walk.over([{"case": case, "empty": collections.Counter()}], ())
     assert not walk.kept["instance"] and not walk.kept["tensor"]
+
+
+PARTS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+loader = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=4, shuffle=True, generator=torch.Generator())
+def train():
+    for (x,) in loader:
+        opt.zero_grad(); model(x).square().mean().backward(); opt.step()
+"""
+
+
+def test_what_a_run_trained_with_is_put_back_where_no_name_leads_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer in an installed package, whose globals are none of the user's."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "some_hidden_trainer.py").write_text(PARTS)
+    monkeypatch.syspath_prepend(str(folder))
+    hidden = importlib.import_module("some_hidden_trainer")
+    case = gpu_doctor.case("train()", {"__name__": "__main__", "train": hidden.train})
+    case.run()
+    before = [value.clone() for value in hidden.model.state_dict().values()]
+    momentum = [one["momentum_buffer"].clone() for one in hidden.opt.state.values()]
+    seed = hidden.loader.generator.get_state()
+    assert case.trial({"threads": 1}, steps=6, seconds=8.0).speedup is not None
+    assert all(map(torch.equal, before, hidden.model.state_dict().values()))
+    assert all(map(torch.equal, momentum, [one["momentum_buffer"] for one in hidden.opt.state.values()]))
+    assert torch.equal(seed, hidden.loader.generator.get_state())
+
+
+def test_what_a_run_trained_with_is_not_kept_alive() -> None:
+    space: dict[str, Any] = {"__name__": "__main__"}
+    case = gpu_doctor.case(f"{PARTS}\nmodel.circle = [model]\ntrain()", space)
+    case.run()
+    assert {type(one).__name__ for one in case.roots()[1:]} == {"DataLoader", "Sequential", "SGD"}
+    space.clear()
+    assert case.roots() == (case.source,)

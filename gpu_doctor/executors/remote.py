@@ -66,7 +66,7 @@ def _pair(
     if parcel.run is not None:
         case.recordings.append(of_bytes(parcel.run))
     parcel.enter()
-    snapshot = Snapshot.take(case.namespace, extra=(case._code,))
+    snapshot = Snapshot.take(case.namespace, extra=case.roots())
     rounds = Rounds(case._once, snapshot, lambda said: None, lambda: False, case.recordings)
     notes: tuple[str, ...] = ()
     try:

@@ -6,6 +6,7 @@ Only looked at when a person comes near the buttons: walking a large namespace t
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable
 from typing import Any, Final
 
 import psutil
@@ -18,16 +19,19 @@ from gpu_doctor.tensor_store import ArrayStore, TensorStore
 KEPT: Final = "puts model, optimizer, loaders, random generators and your variables back"
 
 
-def sentences(namespace: dict[str, Any]) -> list[dict[str, str]]:
+def sentences(namespace: dict[str, Any], roots: Iterable[object] = ()) -> list[dict[str, str]]:
     """What a person should know before a trial: `text` and `tone` (`bad` where something would not come back).
 
     Nothing is copied and nothing is run.
+
+    Args:
+        namespace: the names that the cell runs with. roots: further ones, as for `Snapshot.take`.
     """
     collecting = gc.isenabled()
     gc.disable()  # the collector would look through all that is seen again and again
     try:
         walk = Walk()
-        walk.over([namespace], ())
+        walk.over([namespace], roots)
         tensors = TensorStore(walk.kept["tensor"], walk.data - walk.buffers)
         arrays = ArrayStore(walk.kept["array"], walk.data)
     finally:

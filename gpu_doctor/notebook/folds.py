@@ -46,7 +46,7 @@ class Folds:
     def look_ahead(self) -> None:
         """Looks what a trial would touch."""
         try:
-            self.before = beforehand.sentences(self._case.namespace)
+            self.before = beforehand.sentences(self._case.namespace, self._case.roots())
         except Exception as error:
             said = (
                 f"What a trial could not put back is not known ({type(error).__name__}: {wording.clean(error, 200)})."

@@ -57,6 +57,7 @@ class Listening:
         alike = self.alike.setdefault(loaders.key_stem_of(loader), [])
         ordinal = next((i for i, ref in enumerate(alike) if ref() is None), len(alike))
         alike[ordinal : ordinal + 1] = [weakref.ref(loader)]
+        self.recorder.met.append(weakref.ref(loader))
         setup = loaders.describe(loader, role="unknown", ordinal=ordinal)
         self.recorder.loaders.setdefault(setup.key, setup)
         return setup.key

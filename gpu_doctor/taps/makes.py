@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
@@ -35,6 +36,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         facts["optimizer_facts"] = tuple(met)
         owned.extend(p for group in optimizer.param_groups for p in group["params"])
         found = models.outermost(namespace, owned)
+        recorder.met += [weakref.ref(one) for one in (optimizer, *found)]
         facts["model"] = model_facts(found, namespace)
         if not looker.steps:
             looker.open()
