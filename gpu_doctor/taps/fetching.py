@@ -33,7 +33,7 @@ from gpu_doctor.taps.lines_page import line_costs, with_fetches
 from gpu_doctor.taps.metering import FLOOR, UNDER, Meter, WorkerMeter, metered, noticed
 from gpu_doctor.taps.quick_looks import foreign_threads
 from gpu_doctor.taps.stock import Stock
-from gpu_doctor.taps.tally import LINES_BYTES, MOST_SLOTS, TALLY_BYTES, SlotFile, Sums, Tally
+from gpu_doctor.taps.tally import LINES_BYTES, MOST_SLOTS, SLOW_OWN_FETCH_S, TALLY_BYTES, SlotFile, Sums, Tally
 
 _FETCHERS: Final = (torch_fetch._MapDatasetFetcher, torch_fetch._IterableDatasetFetcher)
 OWN_PERIOD_S: Final = 0.025
@@ -132,7 +132,7 @@ class FetchBook:
             return None
         tally = self._own.get(key)
         if tally is None:
-            tally = self._own[key] = Tally(bytearray(TALLY_BYTES))
+            tally = self._own[key] = Tally(bytearray(TALLY_BYTES), slow_s=SLOW_OWN_FETCH_S)
         setup = self._recorder.loaders.get(key)
         if setup is not None and not setup.num_workers and tally.lines is None:
             tally.lines = FetchLines(memoryview(bytearray(LINES_BYTES)), FLOOR, foreign_threads(), OWN_PERIOD_S)

@@ -22,6 +22,8 @@ RECENT: Final = 60
 SLOW_FETCH_S: Final = 2e-3
 """From so long on, every fetch's CPU and collate seconds are read: that takes 4 us with hot caches and 6 around a fetch
 that computes (benchmarks/fetching.py), 0.3 %."""
+SLOW_OWN_FETCH_S: Final = 2e-4
+"""As above where single fetches are metered at all: those of the training process (see `sources`)."""
 EVERY: Final = 7
 """Of faster fetches one in so many is metered in full (a prime, so as not to beat with periods in the data)."""
 COUNTED_SHARE: Final = 0.002
@@ -61,7 +63,9 @@ class Sums(NamedTuple):
 class Tally:
     """Running sums of one process' fetches over a writable buffer of doubles."""
 
-    def __init__(self, buffer: Any, offset: int = 0) -> None:
+    def __init__(self, buffer: Any, offset: int = 0, slow_s: float = SLOW_FETCH_S) -> None:
+        """`slow_s`: fetches of so long are metered in full, every one."""
+        self._slow_s = slow_s
         self._cells = memoryview(buffer)[offset : offset + TALLY_BYTES].cast("d")
         self._count = int(self._cells[0])  # a worker of a later epoch goes on where its predecessor stopped
         self.weight = 1
@@ -94,7 +98,7 @@ class Tally:
             cells[11] += weight * wall_s
         cells[0] += 1.0
         self._count = count = count + 1
-        self.weight = 1 if wall_s >= SLOW_FETCH_S else 0 if count % EVERY else EVERY
+        self.weight = 1 if wall_s >= self._slow_s else 0 if count % EVERY else EVERY
         self._dice = dice = (self._dice * 1103515245 + 12345) & 0x7FFFFFFF
         self.counted = COUNTED_SHARE * total_s * 0x7FFFFFFF > self._cost_s * count * dice
 

@@ -24,7 +24,7 @@ from gpu_doctor.recording import Fetch
 from gpu_doctor.taps import thread_counters
 from gpu_doctor.taps.dataloader import tap
 from gpu_doctor.taps.fetching import _staying
-from gpu_doctor.taps.tally import RECENT, TALLY_BYTES, Tally
+from gpu_doctor.taps.tally import EVERY, RECENT, SLOW_OWN_FETCH_S, TALLY_BYTES, Tally
 from gpu_doctor.taps.thread_counters import COST_S
 
 SEAMS = ((torch_fetch._MapDatasetFetcher, "fetch"), (torch_fetch._IterableDatasetFetcher, "fetch"))
@@ -336,3 +336,16 @@ def test_a_tally_keeps_the_recent_ones_and_all_sums() -> None:
     assert tally.sums[:4] == (RECENT + 5, walls, RECENT + 5, 0.5 * (RECENT + 5))
     assert tally.sums.timed_wall_s == 2 * walls
     np.testing.assert_array_equal(np.sort(tally.recent), np.arange(5, RECENT + 5))
+
+
+def test_short_fetches_are_metered_in_full_now_and_then_where_each_is_metered() -> None:
+    inside, worker = Tally(bytearray(TALLY_BYTES), slow_s=SLOW_OWN_FETCH_S), Tally(bytearray(TALLY_BYTES))
+    weights = []
+    for _ in range(3 * EVERY):
+        inside.add(1e-3)
+        worker.add(1e-3)
+        weights.append((inside.weight, worker.weight))
+    assert {one for one, _ in weights} == {1}
+    assert sorted(other for _, other in weights) == [0] * (3 * EVERY - 3) + [EVERY] * 3
+    worker.add(3e-3)
+    assert worker.weight == 1
