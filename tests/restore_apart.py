@@ -17,8 +17,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import gpu_doctor
 from gpu_doctor.casefile import Case
+from gpu_doctor.recording import Settings
 from tests.everything import Everything
-from tests.restore_kinds import KINDS, Kind
+from tests.restore_kinds import KINDS, PICTURES, Kind
 
 ENDINGS = ("normal", "raised", "out of memory", "stopped", "interrupted")
 HURT_AT = 3
@@ -65,7 +66,9 @@ def notebook(kind: Kind, folder: Path) -> dict[str, Any]:
     return space
 
 
-def tried(kind: Kind, ending: str, space: dict[str, Any]) -> tuple[Everything, Everything, str]:
+def tried(
+    kind: Kind, ending: str, space: dict[str, Any], settings: Settings | None = None, seconds: float = 8.0
+) -> tuple[Everything, Everything, str]:
     """Everything before and after a trial with such an ending, and what became of the trial."""
     case = gpu_doctor.case(kind.cell, space)
     hurt = Hurt(case, ending)
@@ -73,7 +76,7 @@ def tried(kind: Kind, ending: str, space: dict[str, Any]) -> tuple[Everything, E
     handle = register_optimizer_step_post_hook(hurt.stepped)
     outcome = ""
     try:
-        outcome = case.trial({"threads": 1}, steps=6, seconds=8.0).outcome
+        outcome = case.trial(settings or {"threads": 1}, steps=6, seconds=seconds).outcome
     except KeyboardInterrupt:
         outcome = "interrupted"
     finally:
@@ -111,6 +114,34 @@ def test_everything_is_as_it_was(name: str, ending: str, tmp_path: Path) -> None
         told = [line for line in before.differences(after) if not line.split(" ", 1)[1].startswith(lost or "\0")]
         assert not told, "\n".join(told)
         assert kind.lost or before.digest == after.digest
+    finally:
+        ended(space)
+
+
+TURNED: list[tuple[Settings, str]] = [
+    ({"num_workers": 1}, "plain SGD"),
+    ({"batch_size": 8}, "metrics: own class, list, deque, defaultdict, Counter"),
+    ({"batch_size": 8}, "samplers and seeds of many makes"),
+    ({"amp": "bf16"}, "a trainer class that holds everything"),
+    ({"amp": "bf16"}, "GAN with two optimizers"),
+    ({"fused_optimizer": True}, "AdamW, cosine restarts, a scaler that is on"),
+    ({"fused_optimizer": True}, "EMA by deepcopy and AveragedModel"),
+    ({"channels_last": True}, "pictures"),
+]
+"""What the knobs that touch loaders, forwards, optimizers and the places of weights are turned to."""
+
+
+@pytest.mark.parametrize("ending", ["normal", "out of memory", "interrupted"])
+@pytest.mark.parametrize(("settings", "name"), TURNED)
+def test_everything_is_as_it_was_whatever_is_turned(settings: Settings, name: str, ending: str, tmp_path: Path) -> None:
+    kind = PICTURES if name == "pictures" else KINDS[name]
+    space = notebook(kind, tmp_path)
+    try:
+        before, after, outcome = tried(kind, ending, space, settings, seconds=3.0)
+        wanted = OUTCOMES.get(ending, ending)
+        assert outcome == wanted or (ending == "normal" and outcome in ("completed", "budget-reached"))
+        assert before.differences(after) == []
+        assert before.digest == after.digest
     finally:
         ended(space)
 

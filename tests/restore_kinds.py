@@ -483,3 +483,18 @@ for x, y in loader:
         before=0,
     ),
 }
+
+PICTURES = Kind(
+    START
+    + """
+conv = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+    nn.Linear(8, 3))
+opt = torch.optim.Adam(conv.parameters(), 1e-3)
+loader = DataLoader(TensorDataset(torch.randn(96, 3, 8, 8), ys), 4, shuffle=True)
+""",
+    """
+for x, y in loader:
+    opt.zero_grad(); F.cross_entropy(conv(x), y).backward(); opt.step()
+""",
+)
+"""Convolutions, for the one knob that is about them; the other kinds have none."""
