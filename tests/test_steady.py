@@ -7,14 +7,11 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
-from IPython.testing.globalipapp import start_ipython
 from simulated_device import SimulatedDevice
 
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.ledger import Pull
-from gpu_doctor.notebook.options import parsed_cell_line
-from gpu_doctor.notebook.visit import Visit
+from gpu_doctor.notebook.live_verdict import LiveVerdict
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.rules.rule import Finding
 from gpu_doctor.steady import Steady
@@ -159,13 +156,11 @@ def flips(told: list[str]) -> int:
 @pytest.mark.parametrize(("python_every", "most"), [(40, 2), (400, 9)])
 def test_a_loop_on_the_bar_is_shown_without_flicker(python_every: int, most: int) -> None:
     """After each such line its share is above 10 %, where slow-python begins to name it, and below before the next."""
-    start_ipython()
-    visit = Visit(InteractiveShell.instance(), "", "pass\n", parsed_cell_line(""))
+    verdicts = LiveVerdict(itertools.count(0.0, 1e6).__next__)  # every look is long after the one before: a verdict
     raw, shown = [], []
     for recorder in looks_at(python_every, steps=max(12 * python_every, 1000)):
         plain = diagnose(recorder.so_far())
-        visit._judge_next = 0.0  # every look is a verdict
-        live = visit._judge(recorder)
+        live = verdicts.on(recorder)
         assert live is not None
         raw.append(",".join([plain.bottleneck, *(one.rule for one in plain.findings)]))
         shown.append(",".join([live.bottleneck, *(one.rule for one in live.findings)]))

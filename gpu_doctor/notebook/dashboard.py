@@ -26,6 +26,9 @@ from gpu_doctor.recording import describe
 
 OWN_SHARE: Final = 0.01
 """Part of one core that refreshing may take: after one that took t, the next comes t / 0.01 later at the earliest."""
+LATEST: Final = 8
+"""But at most so many periods later: a look that was dear, as the first is, must leave time for the verdict that is
+promised within 5 s."""
 
 
 class Dashboard:
@@ -151,7 +154,8 @@ class Dashboard:
             usual = self.cpu_s - self._drawing_s - begin
             governor = getattr(self._feed, "governor", None)  # of a live run, which shares out what watching may cost
             allowed = OWN_SHARE if governor is None else governor.allowed("refresher", usual / self._period_s)
-            self._stopping.wait(max(self._period_s, min(usual / allowed if usual else 0.0, 10 * self._period_s)))
+            later_s = min(usual / allowed if usual else 0.0, LATEST * self._period_s)
+            self._stopping.wait(max(self._period_s, later_s))
 
     def _push(self, shown: PanelInput | None = None) -> None:
         """One message with all that changed; the lock is held."""

@@ -8,37 +8,31 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.display import display
 
 from gpu_doctor import knobs, report, trial, wording
 from gpu_doctor.casefile import Case
-from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.knobs import cell_variables
 from gpu_doctor.knobs.knob import KnobTable, Refused
 from gpu_doctor.notebook.answers import Shown
 from gpu_doctor.notebook.cell import Cell
 from gpu_doctor.notebook.folds import Folds
+from gpu_doctor.notebook.live_verdict import LiveVerdict
 from gpu_doctor.notebook.panel import PanelInput, Progress
 from gpu_doctor.notebook.real_output import RealOutput
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording, Setup
-from gpu_doctor.steady import Steady
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_doctor.notebook.dashboard import Dashboard
     from gpu_doctor.treatment import Plan
-
-JUDGING_SHARE: Final = 0.005
-"""Part of one core that live verdicts may take: after one that took t, the next comes t / 0.005 later."""
-FIRST_VERDICTS: Final = 10
-"""So many verdicts come as fast as the panel is drawn, so that the first is there within seconds."""
 
 
 class Visit:
@@ -61,10 +55,7 @@ class Visit:
         self.message = ""
         self.status = "starting"
         self._recorder: Recorder | None = None
-        self._steady = Steady()
-        self._live: Diagnosis | None = None
-        self._judged = 0
-        self._judge_next = 0.0
+        self._verdict = LiveVerdict()
         self._dashboard: Dashboard | None = None
         self._result: Any = None
         self.folds = Folds(self.case)
@@ -176,7 +167,7 @@ class Visit:
         """A run, or a side of a trial, begins: the panel follows it."""
         if role == "run":
             self.folds.before = None
-            self._steady, self._live, self._judged, self._judge_next = Steady(), None, 0, 0.0
+            self._verdict = LiveVerdict()
         self._recorder = recorder  # last: from here on the refresher judges it
         dashboard = self._dashboard
         if dashboard is not None:
@@ -188,7 +179,7 @@ class Visit:
     def look(self) -> PanelInput:
         """All that the panel shows, as it stands; called on the refresher's thread."""
         recorder, case = self._recorder, self.case
-        live = self._judge(recorder) if recorder is not None and self.status == "recording" else None
+        live = self._verdict.on(recorder) if recorder is not None and self.status == "recording" else None
         news = None if recorder is None else recorder.ledger
         newest = case.recordings[-1] if case.recordings else None
         setup = recorder.setup() if recorder is not None else newest.setup if newest is not None else Setup()
@@ -225,16 +216,6 @@ class Visit:
             return None
         left_s = None if recorder.deadline_ns is None else max(recorder.deadline_ns - recorder.clock(), 0) * 1e-9
         return Progress(recorder.ledger.step_count, recorder.max_steps or 0, left_s, self.case.progress)
-
-    def _judge(self, recorder: Recorder) -> Diagnosis | None:
-        """The verdict on the run so far; after the first few it is renewed ever more rarely than it is drawn."""
-        now = time.perf_counter()
-        if now >= self._judge_next:
-            self._live = self._steady.shown(diagnose(recorder.so_far()), now)
-            self._judged += 1
-            took = time.perf_counter() - now
-            self._judge_next = now + (0.0 if self._judged < FIRST_VERDICTS else took / JUDGING_SHARE)
-        return self._live
 
     def show_result(self) -> None:
         """The static result, in an output of its own that is replaced when a trial adds a row."""
