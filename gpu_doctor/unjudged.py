@@ -50,7 +50,7 @@ _ANYWHERE: Final = {
     **dict.fromkeys(("exposed_transfer_share", "transfer_share"), "copies to the device were not timed"),
     "forward_share": "no forward pass was seen",
     "backward_share": "no backward pass was seen",
-    "optimizer_share": "no optimizer step was seen",
+    **dict.fromkeys(("optimizer_share", "optimizer_facts"), "no optimizer step was seen"),
     "evaluation_share": "evaluation was not told apart",
     **dict.fromkeys(("fetch_wall_s", "fetch_cpu_s", "collate_s", "fetch_median_s", "fetch_p99_s"), _FETCH),
     "fetch_stored_bytes": "how much came from the storage could not be counted",
@@ -63,10 +63,7 @@ _ANYWHERE: Final = {
     **dict.fromkeys(("host_memory_available_bytes", "host_memory_total_bytes"), "the machine's memory was not read"),
     "world_size": "it was not seen whether other processes train along",
     "step_s_by_rank": "the ranks did not tell each other their own times",
-    **dict.fromkeys(("model", "parameters"), "no trained model was seen"),
-    "inputs": "what the model is handed was not looked at",
-    "optimizer_facts": "no optimizer was looked at",
-    "evaluation_facts": "no forward in evaluation mode was looked for",
+    **dict.fromkeys(("model", "parameters", "inputs", "evaluation_facts"), "no model was seen at work"),
     "torch_threads": "the threads that torch computes with were not counted",
 }
 """Vitals that any loop may have, the most telling cause first: a rule that lacks several is given the first."""

@@ -48,6 +48,7 @@ def starved(gpu: bool = False, steps: int = 60, wait_s: float = 0.030, workers: 
             usable_cores=4.0,
             models=("Linear",),
             optimizers=("Adam",),
+            torch_threads=2,
             torch_version="2.13.0+cpu",
         ),
         series=tuple(series),

@@ -55,11 +55,11 @@ SEEN: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("fact", "rules", "why"),
     [
-        ("model", "channels-first-convolutions unaligned-shapes not-compiled data-parallel", "no trained model"),
-        ("parameters", "unaligned-shapes model-too-small", "no trained model"),
-        ("inputs", "changing-shapes cudnn-not-tuned not-compiled model-too-small", "what the model is handed"),
+        ("model", "channels-first-convolutions unaligned-shapes not-compiled data-parallel", "no model"),
+        ("parameters", "unaligned-shapes model-too-small", "no model"),
+        ("inputs", "changing-shapes cudnn-not-tuned not-compiled model-too-small", "no model"),
         ("optimizer_facts", "unfused-optimizer", "no optimizer"),
-        ("evaluation", "eval-with-gradients", "no forward in evaluation mode"),
+        ("evaluation", "eval-with-gradients", "no model"),
         ("torch_threads", "cpu-oversubscription", "the threads"),
         ("world", "straggler", "it was not seen whether"),
     ],
