@@ -25,7 +25,9 @@ def side(stored: float = 0.0, steps: int = 50, workers: int = 0, settings: Any =
     made = Loop(steps=steps, wait=wait, fetch=fetch, workers=workers, settings=settings or {}, **more).recording()
     (one,) = made.fetches
     part = stored * COLD_MS / fetch
-    read = dataclasses.replace(one, stored_bytes=stored * 1e6 * one.batches, stored_s=part * one.wall_s)
+    read = dataclasses.replace(
+        one, read_bytes=1e6 * one.batches, stored_bytes=stored * 1e6 * one.batches, stored_s=part * one.wall_s
+    )
     return dataclasses.replace(made, fetches=(read,), outcome="budget-reached")
 
 
@@ -82,7 +84,7 @@ def test_a_lone_unfair_pair_claims_nothing() -> None:
 
 def test_a_pair_that_read_from_the_storage_is_never_beyond_doubt() -> None:
     """A baseline whose seconds ran out while it read: the candidate read further, so both look alike as a whole."""
-    begun, further = side(1.0, steps=20), side(0.5, steps=50)
+    begun, further = side(1.0, steps=20), side(0.6, steps=50)
     further.steps.wall_s[:20] = 0.014
     assert compare(begun, further).verdict == "faster"
     assert needs_more(begun, further)
@@ -94,12 +96,34 @@ def test_a_pair_that_read_from_the_storage_is_never_beyond_doubt() -> None:
     assert not needs_more(bases, candidates)
 
 
-def test_a_stray_read_and_reads_behind_workers_leave_a_pair_as_it_is() -> None:
-    assert warm_pairs([side(0.001)], [side()]) == [True]
-    hidden = side(0.0, forward=4000.0)
-    (one,) = hidden.fetches
-    hidden = dataclasses.replace(hidden, fetches=(dataclasses.replace(one, stored_s=one.wall_s),))
+def with_fetch(recording: Recording, **changes: Any) -> Recording:
+    (one,) = recording.fetches
+    return dataclasses.replace(recording, fetches=(dataclasses.replace(one, **changes),))
+
+
+def test_a_little_in_every_fetch_and_reads_behind_workers_leave_a_pair_as_it_is() -> None:
+    """Opening a file reads its directory: every fetch is then one that read from the storage."""
+    warm = side()
+    wall_s, read = warm.fetches[0].wall_s, warm.fetches[0].read_bytes or 0.0
+    stray = with_fetch(warm, stored_s=wall_s, stored_bytes=0.02 * read)
+    assert warm_pairs([stray], [with_fetch(warm, stored_s=wall_s, stored_bytes=0.004 * read)]) == [True]
+    assert not needs_more([stray], [with_fetch(side(0.0, forward=0.0, backward=0.0), stored_s=0.0)])
+    hidden = with_fetch(side(0.0, forward=4000.0), stored_s=wall_s, stored_bytes=read)
     assert warm_pairs([hidden], [side()]) == [True]
+
+
+def test_a_memory_map_is_seen_where_it_reads_from_the_storage() -> None:
+    """No file is read: the pages come in as they are touched."""
+    cold = with_fetch(side(1.0), read_bytes=0.0)
+    warm = with_fetch(side(), read_bytes=0.0)
+    assert warm_pairs([cold, warm], [warm, warm]) == [False, True]
+
+
+def test_a_larger_batch_reads_no_more_a_sample() -> None:
+    large = side(1.0, batch=128)
+    (one,) = large.fetches
+    large = with_fetch(large, read_bytes=4e6 * one.batches, stored_bytes=4e6 * one.batches)
+    assert warm_pairs([side(1.0)], [large]) == [True]
 
 
 def test_where_nobody_counted_every_pair_is_judged() -> None:
