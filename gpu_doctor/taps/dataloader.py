@@ -220,7 +220,8 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         if recorder.ending:
             ledger.ended(before)
             recorder.check_end()
-        source.look(self)
+        if source.stock is not None:
+            source.look(self)
         fetcher = book.meter_on(self)
         meter.tally = None if fetcher is None else source.tally
         asked_s = perf_counter()
