@@ -23,7 +23,7 @@ RISK_MARK: Final = "\u26a0"
 """Stands before the word that says it."""
 CLEAN: Final = ("completed", "budget-reached")
 SAFETY_WORDS: Final[Mapping[Safety, str]] = {
-    Safety.SAFE: "safe: the same numbers, sooner",
+    Safety.SAFE: "safe: the same training, sooner",
     Safety.CHANGES_TRAINING: "changes the training",
     Safety.BY_HAND: "by hand",
 }

@@ -34,3 +34,18 @@ def test_the_same_workers_serve_two_epochs_and_are_stopped_afterwards() -> None:
     assert vars(loader) == was
     assert not any(worker.is_alive() for worker in first._workers)
     assert patching.active() == ()
+
+
+def test_what_it_says_of_the_shuffle_is_so() -> None:
+    """torch draws a seed for its workers at the start of every epoch, or once for workers that stay."""
+
+    def orders(stays: bool) -> list[list[int]]:
+        torch.manual_seed(0)
+        loader = DataLoader(
+            TensorDataset(torch.arange(64)), batch_size=64, shuffle=True, num_workers=1, persistent_workers=stays
+        )
+        return [batch.tolist() for _ in range(2) for (batch,) in loader]
+
+    anew, kept = orders(False), orders(True)
+    assert anew[0] == kept[0] and anew[1] != kept[1]
+    assert "From the second epoch on, shuffling" in KNOB.changes

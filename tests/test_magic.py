@@ -242,6 +242,7 @@ def test_a_second_run_answers_with_its_own_figures(shell: InteractiveShell) -> N
         ("check", "no GPU"),
         ("explain slow-getitem", "What it means"),
         ("knobs", "num_workers"),
+        ("knobs", "shuffling and random augmentation draw other numbers"),
         ("report", "steps"),
         ("history", "completed"),
     ],

@@ -109,7 +109,18 @@ def test_knobs_offer_what_they_can_honour_and_say_why_not() -> None:
     assert not amp["refusal"]
     assert any("fp16" in text for text in amp["partly"])
     assert "learning rate" in control(found, "batch_size")["changes"]
-    assert workers["changes"] == "", "workers change nothing in the training"
+    assert workers["safe"] and "augmentation" in workers["changes"]
+
+
+def test_every_knob_says_how_safe_it_is_and_what_it_changes() -> None:
+    """Nothing is said of those alone that leave every number as it is."""
+    found = drawn(shown(starved()))["knobs"]
+    assert {one["name"] for one in found if not one["safe"]} == {"batch_size", "amp", "tf32"}
+    same = {one["name"] for one in found if not one["changes"]}
+    assert same == {"pin_memory", "non_blocking", "prefetch_factor"}
+    for one in found:
+        assert not one["changes"] or one["changes"].endswith("."), one["name"]
+        assert not one["safe"] or len(one["changes"]) <= 150, "one line or two under the controls"
 
 
 def test_a_loader_that_refuses_disables_the_knob_with_its_reason() -> None:

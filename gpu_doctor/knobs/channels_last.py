@@ -28,7 +28,9 @@ class ChannelsLast:
     name = "channels_last"
     label = "channels last"
     safety = Safety.SAFE
-    changes = ""
+    changes = (
+        "Sums are added up in another order, so the last digits of the losses differ; dropout may draw another mask."
+    )
     front = False
 
     def found(self, setup: Setup) -> bool | None:

@@ -36,7 +36,9 @@ class Compile:
     name = "compile"
     label = "torch.compile"
     safety = Safety.SAFE
-    changes = ""
+    changes = (
+        "Sums are added up in another order, so the last digits of the losses differ; dropout draws other numbers."
+    )
     front = False
 
     def found(self, setup: Setup) -> bool | None:

@@ -24,7 +24,7 @@ class FusedOptimizer:
     name = "fused_optimizer"
     label = "fused optimizer"
     safety = Safety.SAFE
-    changes = ""
+    changes = "Updates are computed in another order, so the last digits of the losses differ."
     front = False
 
     def found(self, setup: Setup) -> bool | None:

@@ -52,7 +52,7 @@ class Knob(Protocol):
 
     @property
     def changes(self) -> str:
-        """What turning it changes in the training, one sentence; empty for SAFE."""
+        """What turning it changes in the training, one sentence; empty where every number stays the same."""
         ...
 
     @property

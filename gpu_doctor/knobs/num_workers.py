@@ -20,7 +20,10 @@ class NumWorkers:
     name = "num_workers"
     label = "num_workers"
     safety = Safety.SAFE
-    changes = ""
+    changes = (
+        "Random augmentation draws other numbers in workers, and a generator that the dataset made, such as "
+        "default_rng(0), repeats in each of them."
+    )
     front = True
 
     def found(self, setup: Setup) -> int | None:

@@ -16,7 +16,7 @@ class PersistentWorkers:
     name = "persistent_workers"
     label = "persistent_workers"
     safety = Safety.SAFE
-    changes = ""
+    changes = "From the second epoch on, shuffling and random augmentation draw other numbers."
     front = False
 
     def found(self, setup: Setup) -> bool | None:

@@ -24,7 +24,7 @@ class Threads:
     name = "threads"
     label = "torch threads"
     safety = Safety.SAFE
-    changes = ""
+    changes = "Sums are added up in another order, so the last digits of the losses differ."
     front = False
 
     def found(self, setup: Setup) -> int | None:

@@ -23,7 +23,7 @@ class WorkerThreads:
     name = "worker_threads"
     label = "worker threads"
     safety = Safety.SAFE
-    changes = ""
+    changes = "Where the dataset adds up numbers, the order of its sums is another one: last digits differ."
     front = False
 
     def found(self, setup: Setup) -> int | None:

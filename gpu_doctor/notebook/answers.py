@@ -63,6 +63,7 @@ def _knobs(arguments: list[str]) -> Any:
         why = next((choice.refusal for choice in choices if choice.refusal), "")
         written = "not in this loop" if found is None else f"as written {found}"
         lines.append(f"{name:<20} {knob.safety.value:<17} {written}; {f'can be {free}' if free else why}")
+        lines += [f"{'':<20} {knob.changes}"] if knob.changes else []
     for name, value in cell_variables.variables_of(case.source).items() if case is not None else ():
         lines.append(f"{'vary.' + name:<20} {'changes-training':<17} as written {value!r:.60}; a variable of the cell")
     return Shown("\n".join(lines))

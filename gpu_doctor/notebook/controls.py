@@ -51,7 +51,8 @@ def _about(knob: Knob) -> dict[str, Any]:
         "name": knob.name,
         "label": knob.label,
         "front": knob.front,
-        "changes": "" if knob.safety is Safety.SAFE else wording.clean(knob.changes, 600),
+        "safe": knob.safety is Safety.SAFE,
+        "changes": wording.clean(knob.changes, 600),
     }
 
 

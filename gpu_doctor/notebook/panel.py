@@ -47,7 +47,7 @@ _ACCENTS: Final = {
 """The colour beside the verdict, by the family of the rule that leads; the words beside it say the same."""
 _HEALTHY: Final = "#009E73"
 _SAFETY: Final = {
-    Safety.SAFE: "safe: the same numbers, sooner",
+    Safety.SAFE: "safe: the same training, sooner",
     Safety.CHANGES_TRAINING: "changes the training",
     Safety.BY_HAND: "by hand",
 }

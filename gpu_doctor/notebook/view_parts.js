@@ -177,7 +177,8 @@ function knobSentences(knobs, panel) {
       return alike[0] === knob ? [h("li", { id, key: id }, names, ` cannot be turned: ${knob.refusal}`)] : [];
     }
     const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` cannot be ${text}`));
-    if (moved && knob.changes) said.unshift(h("li", { id, key: id, class: "gd-changes" }, h("b", {}, knob.label), ` changes the training. ${knob.changes}`));
+    if (moved) said.unshift(h("li", { id, key: id, class: knob.safe ? "" : "gd-changes" }, h("b", {}, knob.label),
+      knob.safe ? ` is safe. ${knob.changes || "Every number stays the same."}` : ` changes the training. ${knob.changes}`));
     return said;
   });
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;

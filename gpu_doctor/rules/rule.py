@@ -19,7 +19,7 @@ class Safety(enum.Enum):
     """What a prescription does to the training."""
 
     SAFE = "safe"
-    """The same numbers, sooner."""
+    """The same training, sooner; the knob says where last digits or random numbers are others."""
     CHANGES_TRAINING = "changes-training"
     """Batch size, precision: the card says what changes."""
     BY_HAND = "by-hand"
@@ -42,7 +42,7 @@ class Prescription:
     predicted_low: float | None = None
     predicted_high: float | None = None
     changes: str = ""
-    """What changes in the training, one sentence (empty for SAFE)."""
+    """What changes in the training, one sentence (empty for SAFE, of which the knob says it)."""
 
 
 @dataclass(frozen=True)
