@@ -76,6 +76,11 @@ def parity(baseline: Losses, candidate: Losses, dtype: str = "float32") -> Parit
     )
 
 
+def repeats(first: Losses, again: Losses, dtype: str) -> bool:
+    """Whether two runs of the same code under the same settings have the same losses, as far as can be seen."""
+    return first is again or parity(first, again, dtype).verdict not in (DIFFERENT, BREAKS)
+
+
 def coarsest(*recordings: Recording) -> str:
     """The coarsest format in which any of the runs computed: `bfloat16`, `float16`, `tf32` or `float32`."""
     formats = {_format(one.setup, str(one.settings.get("amp", ""))) for one in recordings}

@@ -48,6 +48,8 @@ class RungLike(Protocol):
     def low(self) -> float | None: ...
     @property
     def high(self) -> float | None: ...
+    @property
+    def losses(self) -> str: ...
 
 
 class PlanLike(Protocol):
@@ -86,6 +88,8 @@ class Step:
     """Part that this step added; negative for a step that lost."""
     whole: bool = False
     """Not a further step: all of them measured at once against the code as written."""
+    losses: str = ""
+    """What became of the losses: `loss the same in every step`."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,8 @@ def _steps(waterfall: Sequence[RungLike]) -> tuple[Step, ...]:
             told = Step(f"+ {label}", wording.factor(one.speedup), gain, kept, one.speedup - last)
         else:
             told = Step(label, wording.factor(one.speedup), "", 0.0, one.speedup)
-        found.append(replace(told, before=round(told.before / longest, 4), added=round(told.added / longest, 4)))
+        before, added = round(told.before / longest, 4), round(told.added / longest, 4)
+        found.append(replace(told, before=before, added=added, losses=clean(one.losses, 300)))
         last = one.speedup
     return tuple(found)
 
@@ -167,7 +172,8 @@ def _why(effect: Effect) -> str:
     measured = wording.speedup(effect.speedup, effect.low, effect.high) + f" {effect.verdict.replace('-', ' ')}"
     if effect.loss_drift is not None and not math.isfinite(effect.loss_drift):
         return f"{measured}, but the loss breaks: NaN or infinite"
-    return measured + (f": {clean(effect.reason, 300)}" if effect.reason else "")
+    differs = f", but its {effect.loss_words}" if effect.loss_verdict == "different" else ""
+    return measured + differs + (f": {clean(effect.reason, 300)}" if effect.reason else "")
 
 
 def plan_text(plan: PlanLike) -> str:
@@ -178,6 +184,7 @@ def plan_text(plan: PlanLike) -> str:
     for one in said.steps:
         bar = "░" * round(_BAR * one.before) + "█" * round(_BAR * abs(one.added))
         lines.append(f"  {one.label:<{wide}}  {bar:<{_BAR}} {one.total:>6}  {one.gain}".rstrip())
+        lines += [f"    {one.losses}"] if one.losses else []
     lines += [f"  {one}" for one in said.notes]
     lines += [f"  not kept: {one.label}, {one.why}" for one in said.dropped]
     change = str(plan.fix) if plan.settings else ""
@@ -211,11 +218,13 @@ def _bar(one: Step) -> str:
     cell = "padding:2px 12px 2px 0;border:none;background:transparent;vertical-align:middle;text-align"
     whole = ";white-space:nowrap" if len(one.label) <= _SHORT else ""
     picture = as_image(_bar_svg(one), f"{one.label}: {one.total}", "100%")
+    losses = f'<td colspan="4" style="{cell}:left;{_MUTED}">{escape(one.losses)}</td>' if one.losses else ""
+    losses = losses and f'<tr style="background:transparent">{losses}</tr>'
     return (
         f'<tr style="background:transparent"><td style="{cell}:left;{_MONO}{whole}">{escape(one.label)}</td>'
         f'<td style="{cell}:left;width:55%">{picture}</td>'
         f'<td style="{cell}:right;{_FIGURES}"><b>{one.total}</b></td>'
-        f'<td style="{cell}:left;{_FIGURES};{_MUTED}">{escape(one.gain)}</td></tr>'
+        f'<td style="{cell}:left;{_FIGURES};{_MUTED}">{escape(one.gain)}</td></tr>{losses}'
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_doctor import trial
+from gpu_doctor import lossreasons, trial
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.effect import Effect
 from gpu_doctor.fixes import Fix
@@ -90,7 +90,7 @@ def _plan(case: Case, climb: _Climb, diagnosis: Diagnosis) -> Plan:
         effects=tuple(climb.effects),
         code=case.code(climb.kept),
         fix=_fix(case, climb.kept),
-        by_hand=_by_hand(climb.diagnosis),
+        by_hand=(*dict.fromkeys(climb.left_by_hand), *_by_hand(climb.diagnosis)),
         reason="" if climb.effects else _why(case, diagnosis),
         waterfall=tuple(climb.rungs),
         notes=(*climb.notes, *climb.behind.told(climb.effects)),
@@ -135,6 +135,8 @@ class _Climb:
     tried: list[Tried] = field(default_factory=list)
     rungs: list[Rung] = field(default_factory=lambda: [Rung("as written", {}, 1.0)])
     notes: list[str] = field(default_factory=list)
+    left_by_hand: list[str] = field(default_factory=list)
+    """Gains that are not kept as their losses differ for no known reason."""
 
     @property
     def left(self) -> int:
@@ -175,7 +177,7 @@ class _Climb:
         best: tuple[float, dict[str, Any], Effect] | None = None
         for move, candidate, effect in zip(batch, candidates, effects, strict=False):
             self.effects.append(effect)
-            gained = _gains(effect)
+            gained = self._gains(effect)
             lost = not gained and (effect.speedup or 0.0) < WORTH
             self.tried.append(Tried(candidate, tuple(move.settings), gained, lost))
             if gained and (best is None or (effect.speedup or 0.0) > best[0]):
@@ -196,12 +198,26 @@ class _Climb:
             name: value for name, value in candidate.items() if self.kept.get(name) != value
         }
         self.speedup *= gain
-        self.rungs.append(Rung(describe(added), added, self.speedup, gain, effect.low, effect.high))
+        self.rungs.append(self._rung(describe(added), added, gain, effect))
         self.kept = candidate
         for _, recording in reversed(self.case.trials):
             if dict(recording.settings) == candidate:
                 self.diagnosis = diagnose(recording)
                 return
+
+    def _rung(self, label: str, settings: Settings, gain: float, effect: Effect) -> Rung:
+        losses = lossreasons.told(effect, self.diagnosis.vitals.setup.layers)
+        said = (effect.loss_verdict, effect.loss_first_step, losses)
+        return Rung(label, settings, self.speedup, gain, effect.low, effect.high, *said)
+
+    def _gains(self, effect: Effect) -> bool:
+        """Whether a trial verified a gain to keep; one whose losses differ for no known reason is left for the hand."""
+        if not _gains(effect):
+            return False
+        if not lossreasons.differs(effect) or lossreasons.reason(effect, self.diagnosis.vitals.setup.layers):
+            return True
+        self.left_by_hand.append(lossreasons.left(effect))
+        return False
 
     def together(self) -> None:
         """Tries all that was kept once against the code as written, if it was reached in several steps."""
@@ -217,9 +233,9 @@ class _Climb:
             self.effects += self.case.effects[before:]
             raise
         self.effects.append(effect)
-        if _gains(effect):
+        if self._gains(effect):
             self.speedup = effect.speedup or 1.0
-            self.rungs.append(Rung(TOGETHER, dict(self.kept), self.speedup, self.speedup, effect.low, effect.high))
+            self.rungs.append(self._rung(TOGETHER, dict(self.kept), self.speedup, effect))
             return
         if effect.outcome == "stopped":
             self.notes.append(NOT_AGAIN)

@@ -24,7 +24,8 @@ FLOORS = {
     7: ["__init__"],
     6: ["notebook"],
     5: [
-        "casefile casecode treatment treatment_plan moves rounds counting batchfinder race curing sweep executors",
+        "casefile casecode treatment treatment_plan lossreasons moves rounds counting batchfinder race curing sweep"
+        " executors",
         "watching",
     ],
     4: [

@@ -14,7 +14,7 @@ from torch import nn
 import gpu_doctor
 from gpu_doctor import wording
 from gpu_doctor.effect import compare
-from gpu_doctor.parity import LEEWAY, ROUNDOFF, coarsest, parity
+from gpu_doctor.parity import LEEWAY, ROUNDOFF, coarsest, parity, repeats
 from gpu_doctor.recording import Losses, Recording, Setup, Steps
 
 N = 50
@@ -38,6 +38,17 @@ def verdict(change: Any, dtype: str = "float32") -> tuple[str | None, int | None
 
 def test_the_same_numbers_are_equal() -> None:
     assert verdict(lambda value: None) == ("equal", None)
+
+
+def test_a_loop_that_does_not_repeat_itself_is_told_from_a_change() -> None:
+    once, again = curve(), turned(curve(), lambda value: value.__imul__(1.01))
+    assert repeats(once, once, "float32") and repeats(once, curve(), "float32")
+    assert not repeats(once, again, "float32")
+    assert repeats(once, Losses(), "float32"), "nothing is known against it"
+    base, other = recording(losses=once), recording(losses=again)
+    assert compare([base, base], [other, other]).loss_varies is False
+    found = compare([base, other], [other, other])
+    assert (found.loss_verdict, found.loss_varies) == ("different", True)
 
 
 def walked(size: float) -> Any:

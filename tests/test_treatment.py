@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 
 import gpu_doctor
+from gpu_doctor import lossreasons
 from gpu_doctor.casefile import Case
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.effect import Effect
 from gpu_doctor.moves import Tried, joined, moves
 from gpu_doctor.recording import Settings, SettingValue
+from gpu_doctor.report_plan import plan_html, plan_text
 from gpu_doctor.rules.rule import Safety
 from gpu_doctor.snapshot import Snapshot
 from gpu_doctor.treatment import TOGETHER, Plan
@@ -199,6 +202,89 @@ def test_a_loss_that_breaks_is_no_cure() -> None:
             return dataclasses.replace(super().trial(settings, **given), loss_drift=float("inf"))
 
     assert Breaks(SLOW_SERVER, lambda settings, against: (2.0, "faster")).treat(steps=50).settings == {}
+
+
+class Differing(Scripted):
+    """Every trial gains, and its losses differ from a step on."""
+
+    def __init__(self, world: World, first_step: int, **losses: Any) -> None:
+        super().__init__(world, lambda settings, against: (2.0, "faster"))
+        self.losses = {
+            "loss_drift": 0.02,
+            "loss_verdict": "different",
+            "loss_first_step": first_step,
+            "loss_dtype": "float32",
+            **losses,
+        }
+
+    def trial(self, settings: Settings, **given: Any) -> Effect:
+        return dataclasses.replace(super().trial(settings, **given), **self.losses)
+
+
+@pytest.mark.parametrize("first_step", [1, 2])
+def test_a_safe_gain_whose_losses_differ_for_no_known_reason_is_left_for_the_hand(first_step: int) -> None:
+    plan = Differing(WORLDS["an optimizer"], first_step).treat(steps=50)
+    assert plan.settings == {} and plan.effects[0].settings == {"fused_optimizer": True}
+    (left,) = [one for one in plan.by_hand if "fused_optimizer=True is 2.00x as fast" in one]
+    assert f"loss differs from step {first_step} on, by up to 2 %, and no reason is known" in left
+    for told in (plan_text(plan), html.unescape(plan_html(plan))):
+        assert left in told, "named among what is left"
+        assert f"faster, but its loss differs from step {first_step} on" in told, "and beside what was not kept"
+
+
+def test_losses_that_differ_for_a_known_reason_are_kept_and_the_reason_is_told() -> None:
+    """Rounding that has grown, a loop that does not repeat itself, augmentation in workers."""
+    grown = Differing(WORLDS["an optimizer"], 9).treat(steps=50)
+    varies = Differing(WORLDS["an optimizer"], 1, loss_varies=True).treat(steps=50)
+    drawn = Differing(SLOW_SERVER, 1).treat(1, steps=50)
+    for plan, name, why in (
+        (grown, "fused_optimizer", "training makes that grow"),
+        (varies, "fused_optimizer", "so do two runs without the change"),
+        (drawn, "num_workers", "workers draw random numbers"),
+    ):
+        kept = plan.waterfall[1]
+        assert name in plan.settings and (kept.loss_verdict, kept.losses.partition(",")[0]) == (
+            "different",
+            f"loss differs from step {kept.loss_first_step} on",
+        )
+        assert why in kept.losses
+        for told in (plan_text(plan), html.unescape(plan_html(plan))):
+            assert kept.losses in told
+
+
+def test_reasons_are_looked_for_in_what_was_turned() -> None:
+    def why(settings: Settings, against: Settings, first_step: int = 1, layers: tuple[str, ...] = ()) -> str:
+        effect = Effect(settings, against, loss_drift=0.1, loss_verdict="different", loss_first_step=first_step)
+        return lossreasons.reason(effect, layers)
+
+    workers = {"num_workers": 4}
+    assert why(workers, {}) and why({"num_workers": 0}, {**workers, "persistent_workers": True})
+    assert why({**workers, "threads": 2}, workers) == "", "on both sides it explains nothing"
+    assert why({"pin_memory": True}, {}, 20) == "", "every number stays the same"
+    assert why({"compile": True}, {}) == ""
+    assert why({"compile": True}, {}, layers=("Linear", "Dropout1d")) == "dropout draws another mask"
+    assert why({"threads": 2}, {}, layers=("Linear", "Dropout1d")) == ""
+    assert why({"amp": "bf16"}, {}) == "amp changes the training"
+
+
+def test_every_step_that_is_kept_says_what_became_of_its_losses() -> None:
+    same = Differing(DECODING, 0, loss_drift=0.0, loss_verdict="equal", loss_first_step=None).treat(4, steps=50)
+    assert [one.loss_verdict for one in same.waterfall[1:]] == ["equal"] * (len(same.waterfall) - 1)
+    assert same.waterfall[-1].label == TOGETHER
+    assert plan_text(same).count("loss the same in every step") == len(same.waterfall) - 1
+
+
+def test_steps_whose_losses_differ_only_all_together_fall_back_to_the_first() -> None:
+    class Together(Differing):
+        def trial(self, settings: Settings, **given: Any) -> Effect:
+            self.losses["loss_verdict"] = "equal" if given["against"] or len(settings) == 1 else "different"
+            return super().trial(settings, **given)
+
+    world = dataclasses.replace(WORLDS["an optimizer"], trains=12, parallel=0.9)
+    plan = Together(world, 1).treat(3, steps=50)
+    assert set(plan.effects[-1].settings) == {"fused_optimizer", "threads"}
+    assert plan.settings == plan.waterfall[1].settings and len(plan.settings) == 1
+    assert "not all together" in plan.notes[0] and "loss differs from step 1 on" in plan.notes[0]
 
 
 def test_no_trial_is_made_twice_and_a_knob_that_fails_twice_is_left() -> None:
@@ -385,6 +471,9 @@ def test_a_plan_is_plain_data_and_says_what_is_left_by_hand() -> None:
         "gain": None,
         "low": None,
         "high": None,
+        "loss_verdict": None,
+        "loss_first_step": None,
+        "losses": "",
     }
     assert plan.left_by_hand == plan.by_hand
     assert "<" in plan._repr_html_()

@@ -76,5 +76,6 @@ function rungPart(one, number) {
       h("i", { class: "gd-was", style: `width: ${share(number ? one.before : one.added)}` }),
       number ? h("i", { class: lost ? "gd-lost" : one.whole ? "gd-gain gd-whole" : "gd-gain", style: `width: ${share(one.added)}` }) : null),
     h("b", { role: "cell" }, one.total),
-    h("span", { class: "gd-soft", role: "cell" }, one.gain));
+    h("span", { class: "gd-soft", role: "cell" }, one.gain),
+    one.losses ? h("span", { class: "gd-soft gd-losses", role: "cell" }, one.losses) : null);
 }
