@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_doctor import knobs, patchwork
 from gpu_doctor.fixes import Fix
-from gpu_doctor.knobs.cell_variables import replaced, varied
+from gpu_doctor.knobs.cell_variables import PREFIX, knob_of, replaced, varied
 from gpu_doctor.recording import Settings, Setup
 
 if TYPE_CHECKING:
@@ -45,10 +45,15 @@ def side(
     return lambda: execute(namespace, other), found if len(other) == len(settings) else None
 
 
-def lines_to_paste(settings: Settings, found: Setup | None) -> str:
-    """The lines to paste for some settings, one block a knob."""
-    setup = found or Setup()
-    return "\n".join(line for name, value in settings.items() if (line := knobs.known(name).code(value, setup)))
+def lines_to_paste(settings: Settings, found: Setup | None, source: str) -> str:
+    """The lines to paste for some settings of the cell of `source`, one block a knob."""
+    lines = []
+    for name, value in settings.items():
+        knob = knobs.known(name)
+        if name.startswith(PREFIX):
+            knob = knob_of(source, name[len(PREFIX) :])
+        lines.append(knob.code(value, found or Setup()))
+    return "\n".join(line for line in lines if line)
 
 
 def fix_of(case: Case, settings: Settings, history: Sequence[str] | None, code: str | Callable[[], Any]) -> Fix:
@@ -77,7 +82,7 @@ def fix_of(case: Case, settings: Settings, history: Sequence[str] | None, code: 
         [*(text for text, _ in cells), source],
         settings,
         setup,
-        lambda name: lines_to_paste({name: settings[name]}, setup),
+        lambda name: lines_to_paste({name: settings[name]}, setup, source),
         case.namespace,
         [label for _, label in cells],
     )

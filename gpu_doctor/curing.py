@@ -66,7 +66,8 @@ class Curing:
 
     def code(self, settings: Settings) -> str:
         """The lines to paste for some settings, one block a knob."""
-        return casecode.lines_to_paste(settings, cast("Case", self).found)
+        case = cast("Case", self)
+        return casecode.lines_to_paste(knobs.as_settings(settings), case.found, case.source)
 
     def fix(self, settings: Settings, history: Sequence[str] | None = None) -> Fix:
         """The change of the user's own cells that gives them some settings: see `casecode.fix_of`."""

@@ -6,10 +6,11 @@ The text is edited and never executed. What cannot be placed is said in one sent
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from gpu_doctor import literals
 from gpu_doctor.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
 from gpu_doctor.autocastlines import autocast
 from gpu_doctor.callsites import Cells
@@ -173,9 +174,28 @@ class _Work:
 
     def _variable(self, name: str, value: SettingValue) -> Edits:
         cell = self.cells.cells[-1] if self.cells.cells else CellSource("")
-        for one in cell.tree.body if cell.tree is not None else ():
-            targets = one.targets if isinstance(one, ast.Assign) else [getattr(one, "target", None)]
-            named = len(targets) == 1 and isinstance(targets[0], ast.Name) and targets[0].id == name
-            if named and isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None:
-                return [(cell, Edit(cell.begin(one.value), cell.end(one.value), repr(value)))]
-        raise NotPlaced(f"{name} is not assigned at the top of the cell.")
+        try:
+            place = literals.find(cell.tree or ast.Module([], []), name)
+            other = literals.node_of(literals.fitted(place.written, value))
+        except literals.NoLiteral as reason:
+            raise NotPlaced(str(reason)) from None
+        return [(cell, edit) for edit in _rewritten(cell, place.node, other)]
+
+
+def _rewritten(cell: CellSource, old: ast.expr, new: ast.expr) -> Iterator[Edit]:
+    """The edits that make one literal another: of collections of one shape only the elements that differ."""
+    if ast.dump(old) == ast.dump(new):
+        return
+    inside: list[tuple[ast.expr, ast.expr]] = []
+    if isinstance(old, (ast.Tuple, ast.List)) and isinstance(new, type(old)) and len(old.elts) == len(new.elts):
+        inside = list(zip(old.elts, new.elts, strict=True))
+    elif isinstance(old, ast.Dict) and isinstance(new, ast.Dict) and _keys(old) == _keys(new):
+        inside = list(zip(old.values, new.values, strict=True))
+    if not inside:
+        yield Edit(cell.begin(old), cell.end(old), ast.unparse(new))
+    for before, after in inside:
+        yield from _rewritten(cell, before, after)
+
+
+def _keys(one: ast.Dict) -> list[str]:
+    return [ast.dump(key) for key in one.keys if key is not None]

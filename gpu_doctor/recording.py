@@ -24,6 +24,7 @@ from gpu_doctor.steps import Steps as Steps
 from gpu_doctor.steps import iter_phases as iter_phases
 
 SettingValue: TypeAlias = "str | int | float | bool"
+"""Of a cell variable also the source of any other literal, as text (see `literals`)."""
 Settings: TypeAlias = Mapping[str, SettingValue]
 """Knob name -> value; empty means 'as written'."""
 

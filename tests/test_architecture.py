@@ -53,7 +53,7 @@ FLOORS = {
         "feeding feeding_syntax beside",
         "interval",
         "cellsource callsites arguments loadermakers looplines autocastlines switchlines frameworklines loaderlines"
-        " fixes patchwork",
+        " fixes patchwork literals",
         "parity",
         "neighbours",
         "written_files",

@@ -91,7 +91,8 @@ def test_lines_keep_their_numbers_in_tracebacks() -> None:
         ({"vary.batch_size": 16.5}, "batch_size is a whole number in the cell"),
         ({"vary.shuffle": 1}, "shuffle is True or False in the cell"),
         ({"vary.name": 3}, "name is a text in the cell"),
-        ({"vary.lr": None}, "takes a number"),
+        ({"vary.lr": None}, "lr is a number in the cell"),
+        ({"vary.lr": object()}, "vary.lr takes a literal"),
         ({"vary.": 1}, "no knob named"),
         ({"vary.a b": 1}, "no knob named"),
     ],
@@ -125,7 +126,9 @@ def test_a_name_with_two_values_is_refused(cell: str) -> None:
         replaced(CellSource(cell).tree, {"a": 3})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("cell", ["a, b = 1, 2", "a = b = 1", "if True:\n    a = 1", "a = f(1)", "a = [1]", "a: int"])
+@pytest.mark.parametrize(
+    "cell", ["if True:\n    a = 1", "a = f(1)", "a = [1, f()]", "a: int", "*a, b = 1, 2", "b = a, c = 1, 2"]
+)
 def test_what_is_no_literal_at_the_top_is_refused(cell: str) -> None:
     with pytest.raises(Refused, match="not assigned by a literal"):
         replaced(CellSource(cell).tree, {"a": 3})  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from gpu_doctor import literals
 from gpu_doctor.knobs import cell_variables
 from gpu_doctor.knobs.knob import Knob, KnobTable, Refused, TrialScope
 from gpu_doctor.recording import Settings, SettingValue, Setup
@@ -65,14 +66,18 @@ def known(name: str) -> Knob:
 
 
 def as_settings(given: Settings | None) -> dict[str, SettingValue]:
-    """A copy of settings that a person gave in Python; None is none.
+    """A copy of settings that a person gave in Python; None is none. Of a cell's variables any literal is taken.
 
     Raises:
         TypeError: if they are no mapping.
     """
     if given is not None and not isinstance(given, Mapping):
         raise TypeError(f"Settings are a dict of knobs and values, such as {{'num_workers': 4}}, not {given!r:.60}.")
-    return dict(given or {})
+    vary = cell_variables.PREFIX
+    return {
+        name: literals.given(value) if isinstance(name, str) and name.startswith(vary) else value
+        for name, value in (given or {}).items()
+    }
 
 
 def allow(settings: Settings, setup: Setup) -> None:
@@ -136,7 +141,11 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, SettingValue]:
 def _no_value(value: SettingValue, knob: Knob, setup: Setup) -> str:
     """Why the knob has no such value, in its own words; empty if it has, or if it is the one as written."""
     if isinstance(knob, cell_variables.CellVariable):  # of what kind it has to be is in the cell: judged when turned
-        return "" if isinstance(value, (str, int, float)) else f"{knob.name} takes a number, a text, True or False."
+        return (
+            ""
+            if isinstance(value, (str, int, float))
+            else f"{knob.name} takes a literal: a number, a text, True, False, None, or a tuple, list or dict of such."
+        )
     if value == knob.found(setup):
         return ""
     try:

@@ -1,7 +1,8 @@
 """Cell variables as knobs: a literal that the cell assigns once at its top (`lr = 1e-3`) is another for a trial.
 
 Settings name them `vary.NAME`. The cell runs from its own tree with the one literal replaced, so that every line keeps
-its number in tracebacks and line costs; the user's text stays as it is.
+its number in tracebacks and line costs; the user's text stays as it is. `a = b = 3` is one literal: turning either name
+turns both. In `lr, size = 1e-3, 32` each name has its own.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final
+from typing import Any, Final
 
+from gpu_doctor import literals
 from gpu_doctor.cellsource import CellSource
 from gpu_doctor.knobs.knob import Choice, Knob, Refused, TrialScope
+from gpu_doctor.literals import Place
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.rules.rule import Safety
 
@@ -25,8 +28,19 @@ FACTORS: Final = (0.5, 2, 4)
 """Offered times a whole number as written, such as a batch size;"""
 SCALES: Final = (0.1, 0.3, 3.0, 10.0)
 """and times any other number, such as a learning rate."""
-FORM: Final = "--vary takes NAME=VALUE,VALUE, such as --vary lr=1e-3,3e-4."
-_KINDS: Final = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
+FORM: Final = '--vary takes NAME=VALUE,VALUE, such as --vary lr=1e-3,3e-4 or --vary "betas=(0.9,0.99),(0.8,0.95)".'
+_KINDS: Final[Mapping[type[Any], str]] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    tuple: "a tuple",
+    list: "a list",
+    dict: "a dict",
+    set: "a set",
+    bytes: "bytes",
+    complex: "a complex number",
+}
 
 
 class CellVariable:
@@ -40,13 +54,18 @@ class CellVariable:
         written: SettingValue | None = None,
         offered: tuple[SettingValue, ...] = (),
         front: bool = True,
+        targets: tuple[str, ...] = (),
     ) -> None:
-        """`offered`: values beside the one as written. `front`: shown at once rather than under 'more'."""
+        """`offered`: values beside the one as written. `front`: shown at once rather than under 'more'.
+
+        `targets`: all that the cell assigns the literal to, this variable among them.
+        """
         self.variable, self.front = variable, front
         self.name = PREFIX + variable
         self.label = variable
-        self.changes = f"The cell runs with another value of {variable}: compare the loss over the same samples."
-        self._written, self._offered = written, offered
+        self._written, self._offered, self._targets = written, offered, targets or (variable,)
+        every = " and ".join(self._targets)
+        self.changes = f"The cell runs with another value of {every}: compare the loss over the same samples."
 
     def found(self, setup: Setup) -> SettingValue | None:
         return self._written
@@ -58,24 +77,23 @@ class CellVariable:
         return tuple(Choice(value, str(value), self.refusal(value, setup)) for value in values)
 
     def parsed(self, text: str) -> SettingValue:
-        value = _literal(text)
-        if isinstance(self._written, str):
+        if type(self._written) is str:
             return text
-        if value is None:
-            value = text
-        said = "" if self._written is None else unfit(self.variable, self._written, value)
+        found = literals.read(text)
+        value = text if found is None else found
+        said = unfit(self.variable, self._written, value)
         if said:
             raise ValueError(said)
-        return fitted(self._written, value)
+        return literals.fitted(self._written, value)
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
-        return "" if self._written is None else unfit(self.variable, self._written, value)
+        return unfit(self.variable, self._written, value)
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
         return _turned(self.variable, value, scope)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
-        return f"{self.variable} = {value!r}"
+        return f"{' = '.join(self._targets)} = {literals.fitted(self._written, value)!r}"
 
 
 @contextmanager
@@ -111,68 +129,69 @@ def replaced(tree: ast.Module, variables: Mapping[str, SettingValue]) -> ast.Mod
     """A copy of a cell's tree with other literals, every node in its old place.
 
     Raises:
-        Refused: if a name is not assigned by one literal at the top of the cell, or the value is of another kind.
+        Refused: if a name is not assigned by one literal at the top of the cell, or the value is of another kind, or
+            two names that share a literal are given two values.
     """
-    twin = copy.deepcopy(tree)
+    twin, swap = copy.deepcopy(tree), _Swap()
     for name, value in variables.items():
-        statement = assignment(twin, name)
-        written = literal_of(statement)
+        place, written = _place(twin, name)
         said = unfit(name, written, value)
         if said:
             raise Refused(said)
-        assert statement.value is not None
-        statement.value = ast.copy_location(ast.Constant(fitted(written, value)), statement.value)
-    return twin
+        try:
+            other = literals.node_of(literals.fitted(written, value))
+        except literals.NoLiteral as reason:
+            raise Refused(str(reason)) from None
+        if ast.dump(swap.others.setdefault(place.node, other)) != ast.dump(other):
+            raise Refused(f"{' and '.join(place.targets)} are assigned one literal together: give them one value.")
+    swapped: ast.Module = swap.visit(twin)
+    return swapped
 
 
-def assignment(tree: ast.Module, name: str) -> ast.Assign | ast.AnnAssign:
-    """The one statement at the top of the cell that gives `name` its literal.
+class _Swap(ast.NodeTransformer):
+    """Puts other literals where some nodes of a tree stand."""
+
+    def __init__(self) -> None:
+        self.others: dict[ast.AST, ast.expr] = {}
+
+    def visit(self, node: ast.AST) -> Any:
+        other = self.others.get(node)
+        if other is None:
+            return self.generic_visit(node)
+        for one in ast.walk(other):
+            ast.copy_location(one, node)
+        return other
+
+
+def _place(tree: ast.Module, name: str) -> tuple[Place, SettingValue]:
+    """Where the literal of a name stands, and what it is.
 
     Raises:
-        Refused: if there is none, or if it is not the only place that binds the name.
+        Refused: with the reason, in one sentence.
     """
-    found: list[ast.Assign | ast.AnnAssign] = []
-    for one in tree.body:
-        targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) else []
-        if len(targets) == 1 and isinstance(targets[0], ast.Name) and targets[0].id == name:
-            assert isinstance(one, (ast.Assign, ast.AnnAssign))
-            found.append(one)
-    bindings = sum(bound == name for bound in _bound(tree.body))
-    if bindings > 1:
-        raise Refused(f"{name} is assigned more than once in the cell: only what is assigned once can be varied.")
-    if not found or literal_of(found[0]) is None:
-        raise Refused(
-            f"{name} is not assigned by a literal at the top of the cell: write {name} = VALUE there, not in a block, "
-            "and it can be varied."
-        )
-    return found[0]
-
-
-def literal_of(statement: ast.Assign | ast.AnnAssign) -> SettingValue | None:
-    """The int, float, bool or text that a statement assigns, None if it is something else."""
     try:
-        value = ast.literal_eval(statement.value) if statement.value is not None else None
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None
-    plain = type(value) in _KINDS and not (isinstance(value, float) and not math.isfinite(value))
-    return value if plain else None
+        place = literals.find(tree, name)
+    except literals.NoLiteral as reason:
+        raise Refused(str(reason)) from None
+    written = place.written
+    assert written is not None
+    return place, written
 
 
 def variables_of(source: str) -> dict[str, SettingValue]:
     """Every variable of a cell that can be varied, with its value as written."""
-    tree, found = CellSource(source).tree, dict[str, SettingValue]()
-    for one in tree.body if tree is not None else ():
-        target = (
-            one.targets[0] if isinstance(one, ast.Assign) else one.target if isinstance(one, ast.AnnAssign) else None
-        )
-        if tree is not None and isinstance(target, ast.Name):
-            try:
-                value = literal_of(assignment(tree, target.id))
-            except Refused:
-                continue
-            if value is not None:
-                found[target.id] = value
-    return found
+    tree = CellSource(source).tree
+    found = {name: place.written for name, place in literals.places(tree).items()} if tree is not None else {}
+    return {name: written for name, written in found.items() if written is not None}
+
+
+def knob_of(source: str, variable: str) -> CellVariable:
+    """The knob of one variable of a cell; one that knows nothing of the cell, where it cannot be varied."""
+    try:
+        place, written = _place(CellSource(source).tree or ast.Module([], []), variable)
+    except Refused:
+        return CellVariable(variable)
+    return CellVariable(variable, written, targets=place.targets)
 
 
 def knobs_of(source: str, offered: Mapping[str, Iterable[str]]) -> dict[str, Knob]:
@@ -185,20 +204,32 @@ def knobs_of(source: str, offered: Mapping[str, Iterable[str]]) -> dict[str, Kno
         ValueError: one sentence, if a variable cannot be varied or a value is of another kind.
     """
     table: dict[str, Knob] = {}
-    tree = CellSource(source).tree or ast.Module([], [])
+    tree, shown = CellSource(source).tree or ast.Module([], []), set[ast.expr]()
     for name, texts in offered.items():
         try:
-            written = literal_of(assignment(tree, name))
+            place, written = _place(tree, name)
         except Refused as refused:
             raise ValueError(str(refused)) from None
-        values = tuple(CellVariable(name, written).parsed(text) for text in texts)
-        knob = CellVariable(name, written, values)
-        table[knob.name] = knob
-    others = [(name, value) for name, value in variables_of(source).items() if PREFIX + name not in table]
-    others = [(name, value) for name, value in others if not isinstance(value, str) and not name.startswith("_")]
-    for name, value in others[:MOST_OFFERED]:
-        table[PREFIX + name] = CellVariable(name, value, around(value), front=False)
+        knob = CellVariable(name, written, targets=place.targets)
+        values = tuple(knob.parsed(_unquoted(text) if type(written) is str else text) for text in texts)
+        table[PREFIX + name] = CellVariable(name, written, values, targets=place.targets)
+        shown.add(place.node)
+    for name, place in literals.places(tree).items():
+        if len(table) - len(offered) == MOST_OFFERED:
+            break
+        if place.node in shown or name.startswith("_") or not isinstance(place.node, (ast.Constant, ast.UnaryOp)):
+            continue
+        found = place.written
+        if found is not None and not isinstance(found, str):
+            table[PREFIX + name] = CellVariable(name, found, around(found), front=False, targets=place.targets)
+            shown.add(place.node)
     return table
+
+
+def _unquoted(text: str) -> str:
+    """A text as it is meant where it was typed in quotation marks, so that it can hold a comma."""
+    found = literals.read(text)
+    return found if type(found) is str else text
 
 
 def around(written: SettingValue) -> tuple[SettingValue, ...]:
@@ -220,11 +251,15 @@ def parse_variations(assignments: Iterable[str]) -> dict[str, tuple[str, ...]]:
         ValueError: one sentence that names the right form.
     """
     found: dict[str, tuple[str, ...]] = {}
-    for assignment_text in assignments:
-        name, equals, text = assignment_text.partition("=")
-        name, values = name.strip(), tuple(one.strip() for one in text.split(","))
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        name = name.strip()
+        try:
+            values = tuple(literals.parts(text))
+        except ValueError as open_end:
+            raise ValueError(f"{assignment!r} varies nothing, {open_end}: {FORM}") from None
         if not equals or not name.isidentifier() or not all(values):
-            raise ValueError(f"{assignment_text!r} varies nothing: {FORM}")
+            raise ValueError(f"{assignment!r} varies nothing: {FORM}")
         if name in found:
             raise ValueError(f"{name} is varied twice: give all its values at once. {FORM}")
         found[name] = values
@@ -233,50 +268,10 @@ def parse_variations(assignments: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 def unfit(name: str, written: SettingValue | None, value: SettingValue) -> str:
     """Why a value cannot stand where the cell has `written`; empty if it can."""
-    if written is None or type(value) is type(written) or (type(written) is float and type(value) is int):
-        return f"{name} takes a finite number." if isinstance(value, float) and not math.isfinite(value) else ""
-    return f"{_wants(name, written)}, and {value!r:.60} is none."
-
-
-def fitted(written: SettingValue | None, value: SettingValue) -> SettingValue:
-    """The value in the kind that the cell has: 1 is 1.0 where a float stands."""
-    return float(value) if type(written) is float else value
-
-
-def _wants(name: str, written: SettingValue) -> str:
-    return f"{name} is {_KINDS[type(written)]} in the cell ({written!r:.60})"
-
-
-def _literal(text: str) -> SettingValue | None:
-    try:
-        value = ast.literal_eval(text.strip())
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None
-    return value if type(value) in _KINDS else None
-
-
-def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """Every name that the cell itself binds, once for each place; what its functions bind is their own."""
-    stack: list[ast.AST] = list(body)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node.name
-            shared = {n for one in ast.walk(node) if isinstance(one, ast.Global) for n in one.names}
-            stored = (
-                one.id for one in ast.walk(node) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)
-            )
-            yield from (one for one in stored if one in shared)
-            continue
-        if isinstance(node, ast.Lambda):
-            continue
-        if isinstance(node, ast.comprehension):
-            stack.extend((node.iter, *node.ifs))
-            continue
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            yield node.id
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
-            yield node.name
-        stack.extend(ast.iter_child_nodes(node))
+    value = literals.fitted(written, value)
+    if isinstance(value, float) and not math.isfinite(value) and written is not None:
+        return f"{name} takes a finite number."
+    wanted = literals.NONE if written is None else literals.kind(written)
+    if wanted is literals.NONE or literals.kind(value) is wanted:
+        return ""
+    return f"{name} is {_KINDS[wanted]} in the cell ({written!r:.60}), and {value!r:.60} is none."

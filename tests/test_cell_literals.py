@@ -1,0 +1,224 @@
+"""Any literal at a cell's top as a knob: every form of it tried for real, written into the cell, and run as written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.testing.globalipapp import start_ipython
+from IPython.utils.capture import capture_output
+
+import gpu_doctor
+from gpu_doctor import knobs, literals, report
+from gpu_doctor.knobs.cell_variables import knobs_of, parse_variations, variables_of
+from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.literals import Source
+from gpu_doctor.notebook.controls import checked_request, controls
+from gpu_doctor.recording import Setup, describe
+
+LOOP = """
+import torch
+x, model = torch.randn(320, 8), torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(0, len(x), size):
+    optimizer.zero_grad()
+    model(x[i:i + size]).sum().backward()
+    optimizer.step()
+"""
+FORMS = [
+    ("a = (16, 2)", "a", (64, 2), "a[0]", "a = (64, 2)"),
+    ("a = 16,  2", "a", (64, 2), "a[0]", "a = 64,  2"),
+    ("a = 16,  2", "a", (64,), "a[0]", "a = (64,)"),
+    ("a = [\n  16,  # é\n  2]", "a", [64, 2], "a[0]", "a = [\n  64,  # é\n  2]"),
+    ("'é'; a = {'é': 16, 'b': (1,None)} # c", "a", {"é": 64, "b": (1, None)}, "a['é']", None),
+    ("a = {16}  # one", "a", {64}, "max(a)", "a = {64}  # one"),
+    ("a = None", "a", 64, "a or 16", "a = 64"),
+    ("a = None", "a", "(64,)", "(a or [16])[0]", "a = (64,)"),
+    ("a = None", "a", "x" * 64, "len(a or '0123456789abcdef')", f"a = '{'x' * 64}'"),
+    ("lr, a = 1e-3, 16  # both", "a", 64, "a", "lr, a = 1e-3, 64  # both"),
+    ("lr, a = [1e-3, (16, 1)]", "a", (64, 1), "a[0]", "lr, a = [1e-3, (64, 1)]"),
+    ("(lr, [b, a]), c = (1e-3, (2, 16)), int('3')", "a", 64, "a", "(lr, [b, a]), c = (1e-3, (2, 64)), int('3')"),
+    ("a = b = 16", "a", 64, "min(a, b)", "a = b = 64"),
+    ("a = b = 16", "b", 64, "min(a, b)", "a = b = 64"),
+    ("a: 'tuple[int, ...]' = (16,)", "a", (64,), "a[0]", "a: 'tuple[int, ...]' = (64,)"),
+    ("a = -16", "a", -64, "-a", "a = -64"),
+    ("a = b'0123456789abcdef'", "a", b"x" * 64, "len(a)", f"a = b'{'x' * 64}'"),
+    ("a = 16+1j", "a", 64 + 1j, "int(a.real)", "a = 64 + 1j"),
+]
+
+
+def sizes_of(recording: gpu_doctor.Recording) -> set[float]:
+    return set(recording.steps.samples.tolist())
+
+
+@pytest.mark.parametrize(("header", "name", "value", "size", "after"), FORMS)
+def test_a_literal_of_any_form_is_tried_saved_and_written_into_the_cell(
+    header: str, name: str, value: Any, size: str, after: str | None, tmp_path: Path
+) -> None:
+    cell = f"{header}\nsize = {size}" + LOOP
+    case = gpu_doctor.case(cell)
+    assert sizes_of(case.run(steps=3)) == {16}
+    effect = case.trial({f"vary.{name}": value}, steps=3)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    before, tried = case.trials[-1]
+    assert (sizes_of(before), sizes_of(tried)) == ({16}, {64})
+    again = gpu_doctor.load(tried.save(tmp_path / "run.npz"))
+    assert dict(again.settings) == dict(tried.settings) and describe(again.settings) == describe(tried.settings)
+    assert json.loads(json.dumps(effect.to_dict()))["settings"] == dict(effect.settings)
+    expected = (header.replace("16", "64") if after is None else after) + cell[len(header) :]
+    # What was loaded, where a source is but a text, is placed as what was tried.
+    for settings in (effect.settings, again.settings):
+        fix = case.fix(settings, [])
+        assert fix.complete and fix.cells[0].after == expected
+    assert sizes_of(gpu_doctor.case(fix.cells[0].after).run(steps=3)) == {64}
+    assert sizes_of(case.run(again.settings, steps=3)) == {64}
+    line: dict[str, Any] = {}
+    exec(case.code(again.settings), line)
+    written: dict[str, Any] = {}
+    exec(after or header.replace("16", "64"), written)
+    assert line[name] == written[name] and line.get("b", written.get("b")) == written.get("b")
+
+
+def test_names_that_share_a_literal_take_one_value_and_the_panel_offers_it_once() -> None:
+    case = gpu_doctor.case("a = b = 3\nlr, n = 0.5, 4\n")
+    with pytest.raises(Refused, match="a and b are assigned one literal together: give them one value"):
+        case.run({"vary.a": 4, "vary.b": 5})
+    case.run({"vary.a": 4, "vary.b": 4, "vary.n": 7, "vary.lr": 1})
+    assert [case.namespace[name] for name in ("a", "b", "lr", "n")] == [4, 4, 1.0, 7]
+    table = knobs_of(case.source, {})
+    assert list(table) == ["vary.a", "vary.lr", "vary.n"] and "a and b" in table["vary.a"].changes
+    assert list(knobs_of(case.source, {"b": ["9"]})) == ["vary.b", "vary.lr", "vary.n"]
+    conf: dict[str, Any] = {"conf": type("Conf", (), {})}
+    both = gpu_doctor.case("conf.lr = lr = 3", conf)
+    both.run({"vary.lr": 5})
+    assert (conf["lr"], conf["conf"].lr) == (5, 5) and both.code({"vary.lr": 5}) == "conf.lr = lr = 5"
+
+
+def test_other_literals_are_only_offered_where_a_person_names_values() -> None:
+    source = "betas = (0.9, 0.99)\nclip = None\nname = '<b>'\n"
+    assert variables_of(source) == {"betas": "(0.9, 0.99)", "clip": "None", "name": "<b>"}
+    assert knobs_of(source, {}) == {}
+    named = parse_variations(["betas=(0.9,0.99),(0.8,.95)", "clip=None,1.0,'a,b'", "name='x,y',it's,z"])
+    table = {**knobs.KNOBS, **knobs_of(source, named)}
+    shown = {one["name"]: one for one in json.loads(json.dumps(controls(table, Setup(torch_version="2"), True)))}
+    values = {name: [choice["value"] for choice in shown[f"vary.{name}"]["choices"]] for name in named}
+    assert values == {
+        "betas": ["(0.9, 0.99)", "(0.8, 0.95)"],
+        "clip": ["None", "1.0", "'a,b'"],
+        "name": ["<b>", "x,y", "it's", "z"],
+    }
+    assert [choice["label"] for choice in shown["vary.betas"]["choices"]] == ["(0.9, 0.99) (as written)", "(0.8, 0.95)"]
+    for name, several in values.items():
+        for value in several:  # a page sends texts back, and they mean what they meant
+            taken = checked_request({"ask": "trial", "settings": {f"vary.{name}": value}}, table)["settings"]
+            assert taken == {f"vary.{name}": value}
+            assert type(taken[f"vary.{name}"]) is (str if name == "name" else Source)
+    with pytest.raises(ValueError, match="betas is a tuple"):
+        checked_request({"ask": "trial", "settings": {"vary.betas": "__import__('os')"}}, table)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("(0.9,0.99), (0.8,0.95)", ["(0.9,0.99)", "(0.8,0.95)"]),
+        ("[1,(2,3)],{4:[5,6]}", ["[1,(2,3)]", "{4:[5,6]}"]),
+        (r"'a,b',b'c,\',d',it's,x", ["'a,b'", r"b'c,\',d'", "it's", "x"]),
+        ("(')',1),2", ["(')',1)", "2"]),
+        (":),2", [":)", "2"]),
+        ("1,,2", ["1", "", "2"]),
+    ],
+)
+def test_values_are_split_at_commas_outside_of_brackets_and_quotations(text: str, parts: list[str]) -> None:
+    assert literals.parts(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("betas=(0.9,0.99", r"^'betas=\(0.9,0.99' varies nothing, a bracket is not closed: --vary takes NAME=VALUE"),
+        ("betas='a,b", "a quotation is not closed: --vary takes"),
+        ("betas=0.9,0.99", r"^betas is a tuple in the cell \(\(0.9, 0.99\)\), and 0.9 is none\.$"),
+        ("betas=[0.9,0.99]", r"^betas is a tuple in the cell \(\(0.9, 0.99\)\), and \[0.9, 0.99\] is none\.$"),
+        ("betas=(0.9,f())", r"^betas is a tuple in the cell \(\(0.9, 0.99\)\), and '\(0.9,f\(\)\)' is none\.$"),
+        ("lr=None", r"^lr is a number in the cell \(0.1\), and None is none\.$"),
+        ("lr=" + "9" * 400, r"^lr takes a finite number\.$"),
+        ("clip=1e999", r"^clip takes a finite number\.$"),
+        ("data=3", "^data is not assigned by a literal at the top"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_answered_in_a_sentence(given: str, said: str) -> None:
+    source = "betas = (0.9, 0.99)\nlr = .1\nclip = None\ndata = (1, load())\n"
+    with pytest.raises(ValueError, match=said):
+        knobs_of(source, parse_variations([given]))
+
+
+@pytest.mark.parametrize("value", [(1, float("nan")), [object()], {"a": float("inf")}])
+def test_a_value_from_python_that_is_no_literal_is_refused_before_anything_runs(value: Any) -> None:
+    ns: dict[str, Any] = {"ran": []}
+    with pytest.raises(Refused, match=r"vary\.a takes a literal"):
+        gpu_doctor.case("a = None\nran.append(a)", ns).run({"vary.a": value})
+    assert ns["ran"] == []
+
+
+class Loud(int):
+    """A number that stands in code as a call."""
+
+    def __repr__(self) -> str:
+        return "ran.append('called')"
+
+
+def test_what_a_value_calls_itself_is_never_run() -> None:
+    ns: dict[str, Any] = {"ran": []}
+    case = gpu_doctor.case("a = None\nb = 1\n", ns)
+    for settings in ({"vary.a": Loud(3)}, {"vary.b": Loud(3)}):
+        with pytest.raises(Refused, match=r"cannot be written as a literal|b is a whole number"):
+            case.run(settings)
+        assert not case.fix(settings, []).complete and ns["ran"] == []
+
+
+def test_a_sweep_takes_collections_and_its_words_are_escaped() -> None:
+    case = gpu_doctor.case("a = (16, '<b>')\nsize = a[0]" + LOOP)
+    recording = case.run({"vary.a": (32, "<i>")}, steps=3)
+    html = report.html(gpu_doctor.diagnose(recording), (recording,))
+    assert "vary.a=(32, &#x27;&lt;i&gt;&#x27;)" in html and "<i>" not in html
+    found = case.sweep({"vary.a": [(16, "<b>"), (64, "<b>")]}, steps=3, seconds=2)
+    assert [one.settings for one in found.effects] == [{"vary.a": "(16, '<b>')"}, {"vary.a": "(64, '<b>')"}]
+    assert sizes_of(case.trials[-1][1]) == {64}
+
+
+def test_a_traceback_keeps_its_line_behind_a_literal_of_several_lines() -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        gpu_doctor.case("a = [\n1,\n2]\n1 / len(a[1:])").run({"vary.a": [3]})
+    assert raised.traceback[-1].lineno + 1 == 4
+
+
+def test_a_fix_leaves_alone_what_is_equal_already() -> None:
+    case = gpu_doctor.case("betas = (9e-1, .99)\nlr = 1e-3\n")
+    assert case.fix({"vary.betas": (0.9, 0.99), "vary.lr": 0.001}, []).cells == ()
+    assert case.fix({"vary.betas": (0.9, 0.95)}, []).cells[0].after == "betas = (9e-1, 0.95)\nlr = 1e-3\n"
+
+
+@pytest.fixture
+def shell() -> InteractiveShell:
+    start_ipython()
+    shell: InteractiveShell = InteractiveShell.instance()
+    shell.run_line_magic("reload_ext", "gpu_doctor")
+    return shell
+
+
+def test_the_magic_takes_them_in_quotation_marks(shell: InteractiveShell) -> None:
+    options = "--vary \"opts={'size': 16},{'size': 64}\" --set \"vary.pair=(64, 'x y')\" --vary clip=None,3"
+    cell = "opts, clip, pair = {'size': 16}, None, (16, '')\nsize = max(opts['size'], pair[0])" + LOOP
+    with capture_output() as said:
+        shell.run_cell(f"%%gpudoctor --no-view {options}\n{cell}")
+    case = gpu_doctor.last_case()
+    assert not said.stderr and case is not None, said.stderr
+    assert shell.user_ns["pair"] == (64, "x y") and sizes_of(case.recordings[-1]) == {64}
+    assert "vary.opts            changes-training  as written {'size': 16};" in repr(
+        shell.run_line_magic("gpudoctor", "knobs")
+    )
+    case.trial({"vary.opts": {"size": 32}}, steps=3)
+    assert sizes_of(case.trials[-1][1]) == {32}
