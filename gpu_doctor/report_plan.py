@@ -172,7 +172,9 @@ def _why(effect: Effect) -> str:
     measured = wording.speedup(effect.speedup, effect.low, effect.high) + f" {effect.verdict.replace('-', ' ')}"
     if effect.loss_drift is not None and not math.isfinite(effect.loss_drift):
         return f"{measured}, but the loss breaks: NaN or infinite"
-    differs = f", but its {effect.loss_words}" if effect.loss_verdict == "different" else ""
+    differs = (
+        f", but its {effect.loss_words}" if (effect.verdict, effect.loss_verdict) == ("faster", "different") else ""
+    )
     return measured + differs + (f": {clean(effect.reason, 300)}" if effect.reason else "")
 
 
