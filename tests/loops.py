@@ -12,7 +12,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from loop_parts import BATCH, FORWARD_S, OTHER_S, Items, Net, Stream, Truth, evaluate, learn, loader, loss_of, net, sgd
+from loop_parts import (
+    BATCH,
+    FORWARD_S,
+    OTHER_S,
+    Items,
+    Net,
+    Stream,
+    Truth,
+    evaluate,
+    given_back,
+    learn,
+    loader,
+    loss_of,
+    net,
+    sgd,
+)
 from torch.utils.data import DataLoader
 
 Loop = Callable[[Truth], None]
@@ -35,9 +50,12 @@ def shuffled_by_workers(t: Truth) -> None:
     optimizer, batches = sgd(model), loader(30, shuffle=True, num_workers=2)
     t.start()
     for _ in range(2):
+        t.forks += 1
         for x, y in batches:
             t.got()
             learn(t, model, optimizer, x, y)
+            del x, y
+            given_back(t)
 
 
 def persistent_workers(t: Truth) -> None:
@@ -45,10 +63,13 @@ def persistent_workers(t: Truth) -> None:
     model = net(t)
     optimizer, batches = sgd(model), loader(30, num_workers=2, persistent_workers=True)
     t.start()
+    t.forks += 1
     for _ in range(3):
         for x, y in batches:
             t.got()
             learn(t, model, optimizer, x, y)
+            del x, y
+            given_back(t)
 
 
 def accumulation(every: int) -> Loop:
