@@ -28,7 +28,7 @@ help:
 	@echo "make test   install what is missing, then lint, types, all tests, a real browser, every notebook"
 	@echo "make pure   only the fast tests (no browser, nothing slow); PYTEST_ARGS=... is passed on"
 	@echo "make shots  only the browser tests; their screenshots lie in tests/artifacts/"
-	@echo "make clinic how right the diagnosis is on more than a hundred sick and healthy loops, about 10 minutes (CLINIC_ARGS=...)"
+	@echo "make clinic how right the diagnosis is on more than a hundred sick and healthy loops, about 20 minutes (CLINIC_ARGS=...)"
 	@echo "make clean  remove the environments and all caches"
 
 lab: $(VENV)/.lab-ready

@@ -95,11 +95,12 @@ class Account:
         """The last one was pulled from before it too, with nothing in between: a pass, no zip."""
         self.blind = False
         """It was asked for without gradients being recorded."""
-        self.acc_at_ask, self.edge_at_ask = self.acc.copy(), 0
+        self.acc_at_ask, self.edge_at_ask, self.syncs_at_ask = self.acc.copy(), 0, 0
         self.no_loss: int | None = None
         """What had been billed to LOSS when the last forward ended, until a backward shows that a loss followed it."""
         self.learned = self.forwarded = self.eval_forward = self.fetched = False
         self.unused: list[int] | None = None
+        self.syncs_then = 0
         """The account when a trained module was called in evaluation mode, recording gradients, after the step."""
         # the ends of the last optimizer step, where a step ends that nothing is pulled for, and of the last evaluation
         self.end_ns, self.end_acc = now, self.acc.copy()

@@ -36,7 +36,8 @@ class Curing:
         """Climbs to better settings: see `treatment.treat`.
 
         `executor` says where the trials run: None = in this kernel, or such as `gpu_doctor.executors.RayExecutor()`.
-        An interrupt (KeyboardInterrupt) leaves the plan so far as the newest of `plans`.
+        An interrupt (KeyboardInterrupt) leaves the plan so far as the newest of `plans`, once the code as
+        written was measured.
         """
         from gpu_doctor.treatment import treat  # stands on Case, so it is met here
 

@@ -76,6 +76,11 @@ class StepMarks:
         self._free(self._end, self._next_first, self._next_between)
         self._end, self._next_first, self._next_between = self._mark(), None, None
 
+    def stepped_later(self) -> None:
+        """The step ends here, what was launched since its last mark is its own: an update by hand."""
+        if self._end is not None and self._next_first is None and self._next_between is None:
+            self.stepped()
+
     def launched(self) -> None:
         """A forward or backward has ended in a loop without an optimizer.
 

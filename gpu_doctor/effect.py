@@ -108,9 +108,8 @@ class Effect:
             parts.append(f"predicted {wording.forecast(self.predicted_speedup)}" + (f" ({ends})" if ends else ""))
         if self.loss_drift is not None and (self.loss_verdict == "different" or not self.loss_drift < 0.005):
             parts.append(self.loss_words)
-        parts += self.notes
         against = f" against {wording.clean(describe(self.baseline_settings))}" if self.baseline_settings else ""
-        return f"{wording.clean(describe(self.settings))}{against}: " + ", ".join(parts)
+        return f"{wording.clean(describe(self.settings))}{against}: " + "; ".join([", ".join(parts), *self.notes])
 
     @property
     def loss_words(self) -> str:
@@ -228,6 +227,8 @@ def needs_more(baseline: Recording | Sequence[Recording], candidate: Recording |
     if low is None or high is None or effect.speedup is None or not pairs:
         return True
     if pairs < 2:
+        if effect.loss_verdict == "different":  # another baseline tells whether that comes by itself
+            return True
         return is_warming(*sides) or (low < ONE_PAIR and high > 1 / ONE_PAIR)
     small = 1 / BELIEVED < effect.speedup < BELIEVED
     claimed = effect.verdict in ("faster", "slower")

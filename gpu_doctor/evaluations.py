@@ -35,7 +35,7 @@ class Evaluations(OwnUpdates):
         self.now.samples -= 0.0 if self.last_samples != self.last_samples else self.last_samples
         self.now.batches -= 1
         self.evaluation_edge_ns += self.now.edge_ns - self.edge_at_ask
-        self.now.edge_ns = self.edge_at_ask
+        self.now.edge_ns, self.now.syncs = self.edge_at_ask, min(self.now.syncs, self.syncs_at_ask)
         if self.lead is pull and not self.now.batches:
             self.lead = None
             self.epoch -= pull.delivered == 1
@@ -43,15 +43,17 @@ class Evaluations(OwnUpdates):
     def _left(self, pull: Pull) -> None:
         """The loop has begun a new pass with a batch of the last one untouched: it pulled one too many to see its end.
 
-        Such a batch is no part of a step; the pass that follows is another epoch.
+        Such a batch is no part of a step; the pass that follows is another epoch. A pass with a single batch may be one
+        of two iterators over one loader (`zip(loader, loader)`), and is none.
         """
         untouched = self.any_optimizer and not self.forwarded and not self.eval_forward
-        if untouched and self.lead is pull and self.now.batches == 1:
+        if untouched and self.lead is pull and pull.delivered > 1 and self.now.batches == 1:
             self.lead, self.now.batches, self.now.samples = None, 0, 0.0
 
     def _unused(self) -> None:
         """Nothing asked for the gradients of the forwards since the step: an evaluation without `no_grad`."""
         then, self.unused, self.no_loss = self.unused or self.acc, None, None
+        self.now.syncs = min(self.now.syncs, self.syncs_then)
         moved = sum(self.acc) - sum(then)
         self.acc[:] = then
         self.acc[EVALUATION] += moved
@@ -74,7 +76,7 @@ class Evaluations(OwnUpdates):
             self.now.samples = 0.0
             if self.counts is not None:
                 self.counts.samples = 0.0
-        elif pull is not self.lead and pull.delivered == 1 and pull.loader is self.lead.loader:
+        elif pull.delivered == 1 < self.lead.delivered and pull.loader is self.lead.loader:
             self.lead = pull  # the next pass goes on with the step that the last one began
         if pull is self.lead:
             self.now.samples += samples

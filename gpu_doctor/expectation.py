@@ -32,7 +32,7 @@ class Forecast:
     hoped: float | None = None
     """Speed-up if what was not measured on this machine (handing batches over) costs the least that is known of it."""
     feared: float | None = None
-    """And if it costs the most: below 1 the settings may make the loop slower."""
+    """And if it costs the most: below 1 the settings may make the loop slower. None where workers hand over already."""
 
     @property
     def pays(self) -> bool:

@@ -218,7 +218,7 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
     known = min(s.step / _step_with(s, s.workers, v)[0], 1.0) if s.workers and workers else 1.0
     floor = max(s.consumer if workers else s.consumer + s.fetch, s.device, 1e-9)
     step, sure, doubtful = (max(known * one, floor) for one in (step, sure, doubtful))
-    hoped, feared = s.step / min(sure, step), s.step / max(doubtful, step)
+    hoped, feared = s.step / min(sure, step), None if s.workers else s.step / max(doubtful, step)
     band = error_band(v)
     if s.others and workers:
         # Whether more of our processes get more of a taken machine depends on how it is shared out, which cannot be

@@ -61,7 +61,7 @@ class Ledger(Evaluations):
             self.asked = True
         self.again = last is pull
         self.last, self.blind = pull, not grad_enabled
-        self.acc_at_ask, self.edge_at_ask = self.acc.copy(), self.now.edge_ns
+        self.acc_at_ask, self.edge_at_ask, self.syncs_at_ask = self.acc.copy(), self.now.edge_ns, self.now.syncs
         self.learned = self.forwarded = self.eval_forward = self.fetched = False
         before = OTHER if before == LOSS else before
         return self.steady.step_ended(pull, before) if ended else before
@@ -150,7 +150,7 @@ class Ledger(Evaluations):
                 if not grad:
                     self.evaluating = True
                 elif self.stepped and self.unused is None and not self.evaluating:
-                    self.unused = self.acc.copy()
+                    self.unused, self.syncs_then = self.acc.copy(), self.now.syncs
         if self.marks is not None and not self.evaluating:
             self.marks.work()
         return before
@@ -190,6 +190,8 @@ class Ledger(Evaluations):
         before = self._switch(OPTIMIZER)
         self.clears = True
         if self.owes:
+            if self.marks is not None:
+                self.marks.stepped_later()
             self._own_step()
         if self.unused is not None:
             self._unused()

@@ -30,7 +30,8 @@ class OwnUpdates(Account):
     def launched(self) -> None:
         """A backward has ended: where no optimizer steps, nothing else on the device is heard of until the step ends.
 
-        A step of its own shows late (see above), so what the device does in it ends here.
+        A step of its own shows late (see above), so what the device does in it ends here; where `zero_grad` is heard it
+        ends there, so that the update is the step's. Elsewhere the update's kernels look like a gap of the device.
         """
         if self.marks is None:
             return

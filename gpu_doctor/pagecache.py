@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -39,34 +39,46 @@ class _Reading:
 
 def warm_pairs(bases: Sequence[Recording], candidates: Sequence[Recording]) -> list[bool]:
     """For each pair, whether none of its sides read clearly more from the storage than another side of the trial."""
-    pairs = _parts(bases, candidates)
-    warmest = min((part for pair in pairs for part in pair), default=0.0)
-    return [all(part < max(CLEARLY * warmest, warmest + FEW) for part in pair) for pair in pairs]
+    pairs = _sides(bases, candidates)
+    warmest = min((part for pair in pairs for part, _ in pair if part is not None), default=0.0)
+    bar = max(CLEARLY * warmest, warmest + FEW)
+    return [all(part is None or not told or part < bar for part, told in pair) for pair in pairs]
 
 
 def is_warming(bases: Sequence[Recording], candidates: Sequence[Recording]) -> bool:
     """Whether fair pairs read from the storage: the next one may find that in the cache, and they were none."""
     fair = warm_pairs(bases, candidates)
-    return any(max(pair) >= FEW for pair, kept in zip(_parts(bases, candidates), fair, strict=True) if kept)
+    read = (
+        max((part for part, told in pair if part is not None and told), default=0.0)
+        for pair, kept in zip(_sides(bases, candidates), fair, strict=True)
+        if kept
+    )
+    return any(part >= FEW for part in read)
 
 
-def _parts(bases: Sequence[Recording], candidates: Sequence[Recording]) -> list[tuple[float, float]]:
-    """For both sides of each pair, the part of the data that came from the storage; 0 where that explains nothing."""
+_Side: TypeAlias = tuple[float | None, bool]
+"""The part of the data that came from the storage, None = not counted; and whether that explains anything."""
+
+
+def _sides(bases: Sequence[Recording], candidates: Sequence[Recording]) -> list[tuple[_Side, _Side]]:
+    """Both sides of each pair."""
     pairs = [(_reading(base), _reading(candidate)) for base, candidate in zip(bases, candidates, strict=False)]
-    data = max((one.whole for pair in pairs for one in pair), default=0.0)
+    data = max((one.whole for pair in pairs for one in pair if one is not None), default=0.0)
 
-    def part(one: _Reading) -> float:
-        return one.stored / data if one.share >= TOLD_SHARE and data > 0 else 0.0
+    def side(one: _Reading | None) -> _Side:
+        if one is None or not data:
+            return None, False
+        return one.stored / data, one.share >= TOLD_SHARE
 
-    return [(part(base), part(candidate)) for base, candidate in pairs]
+    return [(side(base), side(candidate)) for base, candidate in pairs]
 
 
-def _reading(recording: Recording) -> _Reading:
+def _reading(recording: Recording) -> _Reading | None:
     fetches = [one for one in recording.fetches if one.stored_bytes is not None and one.batches]
     steps, batches = recording.steps, sum(one.batches for one in fetches)
     loop_s = float(steps.wall_s.sum())
     if not batches or loop_s <= 0:
-        return _Reading(0.0, 0.0, 0.0)
+        return None
     seen, pulled = float(np.nansum(steps.samples)), float(np.nansum(steps.batches))
     size = seen / pulled if seen > 0 and pulled > 0 else 1.0
     stored = sum(one.stored_bytes or 0.0 for one in fetches) / batches / size

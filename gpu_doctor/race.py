@@ -193,20 +193,22 @@ def concluded(case: Case, entry: Entry, against: Settings) -> Effect:
     settings, bases, candidates, notes = entry.settings, entry.bases, entry.candidates, entry.notes
     if entry.refusal:
         return _kept(case, Effect(settings, against, outcome="refused", reason=entry.refusal))
+    left = not_restored(entry.lost, notes)
+    written = tuple(dict.fromkeys(path for one in bases for path in one.written or ()))
     if entry.failure:
         failed = Effect(settings, against, outcome=entry.failed_as, reason=entry.failure, seconds=entry.seconds)
-        return _kept(case, failed)
+        return _kept(case, replace(failed, written=written, not_restored=left))
     if not candidates:
         outcome, reason = "stopped", ""
         if bases and not case.stopped:
             outcome, reason = bases[-1].outcome, trial.baseline_ended(bases[-1])
-        return _kept(case, Effect(settings, against, outcome=outcome, reason=reason))
+        none = Effect(settings, against, outcome=outcome, reason=reason)
+        return _kept(case, replace(none, written=written, not_restored=left))
     case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
     if case.diagnosis is None:
         case.diagnosis = judged(bases[-1])[0]
     effect = _beside(compare(bases, candidates), _predicted(case, entry, against))
     outcome = "stopped" if entry.stopped else effect.outcome
-    left = not_restored(entry.lost, notes)
     reason = effect.reason or entry.dropped
     return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=left))
 

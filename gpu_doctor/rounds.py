@@ -101,7 +101,7 @@ def not_restored(lost: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
     Args:
         lost: `Snapshot.unrestorable`. notes: what `Snapshot.restore` returned.
     """
-    return (*([wording.unrestorable(lost)] if lost else []), *notes)
+    return tuple(dict.fromkeys((*([wording.unrestorable(lost)] if lost else []), *notes)))
 
 
 def left_behind(written: Iterable[str], clauses: Iterable[str]) -> tuple[str, ...]:

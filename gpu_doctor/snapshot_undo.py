@@ -114,7 +114,7 @@ def cached_undo(function: Any) -> Undo:
         now = function.cache_info()
         if not before.currsize and now.currsize:
             function.cache_clear()
-        elif bounded and (now.misses, now.currsize) != (before.misses, before.currsize):
+        elif bounded and now.currsize and (now.misses, now.currsize) != (before.misses, before.currsize):
             raise RuntimeError("its calls in a trial changed what it remembers, and that stays")
 
     return undo

@@ -8,6 +8,7 @@ names) and names what has state that nobody can copy (generators, open files, so
 from __future__ import annotations
 
 import collections
+import ctypes
 import functools
 import gc
 import sys
@@ -204,7 +205,10 @@ class Walk:
         self._push((value.get_obj(),), name)
 
     def _numbers(self, value: Any, name: str) -> None:
-        self.kept["numbers"].append(value)
+        if ctypes.sizeof(value) > BIG_DATA_BYTES:
+            self.lost[f"{name} (large {type(value).__name__})"] = None
+        else:
+            self.kept["numbers"].append(value)
 
     def _lost(self, value: Any, name: str) -> None:
         if not any(value is one for one in (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__)):

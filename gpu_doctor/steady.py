@@ -23,7 +23,9 @@ class Steady:
     AHEAD: Final = 0.10
     """Or a new leader at once, if it costs so much more than the one that is shown."""
     LONGEST: Final = 24
-    """Diagnoses at most that something is held: a verdict comes every second or two, so for half a minute."""
+    """Diagnoses at most that something is held,"""
+    LONGEST_S: Final = 30.0
+    """or so many seconds: where a diagnosis is dear, the next one comes seconds later (see `LiveVerdict`)."""
 
     def __init__(self) -> None:
         self._rule: str | None = None
@@ -33,13 +35,20 @@ class Steady:
         self._findings: dict[str, Finding] = {}
         """Shown at the last look, with the figures of when they were found."""
         self._missing: Counter[str] = Counter()
-        """Rule or class -> diagnoses in a row without it."""
+        """Rule or class -> diagnoses in a row without it,"""
+        self._since_s: dict[str, float] = {}
+        """and when it was there for the last time."""
+        self._now_s = 0.0
         self._gone: Counter[str] = Counter()
         """Rule or class -> how often it was given up."""
 
     def shown(self, diagnosis: Diagnosis, now_s: float = 0.0) -> Diagnosis:
-        """The diagnosis to show: this one, as far as the reader would not wonder, with what they have got used to."""
-        before = self._rule
+        """The diagnosis to show: this one, as far as the reader would not wonder, with what they have got used to.
+
+        Args:
+            diagnosis: the newest. now_s: the time of it, on any clock.
+        """
+        before, self._now_s = self._rule, now_s
         findings = self._in_order(self._with_held(diagnosis))
         found = {one.rule for one in diagnosis.findings}
         held = bool(findings) and findings[0].rule not in found
@@ -87,7 +96,12 @@ class Steady:
     def _given_up(self, name: str, there: bool) -> bool:
         """Counts a look at something that was shown; whether it has been missing for so long that it is given up."""
         self._missing[name] = 0 if there else self._missing[name] + 1
-        if self._missing[name] < min(self.LEADS * 2 ** self._gone[name], self.LONGEST):
+        since_s = self._since_s.setdefault(name, self._now_s)
+        if there:
+            self._since_s[name] = self._now_s
+        looks = min(self.LEADS * 2 ** self._gone[name], self.LONGEST)
+        late = self._missing[name] >= self.LEADS and self._now_s - since_s >= self.LONGEST_S
+        if self._missing[name] < looks and not late:
             return False
         self._missing[name] = 0
         self._gone[name] += 1

@@ -59,7 +59,7 @@ def treat(
     Raises:
         ValueError: if steps or seconds are not positive.
         KeyboardInterrupt: if it is interrupted, after everything was put back; the plan so far is the newest of
-            `case.plans`.
+            `case.plans`, once the code as written was measured.
     """
     trial.check_budget(steps, seconds)
     allowed = {Safety.SAFE, Safety.CHANGES_TRAINING} if changes_training else {Safety.SAFE}
@@ -241,8 +241,9 @@ class _Climb:
             self.notes.append(NOT_AGAIN)
             return
         first = self.rungs[1]
+        why = "all together its losses differ for no known reason" if _gains(effect) else "not all together"
         self.notes.append(
-            f"{describe(self.kept)} gained step by step, but not all together ({effect}): what is kept is what was "
+            f"{describe(self.kept)} gained step by step, but {why} ({effect}): what is kept is what was "
             f"verified against the code as written, {first.label}."
         )
         self.kept, self.speedup, self.rungs = dict(first.settings), first.speedup, self.rungs[:2]

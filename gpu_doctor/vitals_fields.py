@@ -149,3 +149,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         if self.chores is None or not self.run_s:
             return None
         return sum(one.wall_s for one in self.chores if one.kind == kind) / self.run_s
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the model is compiled, by the user or by the knob, which leaves nothing on the model."""
+        return (self.model is not None and self.model.compiled) or self.settings.get("compile") is True

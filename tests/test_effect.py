@@ -289,3 +289,13 @@ class TestLosses:
         at = np.arange(3.0)
         ours, theirs = Losses(at, at, np.array([1.0, 1e-9, 1.0])), Losses(at, at, np.array([1.0, 3e-9, 1.0]))
         assert parity(ours, theirs).drift == pytest.approx(0.0, abs=1e-6)
+
+
+def test_losses_that_differ_take_a_second_pair_which_tells_whether_they_do_by_themselves() -> None:
+    base, fast = sides(3.0, pairs=1)
+    curve = np.arange(1.0, 50.0)
+    first = [dataclasses.replace(one, losses=Losses(curve, 8.0 * curve, np.full(49, 2.0))) for one in base]
+    other = [dataclasses.replace(one, losses=Losses(curve, 8.0 * curve, np.full(49, 3.0))) for one in fast]
+    assert compare(first, other).loss_verdict == "different"
+    assert needs_more(first, other)
+    assert not needs_more(base, fast)

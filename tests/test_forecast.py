@@ -346,6 +346,10 @@ def test_workers_that_may_make_the_loop_slower_are_not_advised() -> None:
     ten = small.but(wait=24.0, fetch_cpu=23.5, forward=5.0, backward=5.0, optimizer=4.0, consumer_cpu=15.0)
     paying = best_workers(measure(ten.recording()))
     assert paying is not None and paying[1].pays
+    # Workers that run hand over already: what that costs here is in the measured step.
+    one = Loop(wait=8.0, workers=1, fetch=20.0, fetch_cpu=2.0, forward=8.0, backward=8.0, optimizer=4.0, cores=2.0)
+    more = best_workers(measure(one.recording()))
+    assert more is not None and more[1].feared is None
 
 
 def test_copying_out_of_the_page_cache_is_bound_by_memory() -> None:

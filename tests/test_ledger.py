@@ -355,6 +355,24 @@ def test_a_batch_that_is_pulled_to_see_that_the_epoch_is_over_is_no_part_of_a_st
     assert np.count_nonzero(steps.edge_s) == 3
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_two_iterators_over_one_loader_are_no_two_passes(anew: bool) -> None:
+    bench, loader = Bench(), [0]
+    for _ in range(2):
+        both = Pull(loader), Pull(loader)  # zip(loader, loader)
+        for _ in range(3):
+            both = (Pull(loader), Pull(loader)) if anew else both  # next(iter(loader)), twice a step
+            for pull in both:
+                bench.pull(pull)
+            bench.train()
+        if not anew:
+            bench.exhaust(both[0])
+    steps = bench.close()
+    assert steps.batches.tolist() == [2] * 6 and steps.samples.tolist() == [8] * 6
+    if not anew:
+        assert steps.epoch.tolist() == [0, 0, 0, 1, 1, 1]
+
+
 def test_a_step_that_reaches_over_an_epochs_end_has_the_samples_of_both() -> None:
     bench, loader = Bench(), [0]
     for _ in range(3):

@@ -130,3 +130,11 @@ def test_where_nobody_counted_every_pair_is_judged() -> None:
     plain = Loop(wait=4.0).recording()
     assert plain.fetches[0].stored_s is None
     assert warm_pairs([plain, plain], [plain, plain]) == [True, True]
+
+
+def test_a_candidate_whose_reads_workers_hide_is_still_the_warmest_side() -> None:
+    """A set larger than the memory: both sides read the same bytes, of one of them it explains nothing."""
+    slow = [side(0.25) for _ in range(3)]
+    fast = [side(0.25, workers=64) for _ in range(3)]
+    assert warm_pairs(slow, fast) == [True] * 3
+    assert compare(slow, fast).verdict == "faster"

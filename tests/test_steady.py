@@ -167,3 +167,11 @@ def test_a_loop_on_the_bar_is_shown_without_flicker(python_every: int, most: int
         assert (live.verdict == plain.verdict) or live.findings[0].headline in live.verdict
     assert flips(raw) >= 20, "the loop must lie on the bar, or this tells nothing"
     assert flips(shown) <= most
+
+
+def test_what_is_gone_is_given_up_after_half_a_minute_where_diagnoses_are_rare() -> None:
+    steady = Steady()
+    for came in range(4):
+        steady.shown(told(a=0.051), 1000.0 * came)
+        looks = [bool(steady.shown(told(), 1000.0 * came + 10.0 * look).findings) for look in range(1, 8)]
+        assert looks == [True, True] + [False] * 5, "three looks, and no more seconds than so"

@@ -284,7 +284,7 @@ def test_steps_whose_losses_differ_only_all_together_fall_back_to_the_first() ->
     plan = Together(world, 1).treat(3, steps=50)
     assert set(plan.effects[-1].settings) == {"fused_optimizer", "threads"}
     assert plan.settings == plan.waterfall[1].settings and len(plan.settings) == 1
-    assert "not all together" in plan.notes[0] and "loss differs from step 1 on" in plan.notes[0]
+    assert "all together its losses differ" in plan.notes[0] and "loss differs from step 1 on" in plan.notes[0]
 
 
 def test_no_trial_is_made_twice_and_a_knob_that_fails_twice_is_left() -> None:

@@ -75,8 +75,8 @@ class Errands:
             self._visit.redraw()
             return
         self._busy, self._visit.status, self._visit.message = True, "waiting", ""
+        self._waiting.append(work)  # before it is shown: a Stop may come at once
         self._visit.redraw()  # before it is posted: a free loop begins at once
-        self._waiting.append(work)
         loop.add_callback(self._begin)
 
     def _begin(self) -> None:

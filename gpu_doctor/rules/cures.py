@@ -24,6 +24,8 @@ def __iter__(self):
 def with_workers(loader: LoaderSetup, count: int, seen: Forecast) -> Prescription:
     """So many workers, by a trial where the loader allows one; a stream that all would repeat is sharded first."""
     refusal = loader.refusals.get("num_workers", "")
+    if SHARD_FIRST in refusal and count == 1:
+        refusal = ""  # a single one delivers every item once
     shard, code = SHARD_FIRST in refusal, f"DataLoader(..., num_workers={count})"
     load = "Give each worker items of its own, then load" if shard else "Load"
     return Prescription(

@@ -57,7 +57,8 @@ class Listening:
         alike = self.alike.setdefault(loaders.key_stem_of(loader), [])
         ordinal = next((i for i, ref in enumerate(alike) if ref() is None), len(alike))
         alike[ordinal : ordinal + 1] = [weakref.ref(loader)]
-        self.recorder.met.append(weakref.ref(loader))
+        met = self.recorder.met
+        met[:] = [*(ref for ref in met if ref() is not None), weakref.ref(loader)]
         setup = loaders.describe(loader, role="unknown", ordinal=ordinal)
         self.recorder.loaders.setdefault(setup.key, setup)
         return setup.key

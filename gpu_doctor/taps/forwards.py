@@ -175,7 +175,7 @@ def _listening(
                     stamp(clock())
                 else:
                     ledger.forward_done(BACK)
-            for hear in heard:
+            for hear in tuple(heard):
                 hear(module, listener.trained, args, kwargs, output)
             return output
         if _compiling():
@@ -204,7 +204,7 @@ def _listening(
             ledger.forward_done(before)
             if look is not None:
                 look.remove()
-        for hear in heard:
+        for hear in tuple(heard):
             hear(module, listener.trained, args, kwargs, output)
         return output
 

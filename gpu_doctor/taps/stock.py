@@ -1,7 +1,8 @@
 """How many batches lay ready when the loop asked a loader with workers for one.
 
 Counted in torch's own iterator: what the workers have put into its queue (with `pin_memory`, what was pinned) and what
-came out of it before its turn. That is two lengths and a semaphore's value, 0.2 us, and changes nothing.
+came out of it before its turn. That is a short walk and a semaphore's value, and changes nothing. (The difference of
+tasks given and outstanding says the same only until a stream's first worker has come to its end.)
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Stock:
             return
         try:
             owed = len(iterator._task_info)
-            ready = iterator._data_queue.qsize() + owed - iterator._tasks_outstanding
+            early = sum(len(task) == 2 for task in iterator._task_info.values())
+            ready = iterator._data_queue.qsize() + early
         except Exception:  # another kind of iterator, or a system whose queues tell no length (macOS)
             self._blind = True
             return

@@ -54,6 +54,7 @@ def step_s(before: str, cell: str, tail: bool = False) -> float:
             end = clock()
         finally:
             handle.remove()
+            namespace.clear()  # the loop's iterators and their workers end here, not in the next cell's time
     lead = max(FEWEST_LEADING, int(MOST_LEADING * len(marks)))
     if len(marks) <= lead + 5:
         raise RuntimeError(f"the cell made {len(marks)} steps, too few to time")

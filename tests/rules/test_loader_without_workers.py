@@ -6,6 +6,9 @@ import pytest
 from found import asked, named, sick, top
 from recordings import Loop, line, on_gpu
 
+from gpu_doctor.forecast import Forecast
+from gpu_doctor.rules.cures import SHARD_FIRST, with_workers
+
 RULE = "loader-without-workers"
 SLEEPING = Loop(wait=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)
 
@@ -70,3 +73,12 @@ def test_the_late_begin_of_epochs_is_not_billed() -> None:
 def test_the_first_fetch_of_an_epoch_is_one_like_the_others() -> None:
     short = SLEEPING.but(edge=0.01, steps_per_epoch=5)
     assert sick(RULE, short).cost_share == pytest.approx(0.8, rel=0.01)
+
+
+def test_one_worker_of_a_stream_repeats_nothing() -> None:
+    stream = {"dataset_kind": "iterable", "refusals": {"num_workers": f"Every worker would repeat it. {SHARD_FIRST}."}}
+    loader = Loop(wait=20.0, fetch_cpu=2.0, consumer_cpu=20.0, forward=20.0, cores=2.0, loader=stream).recording().setup
+    (setup,) = loader.loaders
+    one, two = (with_workers(setup, count, Forecast(1.5, 1.2, 1.9, 0.02, "why")) for count in (1, 2))
+    assert one.settings == {"num_workers": 1} and one.safety.value == "safe" and "items of its own" not in one.text
+    assert not two.settings and "items of its own" in two.text

@@ -70,7 +70,8 @@ def test_two_loaders_side_by_side_have_workers_each() -> None:
     """A step of 10 ms that takes a batch from each of two loaders: their four workers are as busy as two for one."""
     both = replace(UNEVEN.vitals(), batches_per_step=2.0, loaders_at_once=2.0)
     found = rule(RULE).check(both)
-    assert found is not None and found.evidence == sick(RULE, UNEVEN).evidence
+    assert found is not None
+    assert [one.replace("the 4 workers", "the 2 workers") for one in found.evidence] == [*sick(RULE, UNEVEN).evidence]
     assert found.prescriptions[0].settings["prefetch_factor"] in (15, 16)
     # What is fetched ahead lies in memory for each of them.
     assert rule(RULE).check(replace(UNEVEN.vitals(), batch_bytes=5e8)) is not None

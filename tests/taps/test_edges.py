@@ -78,7 +78,7 @@ def test_workers_that_stay_start_once_and_do_not_end() -> None:
     loader = batches(160, num_workers=1, persistent_workers=True)
     found, _ = walked(loader)
     assert (found.starts, found.ends, found.end_s) == (1, 0, 0.0)
-    assert START_S <= (found.start_s or 0.0) < 10 * START_S
+    assert (found.start_s or 0.0) >= START_S
     del loader
 
 

@@ -105,8 +105,8 @@ class Unknown(SimpleNamespace):
 
 def inside(queued: int, early: int, outstanding: int) -> Any:
     """An iterator with so many batches in its queue, taken out of it before their turn, and not yet fetched."""
-    tasks = dict.fromkeys(range(early + outstanding), (0,))
-    return Unknown(_data_queue=SimpleNamespace(qsize=lambda: queued), _task_info=tasks, _tasks_outstanding=outstanding)
+    tasks = {i: (0, "batch") if i < early else (0,) for i in range(early + outstanding)}
+    return Unknown(_data_queue=SimpleNamespace(qsize=lambda: queued), _task_info=tasks)
 
 
 def test_each_look_counts_for_the_asks_that_it_stands_for() -> None:

@@ -225,7 +225,7 @@ def test_a_clock_that_comes_with_the_first_optimizer_step_is_not_a_step_late() -
 def heard(scope: TapScope, cuda: bool, output: Any = None) -> None:
     """A forward of a module whose parameters are on a GPU or not."""
     module: Any = SimpleNamespace(parameters=lambda: iter([SimpleNamespace(is_cuda=cuda)]))
-    for hear in scope.heard.copy():
+    for hear in tuple(scope.heard):
         hear(module, False, (), {}, output)
 
 

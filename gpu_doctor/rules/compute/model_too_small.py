@@ -55,7 +55,7 @@ def check(vitals: Vitals) -> Finding | None:
     cpu_s = flops * max(vitals.batches_per_step or 1.0, 1.0) / (CORE_FLOPS * max(vitals.usable_cores, 1.0))
     if cpu_s > wall:
         return None
-    compiled = (setup.model is not None and setup.model.compiled) or vitals.settings.get("compile") is True
+    compiled = vitals.compiled
     return Finding(
         rule="model-too-small",
         headline=f"The model is too small to fill this GPU: it idles {percent(bound.cost_share)} of the time.",

@@ -48,8 +48,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     if empty < EMPTY_SHARE or util >= BUSY_PCT or sync >= SYNC_SHARE:
         return None
-    compiled = model.compiled or vitals.settings.get("compile") is True
-    if compiled or inputs.looked_at < LOOKED_AT or inputs.shapes > FEW_SHAPES:
+    if vitals.compiled or inputs.looked_at < LOOKED_AT or inputs.shapes > FEW_SHAPES:
         return None
     if (vitals.capability or CAPABILITY) < CAPABILITY:
         return None

@@ -52,8 +52,7 @@ def check(vitals: Vitals) -> Finding | None:
 
 def _compiled(vitals: Vitals) -> Prescription:
     """Where no larger batch can be advised: fewer, larger launches."""
-    model = vitals.setup.model
-    if model is not None and model.compiled:
+    if vitals.compiled:
         code = 'model = torch.compile(model, mode="reduce-overhead")'
         return Prescription(text="Launch the compiled model as CUDA graphs", safety=Safety.BY_HAND, code=code)
     return Prescription(text="Compile the model", safety=Safety.BY_HAND, code="model = torch.compile(model)")

@@ -84,7 +84,8 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"fetching takes {millis(median_s)} for most batches, {millis(slow_s)} for the slowest in a hundred; "
-            f"the {workers} workers are busy {percent(min(mean_s * batches / fetchers / step_s, 1.0))} of the time",
+            f"the {round(fetchers)} workers are busy {percent(min(mean_s * batches / fetchers / step_s, 1.0))} of the "
+            "time",
             f"prefetch_factor={now}: a stock for {millis(now * fetchers * a_batch_s)}",
             *stock_line(vitals),
             *fetch_lines(vitals),
