@@ -126,6 +126,7 @@ class Loop:
             before = ledger.forward(True, True, True, 8.0)
             self._kernels(device, self.kernels // 2)
             ledger.forward_done(before)
+            self._between(device, recorder)
             before = ledger.backward()
             self._kernels(device, self.kernels - self.kernels // 2)
             ledger.switch(before)
@@ -165,6 +166,9 @@ class Loop:
             device.synchronize()
         recorder.ledger.copied(1000, self.copy_blocks, device.now - began)
         assert recorder.ledger.acc[TRANSFER] >= 0
+
+    def _between(self, device: SimulatedDevice, recorder: Recorder) -> None:
+        """What a loop does between the two halves of its kernels: nothing."""
 
     def _kernels(self, device: SimulatedDevice, count: int) -> None:
         for _ in range(count):

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpu_doctor.devicemarks import StepMarks
 from gpu_doctor.facts import Traffic
-from gpu_doctor.ledger import Pull
 from gpu_doctor.phases import SYNC
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording
@@ -67,36 +65,14 @@ class ThereAndBack(Loop):
     back: float = 0.05
     """Device: the copy back."""
 
-    def play(self) -> tuple[SimulatedDevice, Recording]:
-        """Runs it: between the two halves of the kernels nothing is queued."""
-        device = SimulatedDevice()
-        recorder = Recorder(clock=lambda: device.now, sync_measured=True)
-        recorder.facts["device"] = "cuda:0"
-        ledger = recorder.ledger
-        ledger.marks = StepMarks(device, ledger.table)
-        pull = Pull()
-        for _ in range(self.steps):
-            before = ledger.ask(pull, True)
-            device.host(self.wait)
-            ledger.delivered(pull, 8.0, before)
-            before = ledger.forward(True, True, True, 8.0)
-            self._kernels(device, self.kernels // 2)
-            ledger.forward_done(before)
-            ledger.carve(SYNC, device.synchronize())
-            device.host(self.numpy)
-            began = device.now
-            device.launch(self.back)
-            device.synchronize()
-            ledger.copied(100_000, True, device.now - began)
-            before = ledger.backward()
-            self._kernels(device, self.kernels - self.kernels // 2)
-            ledger.switch(before)
-            before = ledger.optimizer(1)
-            ledger.optimizer_done(1, before)
-            device.host(self.python)
-        ledger.ended(ledger.ask(pull, True))
+    def _between(self, device: SimulatedDevice, recorder: Recorder) -> None:
+        """Meanwhile nothing is queued."""
+        recorder.ledger.carve(SYNC, device.synchronize())
+        device.host(self.numpy)
+        began = device.now
+        device.launch(self.back)
         device.synchronize()
-        return device, recorder.close()
+        recorder.ledger.copied(100_000, True, device.now - began)
 
 
 def carrying(loop: Loop, **traffic: Any) -> Callable[[], Recording]:
