@@ -1,6 +1,8 @@
 """What torch's allocator holds on each device: read only where torch is imported and the device is already in use.
 
 A probe never wakes a device: initialising CUDA on a thread of ours would break a later fork of workers that use it.
+The peak is the run's, not each step's: the allocator keeps one peak for the process, a reset cannot be taken back, and
+`torch.cuda.max_memory_allocated` of the user's own code would tell another number after it.
 GPU: not yet run on one.
 """
 

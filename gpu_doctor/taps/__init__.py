@@ -24,6 +24,7 @@ from gpu_doctor.taps.tap import Tap, TapScope
 from gpu_doctor.taps.transfer import tap as transfer
 from gpu_doctor.taps.turns import tap as turns
 from gpu_doctor.taps.world import tap as world
+from gpu_doctor.taps.wrapping import tap as wrapping
 
 _HERE: Final = str(Path(__file__).parent)
 TAPS: tuple[tuple[str, Tap], ...] = (
@@ -36,6 +37,7 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("makes", makes),
     ("optimizer", optimizer),
     ("clipping", clipping),
+    ("wrapping", wrapping),
     ("sync", sync),
     ("chores", chores),
     ("world", world),
@@ -58,6 +60,7 @@ def listening(
         accelerated = torch_accelerated()
     with Patches() as patches, ExitStack() as stack:
         scope = TapScope(recorder, patches, namespace, accelerated)
+        stack.callback(_retire, scope)
         for name, tap in TAPS:
             try:
                 stack.enter_context(tap(scope))
@@ -74,9 +77,14 @@ def listening(
             scope.optimized.clear()
             scope.stepped.clear()
             scope.heard.clear()
-            scope.stepped.clear()
     for note in patches.notes:
         recorder.note(note)
+
+
+def _retire(scope: TapScope) -> None:
+    """All taps are off. A wrapper of ours that other code has wrapped stays in the process: it must know of no run."""
+    scope.recorder.retire()
+    scope.namespace = None
 
 
 def _take_out_ours(error: BaseException | None) -> None:

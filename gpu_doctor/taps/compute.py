@@ -20,9 +20,12 @@ from torch import nn
 from gpu_doctor import models
 from gpu_doctor.eventnotes import BACK, BACKWARD
 from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.forwards import SEAM, Listener, StandingListeners, hear_directly
+from gpu_doctor.taps.copies import replicating
+from gpu_doctor.taps.forwards import Listener, StandingListeners, hear_directly
+from gpu_doctor.taps.parameters import Parameters
 from gpu_doctor.taps.sleepers import StandingWrapper
 from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.taps.uncompiled import leave_us_out
 
 PATIENCE: Final = 2
 """Optimizer steps that may pass a module by until those in it are listened to: the first may have called it unheard."""
@@ -36,14 +39,14 @@ def tap(scope: TapScope) -> Iterator[None]:
     recorder = scope.recorder
     listeners: dict[int, Listener] = {}
     direct: dict[int, Callable[..., Any]] = {}
-    ids: set[int] = set()
+    stepped = Parameters()
     learned: list[weakref.ref[torch.Tensor]] = []
     """What the first backward gave gradients to, where no optimizer has stepped before it."""
     rests = recorder.ledger.steady.rests
-    searched_s = 0.0
-    recorder.own_cpu_s.append(lambda: searched_s)
 
     def listen(found: list[nn.Module]) -> None:
+        for key in [key for key, one in listeners.items() if one.ref() is None]:
+            del listeners[key]
         for module in found:
             known = listeners.get(id(module))
             if (known is not None and known.on()) or isinstance(module, torch.jit.ScriptModule):
@@ -62,24 +65,26 @@ def tap(scope: TapScope) -> Iterator[None]:
     def first_step(optimizer: torch.optim.Optimizer) -> None:
         owned = [p for group in optimizer.param_groups for p in group["params"]]
         listen(models.outermost(scope.namespace, owned))
-        ids.update(id(p) for p in owned if p.requires_grad)
+        stepped.add(p for p in owned if p.requires_grad)
         mark_trained()
         if boxes not in scope.stepped:
             scope.stepped.append(boxes)
 
     def mark_trained() -> None:
+        ids = stepped.ids()
         for listener in listeners.values():
             listener.trained = listener.trained or not listener.parameters.isdisjoint(ids)
 
     def boxes() -> None:
         """A trained module that steps do not call is but a box of modules that they do call."""
-        unheard = [one for one in listeners.values() if one.trained and not one.heard]
+        unheard = [one for one in listeners.values() if one.trained and not one.heard and one.ref() is not None]
         for listener in unheard:
             listener.missed += 1
-            if listener.missed >= PATIENCE:
+            module = listener.ref()
+            if listener.missed >= PATIENCE and module is not None:
                 listener.heard = True
-                parts = [part for part in listener.module.children() if any(True for _ in part.parameters())]
-                if not parts or type(listener.module).__call__ is not nn.Module.__call__:
+                parts = [part for part in module.children() if any(True for _ in part.parameters())]
+                if not parts or type(module).__call__ is not nn.Module.__call__:
                     hear_directly(scope, listener, direct)
                 elif len(parts) <= MOST_PARTS:
                     listen(parts)
@@ -89,19 +94,19 @@ def tap(scope: TapScope) -> Iterator[None]:
 
     def alone() -> bool:
         """Whether no optimizer owns what gets gradients; then what the loop updates itself is listened to."""
-        nonlocal searched_s
         begin = recorder.clock()
         learning = [leaf for ref in learned if (leaf := ref()) is not None]
         found = models.owned().isdisjoint(id(leaf) for leaf in learning)
         if found and learning:
             found_models = models.outermost(scope.namespace, learning)
             listen(found_models)
-            ids.update(id(leaf) for leaf in learning)
+            stepped.add(learning)
             mark_trained()
             recorder.facts.update(models.described(found_models, learning))
-        searched_s += (recorder.clock() - begin) * 1e-9
+        recorder.searched_s += (recorder.clock() - begin) * 1e-9
         return found
 
+    leave_us_out(scope.patches)
     recorder.ledger.alone = alone
     first_pull()
     scope.pulled.append(first_pull)
@@ -114,6 +119,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     backwards = StandingWrapper(scope.patches, torch.autograd, "backward", make, lambda: rests.has(BACKWARD))
     scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder))
     scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, listeners))
+    scope.patches.wrap(nn.Module, "_replicate_for_data_parallel", replicating)
     rests.sleepers += [backwards, StandingListeners(listeners, recorder.pulse)]
     rests.busy.append(lambda: bool(scope.heard or boxes in scope.stepped or direct))
     try:
@@ -226,7 +232,7 @@ def _scripted(listeners: dict[int, Listener], original: Callable[..., Any]) -> C
             return original(*args, **kwargs)
         finally:
             for one in ours:
-                setattr(one.module, SEAM, one.call)
+                one.back()
 
     return create_script_module
 
@@ -236,7 +242,7 @@ def _kept(loss: torch.Tensor) -> torch.Tensor | float:
 
     Small tensors that live on pin the heap around them: 20 to 90 kB of resident memory a step were measured.
     """
-    return float(loss.item()) if loss.is_cpu else loss.detach()
+    return float(loss.item()) if loss.is_cpu and not loss.is_complex() else loss.detach()
 
 
 def _read_losses(losses: list[Any]) -> list[float]:

@@ -25,7 +25,7 @@ from gpu_doctor.ledger import Pull
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.taps.deliveries import Deliveries
 from gpu_doctor.taps.fetching import FetchBook
-from gpu_doctor.taps.sources import Source
+from gpu_doctor.taps.sources import FIRST_FETCHES, Source
 from gpu_doctor.taps.tap import TapScope
 
 
@@ -36,20 +36,27 @@ class Listening:
         self.scope, self.recorder, self.book = scope, scope.recorder, book
         self.sources: dict[int, Source] = {}
         self.deliveries = Deliveries(self.sources)
-        self.keys: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
+        """By loader's id, for a class with an `__eq__` of its own has no hash."""
         self.counted: dict[str, list[int]] = {}
         self.alike: dict[str, list[weakref.ref[Any]]] = {}
 
+    def known(self, loader: Any) -> str | None:
+        """The loader's name in this run; None if it was not seen yet."""
+        ref, key = self._keys.get(id(loader), (None, ""))
+        return key if ref is not None and ref() is loader else None
+
     def key_of(self, loader: Any) -> str:
         """The loader's name in this run; it is described when it is first seen. Empty if that fails."""
-        key = self.keys.get(loader)
+        key = self.known(loader)
         if key is None:
             try:
                 key = self._describe(loader)
             except Exception as error:
                 key = ""
                 self.recorder.note(f"The setup of {type(loader).__name__} could not be read: {error}")
-            self.keys[loader] = key
+            self._keys = {one: known for one, known in self._keys.items() if known[0]() is not None}
+            self._keys[id(loader)] = (weakref.ref(loader), key)
         return key
 
     def _describe(self, loader: Any) -> str:
@@ -57,8 +64,7 @@ class Listening:
         alike = self.alike.setdefault(loaders.key_stem_of(loader), [])
         ordinal = next((i for i, ref in enumerate(alike) if ref() is None), len(alike))
         alike[ordinal : ordinal + 1] = [weakref.ref(loader)]
-        met = self.recorder.met
-        met[:] = [*(ref for ref in met if ref() is not None), weakref.ref(loader)]
+        self.recorder.meet(loader)
         setup = loaders.describe(loader, role="unknown", ordinal=ordinal)
         self.recorder.loaders.setdefault(setup.key, setup)
         return setup.key
@@ -111,7 +117,7 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         __tracebackhide__ = True
         if get_ident() != recorder.thread and not recorder.adopt():
             return original(self)
-        role = state.role_of(state.keys.get(self, ""))
+        role = state.role_of(state.known(self) or "")
         before = ledger.opening(not torch.is_grad_enabled() or role == "evaluation")
         try:
             _hear_first_pull(state.scope, recorder)
@@ -223,8 +229,12 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             recorder.check_end()
         if source.stock is not None:
             source.look(self)
-        fetcher = book.meter_on(self)
-        meter.tally = None if fetcher is None else source.tally
+        fetcher = None
+        source.unmetered -= 1
+        if source.unmetered < 0:
+            source.unmetered = source.skipped(first=FIRST_FETCHES)
+            fetcher = book.meter_on(self)
+            meter.tally = None if fetcher is None else source.tally
         asked_s = perf_counter()
         try:
             batch = original(self)

@@ -47,7 +47,7 @@ _SYNCHRONOUS: Final = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGS
 
 
 class FetchLines:
-    """Looks at one thread's stack; `begin` and `end` tell when a fetch runs."""
+    """Looks at one thread's stack; `begin` and `end` tell between which times fetches run."""
 
     def __init__(
         self, page: memoryview, floor: CodeType, threads: int = WORKER_THREADS, period_s: float = PERIOD_S
@@ -59,6 +59,7 @@ class FetchLines:
             period_s: mean seconds between looks, at least.
         """
         self.fetching = False
+        """A fetch may run: whether it does, the stack says."""
         self.page = page
         self._shortest_s = period_s
         self._places = Places(floor)
@@ -120,8 +121,7 @@ class FetchLines:
                 wait_s = period_s * (0.8 + 0.4 * self._dice / 0x7FFFFFFF)
                 due_s = clock() + wait_s
                 self._wake.acquire(True, wait_s)
-                if self.fetching:
-                    self.look(period_s, clock() - due_s)
+                if self.fetching and self.look(period_s, clock() - due_s):
                     idle = 0
                 else:
                     idle += 1
@@ -132,7 +132,7 @@ class FetchLines:
                 if idle >= IDLE_TICKS:
                     self.write()
                     self._quick.end()
-                    self.asleep = True
+                    self.fetching, self.asleep = False, True
                     if not self.fetching and not self._over:
                         self._wake.acquire()
                     self.asleep, idle = False, 0
@@ -148,14 +148,19 @@ class FetchLines:
         with contextlib.suppress(OSError):
             self._state = os.open(self._stat, os.O_RDONLY)
 
-    def look(self, period_s: float, late_s: float) -> None:
-        """One look, `late_s` after it was due; it stands for the period, and for a stretch that could not be seen."""
-        place = self._places.of(sys._current_frames().get(self.thread))
-        if not self.fetching or self._over:
-            return
+    def look(self, period_s: float, late_s: float) -> bool:
+        """One look, `late_s` after it was due; it stands for the period, and for a stretch that could not be seen.
+
+        Returns:
+            Whether a fetch was running.
+        """
+        frame = sys._current_frames().get(self.thread)
+        if not self.fetching or self._over or not self._places.above(frame):
+            return False
+        place = self._places.of(frame)
         blocked = self._sleeping()
         if self._sleeping() != blocked or (blocked and late_s > LATE_S):
-            return  # it went to sleep, or woke up, just now: that line is not the one that the look was due for
+            return True  # it went to sleep, or woke up, just now: that line is not the one that the look was due for
         seconds = period_s + (0.0 if blocked else max(late_s, 0.0))
         if blocked:
             self._blocked_s += seconds
@@ -169,6 +174,7 @@ class FetchLines:
                 found[blocked] += seconds
         if self._active_s + self._blocked_s >= min(self._written_s * REWRITE, self._written_s + REWRITE_S):
             self.write()
+        return True
 
     def _sleeping(self) -> bool:
         """Whether the thread waits for something else than Python's lock; False where the kernel does not say.

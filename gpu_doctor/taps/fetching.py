@@ -17,6 +17,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from multiprocessing.util import Finalize
 from types import TracebackType
 from typing import Any, Final
 
@@ -59,6 +60,7 @@ class WorkerInit:
             return
         with contextlib.suppress(Exception):  # a worker without its meter is better than none
             meter = WorkerMeter(SlotFile(self._path), slot)
+            Finalize(None, meter.end, exitpriority=0)
 
             def meter_class(kind: Any) -> None:
                 # A forked worker inherits the training process' wrapper: the meter goes on what is under it.
@@ -205,7 +207,8 @@ class FetchBook:
         """Notes bytes and tensors of a batch (of the first two of each epoch: walking a batch is not free)."""
         sizes = self._sizes.setdefault(key, [])
         if len(sizes) < 64:
-            sizes.append((byte_count(batch), tensor_count(batch)))
+            with contextlib.suppress(Exception):  # the batch may be of a class of the user's own
+                sizes.append((byte_count(batch), tensor_count(batch)))
 
     def fetches(self, workers: Mapping[str, int], handed: Callable[[str], tuple[int, int]]) -> tuple[Fetch, ...]:
         """What was metered so far, one Fetch a loader.

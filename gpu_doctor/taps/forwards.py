@@ -7,6 +7,7 @@ slow way round, 7 us against 2), and leaves it out of every copy and pickle of t
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
@@ -17,6 +18,7 @@ from torch import nn
 from gpu_doctor import models
 from gpu_doctor.batches import sample_count
 from gpu_doctor.eventnotes import BACK, DELIVERED, FORWARD_DONE, FORWARDS, Pulse
+from gpu_doctor.taps.copies import Call
 from gpu_doctor.taps.tap import TapScope
 
 _NAN = float("nan")
@@ -28,10 +30,15 @@ _dynamo: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", Non
 
 
 class Listener:
-    """One outermost module that is listened to: `call` stands on it as its compiled call, around what really runs."""
+    """One outermost module that is listened to: a call of ours stands on it as its compiled call, around what runs.
+
+    The module lives no longer for it, and is in no circle that only the garbage collector would find: of a loop over
+    folds every model would be there with its gradients until then. So the module holds our call, and that one the
+    compiled call which stood there before; we hold ours while it is off the module.
+    """
 
     def __init__(self, scope: TapScope, module: nn.Module) -> None:
-        self.recorder, self.module = scope.recorder, module
+        self.recorder, self.ref = scope.recorder, weakref.ref(module)
         self.parameters = frozenset(id(p) for p in module.parameters())
         self.trained = False
         self.heard = False
@@ -41,54 +48,68 @@ class Listener:
         """Steps that had ended when a forward was last noted."""
         self.missed = 0
         """Optimizer steps since it is listened to without being heard."""
-        self._own = vars(module).get(SEAM)
-        """What stood on the module itself; `module.compile()` leaves its compiled call there."""
         self._heard = scope.heard
-        self.call: Callable[..., Any] | None = None
-        self._listen()
+        self._call: weakref.ref[Call] | None = None
+        self._kept: Call | None = None
+        """Our call, while it does not stand on the module."""
+        self._listen(module, vars(module).get(SEAM))
 
-    def _listen(self) -> None:
-        """Stands around what the module has of its own."""
-        original = self.module._call_impl if self._own is None else self._own
-        self.call = _listening(self, original, self._heard)
-        setattr(self.call, models.OURS, self._own)
-        setattr(self.module, SEAM, self.call)
+    def _listen(self, module: nn.Module, own: Callable[..., Any] | None) -> None:
+        """Stands around what the module has of its own; `module.compile()` leaves its compiled call there."""
+        call = Call(_listening(self, self.ref, own, self._heard))
+        setattr(call, models.OURS, own)
+        self._call, self._kept = weakref.ref(call), None
+        setattr(module, SEAM, call)
+
+    @property
+    def _own(self) -> Callable[..., Any] | None:
+        """What stood on the module itself."""
+        return getattr(self._call and self._call(), models.OURS, None)
 
     def back(self) -> None:
         """Stands on its module again, around a compiled call that `module.compile()` has put there meanwhile."""
-        stands = vars(self.module).get(SEAM)
-        if self.call is None or stands is self.call:
+        module, kept = self.ref(), self._kept
+        if module is None or kept is None:
             return
+        stands = vars(module).get(SEAM)
         if stands is not self._own:
-            self._own = stands
-            self._listen()
+            self._listen(module, stands)
         else:
-            vars(self.module)[SEAM] = self.call
+            vars(module)[SEAM], self._kept = kept, None
 
     def on(self) -> bool:
-        """Whether the listener still stands on its module: `module.compile()` in the loop's code takes its place."""
-        return self.call is not None and vars(self.module).get(SEAM) is self.call
+        """Whether our call still stands on its module: `module.compile()` in the loop's code takes its place."""
+        module, call = self.ref(), self._call and self._call()
+        return module is not None and call is not None and vars(module).get(SEAM) is call
 
     def plain(self) -> bool:
         """Whether nothing in the module is compiled."""
-        if self._own is not None:
+        module = self.ref()
+        if module is None or self._own is not None:
             return False
         if self._compiles is None:
-            self._compiles = any(models.compiles_itself(part) for part in self.module.modules())
+            self._compiles = any(models.compiles_itself(part) for part in module.modules())
         return not self._compiles
 
     def remove(self) -> None:
         """Puts back what stood there; what somebody else has put in its place stays."""
-        if self.on():
-            if self._own is None:
-                delattr(self.module, SEAM)
+        module = self.ref()
+        if module is not None and self.on():
+            self._kept, own = vars(module)[SEAM], self._own
+            if own is None:
+                delattr(module, SEAM)
             else:
-                setattr(self.module, SEAM, self._own)
+                setattr(module, SEAM, own)
 
     def end(self) -> None:
         """Off for good; nothing of ours goes on holding the module."""
         self.remove()
-        self.call = self._own = None
+        self._call = self._kept = None
+
+
+def _given(ref: Callable[[], Any], forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    __tracebackhide__ = True
+    return forward(ref(), *args, **kwargs)
 
 
 class StandingListeners:
@@ -123,12 +144,17 @@ def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable
         scope: the tap's; the class gets its `forward` back with it. listener: of the module.
         heard: the modules of this kind by id, to which it is added.
     """
-    module, kind = listener.module, type(listener.module)
+    module = listener.ref()
+    if module is None:
+        return
+    kind = type(module)
     forward = kind.forward
     plain = getattr(forward, models.OURS, forward)
     if plain.__module__.partition(".")[0] == "torch":
         return  # a layer whose weight is used without it; and torch's own layers stand inside of compiled models
-    heard[id(module)] = _listening(listener, functools.partial(plain, module), scope.heard)
+    key = id(module)
+    listener.ref = weakref.ref(module, lambda _: heard.pop(key, None))
+    heard[key] = _listening(listener, listener.ref, functools.partial(_given, listener.ref, plain), scope.heard)
     if plain is not forward:  # another module of this class is heard already
         return
 
@@ -146,10 +172,15 @@ def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable
 
 
 def _listening(
-    listener: Listener, original: Callable[..., Any], heard: list[Callable[..., None]]
+    listener: Listener, ref: Callable[[], Any], own: Callable[..., Any] | None, heard: list[Callable[..., None]]
 ) -> Callable[..., Any]:
-    """A module's call that tells the ledger of its begin and end, and shows its values to who wants to look."""
-    recorder, module = listener.recorder, listener.module
+    """A module's call that tells the ledger of its begin and end, and shows its values to who wants to look.
+
+    Args:
+        listener: of the module. ref: says the module, which whoever calls it holds. own: what stood there as its
+            compiled call, if anything did. heard: who wants to look.
+    """
+    recorder = listener.recorder
     ledger, facts, grad_enabled, inside = recorder.ledger, recorder.facts, torch.is_grad_enabled, 0
     pulse, clock, noted = ledger.pulse, ledger.clock, ledger.steady.notes
     codes, code, stamp, fed = noted.codes, noted.codes.append, noted.times.append, noted.inputs.append
@@ -157,8 +188,9 @@ def _listening(
     def call(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         nonlocal inside
+        module = ref()
         if _dynamo() or get_ident() != pulse.thread:
-            return original(*args, **kwargs)
+            return (own or module._call_impl)(*args, **kwargs)
         if pulse.taking and codes and codes[0] == DELIVERED:
             # In the loop's rhythm a note is enough; what the ledger would ask for is known from the step before.
             listener.called = pulse.count
@@ -167,7 +199,7 @@ def _listening(
             stamp(clock())
             inside += 1
             try:
-                output = original(*args, **kwargs)
+                output = (own or module._call_impl)(*args, **kwargs)
             finally:
                 inside -= 1
                 if pulse.taking:
@@ -175,11 +207,11 @@ def _listening(
                     stamp(clock())
                 else:
                     ledger.forward_done(BACK)
-            for hear in tuple(heard):
-                hear(module, listener.trained, args, kwargs, output)
+            if heard:
+                shown(module, args, kwargs, output)
             return output
         if _compiling():
-            return original(*args, **kwargs)
+            return (own or module._call_impl)(*args, **kwargs)
         if pulse.ending and not ledger.asked and not inside:
             recorder.check_end()
         samples, training, grad = _NAN, module.training, grad_enabled()
@@ -198,15 +230,25 @@ def _listening(
         inside += 1
         before = ledger.forward(training, grad, listener.trained, samples)
         try:
-            output = original(*args, **kwargs)
+            output = (own or module._call_impl)(*args, **kwargs)
         finally:
             inside -= 1
             ledger.forward_done(before)
             if look is not None:
                 look.remove()
-        for hear in tuple(heard):
-            hear(module, listener.trained, args, kwargs, output)
+        if heard:
+            shown(module, args, kwargs, output)
         return output
+
+    def shown(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """What was handed over is the user's own, and so may be what reads its attributes."""
+        for hear in tuple(heard):
+            try:
+                hear(module, listener.trained, args, kwargs, output)
+            except Exception as error:
+                if hear in heard:
+                    heard.remove(hear)
+                recorder.note(f"What {type(module).__name__} is handed could not be read: {error}")
 
     return call
 
@@ -220,7 +262,8 @@ def _look_inside(module: nn.Module, facts: dict[str, Any], device: str) -> Any:
     parts = list(module.modules())
     if any(models.compiles_itself(part) for part in parts):
         return None
-    layer = next((part for part in parts if not any(True for _ in part.children())), module)
+    own = [part for part in parts if not isinstance(part, torch.jit.ScriptModule)]  # which takes no hooks
+    layer = next((part for part in own if not any(True for _ in part.children())), module)
 
     def seen(_: nn.Module, args: Any) -> None:
         facts["autocast"] = facts["autocast"] or _autocast(device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import weakref
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
@@ -37,6 +38,8 @@ FIRST_PASSES: Final = 16
 """Calls of `eval()` after which it is looked, then one in so many."""
 MOST_WATCHED: Final = 512
 """Evaluation forwards looked at in a run."""
+FEW_FORWARDS: Final = 3
+"""After so many forwards in which no optimizer stepped the loop may well be one that only predicts."""
 MOST_NODES: Final = 8
 """Tensors of an output that are followed: loss and logits come first, caches last."""
 
@@ -64,7 +67,9 @@ class Looker:
         self.on = False
         self.next_step = 0
         """The step at whose end, or soon after, the next window opens."""
-        self.modules: dict[int, nn.Module] = {}
+        self.modules: dict[int, weakref.ref[nn.Module]] = {}
+        self.predicts: Callable[[], None] = lambda: None
+        """Called while what a loop predicts with is alive for sure: a model made in a function is gone at the end."""
         self.trained: set[int] = set()
         self.seen: dict[int, Shapes] = {}
         """By module: what its training forwards were handed."""
@@ -147,7 +152,7 @@ class Looker:
         """The forward of an outermost module has returned, on the training thread."""
         if _tracing():
             return
-        self.modules[id(module)] = module
+        self.modules[id(module)] = weakref.ref(module)
         if trained:
             self.trained.add(id(module))
         learns = module.training and torch.is_grad_enabled()
@@ -158,6 +163,7 @@ class Looker:
         if self.room <= 0:
             if not self.pending:
                 self.close()
+                self.predicts()
             return
         self.looks += 1
         self.room -= 1
@@ -165,9 +171,11 @@ class Looker:
             self.clean = False
             self.evaluated(output)
         given = next(tensors_in((args, kwargs)), None)
-        if given is not None:
+        if given is not None and not given.is_nested:  # a nested tensor has no shape
             logs = self.seen if learns else self.idle
             logs.setdefault(id(module), Shapes()).add(given)
+        if self.room == ROOM - FEW_FORWARDS:
+            self.predicts()
 
     def evaluated(self, output: Any) -> None:
         """A forward in evaluation mode: follows the gradients that it recorded, if it did."""
@@ -205,6 +213,11 @@ class Looker:
         return backward
 
     # ---- facts --------------------------------------------------------------------------------------------------
+
+    def shown(self) -> list[nn.Module]:
+        """The modules alive that were seen with a tensor."""
+        keys = [key for key in self.modules if key in self.idle or key in self.seen]
+        return [one for key in keys if (one := self.modules[key]()) is not None]
 
     def inputs(self) -> InputFacts | None:
         """InputFacts of the module that was looked at most, a trained one where there is one; None if none was."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
@@ -17,6 +16,7 @@ from gpu_doctor.facts import OptimizerFacts
 from gpu_doctor.modelmakes import model_facts, optimizer_facts
 from gpu_doctor.taps.looking import Looker
 from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.taps.unstepped import Unstepped
 
 
 @contextmanager
@@ -25,7 +25,8 @@ def tap(scope: TapScope) -> Iterator[None]:
     recorder, namespace = scope.recorder, scope.namespace
     facts, looker = recorder.facts, Looker(scope)
     met: list[OptimizerFacts] = []
-    owned: list[torch.Tensor] = []
+    unstepped = Unstepped(scope)
+    described: set[int] = set()
 
     def first_pull() -> None:
         if not looker.steps:
@@ -34,18 +35,27 @@ def tap(scope: TapScope) -> Iterator[None]:
     def first_step(optimizer: torch.optim.Optimizer) -> None:
         met.append(optimizer_facts(optimizer))
         facts["optimizer_facts"] = tuple(met)
-        owned.extend(p for group in optimizer.param_groups for p in group["params"])
-        found = models.outermost(namespace, owned)
-        recorder.met += [weakref.ref(one) for one in (optimizer, *found)]
-        facts["model"] = model_facts(found, namespace)
+        scope.owned.add(p for group in optimizer.param_groups for p in group["params"])
+        found = models.outermost(namespace, scope.owned.alive())
+        recorder.meet(optimizer, *found)
+        facts["model"] = functools.partial(unstepped.told, model_facts(found, namespace))
+        unstepped.met(found)
         if not looker.steps:
             looker.open()
+
+    def predicts() -> None:
+        """Of a loop without an optimizer the modules that it calls are the model."""
+        found = [] if met else looker.shown()
+        if not described.issuperset(id(one) for one in found):
+            described.update(id(one) for one in found)
+            facts["model"] = model_facts(found, namespace)
 
     def stepped(now: int) -> None:
         looker.turn(now)
         if ended is not None:
             ended(now)
 
+    looker.predicts = predicts
     first_pull()
     scope.pulled.append(first_pull)
     scope.optimized.append(first_step)
@@ -57,12 +67,12 @@ def tap(scope: TapScope) -> Iterator[None]:
         yield
     finally:
         recorder.ledger.on_step = ended
-        seen = [one for key, one in looker.modules.items() if key in looker.idle or key in looker.seen]
-        if "model" not in facts and seen:
-            facts["model"] = model_facts(seen, namespace)
+        predicts()
+        if callable(facts.get("model")):  # who keeps the recorder must not keep what the code names
+            facts["model"] = facts["model"]()
         looker.end()
+        unstepped.end()
         facts["inputs"], facts["evaluation"] = looker.inputs(), looker.evaluation()
-        owned.clear()
 
 
 def _evaluating(looker: Looker, original: Callable[..., Any]) -> Callable[..., Any]:

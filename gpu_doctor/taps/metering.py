@@ -1,9 +1,11 @@
 """The meter around one fetch, and what it costs: the clocks, the kernel's counters, the workers' dear lines.
 
-Measured on a virtual machine of 2 cores, hot: a fast fetch costs 1 us more, one metered in full 3 us, with the kernel's
-counters 14 us (in a loop that computes in between, caches cold and other programs beside it: 14 and 50 us). These are
-read for as many fetches as 0.2 % of the fetch time allows, by what reading them costs at the time.
-benchmarks/fetching.py measures it anew.
+Measured on a virtual machine of 2 cores, hot: one metered in full costs a fetch 3 us more, with the kernel's counters
+14 us (caches cold and other programs beside it: 14 and 50 us). These are read for as many fetches as 0.2 % of the fetch
+time allows, by what reading them costs at the time. In workers most fast fetches are only timed, in a few bytecodes
+that touch little memory, and put down by the next one that is metered in full; all in all that is 1.3 us a fetch hot
+where calls of ours around each were 4.1 us, and with cold caches 13 to 19 us where they were 34 to 47 us (both in turns
+on a busy machine). benchmarks/fetching.py measures it anew.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any, Final
 
 from gpu_doctor.taps.fetch_lines import FetchLines
 from gpu_doctor.taps.quick_looks import usual_again
-from gpu_doctor.taps.tally import SlotFile, Tally
+from gpu_doctor.taps.tally import SLOW_FETCH_S, SlotFile, Tally
 from gpu_doctor.taps.thread_counters import ThreadCounters
 
 COLD: Final = 3.0
@@ -36,12 +38,18 @@ class Meter:
 
     shortest_s = LOOKED_AT_S
     """Fetches from this mean length on are looked at."""
+    skips = False
+    """Whether most quick fetches are kept back, their walls alone, until the next other one."""
 
     def __init__(self, thread: Callable[[], int] = get_ident) -> None:
         """Meters fetches of the thread that `thread` names at that time."""
         self.tally: Tally | None = None
         """None = not metered."""
         self.counters = ThreadCounters()
+        self.plain = False
+        """A fetch runs of which the wall alone is read."""
+        self.kept_back: list[Callable[[], None]] = []
+        """Puts the walls of plain fetches down that were kept back, one for each class of fetchers."""
         self._thread = thread
 
     def take(self) -> Tally | None:
@@ -66,6 +74,7 @@ class WorkerMeter(Meter):
     """The meter of a worker process: all fetches of its main thread go into its slot while the run goes on."""
 
     shortest_s = 0.0
+    skips = True
 
     def __init__(self, file: SlotFile, slot: int) -> None:
         here = get_ident()
@@ -79,6 +88,16 @@ class WorkerMeter(Meter):
         if generation != self._generation:
             self._renew(generation)
         return super().take()
+
+    def give_back(self, tally: Tally) -> None:
+        """Looks go on: whether a fetch runs, they see by themselves."""
+        self.tally = tally
+
+    def end(self) -> None:
+        """The worker ends."""
+        if self._file.generation == self._generation:
+            for put in self.kept_back:
+                put()
 
     def _renew(self, generation: float) -> None:
         self._generation = generation
@@ -96,17 +115,53 @@ def metered(
     original: Callable[[Any, Any], Any], meter: Meter, cpu_clock: Callable[[], float]
 ) -> Callable[[Any, Any], Any]:
     """A fetch that is metered into the Tally that stands in `meter` at its time."""
-    counters = meter.counters
+    counters, clock, most = meter.counters, time.perf_counter, 0
+    walls: list[float] = []
+    """Of the plain fetches since the last other one,"""
+    note = walls.append
+    own: Any = None
+    """by this fetcher,"""
+    owner: Tally | None = None
+    """which go here at the next other one,"""
+    lines: Any = None
+    """and whose lines are looked at here."""
+
+    def put(tally: Tally | None) -> None:
+        if walls and tally is not None and tally is owner:  # else they are of a run that is over
+            tally.put(walls)
+        walls.clear()
+
+    if meter.skips:
+        meter.kept_back.append(lambda: put(meter.tally))
 
     @functools.wraps(original)
     def fetch(self: Any, index: Any) -> Any:
         __tracebackhide__ = True
-        tally = meter.take()
+        nonlocal most, own, owner, lines
+        limit = most
+        if len(walls) < limit and self is own and not (lines.asleep or meter.plain):
+            # Of most quick fetches of a worker the wall alone is read, without a call: cold, each costs microseconds.
+            most, meter.plain = -1, True
+            wall_s = clock()
+            try:
+                batch = original(self, index)
+                wall_s = clock() - wall_s
+            finally:
+                most, meter.plain = limit, False
+            note(wall_s)
+            if wall_s >= SLOW_FETCH_S:
+                most = 0
+            return batch
+        if meter.plain:
+            return original(self, index)  # a fetch inside of such a one, of this class or the other
+        tally, most = meter.take(), 0
         if tally is None:
             return original(self, index)
-        weight = tally.weight
+        if walls:
+            put(tally)
+        weight = 0 if tally.left else tally.weight
         before, cost_s = None, 0.0
-        if tally.counted:
+        if weight and tally.counted:
             cost_s = time.perf_counter()
             before = counters.read()
             cost_s = time.perf_counter() - cost_s
@@ -140,8 +195,10 @@ def metered(
                 tally.add(wall_s, weight, cpu_s)
         finally:
             meter.give_back(tally)
+        if meter.skips and tally.lines is not None:
+            most, own, owner, lines = tally.left, self, tally, tally.lines
         if before is not None:
-            tally.count(wall_s, [now - then for now, then in zip(counters.read(), before, strict=True)], COLD * cost_s)
+            tally.tell(wall_s, [now - then for now, then in zip(counters.read(), before, strict=True)], COLD * cost_s)
         return batch
 
     setattr(fetch, UNDER, original)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
@@ -17,9 +19,12 @@ from gpu_doctor import models
 from gpu_doctor.eventnotes import BACK, OPTIMIZER_DONE, ZEROING
 from gpu_doctor.ledger import Ledger
 from gpu_doctor.phases import OTHER
+from gpu_doctor.taps.parameters import Parameters
 from gpu_doctor.taps.sleepers import StandingWrapper, compiled
 from gpu_doctor.taps.tap import TapScope
 
+MOST_ALIKE: Final = 3
+"""So often one is met again that has nothing but known parameters: the model may be wrapped or compiled meanwhile."""
 _NOTHING: Final[Callable[..., None]] = ().__init__  # type: ignore[misc]
 """C code that takes anything and does nothing."""
 _OPTIMIZER_FILE: Final = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
@@ -55,6 +60,19 @@ def _with_closure(ledger: Ledger, args: Any, kwargs: Any) -> Any:
     if "closure" in kwargs:
         return args, {**kwargs, "closure": call}
     return (args[0], call, *args[2:]), kwargs
+
+
+def _again(optimizer: torch.optim.Optimizer, owned: Parameters, alike: Counter[tuple[Any, ...]]) -> bool:
+    """Whether optimizers of this make were met often enough with these parameters: inner loops make one a task.
+
+    Args:
+        owned: the parameters of all that were met. alike: how often which make had none but these.
+    """
+    if not all(p in owned for group in optimizer.param_groups for p in group["params"]):
+        return False
+    make = (type(optimizer), *(optimizer.defaults.get(name) for name in ("fused", "foreach", "capturable")))
+    alike[make] += 1
+    return alike[make] > MOST_ALIKE
 
 
 class StandingHooks:
@@ -94,26 +112,34 @@ def tap(scope: TapScope) -> Iterator[None]:
     """A step begins and ends; before an optimizer's first use the scope's
     `optimized` listeners hear of it."""
     recorder, ledger = scope.recorder, scope.recorder.ledger
-    known: set[int] = set()
+    known: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
+    """By id, which another optimizer may have once this one is gone."""
     rests = ledger.steady.rests
     befores: list[int] = []
     pulse, clock = ledger.pulse, ledger.clock
     code, stamp = ledger.steady.notes.codes.append, ledger.steady.notes.times.append
 
-    searched_s = 0.0
-    recorder.own_cpu_s.append(lambda: searched_s)
+    alike: Counter[tuple[Any, ...]] = Counter()
 
     def meet(optimizer: torch.optim.Optimizer) -> None:
-        nonlocal searched_s
+        """What that takes is in `other`: it is not what the optimizer costs."""
         begin = recorder.clock()
-        known.add(id(optimizer))
+        key = id(optimizer)
+        known[key] = weakref.ref(optimizer, lambda _: known.pop(key, None))
+        if _again(optimizer, scope.owned, alike):
+            recorder.meet(optimizer)
+            return
         with models.one_scan():
             for hear in scope.optimized:
                 try:
                     hear(optimizer)
                 except Exception as error:
                     recorder.note(f"The optimizer's model could not be read: {error}")
-        searched_s += (recorder.clock() - begin) * 1e-9
+        took = recorder.clock() - begin
+        recorder.searched_s += took * 1e-9
+        recorder.searches += 1
+        if ledger.started:
+            ledger.carve(OTHER, took)
 
     def stepping(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         key = id(optimizer)
@@ -151,8 +177,14 @@ def tap(scope: TapScope) -> Iterator[None]:
                 stamp(clock())
             else:
                 ledger.optimizer_done(id(optimizer), befores.pop())
-            for hear in scope.stepped:
-                hear()
+            # A step may call its base class' own, which is hooked as well: that is one step.
+            for hear in () if befores else tuple(scope.stepped):  # some take themselves out
+                try:
+                    hear()
+                except Exception as error:
+                    if hear in scope.stepped:
+                        scope.stepped.remove(hear)
+                    recorder.note(f"What an optimizer's step shows could not be read: {error}")
 
     def zeroing(original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)

@@ -51,6 +51,14 @@ class Places:
             frame = frame.f_back
         return None
 
+    def above(self, frame: FrameType | None) -> bool:
+        """Whether the stack stands on the floor."""
+        for _ in range(_DEEPEST):
+            if frame is None or frame.f_code is self._floor:
+                break
+            frame = frame.f_back
+        return frame is not None and frame.f_code is self._floor
+
     def _is_user(self, name: str, frame: FrameType) -> bool:
         known = self._user.get(name)
         if known is None:

@@ -96,7 +96,6 @@ def tap(scope: TapScope) -> Iterator[None]:
         start_method=multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0],
         flags=lambda: dict(flags),
     )
-    seen: list[torch.Tensor] = []
     names: list[str] = []
 
     def look() -> None:
@@ -104,7 +103,8 @@ def tap(scope: TapScope) -> Iterator[None]:
         flags.update({name: flags.get(name) or value if name in DEBUGGING else value for name, value in now.items()})
 
     def note_optimizer(optimizer: torch.optim.Optimizer) -> None:
-        seen.extend(p for group in optimizer.param_groups for p in group["params"])
+        scope.owned.add(p for group in optimizer.param_groups for p in group["params"])
+        seen = scope.owned.alive()
         names.append(type(optimizer).__name__)
         look()
         flags["model_names"] = _names_of(seen, scope.namespace or {})

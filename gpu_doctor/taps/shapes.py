@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections import Counter
 from typing import Final
 
+import numpy as np
 import torch
 
 from gpu_doctor.facts import InputFacts
@@ -17,6 +18,8 @@ WARM_STEPS: Final = 8
 ALIKE: Final = 1.25
 """A step is compared with those whose input has as many elements, give or take a quarter: larger inputs take longer."""
 FEWEST_ALIKE: Final = 3
+SURE: Final = 3.0
+"""Standard errors by which new shapes must take longer: steps are no bell curve, two would be one loop in twenty."""
 
 
 class Shapes:
@@ -62,18 +65,25 @@ class Shapes:
     def new_shape_s(self) -> float:
         """Seconds by which steps with a new shape exceeded those of about the same size with a known one.
 
-        NaN where there is nothing to compare; steps without their like are left out.
+        0 where that is no more than such steps differ by chance: a noisy loop has long steps of either kind. NaN where
+        there is nothing to compare; steps without their like are left out.
         """
-        known = [(elements, seconds) for elements, new, seconds in self._timed if not new]
-        extra, compared = 0.0, 0
-        for elements, new, seconds in self._timed:
-            if not new:
-                continue
-            alike = [s for e, s in known if e <= elements * ALIKE and elements <= e * ALIKE]
-            if len(alike) >= FEWEST_ALIKE:
-                compared += 1
-                extra += seconds - statistics.median(alike)
-        return max(extra, 0.0) if compared else float("nan")
+        if not self._timed:
+            return float("nan")
+        elements, new, seconds = (np.array(column) for column in zip(*sorted(self._timed), strict=True))
+        known_elements, known_s = elements[~new], np.append(0.0, np.cumsum(seconds[~new]))
+        low = np.searchsorted(known_elements, elements / ALIKE, "left")
+        high = np.searchsorted(known_elements, elements * ALIKE, "right")
+        others = high - low - ~new
+        compared = others >= FEWEST_ALIKE
+        usual = (known_s[high] - known_s[low] - np.where(new, 0.0, seconds)) / np.maximum(others, 1)
+        first, again = ((seconds - usual)[compared & kind] for kind in (new, ~new))
+        if not len(first) or len(again) < FEWEST_ALIKE:
+            return float("nan")
+        # Of a sum of as many deviations, from a mean over the known ones that is uncertain itself.
+        chance = float(np.std(again)) * math.sqrt(len(first) * (1.0 + len(first) / len(again)))
+        extra = float(first.sum())
+        return extra if extra > SURE * chance else 0.0
 
     def facts(self) -> InputFacts:
         """All of it, by now."""

@@ -19,6 +19,8 @@ SKIPPED: Final = 10
 """of shorter ones one in eleven (a prime, so as not to beat with periods in the data),"""
 SKIPPED_AT_REST: Final = 30
 """or in thirty-one, where steps are that short that the other taps are at rest."""
+FIRST_FETCHES: Final = 64
+"""Of a loop whose steps do not repeat so many fetches are metered before any is left out: a trial has no more."""
 STOCK_SKIPPED: Final = 4
 """Where workers fetch there is nothing to meter here: their stock is looked at, at one ask in five."""
 
@@ -50,9 +52,13 @@ class Source:
         self.full = float(self.batch_size)
         pull.iterator = id(iterator)
 
-    def skipped(self, resting: bool = False) -> int:
-        """How many of the next fetches in this process are not metered, so that metering stays below 0.5 % of them."""
-        if self.tally is None or self.tally.mean_s >= LONG_FETCH_S:
+    def skipped(self, resting: bool = False, first: int = 0) -> int:
+        """How many of the next fetches in this process are not metered, so that metering stays below 0.5 % of them.
+
+        Args:
+            resting: the other taps rest. first: so many of the loader's are metered in any case.
+        """
+        if self.tally is None or self.tally.count < first or self.tally.mean_s >= LONG_FETCH_S:
             return 0
         if resting:
             return SKIPPED_AT_REST

@@ -5,14 +5,17 @@ GPU: not yet run on one. The logic around it (gap, exposed wait, empty queue) is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from threading import get_ident
 from typing import Any, Final, TypeAlias
 
 import torch
 
 from gpu_doctor.devicemarks import StepMarks
+from gpu_doctor.devicewindows import DeviceWindows
 from gpu_doctor.taps.tap import TapScope
 
 FORWARDS: Final = 64
@@ -62,15 +65,21 @@ def tap(scope: TapScope) -> Iterator[None]:
     recorder, ledger = scope.recorder, scope.recorder.ledger
     given, left = False, FORWARDS
 
+    def take_away() -> None:
+        if ledger.windows is not None:
+            ledger.steady.spent_ns += ledger.windows.spent_ns  # asked for when the taps are off, too
+        ledger.marks = ledger.windows = None
+
     def failed(error: Exception) -> None:
-        ledger.marks = None
+        take_away()
         recorder.note(f"The GPU's own clock failed and was taken off after {ledger.step_count} steps: {error}")
 
     def give() -> None:
         nonlocal given
         if not given:
             given = True
-            ledger.marks = StepMarks(CudaClock(), ledger.table, failed)
+            ledger.marks = StepMarks(CudaClock(), ledger.table, failed, recorder.clock)
+            ledger.windows = DeviceWindows(ledger.marks, recorder.clock())
 
     def first_step(optimizer: torch.optim.Optimizer) -> None:
         forget()
@@ -87,8 +96,18 @@ def tap(scope: TapScope) -> Iterator[None]:
             on_cuda = False
         if on_cuda:
             give()
+            scope.patches.wrap(torch.no_grad, "__exit__", leaving)
         if on_cuda or left <= 0:
             forget()
+
+    def leaving(original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def __exit__(self: Any, *error: Any) -> None:
+            original(self, *error)
+            if ledger.owes and get_ident() == recorder.thread:
+                ledger.update_ended()
+
+        return __exit__
 
     def forget() -> None:
         if heard in scope.heard:
@@ -101,6 +120,6 @@ def tap(scope: TapScope) -> Iterator[None]:
         yield
     finally:
         forget()
-        if ledger.marks is not None:
-            ledger.marks.read()
-            ledger.marks = None
+        if ledger.windows is not None:
+            ledger.windows.end()
+        take_away()

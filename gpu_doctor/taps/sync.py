@@ -1,9 +1,12 @@
-"""Hears the waits of the host for the device: `.item()`, `.cpu()`, `.tolist()`, `float()`, `bool()`, synchronize.
+"""Hears the waits of the host for the device: `.item()`, `.cpu()`, `.tolist()`, `float()`, `if`, `print`, synchronize.
 
 Only where there is a GPU: on a CPU nothing is asynchronous and nothing is put anywhere. No wait is added; what a call
-takes on a device tensor is the wait (plus a copy of a few bytes). Of what waits too, the functions `torch.nonzero` and
-`torch.masked_select` are not heard: TorchScript knows torch's functions by their identity, and what calls a stand-in
-would not compile. Nor is indexing by a mask. GPU: not yet run on one; tested with the `meta` device and a stand-in.
+takes on a device tensor is the wait (plus a copy of a few bytes). What ends in one of these methods is heard by it:
+`range(x)`, `x in y`, f-strings, `.to("cpu")` (by the tap `transfer`). Of what waits too, these are not heard:
+- functions such as `torch.nonzero(x)`, `torch.where(mask)` and `torch.unique(x)`: TorchScript and Dynamo know torch's
+  functions by their identity. What calls a stand-in would not compile, and Dynamo's table, made once, would keep it.
+- indexing by a mask: a stand-in for `__getitem__` would cost every index into every tensor of a dataset a microsecond.
+GPU: not yet run on one; tested with the `meta` device and a stand-in.
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ from gpu_doctor.taps.traffic import book_of
 
 METHODS = (
     *("item", "cpu", "tolist", "numpy", "nonzero", "masked_select"),
-    *("__bool__", "__float__", "__int__", "__index__"),
+    *("__bool__", "__float__", "__int__", "__index__", "__complex__", "__repr__"),
+    *("equal", "allclose", "is_nonzero", "argwhere", "unique", "unique_consecutive", "bincount"),
 )
+"""Methods that need values, or a size that depends on them, on the host (torch's CUDA kernels for them, read)."""
 COPIES = ("cpu", "tolist", "numpy")
 """Of them, those that bring the whole tensor to the host (its values, not a size or one number)."""
 

@@ -25,11 +25,16 @@ that computes (benchmarks/fetching.py), 0.3 %."""
 SLOW_OWN_FETCH_S: Final = 2e-4
 """As above where single fetches are metered at all: those of the training process (see `sources`)."""
 EVERY: Final = 7
-"""Of faster fetches one in so many is metered in full (a prime, so as not to beat with periods in the data)."""
+"""Of faster fetches one in so many is metered in full (a prime, so as not to beat with periods in the data),"""
+SELDOM: Final = 23
+"""and one in so many"""
+KNOWN: Final = 20 * EVERY
+"""from this one on: what a part of them takes is known by then."""
 COUNTED_SHARE: Final = 0.002
 """Part of the fetch time that reading the kernel's counters may cost on average."""
-_HEAD: Final = 12
-_DOUBLES: Final = _HEAD + RECENT
+HEAD: Final = 12
+"""Sums, and after them the recent walls."""
+_DOUBLES: Final = HEAD + RECENT
 TALLY_BYTES: Final = 8 * _DOUBLES
 LINES_BYTES: Final = 4096
 """Room for a worker's dear lines as text."""
@@ -64,18 +69,21 @@ class Tally:
     """Running sums of one process' fetches over a writable buffer of doubles."""
 
     def __init__(self, buffer: Any, offset: int = 0, slow_s: float = SLOW_FETCH_S) -> None:
-        """`slow_s`: fetches of so long are metered in full, every one."""
-        self._slow_s = slow_s
-        self._cells = memoryview(buffer)[offset : offset + TALLY_BYTES].cast("d")
-        self._count = int(self._cells[0])  # a worker of a later epoch goes on where its predecessor stopped
+        """Args: buffer, offset: where it lies. slow_s: see there."""
+        self.slow_s = slow_s
+        """Fetches of so long are metered in full, every one."""
+        self.cells = memoryview(buffer)[offset : offset + TALLY_BYTES].cast("d")
+        """As `Sums`, then the recent walls."""
+        self.count = int(self.cells[0])  # a worker of a later epoch goes on where its predecessor stopped
+        """Fetches so far."""
+        self.left = 0
+        """Fetches to come of which the wall alone is read. The CPU clock is a system call: where fetches are fast it is
+        read for one in EVERY or SELDOM of them, which leaves the expected sums as they are: over `timed_wall_s` they
+        give the parts of a fetch's wall."""
         self.weight = 1
-        """For how many fetches the CPU and collate seconds of the next one stand; 0 = they are not measured.
-
-        The CPU clock is a system call: where fetches are fast it is read for one in EVERY of them, which leaves the
-        expected sums as they are: over `timed_wall_s` they give the parts of a fetch's wall.
-        """
+        """For how many fetches the CPU and collate seconds of the first one after these stand."""
         self.counted = True
-        """Whether the kernel's counters are read for the next fetch.
+        """Whether the kernel's counters are read for that one.
 
         They are dearer than the clocks, so they are read for a random part of the fetches, as large as COUNTED_SHARE
         of the mean fetch allows. Chance decides, not the fetch itself, so their mean is that of all.
@@ -87,9 +95,9 @@ class Tally:
 
     def add(self, wall_s: float, weight: int = 0, cpu_s: float = 0.0, collate_s: float = 0.0) -> None:
         """One fetch; its CPU and collate seconds, where they were read, count `weight` times."""
-        cells, count = self._cells, self._count
+        cells, count = self.cells, self.count
         # Sums last and the count after them: a reader that comes in between is one fetch late.
-        cells[_HEAD + count % RECENT] = wall_s
+        cells[HEAD + count % RECENT] = wall_s
         total_s = cells[1] + wall_s
         cells[1] = total_s
         if weight:
@@ -97,15 +105,33 @@ class Tally:
             cells[3] += weight * collate_s
             cells[11] += weight * wall_s
         cells[0] += 1.0
-        self._count = count = count + 1
-        self.weight = 1 if wall_s >= self._slow_s else 0 if count % EVERY else EVERY
+        self.count = count = count + 1
+        self._choose(wall_s, count)
         self._dice = dice = (self._dice * 1103515245 + 12345) & 0x7FFFFFFF
-        self.counted = COUNTED_SHARE * total_s * 0x7FFFFFFF > self._cost_s * count * dice
+        self.counted = COUNTED_SHARE * total_s * self.weight * 0x7FFFFFFF > self._cost_s * count * dice
 
-    def count(self, wall_s: float, counts: Sequence[float], cost_s: float = COST_S) -> None:
+    def put(self, walls_s: Sequence[float]) -> None:
+        """Fetches of which the wall alone was read, oldest first; one that was slow is the last of them."""
+        cells, count = self.cells, self.count
+        for at, wall_s in enumerate(walls_s, count):
+            cells[HEAD + at % RECENT] = wall_s
+        cells[1] += sum(walls_s)
+        cells[0] += float(len(walls_s))
+        self.count = count = count + len(walls_s)
+        self._choose(walls_s[-1], count)
+
+    def _choose(self, wall_s: float, count: int) -> None:
+        """How the next fetches are metered, `count` before them, the last of which took `wall_s`."""
+        if wall_s >= self.slow_s:
+            self.left, self.weight = 0, 1
+        else:
+            every = EVERY if count < KNOWN else SELDOM
+            self.left, self.weight = -count % every, every
+
+    def tell(self, wall_s: float, counts: Sequence[float], cost_s: float = COST_S) -> None:
         """What the kernel counted during one fetch: see `ThreadCounters.read`; `cost_s` is what reading it took."""
         self._cost_s += 0.1 * (min(cost_s, 10.0 * COST_S) - self._cost_s)
-        cells = self._cells
+        cells = self.cells
         cells[4] += 1.0
         cells[5] += wall_s
         for at, value in enumerate(counts, 6):
@@ -116,17 +142,17 @@ class Tally:
     @property
     def mean_s(self) -> float:
         """Mean wall seconds of a fetch so far."""
-        return float(self._cells[1] / self._cells[0]) if self._cells[0] else 0.0
+        return float(self.cells[1] / self.cells[0]) if self.cells[0] else 0.0
 
     @property
     def sums(self) -> Sums:
         """All sums so far."""
-        return Sums(*self._cells[:_HEAD].tolist())
+        return Sums(*self.cells[:HEAD].tolist())
 
     @property
     def recent(self) -> list[float]:
         """Wall seconds of the recent fetches."""
-        return list(self._cells[_HEAD : _HEAD + min(int(self._cells[0]), RECENT)].tolist())
+        return list(self.cells[HEAD : HEAD + min(int(self.cells[0]), RECENT)].tolist())
 
 
 class SlotFile:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gpu_doctor.patching import Patches
 from gpu_doctor.recorder import Recorder
+from gpu_doctor.taps.parameters import Parameters
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +29,8 @@ class TapScope:
     """Called when a loader is first iterated."""
     optimized: list[Callable[[torch.optim.Optimizer], None]] = field(default_factory=list)
     """Called before the first step of every optimizer."""
+    owned: Parameters = field(default_factory=Parameters)
+    """Of every optimizer met so far."""
     heard: list[Callable[[torch.nn.Module, bool, Any, Any, Any], None]] = field(default_factory=list)
     """Called after every forward of an outermost module, while somebody looks: module, whether it is trained, its
     arguments, named arguments and output. Empty most of the time."""

@@ -35,7 +35,7 @@ class CopyBook:
         self._place: tuple[Any, ...] = ()
         self._batch: frozenset[int] = frozenset()
         # what came to the host since the last batch: shape and address -> when it was there (ns)
-        self._shapes: dict[torch.Size, int] = {}
+        self._shapes: dict[torch.Size | None, int] = {}
         self._addresses: dict[int, int] = {}
 
     def __call__(self) -> Traffic:
@@ -71,10 +71,11 @@ class CopyBook:
             return
         address = _address(source)
         came = self._addresses.pop(address, None) if address else None
+        shape = _shape(source)
         if came is None and source.numel() > 1 and address not in self._batch:
-            came = self._shapes.get(source.shape)
+            came = self._shapes.get(shape)
         if came is not None:
-            self._shapes.pop(source.shape, None)
+            self._shapes.pop(shape, None)
             self.round_trips += 1
             self.round_trip_ns += now - came
 
@@ -87,7 +88,9 @@ class CopyBook:
         if self._moved_on() or len(self._shapes) >= MOST_KEPT:
             self._shapes.clear()
             self._addresses.clear()
-        self._shapes[source.shape] = now
+        shape = _shape(source)
+        if shape is not None:
+            self._shapes[shape] = now
         if isinstance(result, torch.Tensor):
             self._addresses[_address(result)] = now
 
@@ -114,6 +117,16 @@ def _address(tensor: torch.Tensor) -> int:
         return int(tensor.data_ptr())
     except Exception:
         return 0
+
+
+def _shape(tensor: torch.Tensor) -> torch.Size | None:
+    """What a round trip is known by; None for a nested tensor, which has none."""
+    try:
+        shape = tensor.shape
+        hash(shape)
+    except Exception:
+        return None
+    return shape
 
 
 def _addresses(value: Any, depth: int) -> list[int]:

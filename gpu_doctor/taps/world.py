@@ -60,8 +60,10 @@ class Listening:
         self._scope, self._book = scope, book
         self._run = peers.run_number()
         self._seen = World(shm_free_bytes=_shm_free_bytes(), visible_gpus=_visible_gpus())
-        self._size, self._rank = 1, 0
+        self._size, self._rank, self._local = 1, 0, 1
         self._models: list[weakref.ref[DistributedDataParallel]] = []
+        self._newest: list[DistributedDataParallel] = []
+        """Alive until another is met, or the run ends: their own figures are read when the loop is over."""
         self._by_rank: tuple[float, ...] | None = None
         self._reduce_s = self._hidden_s = _NAN
         self.unsynced = 0
@@ -71,6 +73,7 @@ class Listening:
         return World(
             world_size=self._size,
             rank=self._rank,
+            local_size=self._local,
             visible_gpus=self._seen.visible_gpus,
             shm_free_bytes=self._seen.shm_free_bytes,
             step_s_by_rank=self._by_rank or (),
@@ -85,6 +88,8 @@ class Listening:
         if not dist.is_available() or not dist.is_initialized():
             return False
         self._size, self._rank = dist.get_world_size(), dist.get_rank()
+        told = os.environ.get("LOCAL_WORLD_SIZE", "")
+        self._local = max(int(told), 1) if told.isdecimal() else self._size
         return self._size > 1
 
     def meet(self, optimizer: torch.optim.Optimizer) -> None:
@@ -94,6 +99,7 @@ class Listening:
         owned = [p for group in optimizer.param_groups for p in group["params"]]
         for module in models.outermost(self._scope.namespace, owned):
             found = [part for part in module.modules() if isinstance(part, DistributedDataParallel)]
+            self._newest = found or self._newest
             known = [ref() for ref in self._models]
             self._models += [weakref.ref(one) for one in found if not any(one is other for other in known)]
 
@@ -115,6 +121,11 @@ class Listening:
             self._read_reducers()
         except Exception as error:
             self._scope.recorder.note(f"DistributedDataParallel's own figures could not be read: {_first(error)}")
+
+    def end(self) -> None:
+        """The run is over."""
+        self.part()
+        self._newest = []
 
     def _spent_s(self) -> float:
         """Seconds of the collectives after the first step."""
@@ -156,7 +167,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     try:
         yield
     finally:
-        state.part()
+        state.end()
         scope.recorder.facts["world"] = state()  # what listens holds the namespace, which may not outlive the run
         compose()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 
@@ -14,7 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import gpu_doctor
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Fetch, Recording
+from gpu_doctor.steps import TRAINING
 from gpu_doctor.taps.dataloader import tap
+from gpu_doctor.taps.sources import FIRST_FETCHES, SKIPPED
 from gpu_doctor.vitals import measure
 
 TRAINED, HELD_OUT = 4000, 800
@@ -97,6 +100,8 @@ def test_a_loader_that_was_walked_before_is_not_beside_the_one_that_is_trained_f
     recording, _ = ran(LOOKED_AT)
     vitals = measure(recording)
     assert fetch(recording, HELD_OUT).delivered == 100 and fetch(recording, TRAINED).delivered == 2000
+    training = recording.steps.where(recording.steps.kind == TRAINING)
+    assert training.count.sum() == 1000 and set(training.batches.tolist()) == {2.0}  # from the first one on
     assert vitals.batches_per_step == 2.0
     assert vitals.loaders_at_once == 1.0
 
@@ -110,3 +115,30 @@ def test_a_loader_built_anew_adds_up() -> None:
         next(iter(quick(24)))
     assert [(one.delivered, one.passes) for one in halfway] == [(15, 0)]
     assert [one.delivered for one in recorder.close().fetches] == [16]
+
+
+def test_quick_fetches_of_a_loop_without_steps_are_metered_now_and_then() -> None:
+    recorder = Recorder()
+    loader = DataLoader(TensorDataset(torch.zeros(4000, 2)), batch_size=2)
+    with on(tap, recorder):
+        for _ in loader:
+            pass
+    (found,) = recorder.fetched()
+    assert found.delivered == 2000
+    least, skipped = FIRST_FETCHES + (2000 - FIRST_FETCHES) // (SKIPPED + 1), 20  # a slow one is followed by others
+    assert least - 1 <= found.batches <= least + skipped
+    assert 0 < found.wall_s / found.batches < 2e-3
+
+
+def test_long_fetches_of_a_loop_without_steps_are_all_metered() -> None:
+    class Slow(TensorDataset):
+        def __getitem__(self, index: int) -> Any:
+            time.sleep(0.003)
+            return super().__getitem__(index)
+
+    recorder = Recorder()
+    with on(tap, recorder):
+        for _ in DataLoader(Slow(torch.zeros(2 * FIRST_FETCHES, 2)), batch_size=1):
+            pass
+    (found,) = recorder.fetched()
+    assert found.batches == found.delivered == 2 * FIRST_FETCHES

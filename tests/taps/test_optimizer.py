@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from one_tap import model, on, standing
+from one_tap import Ticking, model, on, standing
 from torch.optim import optimizer as torch_optimizer
 
 from gpu_doctor.phases import OPTIMIZER, OTHER
 from gpu_doctor.recorder import Recorder, RunEnded
-from gpu_doctor.taps.optimizer import tap
+from gpu_doctor.taps.optimizer import MOST_ALIKE, tap
 
 SEAM = (torch.optim.Optimizer, "zero_grad")
 
@@ -144,3 +144,40 @@ def test_a_closure_is_none_of_the_optimizers_time(named: bool) -> None:
             assert isinstance(loss, torch.Tensor)
         assert recorder.ledger.phase == OTHER
     assert phases == [OTHER, OTHER]
+
+
+def test_optimizers_that_inner_loops_make_anew_are_soon_known() -> None:
+    met: list[str] = []
+    recorder, net = Recorder(), model()
+    with on(tap, recorder) as scope:
+        scope.optimized.append(lambda one: met.append(type(one).__name__))
+        scope.optimized.append(lambda one: scope.owned.add(p for group in one.param_groups for p in group["params"]))
+        for _task in range(20):
+            torch.optim.SGD(net.parameters(), lr=0.1).step()
+        kept = torch.optim.Adam(net.parameters())
+        kept.step()
+        torch.optim.SGD([*net.parameters(), torch.zeros(1, requires_grad=True)], lr=0.1).step()
+        assert met == ["SGD"] * (1 + MOST_ALIKE) + ["Adam", "SGD"]
+        last = torch.optim.SGD(net.parameters(), lr=0.1)
+        last.step()
+        assert any(ref() is last for ref in recorder.met)  # a trial must find it all the same
+
+
+@pytest.mark.parametrize("zeroed", [False, True])
+def test_what_meeting_takes_is_not_the_optimizers(zeroed: bool) -> None:
+    clock = Ticking()
+    recorder, net = Recorder(clock=clock), model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def slow(_: Any) -> None:
+        clock.ns += 1_000_000_000
+
+    with on(tap, recorder) as scope:
+        recorder.ledger.begin()
+        scope.optimized.append(slow)
+        if zeroed:
+            optimizer.zero_grad()
+        optimizer.step()
+    steps = recorder.close().steps
+    assert steps.optimizer_s.sum() < 0.1 and steps.wall_s.sum() > 1.0
+    assert recorder.searched_s == pytest.approx(1.0, rel=0.1)

@@ -179,11 +179,12 @@ def test_nothing_is_put_into_a_graph_that_is_captured() -> None:
 @pytest.mark.parametrize("method", ["ready", "mark", "done", "seconds", "free"])
 def test_an_error_of_the_clock_ends_the_clock_and_not_the_loop(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     original, calls = getattr(CudaClock, method), 0
+    most = 10 if method == "done" else 60  # a step has one such call, or some six
 
     def failing(*args: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls >= 10:
+        if calls >= most:
             raise RuntimeError(f"CUDA error in {method}")
         return original(*args)
 
@@ -200,10 +201,50 @@ def test_an_error_of_the_clock_ends_the_clock_and_not_the_loop(method: str, monk
         one_step(ledger)
         ledger.finish()
     assert len(recorder.table.steps()) == 41
-    assert 0 < recorder.table.steps().device_steps.sum() < 12
+    assert 0 < recorder.table.steps().device_steps.sum() < 20
     assert len(recorder.notes) == 1
     assert "clock" in recorder.notes[0] and f"CUDA error in {method}" in recorder.notes[0]
-    assert calls == 10  # it is asked no more
+    assert calls == most  # it is asked no more
+
+
+@pytest.mark.parametrize("most", range(1, 13))
+def test_an_error_of_the_clock_ends_no_loop_that_has_no_optimizer(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of its marks is the one that fails: inference, an update by hand."""
+    original, calls = CudaClock.mark, 0
+
+    def failing(self: CudaClock) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls >= most:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return original(self)
+
+    monkeypatch.setattr(CudaClock, "mark", failing)
+    recorder = Recorder()
+    ledger, pull = recorder.ledger, Pull()
+    with on(tap, recorder, accelerated=True) as scope:
+        heard(scope, cuda=True)
+        for _ in range(12):
+            ledger.delivered(pull, 8.0, ledger.ask(pull, True))
+            ledger.forward_done(ledger.forward(True, True, True, 8.0))
+            ledger.switch(ledger.backward())
+            ledger.launched()
+        ledger.finish()
+    assert len(recorder.notes) == 1 and "device-side assert" in recorder.notes[0]
+
+
+def test_what_the_marks_cost_is_told_after_the_taps_are_off() -> None:
+    recorder = Recorder()
+    with on(tap, recorder) as scope:
+        scope.optimized[0](on_cuda())
+        for _ in range(20):
+            one_step(recorder.ledger)
+        recorder.ledger.finish()
+        assert recorder.ledger.windows is not None
+        cost_s = recorder.ledger.windows.spent_ns * 1e-9
+        told = recorder.tapped_s()
+    assert told >= cost_s > 0
+    assert recorder.tapped_s() == pytest.approx(told, rel=0.2)
 
 
 def test_a_clock_that_comes_with_the_first_optimizer_step_is_not_a_step_late() -> None:
@@ -276,3 +317,26 @@ def test_what_an_output_says_of_itself_is_enough_and_what_it_raises_is_not_heard
         assert recorder.ledger.marks is None
         heard(scope, cuda=False, output=SimpleNamespace(is_cuda=True))
         assert recorder.ledger.marks is not None
+
+
+def test_the_end_of_a_no_grad_after_a_backward_is_an_update_and_stays_torchs_own() -> None:
+    recorder, before = Recorder(), torch.no_grad.__exit__
+    ledger = recorder.ledger
+    ledger.alone = lambda: True
+    with on(tap, recorder, accelerated=True) as scope:
+        for i in range(90):
+            ledger.forward_done(ledger.forward(True, True, True, 8.0))
+            heard(scope, cuda=True)
+            ledger.switch(ledger.backward())
+            ledger.launched()
+            if i != 40:
+                with torch.no_grad():
+                    assert not torch.is_grad_enabled()
+            assert torch.is_grad_enabled()
+        assert torch.no_grad.__exit__ is not before
+        ledger.finish()
+    assert torch.no_grad.__exit__ is before
+    steps = recorder.table.steps()
+    assert len(steps) == 90
+    # Of one the update was not heard, so it has no end, and the next one no gap.
+    assert np.flatnonzero(steps.device_steps[:60] == 0).tolist() == [0, 1, 40, 41]

@@ -1,0 +1,55 @@
+"""Keeps torch's compiler from reading our code where the user's compiles a whole step: backward, optimizer and all.
+
+What stands around these would be compiled with the step, and made anew for every count that it reads: the step took
+several times as long, and torch warned with names of our files. Left out, each call of ours breaks the graph where
+torch's own backward does already. A module's forward is another matter: a graph goes right through our call of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from gpu_doctor.patching import Patches
+
+_PACKAGE: Final = __name__.partition(".")[0]
+LEFT_OUT: Final = (
+    *("taps.optimizer", "taps.compute", "taps.parameters", "models"),
+    *("recorder", "ledger", "account", "evaluations", "eventnotes", "rhythm", "steadysteps", "ownupdates"),
+)
+"""Not `forwards`, `copies`, `clipping` and `wrapping`: what these stand around is part of graphs, and stays so."""
+_known: Final[list[str]] = []
+
+
+def leave_us_out(patches: Patches) -> None:
+    """Tells the compiler at once where it is there, else as soon as the code first uses it: importing it takes 1 s."""
+    if not _told():
+        patches.wrap(torch, "compile", _compiling)
+
+
+def _compiling(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        compiled = original(*args, **kwargs)
+        _told()
+        return compiled
+
+    return compile
+
+
+def _told() -> bool:
+    """Whether the compiler is there, and knows; once in a process, for that is how long it remembers."""
+    if "torch._dynamo" not in sys.modules or not hasattr(torch, "_dynamo"):
+        return False
+    if not _known:
+        _known.extend(LEFT_OUT)
+        with contextlib.suppress(Exception):  # a private name; without it steps are compiled with ours in them
+            for name in LEFT_OUT:
+                torch._dynamo.trace_rules.add(f"{_PACKAGE}.{name}")
+    return True

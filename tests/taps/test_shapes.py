@@ -1,0 +1,49 @@
+"""How much longer steps with a new shape take: more than chance, or nothing."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+
+from gpu_doctor.taps.shapes import Shapes
+
+
+def played(*steps: tuple[int, float]) -> Shapes:
+    """Each step a forward of so many rows, and the seconds that it took; what warms up comes before."""
+    shapes = Shapes()
+    for rows, seconds in [(100, 1.0)] * 8 + list(steps):
+        shapes.add(torch.empty(rows, 4))
+        shapes.step(seconds)
+    return shapes
+
+
+def test_slow_firsts_are_priced() -> None:
+    steps = [(100 + i // 5, 0.03 if i % 5 == 0 else 0.01) for i in range(5, 100)]
+    assert played(*steps).new_shape_s() == pytest.approx(19 * 0.02, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_graphs_of_ever_new_sizes_are_no_slow_firsts(seed: int) -> None:
+    """PyG batches: nearly every one is new, and on a busy machine some steps of either kind take long."""
+    dice = random.Random(seed)
+    steps = [(dice.randint(780, 820), 0.02 * dice.paretovariate(2.5)) for _ in range(64)]
+    assert played(*steps).new_shape_s() == 0.0
+
+
+def test_larger_inputs_take_longer_without_being_first() -> None:
+    steps = [(rows, rows * 1e-4 + 1e-5 * (n % 3)) for n, rows in enumerate((50, 60, 90, 140, 200) * 8)]
+    assert played(*steps).new_shape_s() == 0.0
+
+
+def test_nothing_to_compare_is_not_measured() -> None:
+    assert math.isnan(Shapes().new_shape_s())
+    assert math.isnan(played(*[(1000 * rows, 0.01) for rows in range(1, 20)]).new_shape_s())
+
+
+def test_three_steps_alike_are_too_few_to_tell_chance_by() -> None:
+    """Each of them has only two others to be compared with."""
+    assert math.isnan(played(*[(1000, 0.01)] * 3, (1001, 0.02)).new_shape_s())
+    assert math.isnan(played(*[(1000, 0.01)] * 3, (2000, 0.02)).new_shape_s())
