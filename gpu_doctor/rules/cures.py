@@ -1,7 +1,14 @@
-"""Prescriptions that several rules share: more workers, a larger batch. What a loader refuses is left to the hand."""
+"""Prescriptions that several rules share: more workers, a larger batch, whole batches, cheaper samples.
+
+What a loader refuses is left to the hand; what is to be pasted is made of what was found of it.
+"""
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+from gpu_doctor import wording
 from gpu_doctor.forecast import Forecast, batch_forecast
 from gpu_doctor.recording import LoaderSetup
 from gpu_doctor.rules.rule import Prescription, Safety
@@ -19,6 +26,16 @@ def __iter__(self):
     first, step = (info.id, info.num_workers) if info else (0, 1)
     yield from itertools.islice(self.items(), first, None, step)"""
 """Of an iterable-style dataset: each worker takes its share."""
+INDEXED: Final = {"TensorDataset"}
+"""Datasets that answer a list of indices with a whole batch, as they are."""
+CHUNKED = """\
+def __iter__(self):  # of the dataset
+    for rows in self.chunks():  # many rows, read and converted in one call
+        yield from rows.split(batch_size)
+loader = DataLoader(stream, batch_size=None)"""
+GRAPHLESS: Final = re.compile(r"no_grad|inference_mode|set_grad_enabled|requires_grad_\(False\)|\.predict\(")
+INFERENCE: Final = "with torch.inference_mode():\n    for inputs in loader:\n        outputs = model(inputs)"
+ONE_CALL = "def __getitems__(self, indices): ...  # of the dataset: one vectorised call a batch"
 
 
 def with_workers(loader: LoaderSetup, count: int, seen: Forecast) -> Prescription:
@@ -36,6 +53,54 @@ def with_workers(loader: LoaderSetup, count: int, seen: Forecast) -> Prescriptio
         predicted_speedup=seen.speedup,
         predicted_low=seen.low,
         predicted_high=seen.high,
+    )
+
+
+def fewer_workers(loader: LoaderSetup | None, count: int) -> Prescription:
+    """So many workers, to spare memory; by a trial where the loader allows one."""
+    refusal = loader.refusals.get("num_workers", "") if loader is not None else ""
+    return Prescription(
+        text=f"Use {wording.count(count, 'loader worker')}" + _by_hand(refusal),
+        safety=Safety.BY_HAND if refusal else Safety.SAFE,
+        settings={} if refusal else {"num_workers": count},
+        code=f"DataLoader(..., num_workers={count})",
+    )
+
+
+def without_graph(vitals: Vitals) -> tuple[Prescription, ...]:
+    """For a loop that predicts: no gradients, where its text or what was looked at does not say that there are none."""
+    facts = vitals.evaluation_facts
+    kept = facts is not None and facts.with_gradients > 0
+    known = bool(GRAPHLESS.search(vitals.source)) or (facts is not None and facts.forwards > 0)
+    text = "Run it without recording gradients: each layer's outputs are kept for them"
+    return (Prescription(text, Safety.BY_HAND, code=INFERENCE),) if kept or not known else ()
+
+
+def whole_batches(loader: LoaderSetup) -> Prescription:
+    """Batches in one piece for data in memory, drawn in the order in which the loader draws its samples."""
+    if loader.dataset_kind == "iterable":
+        text = "Let the stream make whole batches, many rows in one call, and not one row after the other"
+        return Prescription(text, Safety.BY_HAND, code=CHUNKED)
+    text = "Take whole batches out of the data: index with a list of indices instead of sample by sample"
+    if loader.dataset not in INDEXED:
+        text += " (the dataset's `__getitem__` is then given the list)"
+    own = "loader.batch_sampler"
+    if loader.batch_size:
+        own = f"BatchSampler(loader.sampler, batch_size={loader.batch_size}, drop_last={loader.drop_last})"
+    pinned = ", pin_memory=True" if loader.pin_memory else ""
+    code = f"sampler = {own}\nloader = DataLoader(loader.dataset, batch_size=None, sampler=sampler{pinned})"
+    if loader.batch_size:
+        code = f"from torch.utils.data import BatchSampler\n{code}"
+    return Prescription(text, Safety.BY_HAND, code=code)
+
+
+def cheaper_samples(loader: LoaderSetup) -> Prescription:
+    """Less to compute for each sample, where its dataset lets one."""
+    stream = loader.dataset_kind == "iterable"
+    return Prescription(
+        text="Make a sample cheaper: preprocess offline, cache, vectorise, or transform on the device",
+        safety=Safety.BY_HAND,
+        code=CHUNKED if stream else ONE_CALL,
     )
 
 
@@ -62,7 +127,9 @@ def larger_batch(
         predicted_speedup=seen.speedup if seen is not None else None,
         predicted_low=seen.low if seen is not None else None,
         predicted_high=seen.high if seen is not None else None,
-        changes="Fewer, larger optimizer steps: scale the learning rate with the batch.",
+        changes="Fewer, larger optimizer steps: scale the learning rate with the batch."
+        if vitals.backward_share
+        else "Fewer, larger batches: the same results but for rounding.",
     )
 
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
 from gpu_doctor.facts import Chore
 from gpu_doctor.recording import LineCost
-from gpu_doctor.rules.rule import Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
 MOST_LINES = 3
+_BACKWARD = re.compile(r"backward|\bgrad\(|scaler\(")
+"""Text of a line that asks for gradients itself, `torch.autograd.grad(...)` and timm's `loss_scaler(loss, ...)` too."""
 SEEN_SHARE = 0.02
 """A line is named from this share of the wall-clock on."""
-
-WHOLE_BATCHES = Prescription(
-    text="Take whole batches out of the data: index with a list of indices instead of sample by sample",
-    safety=Safety.BY_HAND,
-    code="sampler = BatchSampler(RandomSampler(dataset), batch_size, drop_last=False)\n"
-    "DataLoader(dataset, batch_size=None, sampler=sampler)",
-)
-"""For data in memory: the dataset's `__getitem__` then gets a list of indices (a TensorDataset can, as it is)."""
+ASKS = re.compile(r"^(async )?for\b|\bnext\(|\benumerate\(")
+"""Text of a line that asks a loader for its batch."""
 
 
 def percent(share: float) -> str:
@@ -39,7 +35,25 @@ def millis(seconds: float) -> str:
 
 def idle(vitals: Vitals) -> str:
     """What stands still while the loop waits, without inventing a GPU."""
-    return "the GPU has nothing to do" if vitals.on_gpu else "the training step stands still"
+    return "the GPU has nothing to do" if vitals.on_gpu else "the loop stands still"
+
+
+def phases(vitals: Vitals) -> list[str]:
+    """What this loop computes in: a loop that predicts has no backward and no optimizer to be named."""
+    found = ["forward"]
+    found += ["backward"] if not vitals.predicts else []
+    return found + (["optimizer"] if vitals.optimizer_share or vitals.setup.optimizers else [])
+
+
+def joined(names: Sequence[str]) -> str:
+    """`forward, backward and optimizer`; `the forward` alone."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else f"the {names[0]}"
+
+
+def taking(vitals: Vitals) -> str:
+    """`forward, backward and optimizer take`, `the forward takes`."""
+    names = phases(vitals)
+    return f"{joined(names)} take{'' if len(names) > 1 else 's'}"
 
 
 def hot_lines(vitals: Vitals, phases: Iterable[str], in_torch: bool | None = None) -> tuple[str, ...]:
@@ -60,6 +74,18 @@ def dearest_lines(lines: Iterable[LineCost], source: str = "") -> tuple[str, ...
         once[place] = one if before is None else replace(before, share=before.share + one.share)
     named = sorted((one for one in once.values() if one.share >= SEEN_SHARE), key=lambda one: -one.share)
     return tuple(line_text(one, source) for one in named[:MOST_LINES])
+
+
+def library_calls(vitals: Vitals) -> frozenset[tuple[str, int]]:
+    """Places (file, line) of calls in which a library trains, such as `trainer.train()`.
+
+    Calls inside of packages count for the line that made them: backward passes run there, and its text has none.
+    """
+    return frozenset(
+        (one.file, one.line)
+        for one in vitals.lines
+        if one.phase == "backward" and not _BACKWARD.search(one.text) and not ASKS.search(one.text)
+    )
 
 
 def fetch_lines(vitals: Vitals) -> tuple[str, ...]:

@@ -41,6 +41,8 @@ class Prescription:
     """Samples/s with over without, from the forecast; None = cannot be known from this recording: measure it."""
     predicted_low: float | None = None
     predicted_high: float | None = None
+    at_most: bool = False
+    """The prediction is a bound: it comes true if all of the work goes that the finding prices, and is said so."""
     changes: str = ""
     """What changes in the training, one sentence (empty for SAFE, of which the knob says it)."""
 

@@ -28,6 +28,11 @@ def test_sick() -> None:
     assert top(SICK) == RULE
 
 
+def test_convolutions_of_volumes_are_timed_anew_too() -> None:
+    volumes = SICK.but(setup={**SICK.setup, "model": ModelFacts(compiled=True), "layers": {"Conv3d": 9}})
+    assert "benchmark" in sick(RULE, volumes).prescriptions[2].code
+
+
 def test_only_cures_that_fit_are_prescribed() -> None:
     assert len(sick(RULE, with_inputs()).prescriptions) == 1
 

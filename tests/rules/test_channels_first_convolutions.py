@@ -49,6 +49,17 @@ def test_a_network_without_convolutions() -> None:
     assert asked(RULE, images(model=ModelFacts())) is None
 
 
+def test_one_convolution_beside_many_products() -> None:
+    transformer = images(model=ModelFacts(convolutions=1), layers={"Conv2d": 1, "Linear": 49})
+    assert asked(RULE, transformer) is None
+    assert asked(RULE, images(layers={"Conv2d": 53, "Linear": 1})) is not None
+
+
+def test_convolutions_of_another_dimension_have_no_such_layout() -> None:
+    assert asked(RULE, images(model=ModelFacts(convolutions=2), layers={"Conv1d": 20, "Conv2d": 2})) is None
+    assert asked(RULE, images(model=ModelFacts(), layers={"Conv3d": 20})) is None
+
+
 def test_an_empty_queue_gains_nothing() -> None:
     assert asked(RULE, images().but(queue_empty=1.0)) is None
 

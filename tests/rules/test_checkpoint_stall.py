@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 from chores import calling, found, named
 from recordings import Loop, on_gpu
+
+from gpu_doctor.rules.host.checkpoint_stall import EVERY
 
 RULE = "checkpoint-stall"
 SAVING = Loop(other=5.0)
@@ -23,6 +27,13 @@ def test_sick() -> None:
     for one in finding.prescriptions:
         compile(one.code, RULE, "exec")
     assert named(recording)[0] == RULE
+
+
+def test_what_is_pasted_runs() -> None:
+    saved: list[str] = []
+    torch = types.SimpleNamespace(save=lambda state, path: saved.append(path))
+    exec(EVERY, {"torch": torch, "state": {}, "path": "x.pt"})
+    assert not saved, "the clock has just been started"
 
 
 def test_the_same_seconds_are_not_billed_to_python_as_well() -> None:

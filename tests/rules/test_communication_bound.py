@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from found import asked, named, sick
 from judged import with_more
+from readings import surely, zipped
 from recordings import Loop, on_gpu
 
 from gpu_doctor.diagnosis import diagnose
@@ -34,6 +35,11 @@ def test_reducing_that_the_backward_does_not_hide() -> None:
     found = sick(RULE, with_more(ranks(reduce_s=0.004, reduce_hidden_s=0.001), chores=()))
     assert found.cost_share == pytest.approx(0.3, rel=0.02)
     assert "bf16" in found.prescriptions[0].code
+
+
+def test_two_loaders_in_one_step_are_reduced_once() -> None:
+    reducing = with_more(ranks(reduce_s=0.004, reduce_hidden_s=0.001), chores=()).recording()
+    assert surely(RULE, zipped(reducing)).cost_share == pytest.approx(0.3, rel=0.02)
 
 
 def test_well() -> None:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 from found import asked, named, sick
+from readings import surely, zipped
 from recordings import Loop, on_gpu
+
+from gpu_doctor.facts import ModelFacts
 
 RULE = "debug-mode-on"
 
@@ -32,23 +35,55 @@ def test_small_layers_pay_for_the_stack_that_is_written_down() -> None:
     assert found.cost_share == pytest.approx(8 * 0.15 / 1.8)
 
 
+def test_two_loaders_in_one_step_do_not_double_the_layers() -> None:
+    small = flagged(SMALL, anomaly_mode=True)
+    assert surely(RULE, zipped(small.recording())).cost_share == pytest.approx(8 * 0.15 / 1.8)
+
+
 def test_on_for_half_of_the_time_it_costs_half() -> None:
     whole = float(BIG.recording().steps.wall_s.sum())
     half = flagged(BIG, anomaly_mode=True, anomaly_on_s=whole / 2)
     assert sick(RULE, half).cost_share == pytest.approx(0.19 * 0.8 / 2)
 
 
+WHOLE: dict[str, Any] = {"parameter_bytes": 4000, "model": ModelFacts(dtype_bytes={"float32": 4000}, frozen_bytes=0)}
+"""All of the model is stepped."""
+
+
 def test_a_forward_that_takes_longer_than_its_backward_allows_was_slowed() -> None:
     # Measured: 24 steps of a recurrent cell, 0.57 and 0.61 ms plain, 5.35 and 1.74 ms with anomaly detection: 83 %.
-    cell = Loop(forward=5.35, backward=1.74, optimizer=0.05, setup={"layers": {"Linear": 1}})
+    cell = Loop(forward=5.35, backward=1.74, optimizer=0.05, setup={"layers": {"Linear": 1}, **WHOLE})
     assert 0.4 < sick(RULE, flagged(cell, anomaly_mode=True)).cost_share < 0.83
     deep = cell.but(forward=9.77, backward=1.08)  # the same under a deeper stack: 88 %
     assert 0.7 < sick(RULE, flagged(deep, anomaly_mode=True)).cost_share < 0.88
     # Two transformer layers, 80 %; and 6 layers of 1024, 30 %, whose forward does not show it.
-    encoder = Loop(forward=11.9, backward=4.42, optimizer=0.0, setup={"layers": {"Linear": 8}})
+    encoder = Loop(forward=11.9, backward=4.42, optimizer=0.0, setup={"layers": {"Linear": 8}, **WHOLE})
     assert 0.35 < sick(RULE, flagged(encoder, anomaly_mode=True)).cost_share < 0.8
-    large = Loop(forward=13.96, backward=40.69, optimizer=0.0, setup={"layers": {"Linear": 6}})
+    large = Loop(forward=13.96, backward=40.69, optimizer=0.0, setup={"layers": {"Linear": 6}, **WHOLE})
     assert sick(RULE, flagged(large, anomaly_mode=True)).cost_share == pytest.approx(0.19)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"parameter_bytes": 400, "model": ModelFacts(dtype_bytes={"float32": 4000}, frozen_bytes=3600)},
+        {"parameter_bytes": 4000, "model": ModelFacts(dtype_bytes={"float32": 4000}, frozen_bytes=3600)},
+        {},  # nobody looked
+    ],
+)
+def test_a_frozen_backbone_is_no_slowed_forward(made: dict[str, Any]) -> None:
+    # Measured: 8 frozen layers and a trained head, anomaly detection costs nothing that a clock shows.
+    frozen = Loop(forward=10.0, backward=1.0, optimizer=0.3, setup={"layers": {"Linear": 9}, **made})
+    found = asked(RULE, flagged(frozen, anomaly_mode=True))
+    assert found is not None and found.cost_share <= 2.25 * 1.0 / 11.3
+    large = frozen.but(forward=100.0, backward=5.0)
+    assert RULE not in named(flagged(large, anomaly_mode=True))
+
+
+def test_predictions_write_no_stack_down() -> None:
+    predicts = Loop(forward=10.0, backward=0.0, optimizer=0.0, setup={"optimizers": (), "layers": {"Linear": 8}})
+    assert asked(RULE, flagged(predicts, anomaly_mode=True)) is None
+    assert asked(RULE, flagged(predicts, anomaly_mode=True, profiler=True)) is not None
 
 
 def test_a_slow_forward_without_it_is_not_its_doing() -> None:

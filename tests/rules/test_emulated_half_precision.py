@@ -23,6 +23,13 @@ def test_sick() -> None:
     assert top(EMULATED) == RULE
 
 
+def test_predictions_need_no_scaler() -> None:
+    predicts = EMULATED.but(backward=0.0, optimizer=0.0, setup={**T4, "optimizers": ()})
+    (cure,) = sick(RULE, predicts).prescriptions
+    assert "caler" not in cure.text + cure.code and "backward" not in cure.code
+    assert "torch.float16" in cure.code and "results" in cure.changes
+
+
 def test_float16_that_nothing_scales_is_a_risk() -> None:
     found = sick(RULE, UNSCALED)
     assert found.cost_share == 0.0 and "underflow" in found.risk

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from chores import calling, found, named
 from recordings import Loop
@@ -30,3 +32,15 @@ def test_other_chores_are_no_garbage() -> None:
 
 def test_one_call_before_the_loop_gets_going_is_fine() -> None:
     assert found(RULE, calling(Loop(other=5.0), "collect-garbage", 0.3, 1)) is None
+
+
+def test_a_librarys_collections_can_be_made_short() -> None:
+    """PyKEEN's training loop: no line of the user's collects, and freezing made 5.6 s of it 1.5 s."""
+    recording = calling(Loop(other=10.0), "collect-garbage", 0.5, 100)
+    (own,) = recording.chores or ()
+    recording = replace(recording, chores=(replace(own, text="out = pipeline(training=train)"),))
+    finding = found(RULE, recording)
+    assert finding is not None
+    (cure,) = finding.prescriptions
+    assert "gc.freeze()" in cure.code
+    assert cure.predicted_low and cure.predicted_speedup and cure.predicted_low < 1.7 < cure.predicted_speedup

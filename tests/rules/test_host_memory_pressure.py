@@ -14,7 +14,18 @@ LOW = {"host_memory_available_bytes": 0.5 * GIB, "host_memory_total_bytes": 32 *
 def test_sick() -> None:
     found = surely(RULE, read(LOOP.recording(), None, **LOW, workers_rss_bytes=40 * GIB))
     assert found.risk and found.prescriptions[0].settings == {"num_workers": 4}
-    assert any("at most 27.5 GiB" in one for one in found.evidence), "shared pages are counted in each worker"
+    assert any("up to 27.5 GiB" in one for one in found.evidence), "shared pages are counted in each worker"
+
+
+def test_fewer_workers_that_the_loader_refuses_are_left_to_the_hand() -> None:
+    held = LOOP.but(loader={"refusals": {"num_workers": "The loader keeps a running iterator of its own."}})
+    cure = surely(RULE, read(held.recording(), None, **LOW, workers_rss_bytes=40 * GIB)).prescriptions[0]
+    assert not cure.settings and cure.safety.value == "by-hand" and "iterator" in cure.text
+
+
+def test_one_worker_is_one() -> None:
+    two = read(LOOP.but(workers=2).recording(), None, **LOW, workers_rss_bytes=40 * GIB)
+    assert surely(RULE, two).prescriptions[0].text == "Use 1 loader worker"
 
 
 def test_swapping() -> None:

@@ -28,6 +28,12 @@ def test_sick() -> None:
     assert top(READING) == RULE
 
 
+def test_predictions_are_fetched_together() -> None:
+    predicts = READING.but(backward=0.0, optimizer=0.0, setup={"optimizers": ()})
+    (cure,) = sick(RULE, predicts).prescriptions
+    assert "loss" not in cure.text + cure.code and "torch.cat(kept).cpu()" in cure.code
+
+
 def test_well() -> None:
     assert asked(RULE, on_gpu()) is None
 

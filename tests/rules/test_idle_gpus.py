@@ -23,6 +23,12 @@ def test_sick() -> None:
     assert RULE in named(BUSY)
 
 
+def test_predictions_are_shared_out_and_nothing_is_reduced() -> None:
+    (cure,) = sick(RULE, BUSY.but(backward=0.0, optimizer=0.0, setup={"world": ALONE, "optimizers": ()})).prescriptions
+    assert "Parallel" not in cure.code and not cure.changes and "predict" in cure.text
+    compile(cure.code.replace("...", "batch_size=4"), RULE, "exec")
+
+
 def test_well() -> None:
     assert asked(RULE, on_gpu(setup={"world": World(visible_gpus=1)})) is None
     assert asked(RULE, on_gpu(setup={"world": World(world_size=4, visible_gpus=4)})) is None

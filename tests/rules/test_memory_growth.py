@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from recordings import Loop, on_gpu
 import gpu_doctor.trial as trial
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording
+from gpu_doctor.rules.memory.memory_growth import WRITTEN
 from gpu_doctor.rules.rule import Finding
 
 RULE = "memory-growth"
@@ -68,6 +70,38 @@ def test_a_cache_of_the_data_is_not_laid_to_a_line_that_keeps_little() -> None:
     grown = GIB + 200 * MIB * RAMP  # half a megabyte a step
     assert judged(RULE, held(grown, first.but(batch_bytes=5e5), available=200 * GIB)) is None
     assert surely(RULE, held(grown, first.but(batch_bytes=5e4), available=20 * GIB))
+
+
+NOTHING_TRAINED = {"optimizers": (), "flags": {"model_names": ("model",)}}
+EXPORT = "outs = []\nwith torch.inference_mode():\n    for x in loader:\n        outs.append(model(x))\n"
+PREDICTS = SLOW.but(steps_per_epoch=400, backward=0.0, optimizer=0.0, source=EXPORT, setup=NOTHING_TRAINED)
+
+
+@pytest.mark.parametrize("workers", [0, 4])
+def test_outputs_that_are_kept_on_purpose_and_fit(workers: int) -> None:
+    grown = GIB + 2 * GIB * RAMP
+    assert judged(RULE, held(grown, PREDICTS.but(workers=workers))) is None, "all of its batches are done"
+    half = PREDICTS.but(workers=workers, steps_per_epoch=800)
+    assert judged(RULE, held(grown, half, available=8 * GIB)) is None, "2 GiB more will come"
+
+
+@pytest.mark.parametrize("workers", [0, 4])
+def test_outputs_that_will_not_fit_are_written_as_they_come(workers: int) -> None:
+    long = PREDICTS.but(workers=workers, steps_per_epoch=20_000)
+    found = surely(RULE, held(GIB + 2 * GIB * RAMP, long))
+    assert [one.text for one in found.prescriptions] == ["Write the outputs to a file as they come"]
+    assert "loss" not in found.prescriptions[0].code
+    graphs = long.but(source=EXPORT.replace("torch.inference_mode()", "nothing()"))
+    cures = surely(RULE, held(GIB + 2 * GIB * RAMP, graphs)).prescriptions
+    assert "inference_mode" in cures[0].code and "memmap" in cures[-1].code
+
+
+def test_what_is_to_be_written_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = torch.arange(12.0).reshape(4, 3)
+    names: dict[str, Any] = {"np": np, "dataset": rows, "width": 3, "outputs": rows, "done": 0}
+    monkeypatch.chdir(tmp_path)
+    exec(WRITTEN.code, names)
+    assert np.load("outputs.npy").tolist() == rows.tolist() and names["done"] == 4
 
 
 def test_well() -> None:
@@ -164,7 +198,9 @@ BATCHES = "DataLoader(data, batch_size=64, shuffle=True)"
 )
 def test_a_loop_that_keeps_its_graphs(body: str, line: str) -> None:
     # On a busy machine what is imported in the first steps takes seconds, and hides the rise for as long.
-    looked: Iterator[Finding | None] = (judged(RULE, trained(BATCHES, body, seconds)) for seconds in (6.0, 15.0, 30.0))
+    looked: Iterator[Finding | None] = (
+        judged(RULE, trained(BATCHES, body, seconds)) for seconds in (6.0, 15.0, 30.0, 60.0)
+    )
     found = next((one for one in looked if one is not None), None)
     assert found is not None and line in found.headline and found.risk
 

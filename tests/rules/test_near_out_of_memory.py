@@ -5,6 +5,8 @@ from __future__ import annotations
 from readings import judged, read, surely
 from recordings import Loop, on_gpu
 
+from gpu_doctor.facts import EvaluationFacts
+
 RULE = "near-out-of-memory"
 FULL = on_gpu(peak_share=0.95)
 
@@ -13,6 +15,20 @@ def test_sick() -> None:
     found = surely(RULE, FULL)
     assert found.cost_share == 0.0 and found.risk and "95 %" in found.headline
     assert found.prescriptions[0].code
+
+
+PREDICTS = FULL.but(backward=0.0, optimizer=0.0, setup={"optimizers": ()})
+
+
+def test_predictions_take_a_smaller_batch_and_keep_no_graph() -> None:
+    graph, smaller = surely(RULE, PREDICTS).prescriptions
+    assert "inference_mode" in graph.code and "batch_size=16" in smaller.code
+    (only,) = surely(RULE, PREDICTS.but(source="with torch.no_grad():\n    model(x)", has_loader=False)).prescriptions
+    assert "split" in only.code
+    looked = PREDICTS.but(setup={"optimizers": (), "evaluation": EvaluationFacts(9, 9)}, source="torch.no_grad()")
+    assert "inference_mode" in surely(RULE, looked).prescriptions[0].code, "some forwards recorded gradients"
+    for one in (graph, smaller, only):
+        compile(one.code.replace("...", "dataset"), RULE, "exec")
 
 
 def test_what_cuda_and_others_hold_counts() -> None:

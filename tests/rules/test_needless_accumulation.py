@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from found import named
-from readings import judged, replaced, surely
+from readings import judged, replaced, surely, zipped
 from recordings import Loop, on_gpu
 
 from gpu_doctor.diagnosis import diagnose
@@ -34,6 +34,13 @@ def test_the_launches_of_a_small_micro_batch_are_no_finding_of_their_own() -> No
     waits = IDLE.but(queue_empty=1.0, gpu_work=6.0, gpu_gap=4.0)
     assert "launch-bound" in named(waits)
     assert [one.rule for one in diagnose(accumulating(waits)).findings] == [RULE]
+
+
+@pytest.mark.parametrize("workers", [4, 0])
+def test_two_loaders_in_one_step_are_no_two_micro_batches(workers: int) -> None:
+    assert judged(RULE, zipped(IDLE.recording(), workers)) is None
+    accumulated = surely(RULE, zipped(accumulating(IDLE, 2), workers))
+    assert accumulated.headline.startswith("2 micro-batches")
 
 
 def test_only_what_surely_fits_is_advised() -> None:

@@ -42,6 +42,29 @@ def test_a_run_without_a_step_is_explained_too() -> None:
     assert [one.rule for one in diagnosis.findings] == [RULE] and diagnosis.bottleneck == "unknown"
 
 
+PREDICTS = on_gpu(steps=30, batch=64, backward=0.0, optimizer=0.0, setup={"parameter_bytes": 8 << 30, "optimizers": ()})
+
+
+def test_predictions_keep_no_gradients_before_they_take_a_smaller_batch() -> None:
+    found = surely(RULE, with_outcome(PREDICTS.recording(), "out-of-memory", SAID))
+    graph, smaller = found.prescriptions
+    assert "inference_mode" in graph.code and smaller.text == "Take a batch of 32"
+    assert smaller.changes == "The same results but for rounding."
+    assert any("do not depend on the batch (parameters)" in one for one in found.evidence)
+    one = surely(RULE, with_outcome(PREDICTS.but(batch=1).recording(), "out-of-memory", SAID))
+    assert one.prescriptions[-1].text == "Use half precision"
+    huge = PREDICTS.but(setup={"parameter_bytes": 75 << 30, "optimizers": ()})
+    assert "train" not in surely(RULE, with_outcome(huge.recording(), "out-of-memory", SAID)).prescriptions[-1].text
+
+
+def test_what_ended_in_its_first_step_may_have_been_about_to_train() -> None:
+    found = surely(RULE, with_outcome(PREDICTS.but(steps=1).recording(), "out-of-memory", SAID))
+    (cure,) = found.prescriptions
+    assert cure.text == "Take a batch of 32" and cure.changes.startswith("If it trains, an optimizer step every 2")
+    one = surely(RULE, with_outcome(PREDICTS.but(steps=1, batch=1).recording(), "out-of-memory", SAID))
+    assert "if it trains" in one.prescriptions[-1].text
+
+
 def test_pieces_and_neighbours_are_told_apart() -> None:
     pieces = SAID.replace("1.00 GiB is reserved", "20.00 GiB is reserved")
     assert (
@@ -70,6 +93,9 @@ def test_the_hosts_memory() -> None:
     reason = "RuntimeError: [enforce fail at alloc_cpu.cpp:119] DefaultCPUAllocator: can't allocate memory"
     found = surely(RULE, with_outcome(Loop(wait=1.0, workers=4).recording(), "out-of-memory", reason))
     assert "host's memory" in found.headline and found.prescriptions[0].settings == {"num_workers": 2}
+    refused = Loop(wait=1.0, workers=2, loader={"refusals": {"num_workers": "The loader keeps its iterator."}})
+    cure = surely(RULE, with_outcome(refused.recording(), "out-of-memory", reason)).prescriptions[0]
+    assert not cure.settings and cure.text.startswith("Use 1 loader worker (not by a trial")
 
 
 def test_a_real_loop_that_asks_for_more_than_there_is() -> None:

@@ -30,6 +30,12 @@ def test_stacking_samples_from_memory_costs_the_whole_fetch() -> None:
     assert named(STACKING) == [RULE]
 
 
+def test_a_stream_is_not_told_to_index() -> None:
+    cures = sick(RULE, STACKING.but(loader={"dataset_kind": "iterable", "sampler": ""})).prescriptions
+    assert all("indices" not in one.code and "ampler" not in one.code for one in cures)
+    assert "__iter__" in cures[0].code
+
+
 def test_well() -> None:
     assert asked(RULE, Loop(wait=0.2, collate=0.2)) is None
 
@@ -97,3 +103,13 @@ def test_a_line_is_named_once() -> None:
     assert [one for one in found.evidence if "for batch" in one] == [
         "100 % of the fetch at cell line 7 in <module>: for batch in loader:"
     ]
+
+
+def test_a_collate_of_a_librarys_own_loop_is_not_the_users_to_vectorise() -> None:
+    """As judged on sentence-transformers' trainer: all of the fetch lies in the line that calls the loop."""
+    call = line("trainer.train()", 0.45, "data_wait")
+    trains = replace(call, phase="backward", share=0.3)
+    (cure,) = sick(RULE, ELSEWHERE.but(lines=(call, trains))).prescriptions
+    assert "Hand the collate less" in cure.text
+    (own,) = sick(RULE, ELSEWHERE.but(lines=(call,))).prescriptions
+    assert own.text == "Vectorise collate_fn", "without a backward in it, it may be anything"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from found import asked, sick, top
@@ -60,6 +62,23 @@ def test_streams_are_told_to_begin_once() -> None:
 def test_no_other_draw_is_advised_where_the_sampler_is_the_training(sampler: str) -> None:
     (cure,) = sick(RULE, SHUFFLING.but(loader={"sampler": sampler, "dataset_len": 640})).prescriptions
     assert not cure.code and cure.predicted_speedup is None
+
+
+def test_a_weighted_draw_is_cut_to_what_an_epoch_uses() -> None:
+    """20 batches of an epoch of 9375 are used, as recorded: the same weights, fewer drawn by them, never too few."""
+    left = {"sampler": "WeightedRandomSampler", "dataset_len": 300_000, "batches": 9375}
+    (cure,) = sick(RULE, SHUFFLING.but(steps_per_epoch=20, loader=left)).prescriptions
+    said = re.search(r"num_samples=(\d+)\)", cure.code)
+    assert said is not None and 640 <= int(said[1]) <= 1000 and f"about {said[1]} are used" in cure.text
+    assert cure.predicted_speedup is not None and cure.predicted_speedup > 1.05
+
+
+def test_a_weighted_draw_of_which_two_epochs_were_seen_is_not_cut_short() -> None:
+    """As with `--steps 103`: one whole epoch of 100 batches and three of the next, the first of them warm-up."""
+    loader = {"sampler": "WeightedRandomSampler", "dataset_len": 3200, "batches": 100}
+    early = SHUFFLING.but(steps=103, steps_per_epoch=100, loader=loader)
+    codes = [one.code for found in [asked(RULE, early)] if found is not None for one in found.prescriptions]
+    assert not any("num_samples" in code for code in codes)
 
 
 def test_a_permutation_of_millions_for_a_few_batches() -> None:

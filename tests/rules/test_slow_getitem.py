@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from found import asked, named, sick, top
 from recordings import Loop, line
+from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_doctor.diagnosis import diagnose
 
@@ -42,6 +44,34 @@ def test_data_in_memory_is_to_be_indexed_by_whole_batches() -> None:
     assert found.cost_share == pytest.approx(0.545, abs=0.02)
     assert "BatchSampler" in found.prescriptions[0].code
     assert named(IN_MEMORY) == [RULE]
+
+
+def test_the_code_is_for_the_loader_at_hand() -> None:
+    ordered = IN_MEMORY.but(loader={"dataset": "TensorDataset", "sampler": "SequentialSampler", "drop_last": True})
+    cure = sick(RULE, ordered).prescriptions[0]
+    # whatever draws its samples now goes on to do so: data in order are not shuffled by the cure
+    assert "BatchSampler(loader.sampler, batch_size=128, drop_last=True)" in cure.code
+    assert "__getitem__" not in cure.text
+    own = sick(RULE, IN_MEMORY).prescriptions[0]
+    assert "`__getitem__` is then given the list" in own.text
+    theirs = sick(RULE, IN_MEMORY.but(loader={"batch_size": None, "sampler": "SequentialSampler"})).prescriptions[0]
+    assert theirs.code.startswith("sampler = loader.batch_sampler\n")
+
+
+def test_the_code_delivers_the_same_samples() -> None:
+    rows = torch.arange(20.0)
+    loader = DataLoader(TensorDataset(rows), batch_size=6, drop_last=True)
+    ordered = {"dataset": "TensorDataset", "sampler": "SequentialSampler", "drop_last": True, "batch_size": 6}
+    named = {"loader": loader, "DataLoader": DataLoader}
+    exec(sick(RULE, IN_MEMORY.but(loader=ordered)).prescriptions[0].code, named)
+    assert [one.tolist() for (one,) in named["loader"]] == [one.tolist() for (one,) in loader]
+
+
+@pytest.mark.parametrize("loop", [IN_MEMORY, COMPUTING, Loop(wait=40.0, cores=1.0)])
+def test_a_stream_is_not_told_to_index(loop: Loop) -> None:
+    cure = sick(RULE, loop.but(loader={"dataset_kind": "iterable", "sampler": ""})).prescriptions[0]
+    assert "__iter__" in cure.code
+    assert "indices" not in cure.code and "ampler" not in cure.code and "indices" not in cure.text
 
 
 def test_data_that_is_indexed_by_whole_batches_is_not_told_to_be() -> None:
@@ -102,3 +132,26 @@ def test_cpu_seconds_are_called_so() -> None:
     fetch = replace(recording.fetches[0], queued_s=recording.fetches[0].batches * 1.8e-3)
     (found,) = diagnose(replace(recording, fetches=(fetch,))).findings
     assert found.evidence[0].startswith("a step's fetch takes 0.60 ms of CPU (4.7 us a sample), 2.4 ms in all")
+
+
+@pytest.mark.parametrize(
+    ("text", "decodes"),
+    [
+        ("image = Image.open(path).convert('RGB')", True),
+        ("x = cv2.imread(path)", True),
+        ("return self.transform(image.resize((224, 224)))", True),
+        ("x = torchvision.io.read_image(path)", True),
+        ("return self.table[i]", False),
+        ("features = spectrum(signal)", False),
+    ],
+)
+def test_images_are_to_be_decoded_smaller(text: str, decodes: bool) -> None:
+    inside = replace(line(text, 0.8, "data_wait"), in_worker=True)
+    said = [one.text for one in sick(RULE, COMPUTING.but(lines=(inside,))).prescriptions]
+    assert ("Decode images" in said[0]) == decodes and "Make a sample cheaper" in said[-1]
+
+
+def test_a_line_that_decodes_little_is_not_what_to_begin_with() -> None:
+    lines = (("x = Image.open(path)", 0.1), ("x = augment(x)", 0.8))
+    inside = tuple(replace(line(text, share, "data_wait"), in_worker=True) for text, share in lines)
+    assert len(sick(RULE, COMPUTING.but(lines=inside)).prescriptions) == 1

@@ -31,7 +31,7 @@ def test_the_rest_gets_faster_without_it() -> None:
     assert cure.predicted_low and cure.predicted_speedup and cure.predicted_high
     assert cure.predicted_low < 3.6 < cure.predicted_speedup < 4.9 < cure.predicted_high
     assert cure.predicted_speedup == pytest.approx(4.9, rel=0.15)
-    assert "about" in cure.text and "at most" not in cure.text
+    assert cure.at_most, "and the bound that is said is the upper end, not Amdahl's"
 
 
 BOOKS = """
@@ -59,6 +59,11 @@ def test_it_names_the_lines() -> None:
     named = sick(RULE, LOGGING.but(lines=(line("plot(history)", 0.48), line("y = model(x)", 0.3, "forward"))))
     assert any("plot(history)" in one for one in named.evidence)
     assert not any("model(x)" in one for one in named.evidence)
+
+
+def test_a_loop_that_predicts_has_no_backward_to_be_outside_of() -> None:
+    predicts = Loop(backward=0.0, optimizer=0.0, other=5.0, setup={"optimizers": ()})
+    assert sick(RULE, predicts).headline.endswith("outside of fetch, forward.")
 
 
 def test_well() -> None:
@@ -167,3 +172,63 @@ def test_a_few_looks_do_not_make_python_nothing() -> None:
     recording = LOGGING.but(lines=(line("done = env.step(action)", 0.2, in_torch=True),)).recording()
     few, many = ([one.rule for one in diagnose(replace(recording, looks=looks)).findings] for looks in (5, 500))
     assert RULE in few and RULE not in many
+
+
+def test_a_librarys_own_loop_is_not_the_users_to_thin_out() -> None:
+    """As judged on stable-baselines3: the only line of the user's is the one that calls the loop."""
+    call = line("model.learn(total_timesteps=500)", 0.4)
+    trains = replace(call, phase="backward", share=0.3)
+    (cure,) = sick(RULE, LOGGING.but(lines=(call, trains))).prescriptions
+    assert cure.text.startswith("It runs inside of that call") and not cure.code
+    own = replace(line("loss.backward(); log(net)", 0.3, "backward"), line=8)
+    (cure,) = sick(RULE, LOGGING.but(lines=(replace(own, phase="other"), own))).prescriptions
+    assert cure.text.startswith("Do it every n steps")
+
+
+STEP = """for x, y in loader:
+    x = augment(x)
+    loss = net(x)
+    loss.backward()
+    for p in net.parameters(): p.grad.mul_(0.9)
+    norms.append(norm(net))
+    o.step()
+"""
+
+
+def of_step(row: int, share: float) -> LineCost:
+    return LineCost("cell", row, "<module>", STEP.splitlines()[row - 1].strip(), "other", share)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"), [(2, "The model is fed with it"), (5, "The training needs it"), (6, "Do it every n steps")]
+)
+def test_only_what_trains_nothing_is_to_be_done_seldom(row: int, said: str) -> None:
+    forward = LineCost("cell", 3, "<module>", "loss = net(x)", "forward", 0.2)
+    loop = Loop(other=10.0, source=STEP)
+    (cure,) = sick(RULE, loop.but(lines=(of_step(row, 0.5), forward))).prescriptions
+    assert cure.text.startswith(said) and cure.predicted_speedup is not None
+    assert ("step % 100" in cure.code) == (row == 6)
+
+
+def test_both_are_said_where_both_take_a_good_part() -> None:
+    lines = (of_step(5, 0.2), of_step(6, 0.3))
+    first, second = sick(RULE, Loop(other=10.0, source=STEP, lines=lines)).prescriptions
+    assert first.text.startswith("Do it every n steps") and first.predicted_speedup is not None
+    assert second.text.startswith("The training needs it") and second.predicted_speedup is None
+    # what the interpreter takes on the line of the loss is no line to cure
+    loss = (of_step(3, 0.2), of_step(6, 0.3), LineCost("cell", 3, "<module>", "loss = net(x)", "forward", 0.2))
+    assert len(sick(RULE, Loop(other=10.0, source=STEP, lines=loss)).prescriptions) == 1
+
+
+def test_predictions_are_not_to_be_made_seldom() -> None:
+    """Where nothing trains, no text tells what of the loop's own work is wanted: the results may be."""
+    decoding = "        texts.extend(decode(model(x)))"
+    predicting = Loop(backward=0.0, optimizer=0.0, other=10.0, lines=(line(decoding.strip(), 0.5),))
+    found = sick(RULE, predicting.but(setup={"optimizers": ()}))
+    assert found.prescriptions[0].text.startswith("What the loop is there for")
+    assert not any("step % 100" in one.code for one in found.prescriptions)
+
+
+def test_lines_of_unknown_use_may_be_done_seldom() -> None:
+    (cure,) = sick(RULE, LOGGING).prescriptions
+    assert "step % 100" in cure.code

@@ -67,9 +67,15 @@ def test_only_fetches_that_read_from_it_wait_for_it() -> None:
     assert all_of_them is not None and all_of_them.cost_share == pytest.approx(0.8 * 38 / 40, abs=0.01)
 
 
-def test_workers_are_what_is_acted_on_first() -> None:
-    assert names(reading(WAITING, 3e6, 3e6)) == ["loader-without-workers", RULE]
-    assert names(reading(BUSY, 3e6, 3e6)) == ["too-few-workers", RULE]
+def test_where_workers_pay_the_rule_about_them_says_it_all() -> None:
+    for loop, first in ((WAITING, "loader-without-workers"), (BUSY, "too-few-workers")):
+        (found,) = diagnose(reading(loop, 3e6, 3e6)).findings  # one cause of one wait
+        assert found.rule == first
+        assert any("of the 3 MB that it reads come from there" in one for one in found.evidence)
+        assert [one.safety.value for one in found.prescriptions] == ["safe", "by-hand"]
+        assert "local disk" in found.prescriptions[1].text
+    (warm,) = diagnose(reading(WAITING, 3e6, 0.0)).findings
+    assert len(warm.prescriptions) == 1 and not any("storage" in one for one in warm.evidence)
 
 
 def test_where_more_workers_would_not_help_it_stands_alone() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from found import asked, named, sick
 from judged import Told, with_more
+from readings import judged, zipped
 from recordings import Loop
 
 from gpu_doctor.facts import World
@@ -37,6 +38,11 @@ def test_well() -> None:
 
 def test_one_batch_a_step_needs_its_reduction() -> None:
     assert asked(RULE, accumulating(batches=1.0)) is None
+
+
+def test_one_backward_on_the_batches_of_two_loaders_reduces_once() -> None:
+    assert judged(RULE, zipped(accumulating(batches=1.0).recording())) is None
+    assert judged(RULE, zipped(accumulating(batches=2.0).recording())) is not None
 
 
 def test_reducing_that_is_hidden_costs_nothing() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from found import asked, sick
+import pytest
+from found import asked, sick, top
 from judged import with_more
 from recordings import Loop
 
@@ -66,3 +67,34 @@ def test_the_fewest_that_are_enough_are_advised() -> None:
     found = sick(RULE, queueing(Loop(wait=6.0, workers=40, fetch=800.0, fetch_cpu=120.0, **crowd), 680.0))
     assert "waits 680 ms for a core" in found.evidence[0]
     assert found.prescriptions[0].settings["num_workers"] in (3, 4)
+
+
+# As recorded: 4 workers hand over rows of a tensor in memory. Seven batches lie ready, and each costs 3.6 ms to take.
+OWN = {"forward": 0.5, "backward": 0.6, "optimizer": 0.4, "cores": 2.0, "consumer_cpu": 2.7}
+HANDED = Loop(steps=600, wait=3.6, workers=4, fetch=0.84, **OWN)
+
+
+def test_rows_in_memory_are_fetched_sooner_than_handed_over() -> None:
+    found = sick(RULE, HANDED)
+    assert found.headline.startswith("4 workers take more than they give: ")
+    assert found.cost_share == pytest.approx(1.0 - (1.5 + 0.84) / 5.1, abs=0.03)
+    (cure,) = found.prescriptions
+    assert cure.settings == {"num_workers": 0}
+    assert cure.predicted_speedup == pytest.approx(5.1 / (1.5 + 0.84), rel=0.05)
+    assert top(HANDED) == RULE
+
+
+def test_one_worker_may_be_one_too_many() -> None:
+    assert sick(RULE, HANDED.but(workers=1)).headline.startswith("A worker takes more than it gives: ")
+
+
+def test_workers_that_fetch_what_the_loop_could_not_are_kept() -> None:
+    assert asked(RULE, HANDED.but(fetch=4.0)) is None  # without them a step would be longer
+    assert asked(RULE, HANDED.but(fetch=3.0)) is None  # and here nobody can tell
+
+
+def test_starting_anew_each_epoch_is_another_rules_matter() -> None:
+    # taking a batch costs 0.3 ms; the rest of the wait is what four processes take to start, every 20 steps
+    starts = HANDED.but(wait=0.3, edge=66.0, steps_per_epoch=20)
+    assert asked(RULE, starts) is None
+    assert top(starts) == "workers-restart-each-epoch"

@@ -22,6 +22,11 @@ def test_sick() -> None:
     assert top(UNEVEN) == RULE
 
 
+def test_one_worker_is_one() -> None:
+    alone = UNEVEN.but(workers=1, fetch_walls=[1.0] * 58 + [200.0] * 2)
+    assert "; 1 worker, busy" in sick(RULE, alone).evidence[0]
+
+
 def test_well() -> None:
     assert asked(RULE, UNEVEN.but(wait=0.1)) is None
     assert asked(RULE, UNEVEN.but(fetch_walls=[9.0] * 60)) is None
@@ -71,7 +76,7 @@ def test_two_loaders_side_by_side_have_workers_each() -> None:
     both = replace(UNEVEN.vitals(), batches_per_step=2.0, loaders_at_once=2.0)
     found = rule(RULE).check(both)
     assert found is not None
-    assert [one.replace("the 4 workers", "the 2 workers") for one in found.evidence] == [*sick(RULE, UNEVEN).evidence]
+    assert [one.replace("4 workers", "2 workers") for one in found.evidence] == [*sick(RULE, UNEVEN).evidence]
     assert found.prescriptions[0].settings["prefetch_factor"] in (15, 16)
     # What is fetched ahead lies in memory for each of them.
     assert rule(RULE).check(replace(UNEVEN.vitals(), batch_bytes=5e8)) is not None

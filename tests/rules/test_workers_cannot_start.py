@@ -39,6 +39,11 @@ def test_sick() -> None:
     assert "loader-without-workers" not in named(WAITING)
 
 
+def test_one_worker_is_one() -> None:
+    said = sick(RULE, WAITING.but(forward=60.0)).evidence[-1]
+    assert said.startswith("with 1 worker the bound")
+
+
 def test_well() -> None:
     assert asked(RULE, WAITING.but(loader={})) is None
     assert asked(RULE, WAITING.but(wait=0.1)) is None

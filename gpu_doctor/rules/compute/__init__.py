@@ -3,9 +3,12 @@
 from types import ModuleType
 
 from gpu_doctor.rules.compute import (
+    attention_by_hand,
     changing_shapes,
     channels_first_convolutions,
     cudnn_not_tuned,
+    dense_embedding_gradients,
+    double_precision,
     emulated_half_precision,
     eval_with_gradients,
     full_precision,
@@ -16,17 +19,22 @@ from gpu_doctor.rules.compute import (
     tf32_off,
     unaligned_shapes,
     unfused_optimizer,
+    unused_gradients,
 )
 
 MODULES: tuple[ModuleType, ...] = (
     full_precision,
+    double_precision,
+    attention_by_hand,
     heavy_evaluation,
     changing_shapes,
     channels_first_convolutions,
     eval_with_gradients,
+    unused_gradients,
     model_on_cpu,
     not_compiled,
     unfused_optimizer,
+    dense_embedding_gradients,
     tf32_off,
     cudnn_not_tuned,
     emulated_half_precision,

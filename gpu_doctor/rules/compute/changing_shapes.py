@@ -43,6 +43,7 @@ def check(vitals: Vitals) -> Finding | None:
         predicted_speedup=1.0 / (1.0 - cost) if cost < 1.0 else None,
         predicted_low=1.0,
         predicted_high=1.0 / (1.0 - cost) if cost < 1.0 else None,
+        at_most=True,
     )
     cures = [padded]
     if model is not None and model.compiled:
@@ -53,7 +54,8 @@ def check(vitals: Vitals) -> Finding | None:
                 code="model = torch.compile(model, dynamic=True)",
             )
         )
-    if model is not None and model.convolutions and vitals.setup.flags.get("cudnn_benchmark"):
+    convolves = any("Conv" in kind for kind in vitals.setup.layers) or (model is not None and model.convolutions)
+    if convolves and vitals.setup.flags.get("cudnn_benchmark"):
         cures.append(
             Prescription(
                 text="Let cuDNN choose without trying",

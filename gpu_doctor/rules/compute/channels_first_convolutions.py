@@ -12,14 +12,20 @@ What to try
     measures it. GPU: not yet run on one.
 
 When to leave it
-    When the model reshapes or views its features in ways that need channels first: each such place copies.
+    When most of the work is in other layers: a transformer that cuts its image up by one convolution, and 1D and 3D
+    convolutions, which this layout is not for. When the model reshapes or views its features in ways that need channels
+    first: each such place copies.
 """
 
+from gpu_doctor.rules.compute import cudnn_not_tuned
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("gpu_busy_share", "capability", "model")
+EXCLUDES = ("cudnn-not-tuned",)
+"""The same kernels: their layout decides which algorithms there are to choose from, so it comes first, and timing them
+second."""
 
 CAPABILITY = (7, 0)
 """Tensor cores came with compute capability 7.0 (NVIDIA's tuning guides)."""
@@ -27,18 +33,21 @@ GAIN = 1.08
 """Price only: the low end of the 8 to 35 % that PyTorch's channels-last tutorial reports."""
 STORED = 0.5
 """From this share of convolutions on the model has been converted: those with one input channel cannot be told."""
+OTHERS = (*cudnn_not_tuned.PRODUCTS, "Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose3d", "LSTM", "GRU")
+"""Layers of the heavy kind whose kernels are the same in either layout."""
 QUEUE_EMPTY = 0.8
 """A GPU that waits for launches gains nothing from faster convolutions (bar of launch-bound)."""
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires on a busy GPU with tensor cores that runs half-precision convolutions channels first."""
+    """Fires on a busy GPU with tensor cores that runs mostly half-precision 2D convolutions channels first."""
     setup, busy = vitals.setup, vitals.gpu_busy_share
     model, inputs, capability = vitals.model, vitals.inputs, vitals.capability
     if busy is None or model is None or capability is None or capability < CAPABILITY:
         return None
     dtype = setup.autocast or setup.dtype
-    if dtype not in ("float16", "bfloat16") or not model.convolutions:
+    others = sum(setup.layers.get(name, 0) for name in OTHERS)
+    if dtype not in ("float16", "bfloat16") or model.convolutions <= others:
         return None
     if model.channels_last >= STORED * model.convolutions or (inputs is not None and inputs.channels_last):
         return None
@@ -50,8 +59,8 @@ def check(vitals: Vitals) -> Finding | None:
         headline=f"Channels first: at least {percent(cost)} of the time goes into the layout of convolutions.",
         cost_share=cost,
         evidence=(
-            f"{model.convolutions - model.channels_last} of {model.convolutions} convolutions in {dtype} have weights "
-            "stored channels first",
+            f"{model.convolutions - model.channels_last} of {model.convolutions} 2D convolutions in {dtype} have "
+            "weights stored channels first",
             f"the GPU is busy {percent(busy)} of the time; priced at a {GAIN:g}x faster GPU step, the low end of what "
             "is reported: measure it",
         ),
@@ -63,5 +72,6 @@ def check(vitals: Vitals) -> Finding | None:
                 code="model = model.to(memory_format=torch.channels_last)\n"
                 "images = images.to(memory_format=torch.channels_last)",
             ),
+            *((cudnn_not_tuned.TIMED,) if cudnn_not_tuned.check(vitals) is not None else ()),
         ),
     )

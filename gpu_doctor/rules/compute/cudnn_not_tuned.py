@@ -28,6 +28,12 @@ LOOKED_AT = 5
 """Fewer inputs looked at do not say that the shape is fixed."""
 CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
 PRODUCTS = ("Linear", "MultiheadAttention")
+TIMED = Prescription(
+    text="Let cuDNN time its algorithms once",
+    safety=Safety.SAFE,
+    settings={"cudnn_benchmark": True},
+    code="torch.backends.cudnn.benchmark = True",
+)
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -51,12 +57,5 @@ def check(vitals: Vitals) -> Finding | None:
             f"{percent(busy)} of the time",
             f"priced at a {ASSUMED_GAIN}x faster GPU step: measure it",
         ),
-        prescriptions=(
-            Prescription(
-                text="Let cuDNN time its algorithms once",
-                safety=Safety.SAFE,
-                settings={"cudnn_benchmark": True},
-                code="torch.backends.cudnn.benchmark = True",
-            ),
-        ),
+        prescriptions=(TIMED,),
     )

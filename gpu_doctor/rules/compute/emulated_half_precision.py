@@ -17,11 +17,14 @@ When to leave it
 
 import re
 
+from gpu_doctor.rules import half_precision
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("step_wall_s", "gpu")
+EXCLUDES = ("unaligned-shapes", "channels-first-convolutions")
+"""They are about tensor cores, which emulated products do not use."""
 
 ASSUMED_GAIN = 1.5
 """Price only: as full-precision, since emulated products run as float32 does."""
@@ -30,14 +33,6 @@ EMPTY_SHARE = 0.8
 BACKWARD = re.compile(r"(?<!accelerator)(?<!fabric)(?<!engine)\.backward\(")
 """The loop itself calls backward on a loss, so that a scaler would stand in its text too."""
 SCALED = re.compile(r"scaler|GradScaler|\.scale\(|\bscale_loss\b|\*\s*loss_scale|loss_scale\s*\*", re.IGNORECASE)
-FP16 = (
-    'scaler = torch.amp.GradScaler("cuda")  # once, before the loop\n'
-    'with torch.autocast("cuda", dtype=torch.float16):\n'
-    "    loss = criterion(model(inputs), targets)\n"
-    "scaler.scale(loss).backward()\n"
-    "scaler.step(optimizer)\n"
-    "scaler.update()"
-)
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -58,7 +53,7 @@ def _emulated(vitals: Vitals) -> Finding | None:
         return None
     device = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
     name = device.name if device is not None else "this GPU"
-    cost = busy * (1.0 - 1.0 / ASSUMED_GAIN)
+    cost, predicts = (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN), vitals.predicts
     return Finding(
         rule="emulated-half-precision",
         headline=f"{name} emulates bfloat16: about {percent(cost)} of the time is lost in its products.",
@@ -66,14 +61,15 @@ def _emulated(vitals: Vitals) -> Finding | None:
         evidence=(
             f"{'autocast' if setup.autocast else 'the parameters'} in bfloat16 on a card without native bfloat16; the "
             f"GPU is busy {percent(busy)} of the time",
-            f"priced at a {ASSUMED_GAIN}x faster GPU step, as float32 against float16: measure it",
+            half_precision.priced(vitals, ASSUMED_GAIN, ", as float32 against float16"),
         ),
         prescriptions=(
             Prescription(
-                text="Take float16 autocast with a gradient scaler on this card",
+                text=f"Take float16 autocast{'' if predicts else ' with a gradient scaler'} on this card",
                 safety=Safety.BY_HAND,
-                code=FP16,
-                changes="float16 has more bits and less range than bfloat16; compare the losses.",
+                code=half_precision.code(vitals, "float16"),
+                changes="float16 has more bits and less range than bfloat16; compare the "
+                f"{'results' if predicts else 'losses'}.",
             ),
         ),
     )
@@ -81,8 +77,8 @@ def _emulated(vitals: Vitals) -> Finding | None:
 
 def _unscaled(vitals: Vitals) -> Finding:
     native = vitals.setup.flags.get("bf16_native") is True
-    bf16 = 'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = criterion(model(inputs), targets)'
-    cures = [Prescription(text="Scale the loss", safety=Safety.BY_HAND, code=FP16)]
+    bf16 = half_precision.code(vitals, "bfloat16")
+    cures = [Prescription(text="Scale the loss", safety=Safety.BY_HAND, code=half_precision.SCALED)]
     if native:
         cures.insert(0, Prescription(text="Take bfloat16, which needs no scaler", safety=Safety.BY_HAND, code=bf16))
     return Finding(

@@ -16,6 +16,8 @@ When to leave it
     When the result needs float32 (some losses, scientific models), or when the step is bound by something else.
 """
 
+from gpu_doctor import wording
+from gpu_doctor.rules import half_precision
 from gpu_doctor.rules.compute import tf32_off
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
@@ -31,7 +33,8 @@ TENSOR_ACTIVE_PCT = 1.0
 """Tensor cores that are active less than this are not used (torch-tb-profiler: 0)."""
 ASSUMED_GAIN = 1.5
 """Price only: half precision on float32 matrix products gains 1.5x to 3x (PyTorch's tuning guide says up to 3x)."""
-PRODUCTS = ("Linear", "Conv1d", "Conv2d", "Conv3d", "MultiheadAttention", "LSTM", "GRU", "Embedding")
+PRODUCTS = ("Linear", "Conv1d", "Conv2d", "Conv3d", "MultiheadAttention", "LSTM", "GRU")
+"""Layers that multiply; a look-up in a table (Embedding) makes no product."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -46,29 +49,31 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     dtype = "bf16" if device.capability >= BF16_CAPABILITY else "fp16"
     name = "bfloat16" if dtype == "bf16" else "float16"
-    cost = busy * (1.0 - 1.0 / ASSUMED_GAIN)
+    cost = (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN)
+    scaled = " and a gradient scaler" if dtype == "fp16" and not vitals.predicts else ""
     milder = Prescription(
         text="Or stay in float32 and let its products run in TF32",
         safety=Safety.CHANGES_TRAINING,
         settings={"tf32": True},
         code=tf32_off.CODE,
-        changes=tf32_off.CHANGES,
+        changes=tf32_off.changes(vitals),
     )
     return Finding(
         rule="full-precision",
-        headline=f"Full precision: about {percent(cost)} of the time goes into float32 products on a {device.name}.",
+        headline=f"Full precision: about {percent(cost)} of the time goes into float32 products on "
+        f"{wording.article(device.name)}.",
         cost_share=cost,
         evidence=(
             f"{products} layers with float32 products, no autocast; the GPU is busy {percent(busy)} of the time",
-            f"priced at a {ASSUMED_GAIN}x faster GPU step, the low end of what is reported: measure it",
+            half_precision.priced(vitals, ASSUMED_GAIN, ", the low end of what is reported"),
         ),
         prescriptions=(
             Prescription(
-                text=f"Train with {name} autocast",
+                text=f"{'Run' if vitals.predicts else 'Train'} with {name} autocast{scaled}",
                 safety=Safety.CHANGES_TRAINING,
                 settings={"amp": dtype},
-                code=f"with torch.autocast('cuda', dtype=torch.{name}):\n    outputs = model(inputs)",
-                changes=f"Forward products are rounded to {name}; compare the losses of the trial.",
+                code=half_precision.code(vitals, name),
+                changes=f"Forward products are rounded to {name}; compare the {half_precision.compared(vitals)}.",
             ),
             *((milder,) if tf32_off.applies(vitals) else ()),
         ),

@@ -10,7 +10,8 @@ Why it costs you
 
 What to try
     Evaluate less often, on a fixed part of the data, with a larger batch, with workers of its own, and under
-    `torch.inference_mode()`. Rollouts: step several environments at once, so that one forward serves all of them.
+    `torch.inference_mode()`. The accuracy of the batch that is trained on needs no second forward: training has made
+    its outputs. Rollouts: step several environments at once, so that one forward serves all of them.
 
 When to leave it
     When each evaluation decides something (early stopping, model selection) and the run is short anyway; and rollouts
@@ -25,6 +26,15 @@ NEEDS = ("evaluation_share",)
 
 EVALUATION_SHARE = 0.20
 """The bar of the catalogue."""
+EACH_STEP = 0.5
+"""Of the steps: so often no validation data is gone through, but the batch at hand."""
+FROM_TRAINING = Prescription(
+    text="If it runs on the batch that is trained on (its accuracy): take the outputs that training has made of it",
+    safety=Safety.BY_HAND,
+    code="outputs = model(inputs)  # as trained on\n"
+    "hits += (outputs.detach().argmax(1) == targets).sum()  # no second forward",
+    changes="The accuracy is then that of the outputs before the update, in training mode (dropout, batch statistics).",
+)
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -43,7 +53,7 @@ def check(vitals: Vitals) -> Finding | None:
             Prescription(
                 text="Evaluate half as often, or on a part of the data",
                 safety=Safety.BY_HAND,
-                code="if epoch % 2 == 0:\n    evaluate(model, val_loader)",
+                code=f"if {_seldom(vitals)}:\n    evaluate(model, val_loader)",
                 predicted_speedup=1.0 / (1.0 - share / 2),
                 predicted_low=1.0,
                 predicted_high=1.0 / (1.0 - share),
@@ -52,8 +62,18 @@ def check(vitals: Vitals) -> Finding | None:
     )
 
 
+def _each_step(vitals: Vitals) -> bool:
+    return (vitals.evaluated_steps_share or 0.0) >= EACH_STEP
+
+
+def _seldom(vitals: Vitals) -> str:
+    """A condition for it in the loop's own terms: one that runs over its data once has no second epoch to wait for."""
+    return "epoch % 2 == 0" if not _each_step(vitals) and (vitals.epochs or 1) > 1 else "step % 500 == 0"
+
+
 def _passes(vitals: Vitals, share: float) -> Finding:
     """No evaluation loader delivered the batches: an evaluation, a rollout and a generation look alike."""
+    often = _each_step(vitals)
     return Finding(
         rule="heavy-evaluation",
         headline=f"Passes of the trained model without gradients take {percent(share)} of the time "
@@ -61,10 +81,11 @@ def _passes(vitals: Vitals, share: float) -> Finding:
         cost_share=share,
         evidence=("no loader delivered their batches", *hot_lines(vitals, ("evaluation",))),
         prescriptions=(
+            *((FROM_TRAINING,) if often and vitals.loader is not None else ()),
             Prescription(
                 text="If it is an evaluation: less often, or on a part of the data",
                 safety=Safety.BY_HAND,
-                code="if epoch % 2 == 0:\n    evaluate(model)",
+                code=f"if {_seldom(vitals)}:\n    evaluate(model)",
             ),
             Prescription(
                 text="If it collects the training's data: let one forward serve several environments or prompts",

@@ -14,7 +14,8 @@ When to leave it
     When the model is tiny: below some milliseconds a step the launches of a GPU take as long as the CPU's computing.
 """
 
-from gpu_doctor.rules.evidence import millis, percent
+from gpu_doctor import wording
+from gpu_doctor.rules.evidence import millis, percent, taking
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
@@ -38,19 +39,19 @@ def check(vitals: Vitals) -> Finding | None:
     if share * wall < TINY_S:
         return None
     fed = f", its inputs on {setup.inputs.device}" if setup.inputs is not None and setup.inputs.device else ""
+    before = "" if vitals.predicts else " before its optimizer is made"
     return Finding(
         rule="model-on-cpu",
-        headline=f"The model is on the CPU and computes there {percent(share)} of the time; a "
-        f"{setup.devices[0].name} stands idle.",
+        headline=f"The model is on the CPU and computes there {percent(share)} of the time; "
+        f"{wording.article(setup.devices[0].name)} stands idle.",
         cost_share=share,
         evidence=(
             f"{model.device_bytes['cpu'] / 1e6:.1f} MB of parameters, all on the CPU{fed}",
-            f"forward, backward and optimizer take {millis(share * wall)} a step; priced as all of it, since the GPU's "
-            "time is not known",
+            f"{taking(vitals)} {millis(share * wall)} a step; priced as all of it, since the GPU's time is not known",
         ),
         prescriptions=(
             Prescription(
-                text="Put the model on the GPU before its optimizer is made, and every batch too",
+                text=f"Put the model on the GPU{before}, and every batch too",
                 safety=Safety.BY_HAND,
                 code='model = model.to("cuda")\ninputs = inputs.to("cuda", non_blocking=True)',
             ),

@@ -51,8 +51,8 @@ def check(vitals: Vitals) -> Finding | None:
     whole = loader is not None and loader.dataset_len is not None and batch >= loader.dataset_len > 1
     if batch < LARGE_BATCH and not whole:
         return None
-    flops = FLOPS_PER_WEIGHT * setup.parameters * _positions(inputs.shape, inputs.dtype)
-    cpu_s = flops * max(vitals.batches_per_step or 1.0, 1.0) / (CORE_FLOPS * max(vitals.usable_cores, 1.0))
+    flops = FLOPS_PER_WEIGHT * setup.parameters * positions(inputs.shape, inputs.dtype)
+    cpu_s = flops * max(vitals.micro_batches or 1.0, 1.0) / (CORE_FLOPS * max(vitals.usable_cores, 1.0))
     if cpu_s > wall:
         return None
     compiled = vitals.compiled
@@ -68,7 +68,7 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text="Leave it: low utilisation is fine here; or train on the CPU, which should be as fast",
+                text="Leave it: low utilisation is fine here; or use the CPU, which should be as fast",
                 safety=Safety.BY_HAND,
                 code='device = "cpu"  # model.to(device) and batches as they come',
             ),
@@ -77,8 +77,12 @@ def check(vitals: Vitals) -> Finding | None:
     )
 
 
-def _positions(shape: tuple[int, ...], dtype: str) -> float:
-    """How often each weight is used in a forward, at most: samples, times tokens, steps or pixels."""
+def positions(shape: tuple[int, ...], dtype: str) -> float:
+    """How often each weight is used in a forward, at most: samples, times tokens, steps or pixels.
+
+    Args:
+        shape: of the batch, samples first. dtype: such as `int64` for tokens.
+    """
     if "int" in dtype or len(shape) < 3:
         return float(math.prod(shape) if "int" in dtype else shape[0])
     if len(shape) == 3:  # (sample, step, feature) or the other way round

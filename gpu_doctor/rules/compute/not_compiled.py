@@ -15,6 +15,7 @@ When to leave it
     When the run is shorter than the compilation, or input shapes change all the time.
 """
 
+from gpu_doctor.rules import idling
 from gpu_doctor.rules.cures import larger_batch
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
@@ -52,7 +53,8 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     if (vitals.capability or CAPABILITY) < CAPABILITY:
         return None
-    cost = max(1.0 - util / 100.0 - wait - (vitals.exposed_transfer_share or 0.0), 0.0)
+    taken = wait + (vitals.exposed_transfer_share or 0.0) + idling.idle_elsewhere(vitals)  # as in launch-bound
+    cost = max(1.0 - util / 100.0 - taken, 0.0)
     bigger = larger_batch(vitals)  # as launch-bound prescribes
     shape = " x ".join(str(length) for length in inputs.shape)
     return Finding(

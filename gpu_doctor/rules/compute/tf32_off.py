@@ -15,6 +15,8 @@ When to leave it
     it gains more.
 """
 
+from gpu_doctor import wording
+from gpu_doctor.rules import half_precision
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -32,7 +34,12 @@ PRODUCTS = ("Linear", "MultiheadAttention", "Bilinear", "NonDynamicallyQuantizab
 """Layers whose products `set_float32_matmul_precision` is about; convolutions and RNNs go to cuDNN."""
 CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d")
 CODE = 'torch.set_float32_matmul_precision("high")'
-CHANGES = "Float32 products keep 10 of 23 bits of their factors' mantissa; compare the losses of the trial."
+
+
+def changes(vitals: Vitals) -> str:
+    """What changes with it, one sentence."""
+    kept = "Float32 products keep 10 of 23 bits of their factors' mantissa"
+    return f"{kept}; compare the {half_precision.compared(vitals)}."
 
 
 def applies(vitals: Vitals) -> bool:
@@ -54,16 +61,17 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     setup = vitals.setup
     device = next(one for one in setup.devices if f"cuda:{one.index}" == setup.device)
-    cost = busy * (1.0 - 1.0 / ASSUMED_GAIN)
+    cost = (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN)
     products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
     return Finding(
         rule="tf32-off",
-        headline=f"TF32 is off: about {percent(cost)} of the time is lost in float32 products on a {device.name}.",
+        headline=f"TF32 is off: about {percent(cost)} of the time is lost in float32 products on "
+        f"{wording.article(device.name)}.",
         cost_share=cost,
         evidence=(
             f'{products} layers with float32 products, matmul precision "highest"; the GPU is busy {percent(busy)} of '
             "the time",
-            f"priced at a {ASSUMED_GAIN}x faster GPU step: measure it",
+            half_precision.priced(vitals, ASSUMED_GAIN),
         ),
         prescriptions=(
             Prescription(
@@ -71,7 +79,7 @@ def check(vitals: Vitals) -> Finding | None:
                 safety=Safety.CHANGES_TRAINING,
                 settings={"tf32": True},
                 code=CODE,
-                changes=CHANGES,
+                changes=changes(vitals),
             ),
         ),
     )

@@ -26,10 +26,13 @@ from collections.abc import Sequence
 from gpu_doctor.facts import OptimizerFacts
 from gpu_doctor.removal import CACHED_BYTES, Gain, without
 from gpu_doctor.rules.evidence import millis, percent
+from gpu_doctor.rules.host import host_sync
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("optimizer_share", "step_wall_s", "optimizer_facts")
+EXCLUDES = ("dense-embedding-gradients",)
+"""The same seconds of the optimizer: one fused step trains alike, and what is left after it is judged then."""
 
 ADAMS = ("Adam", "AdamW")
 OPTIMIZER_SHARE = 0.10
@@ -84,6 +87,9 @@ def check(vitals: Vitals) -> Finding | None:
     if one.name in ADAMS and not vitals.on_gpu and vitals.step_wall_s:
         low, usual, high = _adam_gains([each for each, _ in slow], theirs * vitals.step_wall_s)
     cost = theirs * (1.0 - 1.0 / low)
+    waited = host_sync.check(vitals)
+    if waited is not None and vitals.gpu_gap_share is not None:  # without the wait the queue would hide the rest
+        cost = min(cost, max(vitals.gpu_gap_share - waited.cost_share, 0.0))
     gain = _gain(vitals, one, theirs, (low, usual, high))
     now = "one parameter at a time" if one.foreach is False or not vitals.on_gpu else "in groups of operations"
     return Finding(

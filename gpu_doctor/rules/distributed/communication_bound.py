@@ -46,7 +46,7 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(*_figures(vitals, called, reducing_s, waited_s), *_line(dearest)),
         prescriptions=(
             Prescription(
-                text="Exchange less and less often (gains at most this)",
+                text="Exchange fewer bytes, and less often",
                 safety=Safety.BY_HAND,
                 code="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
                 "model.register_comm_hook(None, default_hooks.bf16_compress_hook)"
@@ -55,6 +55,7 @@ def check(vitals: Vitals) -> Finding | None:
                 predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
                 predicted_low=1.0,
                 predicted_high=1.0 / (1.0 - min(cost, 0.99)),
+                at_most=True,
                 changes="bf16 gradients are rounded before they are added up." if reducing_s / step_s >= called else "",
             ),
         ),
@@ -72,7 +73,7 @@ def exchanging_share(vitals: Vitals) -> float:
 
 def reductions(vitals: Vitals) -> float:
     """How often gradients are reduced in a step: once a micro-batch, or once where `no_sync()` is in use."""
-    world, batches = vitals.setup.world, vitals.batches_per_step or 1.0
+    world, batches = vitals.setup.world, vitals.micro_batches or 1.0
     return 1.0 if world is None or world.unsynced else max(batches, 1.0)
 
 

@@ -10,12 +10,13 @@ Why it costs you
 
 What to try
     `DistributedDataParallel`, one process per GPU: the model stays where it is, only gradients travel, and they do so
-    while the backward still computes.
+    while the backward still computes. Predictions have none: each process takes its part of the data.
 
 When to leave it
     When a step is so long that the copies do not show.
 """
 
+from gpu_doctor.rules.distributed.idle_gpus import SHARED_OUT, TRAINED_BY_ALL
 from gpu_doctor.rules.evidence import millis, percent
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -36,6 +37,11 @@ def check(vitals: Vitals) -> Finding | None:
     if not calls:
         return None
     gpus = vitals.used_gpus
+    text, code = (
+        ("Let every GPU predict its part of the data, one process each", SHARED_OUT)
+        if vitals.predicts
+        else ("Use DistributedDataParallel, one process per GPU", TRAINED_BY_ALL)
+    )
     return Finding(
         rule="data-parallel",
         headline=f"DataParallel copies the model out and the outputs back every step: {percent(cost)} of the time.",
@@ -46,12 +52,9 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text="Use DistributedDataParallel, one process per GPU (gains at least this)",
+                text=f"{text} (gains at least this)",
                 safety=Safety.BY_HAND,
-                code="# torchrun --nproc_per_node=gpu train.py\n"
-                "dist.init_process_group('nccl')\n"
-                "model = DistributedDataParallel(model.to(rank), device_ids=[rank])\n"
-                "loader = DataLoader(..., sampler=DistributedSampler(dataset))",
+                code=code,
                 changes="Every process takes a batch of its own: divide batch_size by the number of GPUs.",
             ),
         ),

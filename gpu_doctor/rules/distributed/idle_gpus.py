@@ -9,7 +9,8 @@ Why it costs you
 
 What to try
     One process per GPU with `DistributedDataParallel`, started by `torchrun`; in a notebook, `accelerate`'s
-    `notebook_launcher`. Or use the other GPUs for another run at the same time.
+    `notebook_launcher`. Predictions have nothing to reduce: each process takes its part of the data. Or use the other
+    GPUs for another run at the same time.
 
 When to leave it
     When the GPU that is used waits for data or for the host: cure that first, more GPUs would wait too. When the
@@ -27,9 +28,20 @@ BUSY_SHARE = 0.5
 FULL_PCT = 50.0
 """The same by NVML's utilisation, which also sees the gaps inside of a step."""
 
+TRAINED_BY_ALL = """\
+# torchrun --nproc_per_node=gpu train.py
+dist.init_process_group('nccl')
+model = DistributedDataParallel(model.to(rank), device_ids=[rank])
+loader = DataLoader(..., sampler=DistributedSampler(dataset))"""
+SHARED_OUT = """\
+# torchrun --nproc_per_node=gpu predict.py
+rank, ranks = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
+loader = DataLoader(Subset(dataset, range(rank, len(dataset), ranks)), ...)
+model = model.to(rank)  # no gradients, so nothing to reduce: each process writes a file of its own"""
+
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where a busy GPU trains alone beside idle ones."""
+    """Fires where a busy GPU works alone beside idle ones."""
     busy, idle, used, size = vitals.gpu_busy_share, vitals.idle_gpus, vitals.used_gpus, vitals.world_size
     if busy is None or not idle or not used or size is None or size > 1:
         return None
@@ -43,21 +55,22 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"parameters on {used} GPU{'s' if used > 1 else ''}, {idle} more visible; one process, no process group",
-            f"the GPU that trains is busy {percent(busy)} of the time",
+            f"the GPU in use is busy {percent(busy)} of the time",
         ),
         prescriptions=(
             Prescription(
-                text="Train on all GPUs, one process each (gains at most this; gradients are reduced every step)",
+                text="Let every GPU predict its part of the data, one process each"
+                if vitals.predicts
+                else "Train on all GPUs, one process each (gradients are reduced every step)",
                 safety=Safety.BY_HAND,
-                code="# torchrun --nproc_per_node=gpu train.py\n"
-                "dist.init_process_group('nccl')\n"
-                "model = DistributedDataParallel(model.to(rank), device_ids=[rank])\n"
-                "loader = DataLoader(..., sampler=DistributedSampler(dataset))",
+                code=SHARED_OUT if vitals.predicts else TRAINED_BY_ALL,
                 predicted_speedup=1.0 / (1.0 - cost),
                 predicted_low=1.0,
                 predicted_high=1.0 / (1.0 - cost),
-                changes="The batch of a step grows with the number of GPUs: scale the learning rate, or divide the "
-                "batch.",
+                at_most=True,
+                changes=""
+                if vitals.predicts
+                else "The batch of a step grows with the number of GPUs: scale the learning rate, or divide the batch.",
             ),
         ),
     )

@@ -51,14 +51,13 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text="Give the ranks equal work (gains at most this)"
-                if mine
-                else f"Read the recording of rank {late} (gains at most this)",
+                text="Give the ranks equal work" if mine else f"Read the recording of rank {late}",
                 safety=Safety.BY_HAND,
                 code="run.recording.save(f'rank{dist.get_rank()}.npz')  # on every rank, then diagnose the late one's",
                 predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
                 predicted_low=1.0,
                 predicted_high=1.0 / (1.0 - min(cost, 0.99)),
+                at_most=True,
             ),
         ),
     )

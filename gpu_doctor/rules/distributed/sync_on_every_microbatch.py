@@ -23,13 +23,13 @@ NEEDS = ("world_size", "batches_per_step", "step_wall_s")
 EXCLUDES = ("communication-bound",)
 
 MICROBATCHES = 1.5
-"""From so many batches a step on, on average, the loop accumulates."""
+"""From so many micro-batches a step on, on average, the loop accumulates."""
 
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where a replicated model accumulates without `no_sync()` and the reducing shows."""
     world, exposed_s = vitals.setup.world, vitals.reduce_exposed_s
-    batches, step_s = vitals.batches_per_step, vitals.step_wall_s
+    batches, step_s = vitals.micro_batches, vitals.step_wall_s
     if world is None or world.world_size < 2 or not world.replicated or world.unsynced:
         return None
     if exposed_s is None or not batches or batches < MICROBATCHES or not step_s:
@@ -43,13 +43,13 @@ def check(vitals: Vitals) -> Finding | None:
         "goes into exchanges that the step does not need.",
         cost_share=cost,
         evidence=(
-            f"{batches:.3g} batches a step, no_sync() never entered",
+            f"{batches:.3g} micro-batches a step, no_sync() never entered",
             f"a reduction leaves {millis(exposed_s)} unhidden, by DistributedDataParallel's own clock; "
             f"a step takes {millis(step_s)}",
         ),
         prescriptions=(
             Prescription(
-                text="Reduce only in the last micro-batch of a step (gains at most this)",
+                text="Reduce only in the last micro-batch of a step",
                 safety=Safety.BY_HAND,
                 code="with model.no_sync() if not last_of_step else contextlib.nullcontext():\n"
                 "    loss = criterion(model(x), y) / micro_batches\n"
@@ -57,6 +57,7 @@ def check(vitals: Vitals) -> Finding | None:
                 predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
                 predicted_low=1.0,
                 predicted_high=1.0 / (1.0 - min(cost, 0.99)),
+                at_most=True,
             ),
         ),
     )

@@ -15,7 +15,7 @@ When to leave it
 """
 
 from gpu_doctor.nvidia import too_old, version
-from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.evidence import joined, percent, phases
 from gpu_doctor.rules.hardware.cpu_only_torch import computing_share
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -37,7 +37,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"driver {driver} serves CUDA {serves[0]}.{serves[1]}; torch {setup.torch_version}",
-            f"{percent(cost)} of the time is forward, backward and optimizer on the CPU",
+            f"{percent(cost)} of the time is {joined(phases(vitals))} on the CPU",
         ),
         prescriptions=(
             Prescription("Update the NVIDIA driver (nvidia.com/drivers), then restart", Safety.BY_HAND),

@@ -43,7 +43,7 @@ def check(vitals: Vitals) -> Finding | None:
         rule="throttled",
         headline=f"The GPU is throttled: {next(iter(shares))} in {percent(share)} of the readings under load.",
         cost_share=cost,
-        evidence=(*reasons, clocks + heat),
+        evidence=(*reasons[1:], clocks + heat),
         prescriptions=(
             Prescription(
                 "Check cooling, airflow and power cables; on a rented machine, ask for another one",

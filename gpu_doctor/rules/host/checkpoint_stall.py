@@ -29,7 +29,9 @@ STALL_SHARE = 0.05
 FEWEST_CALLS = 2
 """From one checkpoint (`if step % 1000 == 0` in a run of 50 steps) nobody can tell how often they come."""
 EVERY = """\
-if time.monotonic() - saved_at > 900:  # by the clock: 15 minutes
+import time
+saved_at = time.monotonic()  # before the loop
+if time.monotonic() - saved_at > 900:  # in the loop, by the clock: 15 minutes
     torch.save(state, path)
     saved_at = time.monotonic()"""
 ASIDE = """\
@@ -59,12 +61,13 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(f"saved {chore.calls} times in {vitals.steps} steps, {millis(each)} each{size}", *chore_line(chore)),
         prescriptions=(
             Prescription(
-                text="Save less often, and to a local disk (gains about this if nearly all of them go)",
+                text="Save less often, and to a local disk",
                 safety=Safety.BY_HAND,
                 code=EVERY,
                 predicted_speedup=most.speedup,
                 predicted_low=most.low,
                 predicted_high=most.high,
+                at_most=True,
             ),
             Prescription(
                 text="Copy the tensors to the host and write the file on another thread",

@@ -19,7 +19,8 @@ When to leave it
 
 import math
 
-from gpu_doctor.rules.evidence import percent
+from gpu_doctor import wording
+from gpu_doctor.rules.evidence import percent, taking
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
@@ -57,12 +58,12 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="cpu-oversubscription",
         headline=(
-            f"torch computes with {threads} threads{beside} on {cores:g} usable cores: that loses "
+            f"torch computes with {threads} threads{beside} where {wording.cores(cores)} can be used: that loses "
             f"{percent(lost)} or more of the computing."
         ),
         cost_share=lost * computing,
         evidence=(
-            f"forward, backward and optimizer take {percent(computing)} of the time",
+            f"{taking(vitals)} {percent(computing)} of the time",
             *((f"the CPU is {vitals.cpu_util_pct:.0f} % busy",) if vitals.cpu_util_pct is not None else ()),
         ),
         prescriptions=(

@@ -10,7 +10,9 @@ Why it costs you
     a small convolutional net, 49 % of 8 layers of 256, 66 % of two transformer layers, 81 % of 4 layers of 64. It costs
     about 0.15 ms a layer, and a pass over every gradient. The profiler took 1 to 8 %, 32 % of the smallest. What it
     costs in this loop cannot be read off a recording, but the least of it can: the stack is written down in the
-    forward, so that a forward that takes longer than its backward allows was slowed by it (see BACKWARD_LEAST).
+    forward, so that a forward that takes longer than its backward allows was slowed by it (see BACKWARD_LEAST). Only
+    operations that record gradients pay: predictions under `torch.no_grad()` and frozen layers cost nothing more, and
+    a forward that is long beside its backward says nothing where part of the model is frozen.
 
 What to try
     Turn it off, run again, compare. Turn anomaly detection on again when a NaN comes, for the steps around it.
@@ -20,11 +22,14 @@ When to leave it
     on a CPU; on a GPU it may choose slower kernels. GPU: not yet run on one.
 """
 
+from gpu_doctor.rules import idling
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("step_wall_s", "backward_share")
+EXCLUDES = ("launch-bound", "not-compiled", "model-too-small", "small-batch", "needless-accumulation")
+"""Each launch takes longer while such an aid is on: how much of the idling is left can be judged without it only."""
 
 ANOMALY_SHARE = 0.19
 """Of forward and backward: the least of the 5 loops on this page."""
@@ -43,15 +48,17 @@ def check(vitals: Vitals) -> Finding | None:
     if step_s is None or vitals.backward_share is None:
         return None
     passes = min((vitals.forward_share or 0.0) + (vitals.loss_share or 0.0) + vitals.backward_share, 1.0)
-    layers = sum(vitals.setup.layers.values()) * max(vitals.batches_per_step or 1.0, 1.0)
+    layers = sum(vitals.setup.layers.values()) * max(vitals.micro_batches or 1.0, 1.0)
     costs: dict[str, float] = {}
-    if (on := _on_share(vitals, "anomaly_mode", "anomaly_on_s")) >= ON_SHARE:
-        usual = on * min(max(ANOMALY_SHARE * passes, layers * ANOMALY_LAYER_S / step_s), passes)
+    if vitals.backward_share and (on := _on_share(vitals, "anomaly_mode", "anomaly_on_s")) >= ON_SHARE:
+        trained = min(passes, (1.0 + 1.0 / BACKWARD_LEAST) * vitals.backward_share)
+        usual = on * min(max(ANOMALY_SHARE * trained, layers * ANOMALY_LAYER_S / step_s), trained)
         costs["anomaly"] = max(usual, _slowed_share(vitals))
     if (on := _on_share(vitals, "profiler", "profiler_on_s")) >= ON_SHARE:
         costs["profiler"] = on * min(layers * PROFILER_LAYER_S / step_s, passes)
     if vitals.on_gpu and flags.get("launch_blocking") and vitals.gpu_util_pct is not None:
         taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
+        taken += idling.idle_elsewhere(vitals)
         costs["blocking"] = max(1.0 - vitals.gpu_util_pct / 100.0 - taken, 0.0)
     if not costs:
         return None
@@ -96,10 +103,20 @@ def _slowed_share(vitals: Vitals) -> float:
     """Share of the wall-clock by which anomaly detection has at least slowed the forward; 0 if that does not show.
 
     It adds more to a forward (the stack of every operation, the dearer the deeper it is) than to a backward, of which
-    a plain forward takes at most 1 / 0.8.
+    a plain forward takes at most 1 / 0.8. A frozen part has a forward alone, with nothing written down.
     """
+    if not _all_trained(vitals):
+        return 0.0
     forward = (vitals.forward_share or 0.0) + (vitals.loss_share or 0.0)
     return max(forward - (vitals.backward_share or 0.0) / BACKWARD_LEAST, 0.0)
+
+
+def _all_trained(vitals: Vitals) -> bool:
+    """Whether every parameter of the model is known to be stepped and to get a gradient."""
+    model, stepped = vitals.model, vitals.setup.parameter_bytes
+    if model is None or not stepped or not vitals.setup.optimizers or model.frozen_bytes != 0:
+        return False
+    return stepped >= sum(model.dtype_bytes.values())
 
 
 def _on_share(vitals: Vitals, flag: str, seconds: str) -> float:

@@ -9,7 +9,8 @@ Why it costs you
 
 What to try
     Take the call out of the loop. If memory grows without it, something keeps references (often `losses.append(loss)`
-    without `.item()`): cure that.
+    without `.item()`): cure that. Where a library makes the call, `gc.freeze()` before the training exempts all that is
+    there by then: a collection of PyKEEN's in a process with 480 000 objects took 0.8 s, and 1 ms after it.
 
 When to leave it
     Once between two experiments it is fine. In a loop whose objects do form circles, every few hundred steps.
@@ -28,6 +29,11 @@ COLLECT_SHARE = 0.02
 FEWEST_CALLS = 2
 """One call, often before the first step, tells nothing of how often it comes."""
 
+LEAST_EXEMPT = 0.8
+"""Of a collection, what `gc.freeze()` saves at least: the loop's own objects are walked through still (measured: 99 %
+with PyKEEN)."""
+_EXEMPT = "A library calls it: exempt the objects that are there before the training"
+
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where explicit collections inside of steps take at least 2 % of the wall-clock."""
@@ -39,6 +45,7 @@ def check(vitals: Vitals) -> Finding | None:
     if chore.calls < FEWEST_CALLS:
         return None
     gain = without(vitals, cost, calls_per_step=chore.calls / max(vitals.steps, 1))
+    librarys = bool(chore.text) and "collect" not in chore.text
     return Finding(
         rule="garbage-collected-each-step",
         headline=f"Collecting garbage by hand takes {percent(cost)} of the time.",
@@ -50,12 +57,13 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text="Take gc.collect() out of the loop",
+                text=_EXEMPT if librarys else "Take gc.collect() out of the loop",
                 safety=Safety.BY_HAND,
-                code="# gc.collect()",
+                code="gc.collect()\ngc.freeze()  # before the training" if librarys else "# gc.collect()",
                 predicted_speedup=gain.speedup,
-                predicted_low=gain.low,
+                predicted_low=without(vitals, LEAST_EXEMPT * cost).low if librarys else gain.low,
                 predicted_high=gain.high,
+                at_most=True,
             ),
         ),
     )

@@ -8,7 +8,8 @@ Why it costs you
     The GPU idles from the end of the wait until the next launches reach it.
 
 What to try
-    Read the value every n steps, add up on the device (`running += loss.detach()`), print rarely.
+    Read the value every n steps, add up on the device (`running += loss.detach()`), print rarely. Predictions: keep the
+    outputs on the device and fetch them together, once or every so many batches.
 
 When to leave it
     When the step is long against the gap: then the wait only shows where the GPU works. Where the gap is filled with
@@ -17,6 +18,7 @@ When to leave it
 
 from gpu_doctor.rules.evidence import hot_lines, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("sync_share", "gpu_gap_share", "exposed_wait_share", "queue_empty_share")
@@ -24,17 +26,30 @@ NEEDS = ("sync_share", "gpu_gap_share", "exposed_wait_share", "queue_empty_share
 GAP_SHARE = 0.05
 """The bar of the catalogue for seconds in which the GPU idles after a wait."""
 
+LOSS = (
+    "Read the loss every n steps and keep sums on the device",
+    "running_loss += loss.detach()  # .item() every 100 steps",
+)
+OUTPUTS = (
+    "Keep the outputs on the device and fetch them once, after the loop",
+    "kept.append(outputs)  # in the loop, without .cpu(), .item() or .tolist()\n"
+    "outputs = torch.cat(kept).cpu()  # after it, or every 100 batches where they would not fit",
+)
+
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where the host waits each step and the GPU's gap is not explained by fetch or copies."""
     sync, gap, empty = vitals.sync_share, vitals.gpu_gap_share, vitals.queue_empty_share
     if sync is None or gap is None or empty is None:
         return None
+    # Trips to the host and calls such as torch.save wait for the GPU themselves, and have rules of their own.
     taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
-    cost = max(min(gap - taken, sync), 0.0)
+    taken += tripping_share(vitals) + vitals.chores_between_share
+    cost = max(min(gap - taken, sync * _no_trips(vitals)), 0.0)
     if sync < GAP_SHARE or cost < GAP_SHARE or empty < 0.5:
         return None
     times = "" if vitals.syncs_per_step is None else f" in {vitals.syncs_per_step:.1f} waits a step"
+    text, code = OUTPUTS if vitals.predicts else LOSS
     return Finding(
         rule="host-sync",
         headline=f"Waiting for values from the GPU each step leaves it idle {percent(cost)} of the time.",
@@ -46,12 +61,21 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text="Read the loss every n steps and keep sums on the device (gains at most this)",
+                text=text,
                 safety=Safety.BY_HAND,
-                code="running_loss += loss.detach()  # .item() every 100 steps",
+                code=code,
                 predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
                 predicted_low=1.0,
                 predicted_high=1.0 / (1.0 - min(cost, 0.99)),
+                at_most=True,
             ),
         ),
     )
+
+
+def _no_trips(vitals: Vitals) -> float:
+    """Part of the waits, 0..1, that do not belong to a trip to the host and back, by their number."""
+    traffic, waits = vitals.traffic, vitals.syncs_per_step
+    if traffic is None or not waits or not vitals.steps:
+        return 1.0
+    return max(1.0 - traffic.round_trips / vitals.steps / waits, 0.0)

@@ -13,6 +13,7 @@ When to leave it
     When the model is meant to be this small: then a low utilisation is fine, and a CPU may be as fast.
 """
 
+from gpu_doctor.rules import idling
 from gpu_doctor.rules.cures import larger_batch
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
@@ -35,7 +36,7 @@ def check(vitals: Vitals) -> Finding | None:
     wait, sync = vitals.exposed_wait_share, vitals.sync_share
     if empty is None or util is None or wait is None or sync is None:
         return None
-    idle = 1.0 - util / 100.0 - wait - (vitals.exposed_transfer_share or 0.0)
+    idle = 1.0 - util / 100.0 - wait - (vitals.exposed_transfer_share or 0.0) - idling.idle_elsewhere(vitals)
     # Launches are made in these phases alone: while the host is elsewhere (slow-python), it launches nothing.
     launching = [vitals.forward_share, vitals.loss_share, vitals.backward_share, vitals.optimizer_share]
     cost = max(min(idle, sum(share for share in launching if share is not None)), 0.0)

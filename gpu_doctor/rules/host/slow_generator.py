@@ -3,7 +3,7 @@
 What it means
     Batches come from a generator, a list of files, or code at the top of the step: the same thread first makes the
     batch and then trains on it. The lines that make it are told from the text of the cell: what the model's input
-    depends on.
+    depends on. Or a thread of your own makes them and puts them into a queue, and the queue is empty.
 
 Why it costs you
     Making a batch and training on the one before could happen at the same time, in two processes.
@@ -11,7 +11,9 @@ Why it costs you
 What to try
     Put the generator into a `DataLoader` as it is: with one worker it runs ahead of the training. Where batch `i` can
     be made by itself, a Dataset lets several workers share the work. Or make a batch cheaper: vectorise, preprocess;
-    a batch of some ms costs about as much to hand over from a worker as it costs to make.
+    a batch of some ms costs about as much to hand over from a worker as it costs to make. A queue that runs empty wants
+    more threads that fill it where these wait (a disk, a server), worker processes where they compute: Python lets only
+    one thread compute at a time.
 
 When to leave it
     When the next batch depends on what the model just did (reinforcement learning, active learning).
@@ -22,12 +24,12 @@ import re
 from dataclasses import replace
 
 from gpu_doctor.feeding import batch_lines, elsewhere_lines
-from gpu_doctor.forecast import BAND, LEAST_GAIN
-from gpu_doctor.handing import DOUBT, handing
+from gpu_doctor.forecast import BAND, CPU_BOUND, LEAST_GAIN, WORKERS_PER_CORE
+from gpu_doctor.handing import DOUBT, handing, pace
 from gpu_doctor.recording import LineCost
 from gpu_doctor.rules.evidence import dearest_lines, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.stages import OTHERS
+from gpu_doctor.stages import OTHERS, SATURATED, core_worth
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("other_share", "backward_share", "step_wall_s")
@@ -49,6 +51,21 @@ class Batches(torch.utils.data.Dataset):
     def __getitem__(self, i):
         return make_batch(i)  # what your loop does for batch i
 loader = torch.utils.data.DataLoader(Batches(), batch_size=None, num_workers={workers})"""
+READERS = """\
+for part in range({times} * readers):  # each reads a part of the data
+    threading.Thread(target=fill, args=(queue, part), daemon=True).start()"""
+TAKEN_FROM = re.compile(r"\.(get\(\s*(\)|timeout\b|block\b|True\b)|get_nowait\(|result\(|recv\()")
+"""Text of a line that takes something out of a queue, or from another thread or process (a dict's `get` has a key)."""
+HARDLY = 0.5
+"""A way out that saves less than half of what the next one does is not said first."""
+CHEAPER = 2.0
+LEFT_OF_MAKING = 0.1
+"""Vectorised, a batch that is made by a Python loop over its elements takes a tenth of the time or less (see
+slow-python); that is said first where workers would leave twice as much of the step."""
+UNFAIR = 2.0
+"""So many times its fair turn a thread may wait for a core: the load is a minute's mean, and knows no priorities."""
+WHOLE = 0.05
+"""Of a worker: 4.03 of them are 4."""
 
 
 def making_share(vitals: Vitals) -> float:
@@ -85,9 +102,12 @@ def check(vitals: Vitals) -> Finding | None:
         share = min(share, max(vitals.gpu_gap_share - (vitals.exposed_transfer_share or 0.0), 0.0))
     if share < MAKING_SHARE or share * step_s < CHEAP_S:
         return None
+    waited = f"The loop waits for the queue that its batches come from: {percent(share)} of the time."
+    made = f"The loop makes its batches itself: {percent(share)} of the time, in which it does not "
+    made += "predict." if vitals.predicts else "train."
     return Finding(
         rule="slow-generator",
-        headline=f"The loop makes its batches itself: {percent(share)} of the time, in which it does not train.",
+        headline=waited if _handed_on(vitals) else made,
         cost_share=share,
         evidence=(
             f"{millis(share * step_s)} of every {millis(step_s)} step; no DataLoader is used",
@@ -104,18 +124,78 @@ def _ways_out(vitals: Vitals, share: float, step_s: float) -> tuple[Prescription
         safety=Safety.BY_HAND,
         code="x = torch.from_numpy(stored[indices])  # one indexing a batch",
     )
-    workers = max(2, min(int(vitals.usable_cores), round(share / (1.0 - share)) + 1))
-    ways = [
-        _by_workers(vitals, share, step_s, 1, "Let one worker run the generator ahead of the training", STREAM),
-        _by_workers(
-            *(vitals, share, step_s, workers),
-            "If batch i can be made by itself: a Dataset with several workers",
-            DATASET.format(workers=workers),
-        ),
-    ]
-    paying = [one for one in ways if one is not None]
-    # Where even a worker that runs ahead gains nothing, handing over is too dear: a cheaper batch is the cure.
-    return (*paying, vectorise) if ways[0] is not None else (vectorise, *paying)
+    workers = _workers(vitals, share, step_s)
+    several = _by_workers(
+        *(vitals, share, step_s, workers),
+        "If batch i can be made by itself: a Dataset with several workers",
+        DATASET.format(workers=workers),
+    )
+    if _handed_on(vitals):  # it runs ahead of the training already: one worker would do no better
+        readers = _by_readers(vitals, share, step_s, workers)
+        return (*(one for one in (readers, several) if one is not None), vectorise)
+    alone = _by_workers(vitals, share, step_s, 1, "Let one worker run the generator ahead of the loop", STREAM)
+    ways = [one for one in (alone, several) if one is not None]
+    if several is not None and (alone is None or _saves(alone) < HARDLY * min(share, _saves(several))):
+        ways.reverse()  # making is so much of a step that doing it beside the training saves hardly anything
+    # Where even a worker that runs ahead gains nothing, a batch that computes has to become cheaper: that is the cure.
+    sooner = alone is not None or (several is not None and _waits(vitals, share, step_s))
+    left = min((1.0 - _saves(one) for one in ways), default=1.0)
+    cheaper = CHEAPER * (1.0 - share + LEFT_OF_MAKING * share) < left and not _waits(vitals, share, step_s)
+    return (*ways, vectorise) if sooner and not cheaper else (vectorise, *ways)
+
+
+def _saves(one: Prescription) -> float:
+    """Of the wall-clock."""
+    return 1.0 - 1.0 / (one.predicted_speedup or 1.0)
+
+
+def _handed_on(vitals: Vitals) -> bool:
+    """Whether the lines that make the batches mostly take them out of a queue, which a thread of the user's fills."""
+    lines = making_lines(vitals)
+    taken = sum(one.share for one in lines if TAKEN_FROM.search(one.text))
+    return taken > sum(one.share for one in lines) / 2.0
+
+
+def _computing(vitals: Vitals, share: float, step_s: float) -> float:
+    """Of the time in which batches are made, the part in which the process computes or queues for a core.
+
+    On a busy machine a second of CPU takes a computing thread as many as there are threads for a core. 1 where nobody
+    counted.
+    """
+    cpu_s, slower = vitals.consumer_cpu_s, 1.0
+    if (vitals.cpu_util_pct or 0.0) >= 100.0 * SATURATED:
+        if vitals.load_average is None:
+            return 1.0
+        slower = max(UNFAIR * vitals.load_average / max(vitals.usable_cores, 1.0), 1.0)
+    return 1.0 if cpu_s is None else (cpu_s * slower - (1.0 - share) * step_s) / (share * step_s)
+
+
+def _waits(vitals: Vitals, share: float, step_s: float) -> bool:
+    """Whether making a batch waits (a disk, a server) rather than computes."""
+    return _computing(vitals, share, step_s) < CPU_BOUND
+
+
+def _workers(vitals: Vitals, share: float, step_s: float) -> int:
+    """As many as make a batch in the time of training on one: of those that compute no more than there are cores."""
+    needed = math.ceil(share / (1.0 - share) - WHOLE)
+    most = int(vitals.usable_cores) * (WORKERS_PER_CORE if _waits(vitals, share, step_s) else 1)
+    return max(2, min(most, needed))
+
+
+def _by_readers(vitals: Vitals, share: float, step_s: float, times: int) -> Prescription | None:
+    """What so many times the readers give where they wait; None where they compute: Python lets only one do so."""
+    if not _waits(vitals, share, step_s):
+        return None
+    left_s = max((1.0 - share) * step_s, step_s / times, (vitals.consumer_cpu_s or 0.0) / max(vitals.usable_cores, 1.0))
+    gain = step_s / left_s
+    return Prescription(
+        text=f"Let {times} times as many threads fill the queue: what they wait for can be waited for side by side",
+        safety=Safety.BY_HAND,
+        code=READERS.format(times=times),
+        predicted_speedup=gain,
+        predicted_low=1.0,
+        predicted_high=gain * (1.0 + BAND / 2.0),
+    )
 
 
 def _by_workers(vitals: Vitals, share: float, step_s: float, workers: int, text: str, code: str) -> Prescription | None:
@@ -125,18 +205,19 @@ def _by_workers(vitals: Vitals, share: float, step_s: float, workers: int, text:
         None where that is too little, or may be a loss where handing over is dear.
     """
     size = _batch_bytes(vitals)
+    making_s = step_s if _handed_on(vitals) else share * step_s  # who fills a queue does so all the time
     cpu_s = step_s if vitals.consumer_cpu_s is None else min(vitals.consumer_cpu_s, step_s * vitals.usable_cores)
     cores = max(vitals.usable_cores, 1.0)
     if vitals.cpu_util_pct is not None:
         others = cores * vitals.cpu_util_pct / 100.0 - cpu_s / step_s
         cores = max(cores - others, 1.0) if others >= OTHERS else cores
 
-    def gain(doubt: float) -> float:
-        cost = handing(1.0, size, doubt=doubt)
-        made, trained = (share * step_s + cost.packing) / workers, (1.0 - share) * step_s + cost.taking
-        return step_s / max(made, trained, (cpu_s + cost.packing + cost.taking_cpu) / cores)
+    def gain(doubt: float, worth: float) -> float:
+        cost = handing(1.0, size, doubt=doubt * pace(vitals))
+        made, trained = (making_s + cost.packing) / workers, (1.0 - share) * step_s + cost.taking
+        return step_s / max(made, trained, (cpu_s + cost.packing + cost.taking_cpu) / (cores * worth))
 
-    low, usual, high = (gain(doubt) for doubt in (DOUBT[1], 1.0, DOUBT[0]))
+    low, usual, high = map(gain, (DOUBT[1], 1.0, DOUBT[0]), core_worth(vitals))
     if usual < LEAST_GAIN or low < 1.0:
         return None
     return Prescription(

@@ -8,7 +8,9 @@ Why it costs you
     The device has nothing to do meanwhile, unless the GPU still has work queued.
 
 What to try
-    Do it every n steps, move it out of the loop, vectorise it, hand it to another thread or process.
+    Do it every n steps, move it out of the loop, vectorise it, hand it to another thread or process. What the loss or
+    the update needs (augmenting, encoding, averaging weights) cannot be left out: one call for the whole batch or for
+    all parameters instead of one for each, or all of the data prepared before the loop.
 
 When to leave it
     When the line is the training itself (a custom update written in Python), or the figure is what you want to see. In
@@ -18,11 +20,12 @@ When to leave it
 
 import re
 
-from gpu_doctor.beside import beside_lines
-from gpu_doctor.feeding import batch_lines
+from gpu_doctor.beside import beside_lines, needed_lines
+from gpu_doctor.feeding import batch_lines, elsewhere_lines
 from gpu_doctor.recording import LineCost
 from gpu_doctor.removal import without
-from gpu_doctor.rules.evidence import dearest_lines, millis, percent
+from gpu_doctor.rules.evidence import dearest_lines, library_calls, millis, percent, phases
+from gpu_doctor.rules.host import host_sync
 from gpu_doctor.rules.host.slow_generator import making_lines, making_share
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -41,6 +44,23 @@ goes badly (an estimate: array operations do in 1/10 to 1/100 what a Python loop
 FEW_LOOKS = 3.0
 """A short run is looked at some ten times. Where fewer than three looks fell outside of all phases, what they happened
 to find counts for half, and the clock for the rest: one look at torch does not make Python of 50 % nothing."""
+SELDOM = ("Do it every n steps, or move it out of the loop", "if step % 100 == 0:\n    ...")
+FED = (
+    "The model is fed with it: do it for the whole batch in one call, or for all of the data once, before the loop",
+    "x = prepared[indices]  # prepared for all of the data: one indexing a batch",
+)
+NEEDED = (
+    "The training needs it: do it in one call instead of one for each sample or parameter",
+    "x = stored[indices]  # kept in one tensor, not in a list of them\n"
+    "torch._foreach_mul_(tensors, factor)  # all tensors in one call",
+)
+THERE = ("It runs inside of that call: let it log and call back less often, if it has options for that", "")
+KEPT = (
+    "What the loop is there for cannot be left out: do it for a whole batch in one call, or for all batches afterwards",
+    "kept.append(outputs)  # after the loop: torch.cat(kept)",
+)
+BESIDE_IT = 0.25
+"""From this part of the loop's own lines on, what is to be done about them is said as well."""
 UPDATE = re.compile(r"\.grad\b|\.data\.\w+_\(|\.data(\[.*\])?\s*[-+*/]=")
 """Text of a line that reads or clears a gradient, or changes a parameter's data in place."""
 
@@ -50,7 +70,7 @@ def check(vitals: Vitals) -> Finding | None:
     other, step_s = vitals.other_share, vitals.step_wall_s
     if other is None or step_s is None or (not vitals.forward_share and vitals.backward_share):
         return None  # a loop that computes without modules: its forward cannot be told from its Python
-    billed = _chores_share(vitals) + making_share(vitals)
+    billed = vitals.chores_between_share + making_share(vitals)
     share = max(other - (vitals.loss_share or 0.0) - billed, 0.0)
     updates = _update_lines(vitals)
     lines = [one for one in _own_lines(vitals) if one not in updates]
@@ -62,15 +82,20 @@ def check(vitals: Vitals) -> Finding | None:
         if vitals.gpu_gap_share is None:
             return None
         taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
+        # Behind a full queue such work is hidden: what the GPU idles because a wait has emptied it is not Python's.
+        waited = host_sync.check(vitals)
+        taken += waited.cost_share if waited is not None else 0.0
         share, most = (min(one, max(vitals.gpu_gap_share - taken, 0.0)) for one in (share, most))
     if share < OTHER_SHARE or share * step_s < LEAST_S:
         return None
     feeding = _feeding_part(vitals, lines)
     gain = without(vitals, share * (1.0 - LEFT_OF_FEEDING * feeding), most)
     slowly = without(vitals, share * (1.0 - LEFT_AT_MOST * feeding))
+    (text, code), *more = [THERE] if _in_a_library(vitals, lines) else _ways_out(vitals, lines)
     return Finding(
         rule="slow-python",
-        headline=f"Python in the loop: {percent(share)} of the time is outside of fetch, forward, backward, optimizer.",
+        headline=f"Python in the loop: {percent(share)} of the time is outside of "
+        f"{', '.join(('fetch', *phases(vitals)))}.",
         cost_share=share,
         evidence=(
             f"{millis(share * step_s)} of every {millis(step_s)} step",
@@ -78,13 +103,15 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text="Do it every n steps, or move it out of the loop (gains about this if all of it goes)",
+                text=text,
                 safety=Safety.BY_HAND,
-                code="if step % 100 == 0:\n    ...",
+                code=code,
                 predicted_speedup=gain.speedup,
                 predicted_low=min(gain.low, slowly.speedup),
                 predicted_high=gain.high,
+                at_most=True,
             ),
+            *(Prescription(f"{text}, where it is of that kind", Safety.BY_HAND, code=code) for text, code in more),
         ),
     )
 
@@ -104,11 +131,36 @@ def _part_in_python(vitals: Vitals, own: list[LineCost], updates: list[LineCost]
     return (python + doubt) / (python + training + doubt)
 
 
+def _in_a_library(vitals: Vitals, own: list[LineCost]) -> bool:
+    """Whether most of it runs inside of a library's own loop, which the user's cells only call."""
+    calls = library_calls(vitals)
+    inside = sum(one.share for one in own if (one.file, one.line) in calls)
+    return inside > 0.5 * sum(one.share for one in own)
+
+
 def _feeding_part(vitals: Vitals, own: list[LineCost]) -> float:
     """Of the loop's own lines, the part that prepares what the model is fed with: augmenting, padding, encoding."""
     whole = sum(one.share for one in own)
     fed = set(batch_lines(vitals.source, vitals.lines, vitals.setup.flags.get("model_names", ())))
     return sum(one.share for one in own if one in fed) / whole if whole > 0 else 0.0
+
+
+def _ways_out(vitals: Vitals, own: list[LineCost]) -> list[tuple[str, str]]:
+    """What to do about most of the loop's own lines, and about a good part of them: text and code.
+
+    What the loss or the update needs cannot be left out; what no text tells can be both.
+    """
+    if vitals.predicts:
+        return [KEPT]  # predictions, an export: no text tells what of it is wanted
+    trains = {(one.file, one.line) for one in vitals.lines if one.phase in ("forward", "backward", "optimizer")}
+    own = [one for one in own if (one.file, one.line) not in trains]  # what the calls that train take beside themselves
+    models, whole = vitals.setup.flags.get("model_names", ()), sum(one.share for one in own)
+    fed = {*batch_lines(vitals.source, vitals.lines, models), *elsewhere_lines(vitals.source, vitals.lines, models)}
+    needed = set(needed_lines(vitals.source, own)) - fed
+    parts = {FED: sum(one.share for one in own if one in fed), NEEDED: sum(one.share for one in own if one in needed)}
+    parts[SELDOM] = whole - sum(parts.values())
+    ways = sorted((one for one in parts if parts[one] >= BESIDE_IT * whole), key=lambda one: -parts[one])
+    return ways if whole > 0 else [SELDOM]
 
 
 def _between(vitals: Vitals) -> list[LineCost]:
@@ -128,14 +180,6 @@ def _update_lines(vitals: Vitals) -> list[LineCost]:
         return []
     beside = set(beside_lines(vitals.source, vitals.lines))
     return [one for one in _between(vitals) if UPDATE.search(one.text) and one not in beside]
-
-
-def _chores_share(vitals: Vitals) -> float:
-    """Checkpoints, collections and the like outside of every phase: they have rules of their own."""
-    if vitals.chores is None or not vitals.run_s:
-        return 0.0
-    # NaN: it was not noted in which phase they fell, so all of their seconds may lie in `other`.
-    return sum(one.other_s if one.other_s == one.other_s else one.wall_s for one in vitals.chores) / vitals.run_s
 
 
 def _own_lines(vitals: Vitals) -> list[LineCost]:

@@ -21,6 +21,8 @@ from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("loader", "workers")
+EXCLUDES = ("too-many-workers",)
+"""What they repeat is wrong first, and dear second: with fewer workers, fewer copies are trained on."""
 
 REPEATS = "every worker would deliver all items again"
 """How `loader_limits` says that the dataset's code does not share items out."""

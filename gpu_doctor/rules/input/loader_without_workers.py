@@ -20,11 +20,13 @@ When to leave it
 from gpu_doctor.forecast import best_workers
 from gpu_doctor.rules.cures import with_workers
 from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent
+from gpu_doctor.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.rules.rule import Finding
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("loader", "workers", "exposed_wait_share", "fetch_wall_s")
-EXCLUDES = ("slow-collate",)
+EXCLUDES = ("slow-collate", "slow-storage")
+"""The same wait: workers shorten it whatever it consists of, and what the storage has to do with it is said here."""
 
 WAIT_SHARE = 0.05
 """torch-tb-profiler advises workers from 5 % of data loading on."""
@@ -47,12 +49,14 @@ def check(vitals: Vitals) -> Finding | None:
         headline=f"Waiting for data: {percent(wait)} of the time {idle(vitals)} (num_workers=0).",
         cost_share=wait,
         evidence=(
-            f"a batch takes {millis(fetch_s)} to fetch, {millis(vitals.fetch_cpu_s or 0.0)} of it on the CPU, "
-            f"and {millis(vitals.consumer_s or 0.0)} to train on",
-            f"with {count} workers the bound is {seen.why}: {millis(seen.step_s)} a step",
+            f"a batch takes {millis(fetch_s)} to fetch, {millis(vitals.fetch_cpu_s or 0.0)} "
+            f"{'of CPU on several threads' if vitals.fetch_beside_s else 'of it on the CPU'}, "
+            f"and {millis(vitals.consumer_s or 0.0)} to {'train' if vitals.backward_share else 'work'} on",
+            f"with {count} worker{'s' * (count != 1)} the bound is {seen.why}: {millis(seen.step_s)} a step",
+            *storage_lines(vitals),
             *fetch_lines(vitals),
         ),
-        prescriptions=(with_workers(loader, count, seen),),
+        prescriptions=(with_workers(loader, count, seen), *((SHARDS,) if storage_lines(vitals) else ())),
     )
 
 

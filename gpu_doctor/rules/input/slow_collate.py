@@ -16,9 +16,8 @@ When to leave it
     the loop waits all the same (an epoch's begin, handing batches over): the collate is not what it waits for.
 """
 
-import re
-
-from gpu_doctor.rules.evidence import WHOLE_BATCHES, fetch_lines, millis, percent
+from gpu_doctor.rules.cures import ONE_CALL, whole_batches
+from gpu_doctor.rules.evidence import ASKS, fetch_lines, library_calls, millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
@@ -33,15 +32,9 @@ BUSY_SHARE = 0.5
 LOOKUP_S = 3e-5
 """A sample that takes less to read is a look-up in memory (3 to 30 us measured): whole batches save it as well."""
 
-ASKS = re.compile(r"^(async )?for\b|\bnext\(|\benumerate\(")
-"""Text of a line that asks a loader for its batch."""
 ASKED_SHARE = 0.5
 """So much of the wait has that line on top: below, most of it are lines of a dataset or a collate of the user's."""
-WHOLE_ITEMS = Prescription(
-    text="Let the dataset return whole batches",
-    safety=Safety.BY_HAND,
-    code="def __getitems__(self, indices): ...  # returns the batch in one piece",
-)
+WHOLE_ITEMS = Prescription(text="Let the dataset return whole batches", safety=Safety.BY_HAND, code=ONE_CALL)
 VECTORISE = Prescription(
     text="Vectorise collate_fn",
     safety=Safety.BY_HAND,
@@ -82,8 +75,9 @@ def check(vitals: Vitals) -> Finding | None:
             *fetch_lines(vitals),
         ),
         prescriptions=(
-            *((WHOLE_BATCHES,) if plain else ()),
-            WHOLE_ITEMS if plain else HAND_IT_LESS if _installed(vitals) else VECTORISE,
+            *((whole_batches(loader),) if plain else ()),
+            *((WHOLE_ITEMS,) if plain and loader.dataset_kind != "iterable" else ()),
+            *(() if plain else (HAND_IT_LESS if _installed(vitals) else VECTORISE,)),
         ),
     )
 
@@ -92,12 +86,18 @@ def _installed(vitals: Vitals) -> bool:
     """Whether the collate is an installed package's: torch's own, or no line of the user's is on top while it runs.
 
     Calls inside of packages count for the line that made them. Without workers that is the line that asks for the
-    batch; a collate of the user's has lines of its own. What workers do is not seen from that line.
+    batch, or the call in which a library runs the loop; a collate of the user's has lines of its own. What workers do
+    is not seen from that line.
     """
     if vitals.loader is not None and vitals.loader.collate.startswith("default_collate"):
         return True
     inside = [one for one in vitals.lines if one.phase == "data_wait" and not one.in_worker]
-    asks = sum(one.share for one in inside if ASKS.search(one.text) and not _users_own(vitals, one.function))
+    calls = library_calls(vitals)
+    asks = sum(
+        one.share
+        for one in inside
+        if (ASKS.search(one.text) or (one.file, one.line) in calls) and not _users_own(vitals, one.function)
+    )
     return not vitals.workers and asks > ASKED_SHARE * sum(one.share for one in inside)
 
 

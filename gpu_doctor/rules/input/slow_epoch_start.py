@@ -17,6 +17,8 @@ When to leave it
     When epochs are long in truth and this run only saw short ones.
 """
 
+import math
+
 from gpu_doctor.forecast import drawing_s, taking_s
 from gpu_doctor.rules.evidence import dearest_lines, millis, percent
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
@@ -27,6 +29,9 @@ NEEDS = ("loader", "workers", "edge_share", "epochs", "fetch_wall_s", "step_wall
 LEAST_S = 5e-3
 """An iterator over a loader without workers is made in 0.1 to 0.5 ms, one whose workers stay is reset in 1 to 3 (two
 cores): below this there is nothing to win by another sampler."""
+LEFT_EARLY = 0.5
+"""An epoch of which no more is used than this part has its order drawn in vain for the rest."""
+FEWER = "sampler = torch.utils.data.WeightedRandomSampler(weights, num_samples={samples})"
 DRAWING = """\
 sampler = torch.utils.data.RandomSampler(data, replacement=True, num_samples=samples_per_epoch)
 loader = torch.utils.data.DataLoader(data, sampler=sampler, ...)"""
@@ -38,6 +43,7 @@ batches = iter(loader)  # once, before the loop over epochs
 for step in range(steps_per_epoch):
     batch = next(batches)"""
 PERMUTATION = "Draw indices as they are needed, not all of them at each epoch's begin (samples may then come twice)"
+WEIGHTED = "Draw no more than an epoch uses: all of `num_samples` are drawn at its begin, about {samples} are used"
 STREAM = "Begin the stream once: let it go on for ever and keep one iterator, list and open files before it"
 SAMPLER = "Make the sampler's begin cheaper: work out once, in its `__init__`, what its `__iter__` works out each epoch"
 
@@ -63,7 +69,10 @@ def check(vitals: Vitals) -> Finding | None:
     stream = loader.dataset_kind == "iterable"
     named = "" if stream or not loader.sampler else f"the loader draws from a {loader.sampler}"
     over = f" over {loader.dataset_len:,} samples" if loader.dataset_len else ""
+    used = _used(vitals)
     text, code = (PERMUTATION, DRAWING) if permutes else (STREAM, ONE_PASS) if stream else (SAMPLER, "")
+    if used is not None and loader.sampler == "WeightedRandomSampler":
+        text, code = WEIGHTED.format(samples=used), FEWER.format(samples=used)
     return Finding(
         rule="slow-epoch-start",
         headline=f"Epochs begin late: {percent(cost)} of the time waits for the first batch of an epoch.",
@@ -85,3 +94,13 @@ def check(vitals: Vitals) -> Finding | None:
             ),
         ),
     )
+
+
+def _used(vitals: Vitals) -> int | None:
+    """Samples that an epoch uses of those that its loader would give; None where it uses more than half of them."""
+    # Warm-up is missing and the last epoch may be open: by the edges, which errs towards more, never towards fewer.
+    loader, edges = vitals.loader, max((vitals.epochs or 1) - 1, 1)
+    batches = vitals.measured_steps * (vitals.batches_per_step or 1.0) / edges
+    if loader is None or not loader.batches or not loader.batch_size or batches > LEFT_EARLY * loader.batches:
+        return None
+    return math.ceil(batches) * loader.batch_size

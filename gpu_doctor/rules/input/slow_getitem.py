@@ -9,16 +9,22 @@ Why it costs you
     handing batches over than they save.
 
 What to try
-    Do less per sample: decode and resize once and store the result, cache what fits into memory, vectorise over the
-    batch (`__getitems__`), move augmentation to the device. Data in memory: index whole batches. The hot lines say
-    where to begin.
+    Do less per sample: decode and resize once and store the result (a JPEG can also be decoded smaller), cache what
+    fits into memory, vectorise over the batch (`__getitems__`), move augmentation to the device. Data in memory: index
+    whole batches. The hot lines say where to begin.
 
 When to leave it
     When the work per sample is what you want to measure, or when a machine with more cores is the cheaper cure.
 """
 
+import re
+
+from gpu_doctor import wording
 from gpu_doctor.forecast import CPU_BOUND, LEAST_GAIN, Forecast, best_workers, on_cores_s, unqueued_fetch_s
-from gpu_doctor.rules.evidence import WHOLE_BATCHES, fetch_lines, millis, percent
+from gpu_doctor.recording import LoaderSetup
+from gpu_doctor.rules.cures import cheaper_samples, whole_batches
+from gpu_doctor.rules.evidence import fetch_lines, millis, percent
+from gpu_doctor.rules.input import too_many_workers
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
@@ -33,26 +39,36 @@ CHEAP_SAMPLE_S = 1e-4
 """A sample that takes less is a look-up in memory (3 to 30 us measured), not a decoding or a computation."""
 BUSY_SHARE = 0.5
 """As for too-few-workers: workers that fetch less of the time wait for something else (an epoch's edge)."""
-CHEAPER = Prescription(
-    text="Make a sample cheaper: preprocess offline, cache, vectorise, or transform on the device",
-    safety=Safety.BY_HAND,
-    code="def __getitems__(self, indices): ...  # one vectorised call a batch",
+DECODES = re.compile(
+    r"Image\.open|\.convert\(|\bimread|\bimdecode|read_image|decode_(?:jpeg|image)|Resize|\.resize\(|thumbnail"
 )
+"""Text of a line that decodes or shrinks an image; Pillow decodes where the pixels are first asked for."""
+DECODED_SHARE = 0.3
+"""From this part of the fetch on, such lines are what to begin with."""
+SMALLER = Prescription(
+    text="Decode images no larger than they are needed, or store them resized once",
+    safety=Safety.BY_HAND,
+    code="image = Image.open(path)\n"
+    'image.draft("RGB", (2 * size, 2 * size))  # before convert() or resize(): a JPEG decodes at 1/2, 1/4 or 1/8',
+)
+"""Pillow's documentation of `Image.draft`; measured here (Pillow 13, 1024 x 1024 to 224 x 224): 2.4 times as fast."""
 
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where a fetch that computes is exposed, as far as the best number of workers leaves it so."""
     wait, wall, cpu = vitals.exposed_wait_share, vitals.fetch_wall_s, vitals.fetch_cpu_s
     step_s, batches, alone_s = vitals.step_wall_s, vitals.batches_per_step, unqueued_fetch_s(vitals)
-    if wait is None or not wall or cpu is None or not step_s or not batches or not alone_s:
+    loader = vitals.loader
+    if loader is None or wait is None or not wall or cpu is None or not step_s or not batches or not alone_s:
         return None
     computing = cpu * batches >= CPU_BOUND * alone_s
     if wait < WAIT_SHARE or not computing or (vitals.collate_s or 0.0) >= COLLATE_SHARE * wall:
         return None
     best = best_workers(vitals)
     if vitals.workers == 0 and best is not None and not best[1].pays:
-        return _one_by_one(vitals, wait, alone_s, best[1])
-    return _too_much(vitals, wait, best)
+        return _one_by_one(vitals, loader, wait, alone_s, best[1])
+    # Where the loop would be sooner without its workers, that comes first: the wait is for the handing over.
+    return None if too_many_workers.in_the_way(vitals) else _too_much(vitals, loader, wait, best)
 
 
 def _whole_batches(vitals: Vitals) -> bool:
@@ -62,7 +78,7 @@ def _whole_batches(vitals: Vitals) -> bool:
     return loader is not None and loader.batch_size is None and told
 
 
-def _one_by_one(vitals: Vitals, wait: float, fetch_s: float, best: Forecast) -> Finding | None:
+def _one_by_one(vitals: Vitals, loader: LoaderSetup, wait: float, fetch_s: float, best: Forecast) -> Finding | None:
     """The loop fetches itself, and workers would not pay: the whole of the fetch can be saved, but not by them."""
     # With the fetch goes what it queued for a core, on a busy machine: the price is of its wall.
     wall_s = (vitals.fetch_wall_s or 0.0) * (vitals.batches_per_step or 1.0)
@@ -71,6 +87,7 @@ def _one_by_one(vitals: Vitals, wait: float, fetch_s: float, best: Forecast) -> 
     cheap = bool(vitals.samples_per_step) and fetch_s <= CHEAP_SAMPLE_S * (vitals.samples_per_step or 0.0)
     if cheap and _whole_batches(vitals):
         return None  # one indexing a batch: nothing is cheaper
+    plain = loader.collate.startswith("default_collate")  # a collate of the user's own is not to be lost
     one_by_one = "" if _whole_batches(vitals) else " sample by sample"
     dear = cheap or best.speedup >= LEAST_GAIN  # a gain, but not where handing over is dear
     why = "handing it over from a worker costs about as much" if dear else "the loop itself needs the cores"
@@ -82,11 +99,11 @@ def _one_by_one(vitals: Vitals, wait: float, fetch_s: float, best: Forecast) -> 
             f"a step's fetch takes {millis(cpu_s)} of CPU{_a_sample(vitals, cpu_s)}, {millis(wall_s)} in all; {why}",
             *fetch_lines(vitals),
         ),
-        prescriptions=(WHOLE_BATCHES if cheap else CHEAPER,),
+        prescriptions=(whole_batches(loader),) if cheap and plain else _cheaper(vitals, loader),
     )
 
 
-def _too_much(vitals: Vitals, wait: float, best: tuple[int, Forecast] | None) -> Finding | None:
+def _too_much(vitals: Vitals, loader: LoaderSetup, wait: float, best: tuple[int, Forecast] | None) -> Finding | None:
     """What is left of the step beyond the training once workers are as many as help; never more than the wait."""
     cpu, consumer, step_s = vitals.fetch_cpu_s or 0.0, vitals.consumer_s or 0.0, vitals.step_wall_s or 0.0
     cpu_s = cpu * (vitals.batches_per_step or 1.0)
@@ -104,11 +121,11 @@ def _too_much(vitals: Vitals, wait: float, best: tuple[int, Forecast] | None) ->
         cost_share=cost,
         evidence=(
             f"a batch takes {millis(cpu)} of CPU time{_a_sample(vitals, cpu_s)}; with the loop's own that makes "
-            f"{millis(own_s)} a step on {vitals.usable_cores:g} cores, where training takes {millis(consumer)}",
+            f"{millis(own_s)} a step on {wording.cores(vitals.usable_cores)}, where all else takes {millis(consumer)}",
             *((f"its workers wait {millis(queued_s)} for a core besides",) if queued_s > cpu_s * BUSY_SHARE else ()),
             *fetch_lines(vitals),
         ),
-        prescriptions=(CHEAPER,),
+        prescriptions=_cheaper(vitals, loader),
     )
 
 
@@ -118,6 +135,17 @@ def _all_there_is(vitals: Vitals, best: tuple[int, Forecast] | None) -> bool:
         return False
     fetched_s = (vitals.fetch_wall_s or 0.0) * (vitals.batches_per_step or 1.0)
     return fetched_s >= BUSY_SHARE * vitals.workers * (vitals.loaders_at_once or 1.0) * (vitals.step_wall_s or 0.0)
+
+
+def _cheaper(vitals: Vitals, loader: LoaderSetup) -> tuple[Prescription, ...]:
+    """What makes a sample cheaper; images first, where decoding them is what the fetch consists of."""
+    inside = [one for one in vitals.lines if one.in_worker]
+    if not inside and not vitals.workers:
+        inside = [one for one in vitals.lines if one.phase == "data_wait"]
+    whole = 1.0 if vitals.workers else sum(one.share for one in inside)
+    decoding = sum(one.share for one in inside if DECODES.search(one.text))
+    first = (SMALLER,) if whole > 0 and decoding >= DECODED_SHARE * whole else ()
+    return (*first, cheaper_samples(loader))
 
 
 def _a_sample(vitals: Vitals, seconds: float) -> str:

@@ -42,30 +42,47 @@ SHARDS = Prescription(
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where an exposed fetch waits rather than computes, while bytes arrive that explain the waiting."""
-    wait, wall, cpu = vitals.exposed_wait_share, vitals.fetch_wall_s, vitals.fetch_cpu_s
-    stored, step_s, batches = vitals.fetch_stored_bytes, vitals.step_wall_s, vitals.batches_per_step
-    if wait is None or not wall or cpu is None or stored is None or not step_s or not batches or vitals.loader is None:
+    """Fires where an exposed fetch waits rather than computes, while bytes arrive that explain the waiting.
+
+    Where workers pay, loader-without-workers or too-few-workers stand for the same wait: they say what this rule knows.
+    """
+    wait, wall = vitals.exposed_wait_share, vitals.fetch_wall_s
+    if wait is None or not wall or vitals.loader is None:
         return None
-    wait = max(wait - (vitals.edge_share or 0.0), 0.0)
-    waiting_s = wall - cpu - (vitals.fetch_queued_s or 0.0)
-    if vitals.fetch_stored_share is not None:  # the fetches that read nothing from it wait for something else
-        waiting_s = min(waiting_s, vitals.fetch_stored_share * wall)
-    if wait < WAIT_SHARE or waiting_s < WAITING * wall or stored < SLOWEST_BYTES_PER_S * waiting_s:
+    wait, waiting_s = max(wait - (vitals.edge_share or 0.0), 0.0), stored_s(vitals)
+    if wait < WAIT_SHARE or not waiting_s:
         return None
     cost = wait * min(waiting_s / wall, 1.0)
-    read = max(vitals.fetch_read_bytes or 0.0, stored)
     return Finding(
         rule="slow-storage",
         headline=f"Waiting for the storage: {percent(cost)} of the time {idle(vitals)}.",
         cost_share=cost,
-        evidence=(
-            f"a batch takes {millis(wall)} to fetch and waits {millis(waiting_s)} of it, while {_size(stored)} of the "
-            f"{_size(read)} that it reads come from the storage and not from memory",
-            f"the storage delivers {_size(stored * batches / step_s)}/s to this loop",
-            *fetch_lines(vitals),
-        ),
+        evidence=(*storage_lines(vitals), *fetch_lines(vitals)),
         prescriptions=(*_more_workers(vitals), SHARDS),
+    )
+
+
+def stored_s(vitals: Vitals) -> float:
+    """Seconds of a fetch in which it waits for the storage; 0 where it does not, or nobody counted its bytes."""
+    wall, cpu, stored = vitals.fetch_wall_s, vitals.fetch_cpu_s, vitals.fetch_stored_bytes
+    if not wall or cpu is None or stored is None:
+        return 0.0
+    waiting_s = wall - cpu - (vitals.fetch_queued_s or 0.0)
+    if vitals.fetch_stored_share is not None:  # the fetches that read nothing from it wait for something else
+        waiting_s = min(waiting_s, vitals.fetch_stored_share * wall)
+    return waiting_s if waiting_s >= WAITING * wall and stored >= SLOWEST_BYTES_PER_S * waiting_s else 0.0
+
+
+def storage_lines(vitals: Vitals) -> tuple[str, ...]:
+    """What the storage delivers, as evidence; empty where fetches do not wait for it."""
+    waiting_s, step_s, batches = stored_s(vitals), vitals.step_wall_s, vitals.batches_per_step
+    if not waiting_s or not step_s or not batches:
+        return ()
+    stored = vitals.fetch_stored_bytes or 0.0
+    return (
+        f"{millis(waiting_s)} of a fetch of {millis(vitals.fetch_wall_s or 0.0)} wait for the storage: {_size(stored)} "
+        f"of the {_size(max(vitals.fetch_read_bytes or 0.0, stored))} that it reads come from there, not from memory",
+        f"the storage delivers {_size(stored * batches / step_s)}/s to this loop",
     )
 
 

@@ -44,7 +44,7 @@ def check(vitals: Vitals) -> Finding | None:
     died = vitals.outcome == "failed" and bool(_FULL.search(vitals.reason))
     if not died and (need is None or free is None or need <= free):
         return None
-    figures = [f"{loader.num_workers} workers x {loader.prefetch_factor or PREFETCH} batches ahead"]
+    figures = [f"{wording.count(loader.num_workers, 'worker')} x {loader.prefetch_factor or PREFETCH} batches ahead"]
     if vitals.batch_bytes and need:
         figures[0] += f" x {wording.size(vitals.batch_bytes)} = {wording.size(need)}"
     if free is not None:

@@ -18,10 +18,13 @@ When to leave it
 from gpu_doctor.forecast import best_workers
 from gpu_doctor.rules.cures import with_workers
 from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent, stock_line
+from gpu_doctor.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.rules.rule import Finding
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("loader", "workers", "exposed_wait_share", "fetch_wall_s", "step_wall_s", "batches_per_step")
+EXCLUDES = ("slow-collate", "slow-storage")
+"""The same wait, as in loader-without-workers."""
 
 WAIT_SHARE = 0.05
 """torch-tb-profiler's bar for data loading; TraceML 0.5 warns from 10 % on."""
@@ -50,9 +53,10 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(
             f"a batch takes a worker {millis(fetch_s)}, {millis(vitals.fetch_cpu_s or 0.0)} of it on the CPU; "
             f"the {workers} worker{'s are' if workers > 1 else ' is'} busy {percent(min(busy, 1.0))} of the time",
-            f"with {count} workers the bound is {seen.why}: {millis(seen.step_s)} a step",
+            f"with {count} worker{'s' * (count != 1)} the bound is {seen.why}: {millis(seen.step_s)} a step",
             *stock_line(vitals),
+            *storage_lines(vitals),
             *fetch_lines(vitals),
         ),
-        prescriptions=(with_workers(loader, count, seen),),
+        prescriptions=(with_workers(loader, count, seen), *((SHARDS,) if storage_lines(vitals) else ())),
     )

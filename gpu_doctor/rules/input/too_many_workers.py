@@ -1,25 +1,33 @@
-"""More workers than cores compute at the same time and take the cores from each other and from the training.
+"""Workers take more than they give: they outnumber the cores, or handing a batch over costs more than fetching it.
 
 What it means
-    The fetch computes, the cores are taken, and there are more workers than cores: they wait for a core, not for data.
+    Either the fetch computes, the cores are taken, and there are more workers than cores: they wait for a core, not for
+    data. Or the data lies in memory: a batch is fetched in less time than it takes to get it out of a worker process,
+    so that the loop waits though batches lie ready.
 
 Why it costs you
     Switching between processes, cold caches and memory for every worker; on a CPU device the training itself waits too.
+    Each tensor of a batch goes through shared memory and a socket of its own: 0.5 to 1 ms a batch and as much again a
+    tensor (a virtual machine of two cores), whatever it holds.
 
 What to try
-    As many workers as cores that are really usable, or fewer: the forecast says how many are enough.
+    As many workers as cores that are really usable, or fewer: the forecast says how many are enough. For data in memory
+    none at all: `num_workers=0`.
 
 When to leave it
     When the dataset waits for a disk or a network: then more workers than cores are right. Idle workers beside a loop
     that is bound by its model cost memory, not time.
 """
 
+from gpu_doctor import wording
 from gpu_doctor.forecast import CPU_BOUND, GOOD_ENOUGH, Forecast, forecast, unqueued_fetch_s
-from gpu_doctor.rules.evidence import millis, percent
+from gpu_doctor.rules.evidence import millis, percent, stock_line
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("loader", "workers", "fetch_wall_s", "fetch_cpu_s", "step_wall_s", "batches_per_step", "data_wait_share")
+EXCLUDES = ("slow-storage", "slow-collate")
+"""The same wait: it is for workers, whatever they do, and fewer of them are tried first."""
 
 QUEUED = 1 / 3
 """A worker waits for a core this part of its fetch: where that was not measured, its wall beyond its CPU seconds
@@ -33,7 +41,41 @@ TAKEN_HERE = 0.5
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where workers outnumber the cores, compute rather than wait, and fewer are forecast to be faster."""
+    """Fires where fewer workers are forecast to be faster: none, or as many as there are cores."""
+    return in_the_way(vitals) or _crowded(vitals)
+
+
+def in_the_way(vitals: Vitals) -> Finding | None:
+    """The loop would be done sooner if it fetched by itself: what its workers hand over costs more than it is worth."""
+    alone, wait = forecast(vitals, {"num_workers": 0}) if vitals.workers else None, vitals.data_wait_share
+    if alone is None or wait is None or alone.low < 1.0 or not vitals.step_wall_s:
+        return None  # within what the forecast can tell, they may pay
+    edge = vitals.edge_share or 0.0
+    if edge >= NAMING_BAR:
+        return None  # starting them at each epoch comes first, and what cures that: workers-restart-each-epoch
+    cost = min(1.0 - edge - 1.0 / alone.speedup, wait - edge)
+    if cost < NAMING_BAR:
+        return None
+    taken_s, fetched_s = (wait - edge) * vitals.step_wall_s, unqueued_fetch_s(vitals) or 0.0
+    theirs = (
+        "A worker takes more than it gives"
+        if vitals.workers == 1
+        else f"{vitals.workers} workers take more than they give"
+    )
+    return Finding(
+        rule="too-many-workers",
+        headline=f"{theirs}: {percent(cost)} of the time goes into handing batches over.",
+        cost_share=cost,
+        evidence=(
+            f"the loop waits {millis(taken_s)} a step for what takes {millis(fetched_s)} to fetch",
+            *stock_line(vitals),
+        ),
+        prescriptions=(_with(vitals, 0, "Fetch in the loop itself, without workers", alone),),
+    )
+
+
+def _crowded(vitals: Vitals) -> Finding | None:
+    """Workers outnumber the cores, compute rather than wait, and fewer are forecast to be faster."""
     wall, cpu, step_s = vitals.fetch_wall_s, vitals.fetch_cpu_s, vitals.step_wall_s
     workers, batches, cores = vitals.workers, vitals.batches_per_step, vitals.usable_cores
     if not workers or not wall or cpu is None or not step_s or not batches or workers <= cores:
@@ -51,30 +93,34 @@ def check(vitals: Vitals) -> Finding | None:
     if best is None:
         return None
     fewer, seen = best
-    cost = 1.0 - 1.0 / seen.speedup
+    # Fewer start sooner, too: what that saves of the epochs' begins is another rule's, as above.
+    cost = 1.0 - 1.0 / seen.speedup - (vitals.edge_share or 0.0) * (1.0 - fewer / workers) / 2.0
     if cost < NAMING_BAR:
         return None
-    refusal = vitals.loader.refusals.get("num_workers", "") if vitals.loader is not None else ""
+    text = f"Load with {fewer} worker{'s' if fewer > 1 else ''}"
     known = "" if queued is None else f"; it waits {millis(queued)} for a core"
     return Finding(
         rule="too-many-workers",
-        headline=f"{workers} workers share {cores:g} cores: {percent(cost)} of the time goes into taking turns.",
+        headline=f"{workers} workers share {wording.cores(cores)}: {percent(cost)} of the time goes into taking turns.",
         cost_share=cost,
         evidence=(
             f"a batch takes a worker {millis(wall)}, only {millis(cpu)} of it on a core{known}",
             f"fetch and training need {millis(need)} of all cores for a step that takes {millis(step_s)}",
         ),
-        prescriptions=(
-            Prescription(
-                text=f"Load with {fewer} worker{'s' if fewer > 1 else ''}",
-                safety=Safety.BY_HAND if refusal else Safety.SAFE,
-                settings={} if refusal else {"num_workers": fewer},
-                code=f"DataLoader(..., num_workers={fewer})",
-                predicted_speedup=seen.speedup,
-                predicted_low=seen.low,
-                predicted_high=seen.high,
-            ),
-        ),
+        prescriptions=(_with(vitals, fewer, text, seen),),
+    )
+
+
+def _with(vitals: Vitals, count: int, text: str, seen: Forecast) -> Prescription:
+    refusal = vitals.loader.refusals.get("num_workers", "") if vitals.loader is not None else ""
+    return Prescription(
+        text=text,
+        safety=Safety.BY_HAND if refusal else Safety.SAFE,
+        settings={} if refusal else {"num_workers": count},
+        code=f"DataLoader(..., num_workers={count})",
+        predicted_speedup=seen.speedup,
+        predicted_low=seen.low,
+        predicted_high=seen.high,
     )
 
 

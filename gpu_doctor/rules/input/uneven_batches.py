@@ -19,7 +19,9 @@ When to leave it
 
 import math
 
+from gpu_doctor import wording
 from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent, stock_line
+from gpu_doctor.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.stages import CPU_BOUND, SATURATED
 from gpu_doctor.vitals import Vitals
@@ -28,6 +30,9 @@ NEEDS = (
     *("loader", "workers", "exposed_wait_share", "fetch_wall_s", "fetch_median_s", "fetch_p99_s"),
     *("consumer_s", "step_wall_s", "batches_per_step"),
 )
+
+EXCLUDES = ("slow-storage",)
+"""The same wait, as in loader-without-workers: where the slow batches come from the storage, it is said here."""
 
 WAIT_SHARE = 0.05
 """torch-tb-profiler's bar for data loading."""
@@ -84,26 +89,29 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"fetching takes {millis(median_s)} for most batches, {millis(slow_s)} for the slowest in a hundred; "
-            f"the {round(fetchers)} workers are busy {percent(min(mean_s * batches / fetchers / step_s, 1.0))} of the "
-            "time",
+            f"{wording.count(round(fetchers), 'worker')}, busy "
+            f"{percent(min(mean_s * batches / fetchers / step_s, 1.0))} of the time",
             f"prefetch_factor={now}: a stock for {millis(now * fetchers * a_batch_s)}",
             *stock_line(vitals),
+            *storage_lines(vitals),
             *fetch_lines(vitals),
         ),
         prescriptions=(
             Prescription(
-                text=f"Fetch {ahead} batches ahead in each worker (gains at most this)",
+                text=f"Fetch {ahead} batches ahead in each worker",
                 safety=Safety.BY_HAND if refusal else Safety.SAFE,
                 settings={} if refusal else {"prefetch_factor": ahead},
                 code=f"DataLoader(..., prefetch_factor={ahead})",
                 predicted_speedup=1.0 / (1.0 - cost) if enough else None,
                 predicted_low=1.0 if enough else None,
                 predicted_high=1.0 / (1.0 - cost) if enough else None,
+                at_most=True,
             ),
             Prescription(
                 text="Make batches cost alike: bucket by length, cache what is slow",
                 safety=Safety.BY_HAND,
             ),
+            *((SHARDS,) if storage_lines(vitals) else ()),
         ),
     )
 

@@ -19,6 +19,7 @@ When to leave it
 
 import re
 
+from gpu_doctor import wording
 from gpu_doctor.forecast import best_workers
 from gpu_doctor.recording import LoaderSetup
 from gpu_doctor.rules.evidence import idle, percent
@@ -77,7 +78,7 @@ def _failed(vitals: Vitals) -> Finding | None:
         return None
     return Finding(
         rule="workers-cannot-start",
-        headline=f"The {stuck.num_workers} worker processes of the loader could not be started.",
+        headline=f"The loader's worker processes could not be started (num_workers={stuck.num_workers}).",
         cost_share=0.0,
         evidence=(vitals.reason, *_why(stuck)),
         prescriptions=_cures(stuck),
@@ -99,10 +100,10 @@ def _wanted(vitals: Vitals) -> Finding | None:
         rule="workers-cannot-start",
         headline=f"Waiting for data: {percent(wait)} of the time {idle(vitals)}, and workers cannot be started.",
         cost_share=wait,
-        evidence=(*_why(loader), f"with {count} workers the bound would be {seen.why}"),
+        evidence=(*_why(loader), f"with {wording.count(count, 'worker')} the bound would be {seen.why}"),
         prescriptions=(
             Prescription(
-                text=f"{MODULE.text}, then load with {count} worker{'s' if count > 1 else ''}",
+                text=f"{MODULE.text}, then load with {wording.count(count, 'worker')}",
                 safety=Safety.BY_HAND,
                 code=f"{MODULE.code}\nDataLoader(..., num_workers={count})",
                 predicted_speedup=seen.speedup,

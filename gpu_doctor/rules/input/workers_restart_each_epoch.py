@@ -65,7 +65,7 @@ def _epochs(vitals: Vitals) -> tuple[str, ...]:
     edge_s = (vitals.edge_share or 0.0) * (vitals.step_wall_s or 0.0) * vitals.measured_steps
     method = vitals.loader.start_method if vitals.loader is not None else "fork"
     return (
-        f"{vitals.workers} worker processes, persistent_workers=False, start method {method}",
+        f"num_workers={vitals.workers}, persistent_workers=False, start method {method}",
         f"{edges} epoch{'s' * (edges > 1)} began in the measured steps, after {millis(edge_s / edges)} each; "
         f"fetching a batch takes {millis(vitals.fetch_wall_s or 0.0)} of that",
         *_timed(vitals),

@@ -17,6 +17,7 @@ When to leave it
 """
 
 from gpu_doctor import wording
+from gpu_doctor.rules.cures import fewer_workers
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
@@ -49,7 +50,9 @@ def check(vitals: Vitals) -> Finding | None:
         evidence.append(f"the training process holds {wording.size(vitals.process_rss_bytes)}")
     theirs = _workers_bytes(vitals, left, total)
     if theirs:
-        evidence.append(f"its {vitals.workers} workers hold at most {wording.size(theirs)} of their own")
+        evidence.append(
+            f"its {wording.count(vitals.workers, 'worker')} may hold up to {wording.size(theirs)} of their own"
+        )
     headline = "The process is being swapped out and read back." if swapping else "The host's memory is nearly used up."
     return Finding(
         rule="host-memory-pressure",
@@ -70,16 +73,8 @@ def _workers_bytes(vitals: Vitals, left: float, total: float) -> float:
 
 def _cures(vitals: Vitals, theirs: float, used: float) -> list[Prescription]:
     workers = vitals.workers or 0
-    cures = []
+    cures: list[Prescription] = []
     if workers >= 2 and theirs >= WORKERS_SHARE * used:
-        fewer = workers // 2
-        cures.append(
-            Prescription(
-                text=f"Use {fewer} loader workers",
-                safety=Safety.SAFE,
-                settings={"num_workers": fewer},
-                code=f"DataLoader(..., num_workers={fewer})",
-            )
-        )
+        cures.append(fewer_workers(vitals.loader, workers // 2))
     text = "Read the data from a memory-mapped file, whose pages all processes share"
     return [*cures, Prescription(text, Safety.BY_HAND, code='data = np.load("data.npy", mmap_mode="r")')]

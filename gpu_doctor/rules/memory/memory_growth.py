@@ -11,7 +11,8 @@ Why it costs you
 What to try
     Keep numbers, not tensors: `losses.append(loss.item())`. On a GPU, where reading each step would make the loop wait,
     `.detach()`; on a CPU that is not enough, since small tensors that live on pin the heap around them (23 kB a step
-    were measured, 35 kB with the graph). Evaluate under `torch.inference_mode()`.
+    were measured, 35 kB with the graph). Evaluate under `torch.inference_mode()`. A loop that predicts keeps its
+    outputs on purpose; they are named only where they will not fit, and can be written to a file as they come.
 
 When to leave it
     When the growth is meant and ends in time, such as a cache of the data set that fits.
@@ -39,6 +40,17 @@ CACHED_TO = 2.0
 HORIZON_S = 24 * 3600.0
 """A rise that needs more than a day to fill the memory is left alone: no notebook's run lasts longer."""
 
+EVALUATED = Prescription(
+    "Run what is not trained on without a graph", Safety.BY_HAND, code="with torch.inference_mode():\n    ..."
+)
+WRITTEN = Prescription(
+    "Write the outputs to a file as they come",
+    Safety.BY_HAND,
+    code='kept = np.lib.format.open_memmap("outputs.npy", "w+", np.float32, (len(dataset), width))\n'
+    "kept[done : done + len(outputs)] = outputs.float().cpu()  # in the loop, where they were appended\n"
+    "done += len(outputs)",
+)
+
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires on the side that is full first: the GPU or the host."""
@@ -61,7 +73,7 @@ def check(vitals: Vitals) -> Finding | None:
             f"{place} rose by {wording.size(rise)} while it was watched, and the rate does not fall",
             *(f"cell line {one.line}: {one.text}" for one in kept[:3]),
         ),
-        prescriptions=_cures(kept, vitals.on_gpu),
+        prescriptions=(*((EVALUATED,) if kept else ()), WRITTEN) if vitals.predicts else _cures(kept, vitals.on_gpu),
         risk=soon or "The memory will be full, and the run will end.",
     )
 
@@ -78,15 +90,22 @@ def _told(vitals: Vitals, rate: float, rise: float, left: float | None, kept: tu
     ends = left is not None and left * (vitals.step_wall_s or 0.0) <= HORIZON_S
     if not ends and rise < LARGE_RISE_BYTES:
         return False
+    if vitals.predicts:  # what it is there for is kept until its end: a threat only where that comes too late
+        return rise >= SEEN_RISE_BYTES and _before_its_end(vitals, left)
     if kept and not _like_caching(vitals, rate):
         return rise >= NAMED_RISE_BYTES
     if vitals.growth_past_first_epoch or (vitals.workers or 0) > 0:  # workers cache in their own memory
         return rise >= SEEN_RISE_BYTES and vitals.measured_steps >= SEEN_STEPS
     # Within the first epoch a cache of the data looks alike. It matters if even that does not fit.
+    return rise >= SEEN_RISE_BYTES and _before_its_end(vitals, left)
+
+
+def _before_its_end(vitals: Vitals, left: float | None) -> bool:
+    """Whether the memory is full before the loader has been run through once."""
     batches = vitals.loader.batches if vitals.loader is not None else None
-    if not batches or left is None or rise < SEEN_RISE_BYTES:
+    if not batches or left is None:
         return False
-    return left < batches / max(vitals.batches_per_step or 1.0, 1.0) - vitals.steps
+    return left < batches / max(vitals.micro_batches or 1.0, 1.0) - vitals.steps
 
 
 def _like_caching(vitals: Vitals, rate: float) -> bool:
@@ -101,11 +120,8 @@ def _cures(kept: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:
     if on_gpu:  # a number would have to be waited for
         code = code.replace(".item()", ".detach()")
     first = Prescription("Let the graph go before a tensor is kept", Safety.BY_HAND, code=code)
-    evaluated = Prescription(
-        "Run what is not trained on without a graph", Safety.BY_HAND, code="with torch.inference_mode():\n    ..."
-    )
     if kept:
-        return (first, evaluated)
+        return (first, EVALUATED)
     seek = Prescription(
         "Find what is kept: lists, sums and dictionaries that outlive the step",
         Safety.BY_HAND,

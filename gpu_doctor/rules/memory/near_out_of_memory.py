@@ -10,13 +10,15 @@ Why it costs you
 
 What to try
     Half the batch with two micro-batches a step (the same gradients, but for batch statistics), activation
-    checkpointing, half precision, and `torch.inference_mode()` in evaluations.
+    checkpointing, half precision, and `torch.inference_mode()` in evaluations. Predictions: that mode first, and a
+    smaller batch, which changes nothing in them.
 
 When to leave it
     When all batches have one size, evaluation was in the run, and no retry was counted: then it just fits.
 """
 
 from gpu_doctor import wording
+from gpu_doctor.rules.cures import without_graph
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -38,6 +40,8 @@ CHECKPOINTED = Prescription(
     safety=Safety.BY_HAND,
     code="from torch.utils.checkpoint import checkpoint\nh = checkpoint(block, h, use_reentrant=False)",
 )
+
+IN_PARTS = "outputs = torch.cat([model(part) for part in inputs.split(len(inputs) // 2)])"
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -62,6 +66,13 @@ def check(vitals: Vitals) -> Finding | None:
         headline=f"The GPU's memory is nearly full: the peak takes {percent(min(share, 1.0))} of it.",
         cost_share=0.0,
         evidence=tuple(evidence),
-        prescriptions=(HALVED, CHECKPOINTED),
+        prescriptions=_predicting(vitals) if vitals.predicts else (HALVED, CHECKPOINTED),
         risk="A slightly larger batch, or an evaluation beside it, ends the run with an out-of-memory error.",
     )
+
+
+def _predicting(vitals: Vitals) -> tuple[Prescription, ...]:
+    """Where nothing is trained a smaller batch gives the same results, and there are no activations to keep."""
+    batch = vitals.loader.batch_size if vitals.loader is not None else None
+    code = f"DataLoader(..., batch_size={batch // 2})" if batch and batch > 1 else IN_PARTS
+    return (*without_graph(vitals), Prescription("Run on fewer samples at a time", Safety.BY_HAND, code=code))

@@ -2,7 +2,7 @@
 
 What it means
     Several batches are pulled for one optimizer step while at least half of the GPU's memory stays free, and the GPU
-    has idle time.
+    has idle time. One batch of each of several loaders (`zip(labelled, unlabelled)`) counts as one.
 
 Why it costs you
     Every micro-batch pays the fixed cost of a forward and a backward (launches, Python), which one larger batch would
@@ -16,6 +16,7 @@ When to leave it
 """
 
 from gpu_doctor import wording
+from gpu_doctor.rules import idling
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -26,7 +27,7 @@ EXCLUDES = ("small-batch", "launch-bound")
 their cure changes the training."""
 
 ACCUMULATED = 1.9
-"""Batches in a step, on average: a last, incomplete one counts less."""
+"""Micro-batches in a step, on average: a last, incomplete one counts less."""
 FREE_SHARE = 0.5
 """Of the card, not needed at the peak: twice the batch fits then, whatever part of the peak grows with it."""
 BUSY_PCT = 80.0
@@ -37,7 +38,7 @@ WAIT_SHARE = 0.10
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where twice the micro-batch surely fits and the GPU has time."""
-    peak, util, loader, batches = vitals.peak_share, vitals.gpu_util_pct, vitals.loader, vitals.batches_per_step
+    peak, util, loader, batches = vitals.peak_share, vitals.gpu_util_pct, vitals.loader, vitals.micro_batches
     wait, total = vitals.exposed_wait_share, vitals.memory_total_bytes
     if peak is None or util is None or loader is None or wait is None or not batches or not total:
         return None
@@ -49,7 +50,8 @@ def check(vitals: Vitals) -> Finding | None:
     factor = max(f for f in range(1, round(batches) + 1) if round(batches) % f == 0 and f * used <= 0.9)
     if factor < 2 or not loader.batch_size:
         return None
-    cost = max(1.0 - util / 100.0 - wait, 0.0) * (1.0 - 1.0 / factor)
+    kept = wait + (vitals.exposed_transfer_share or 0.0) + (vitals.evaluation_share or 0.0)  # as in small-batch
+    cost = max(1.0 - util / 100.0 - kept - idling.idle_elsewhere(vitals), 0.0) * (1.0 - 1.0 / factor)
     size, rest = loader.batch_size * factor, round(batches) // factor
     return Finding(
         rule="needless-accumulation",
@@ -61,7 +63,8 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text=f"Train with batches of {size} and {rest} of them a step",
+                text=f"Train with {'one batch' if rest == 1 else f'{rest} batches'} of {size} a step instead of "
+                f"{batches:.0f} of {loader.batch_size}",
                 safety=Safety.BY_HAND,
                 code=f"DataLoader(..., batch_size={size})\naccumulation_steps = {rest}",
                 changes="The same samples in every step; batch normalisation sees more of them at once.",

@@ -8,9 +8,10 @@ Why it costs you
     The run ended before its time, and what it had learnt since the last checkpoint is gone.
 
 What to try
-    A smaller batch first: activations grow with it, while parameters, gradients and the optimizer's state do not. Where
-    the memory is there but in pieces, expandable segments; where other processes hold it, end them; where it came after
-    many steps that fitted, look for what is kept from step to step.
+    In a loop that predicts, `torch.inference_mode()` first, if nothing turns gradients off yet. Then a smaller batch:
+    activations grow with it, while parameters, gradients and the optimizer's state do not. Where the memory is there
+    but in pieces, expandable segments; where other processes hold it, end them; where it came after many steps that
+    fitted, look for what is kept from step to step.
 
 When to leave it
     When you were looking for the largest batch that fits: now you know.
@@ -19,6 +20,7 @@ When to leave it
 import re
 
 from gpu_doctor import wording
+from gpu_doctor.rules.cures import fewer_workers, without_graph
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
@@ -27,6 +29,8 @@ EXCLUDES = ("near-out-of-memory", "small-batch")
 
 FITS_SHARE = 0.90
 """A batch is called fitting up to so much of the card (torch-tb-profiler's bar for nearly full)."""
+KNOWN_STEPS = 2
+"""After so many steps without a backward and an optimizer's, the loop is known to predict."""
 LATE_STEPS = 20
 """After so many steps that fitted, it is not the usual batch that does not fit."""
 STATES = {"SGD": 0, "Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "RMSprop": 1, "Adagrad": 1, "Adamax": 2}
@@ -99,6 +103,8 @@ def _on_gpu(vitals: Vitals) -> Finding:
         )
         evidence.append(f"it came after {vitals.steps} steps that fitted: {what}")
     needed = None if tried is None or allocated is None else tried + allocated
+    if _predicts(vitals):
+        cures += without_graph(vitals)
     cures += _smaller(vitals, total, needed, evidence)
     asked = f" when {wording.size(tried)} more were asked for" if tried is not None else ""
     return Finding(
@@ -116,37 +122,62 @@ def _smaller(vitals: Vitals, total: float | None, needed: float | None, evidence
     batch = vitals.loader.batch_size if vitals.loader is not None else None
     fixed = _fixed_bytes(vitals)
     if fixed is not None and total and fixed > FITS_SHARE * total:
-        evidence.append(f"parameters, gradients and the optimizer's state alone take {wording.size(fixed)}")
-        text = "Shard the model over GPUs, or train fewer parameters (adapters): no batch is small enough"
+        evidence.append(f"{_fixed_words(vitals)} alone take {wording.size(fixed)}")
+        text = (
+            "Shard the model over GPUs, or load its weights in half precision: no batch is small enough"
+            if _predicts(vitals)
+            else "Shard the model over GPUs, or train fewer parameters (adapters): no batch is small enough"
+        )
         return [Prescription(text, Safety.BY_HAND)]
     if not batch or batch < 2:
-        return [
-            Prescription(
-                "Compute activations again in the backward (checkpointing), or use half precision", Safety.BY_HAND
-            )
-        ]
+        text = "Compute activations again in the backward (checkpointing), or use half precision"
+        if not _trains(vitals):
+            text = "Use half precision" + ("" if _predicts(vitals) else "; or, if it trains, activation checkpointing")
+        return [Prescription(text, Safety.BY_HAND)]
     target = batch // 2
     if fixed is not None and total and needed is not None and needed > fixed:
         room = (FITS_SHARE * total - fixed) / (needed - fixed)
         target = max(min(target, int(batch * room)), 1)
         evidence.append(
-            f"{wording.size(fixed)} of it do not depend on the batch (parameters, gradients, optimizer); "
+            f"{wording.size(fixed)} of it do not depend on the batch ({_fixed_words(vitals)}); "
             f"of {batch} samples at most {max(int(batch * room), 1)} would fit"
         )
     return [
         Prescription(
-            text=f"Train with a batch of {target}",
+            text=f"{'Train with' if _trains(vitals) else 'Take'} a batch of {target}",
             safety=Safety.CHANGES_TRAINING,
             settings={"batch_size": target},
             code=f"DataLoader(..., batch_size={target})",
-            changes=f"An optimizer step every {round(batch / target)} batches keeps the step of {batch} samples.",
+            changes=_changes(vitals, batch, target),
         )
     ]
 
 
+def _trains(vitals: Vitals) -> bool:
+    return not vitals.predicts
+
+
+def _predicts(vitals: Vitals) -> bool:
+    """Whether it is known to train nothing: a loop that ended in its first step may have been about to."""
+    return vitals.predicts and vitals.steps >= KNOWN_STEPS
+
+
+def _changes(vitals: Vitals, batch: int, target: int) -> str:
+    if _predicts(vitals):
+        return "The same results but for rounding."
+    said = f"an optimizer step every {round(batch / target)} batches keeps the step of {batch} samples."
+    return wording.sentence(said) if _trains(vitals) else f"If it trains, {said}"
+
+
+def _fixed_words(vitals: Vitals) -> str:
+    return "parameters" if _predicts(vitals) else "parameters, gradients and the optimizer's state"
+
+
 def _fixed_bytes(vitals: Vitals) -> float | None:
-    """Parameters, their gradients and the optimizer's state; None where the make is not known."""
+    """Parameters, where trained their gradients and the optimizer's state; None where the make is not known."""
     size, names = vitals.setup.parameter_bytes, vitals.setup.optimizers
+    if size and _predicts(vitals):
+        return float(size)
     if not size or not names or any(name not in STATES for name in names):
         return None
     return float(size) * (2 + max(STATES[name] for name in names))
@@ -165,16 +196,7 @@ def _on_host(vitals: Vitals) -> Finding:
         Prescription("Read the data as it is needed instead of holding all of it (memory-mapped files)", Safety.BY_HAND)
     ]
     if (vitals.workers or 0) >= 2:
-        fewer = (vitals.workers or 0) // 2
-        cures.insert(
-            0,
-            Prescription(
-                f"Use {fewer} loader workers",
-                Safety.SAFE,
-                {"num_workers": fewer},
-                f"DataLoader(..., num_workers={fewer})",
-            ),
-        )
+        cures.insert(0, fewer_workers(vitals.loader, (vitals.workers or 0) // 2))
     return Finding(
         rule="out-of-memory",
         headline=f"The host's memory did not suffice: the run ended after {_steps(vitals)}.",

@@ -7,13 +7,14 @@ Why it costs you
     Every step has a fixed cost (launches, the optimizer, Python) that a larger batch would share among more samples.
 
 What to try
-    A larger batch, with the learning rate scaled along (linear scaling, Goyal et al. 2017). A trial compares the losses
-    per sample seen.
+    A larger batch; in training with the learning rate scaled along (linear scaling, Goyal et al. 2017). A trial
+    compares the losses per sample seen.
 
 When to leave it
     When the batch size was tuned for the result, or the dataset is small.
 """
 
+from gpu_doctor.rules import idling
 from gpu_doctor.rules.cures import larger_batch
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import Finding
@@ -37,12 +38,13 @@ def check(vitals: Vitals) -> Finding | None:
     if peak >= MEMORY_SHARE or util >= BUSY_PCT or wait >= WAIT_SHARE:
         return None
     times = 4 if peak < 0.2 else 2
-    cure = larger_batch(vitals, times, f"Train with a batch of {times * loader.batch_size}")
+    verb = "Run" if vitals.predicts else "Train"
+    cure = larger_batch(vitals, times, f"{verb} with a batch of {times * loader.batch_size}")
     if cure is None:
         return None
-    # Copies and evaluation take as long with another batch.
+    # Copies and evaluation take as long with another batch; what else the GPU idles for has rules of its own.
     kept = wait + (vitals.exposed_transfer_share or 0.0) + (vitals.evaluation_share or 0.0)
-    cost = max(1.0 - util / 100.0 - kept, 0.0)
+    cost = max(1.0 - util / 100.0 - kept - idling.idle_elsewhere(vitals), 0.0)
     return Finding(
         rule="small-batch",
         headline=f"The batch is small: the GPU idles {percent(cost)} of the time and uses {percent(peak)} of memory.",

@@ -60,13 +60,14 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text="Copy without waiting (gains at most this)",
+                text="Copy without waiting",
                 safety=Safety.SAFE,
                 settings={KNOB: True},
                 code="batch = batch.to(device, non_blocking=True)",
                 predicted_speedup=1.0 / (1.0 - cost),
                 predicted_low=1.0,
                 predicted_high=1.0 / (1.0 - cost) if told is None else told.high,
+                at_most=True,
             ),
         ),
     )

@@ -47,12 +47,13 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text="Keep the computation on the device (gains at most this)",
+                text="Keep the computation on the device",
                 safety=Safety.BY_HAND,
                 code="y = f(x)  # with torch on x's device, not torch.from_numpy(f(x.cpu().numpy())).to(device)",
                 predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
                 predicted_low=1.0,
                 predicted_high=1.0 / (1.0 - min(cost, 0.99)),
+                at_most=True,
             ),
         ),
     )

@@ -63,12 +63,13 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text="Send the data narrow and convert it on the GPU (gains at most this)",
+                text="Send the data narrow and convert it on the GPU",
                 safety=Safety.BY_HAND,
                 code="x = x.to(device, non_blocking=True)  # uint8\nx = x.float().div_(255)  # on the GPU",
                 predicted_speedup=1.0 / (1.0 - saved),
                 predicted_low=1.0,
                 predicted_high=1.0 / (1.0 - saved),
+                at_most=True,
             ),
         ),
     )

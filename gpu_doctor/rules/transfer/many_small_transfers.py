@@ -61,7 +61,7 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             Prescription(
-                text="Pack what goes together into one copy, and create constants on the device (gains at most this)",
+                text="Pack what goes together into one copy, and create constants on the device",
                 safety=Safety.BY_HAND,
                 code="packed = torch.cat([a, b, c], dim=1).to(device, non_blocking=True)\n"
                 "a, b, c = packed.split(sizes, dim=1)\n"
@@ -69,6 +69,7 @@ def check(vitals: Vitals) -> Finding | None:
                 predicted_speedup=gain,
                 predicted_low=1.0,
                 predicted_high=gain,
+                at_most=True,
             ),
         ),
     )

@@ -1,0 +1,108 @@
+"""Attention is computed product by product instead of by one fused kernel.
+
+What it means
+    The model multiplies queries with keys, scales, masks, takes the softmax and multiplies with the values, each as an
+    operation of its own. (`nn.MultiheadAttention` does the same where its weights are asked for, which is its default.)
+
+Why it costs you
+    For each head a matrix of sequence length times sequence length is written and read again several times, forward and
+    backward, and kept. `F.scaled_dot_product_attention` never writes it. PyTorch's blog reports 143 to 113 ms a step
+    for nanoGPT on an A100 (accelerating-large-language-models; 1024 tokens, width 768); measured on a CPU (torch 2.13,
+    1 thread, width 128): 10 % of the step with 64 tokens, 28 % with 256, 44 % with 512, 63 % with 1024.
+
+What to try
+    `F.scaled_dot_product_attention(q, k, v, is_causal=True)`, with `attn_mask` or `dropout_p` where you have them;
+    `need_weights=False` for `nn.MultiheadAttention`; `attn_implementation="sdpa"` for models of transformers. The
+    result is the same but for rounding and the random numbers of dropout. GPU: not yet run on one.
+
+When to leave it
+    When the weights themselves are wanted (to plot them), or the attention is not of this form.
+"""
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("forward_share", "backward_share", "model", "inputs")
+
+LOOKED_AT = 3
+"""Inputs that must have been seen: the first may be a try."""
+EMPTY_SHARE = 0.8
+"""From here on the GPU waits for launches (launch-bound): what fewer kernels gain there is not known."""
+DOUBT = 1.5
+"""Of the attention's part of the arithmetic its fused kernel saved 1.1 to 1.7 times as much on the CPU of this page,
+1.15 times in PyTorch's blog. The least is nothing: whether all tokens ask for attention or one query is not seen."""
+BY_HAND = (
+    "Let one fused kernel compute the attention",
+    "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # q, k, v: batch, heads, tokens, head size",
+)
+WEIGHTS = (
+    "Do not ask for the attention weights",
+    "y, _ = self.attention(x, x, x, need_weights=False)",
+)
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where attention by hand has its part in the arithmetic of forward and backward."""
+    model, tokens = vitals.model, _tokens(vitals)
+    forward, backward, busy = vitals.forward_share, vitals.backward_share, vitals.gpu_busy_share
+    if model is None or not model.attention or not model.product_weights or not tokens or vitals.compiled:
+        return None
+    if forward is None or backward is None or (vitals.queue_empty_share or 0.0) >= EMPTY_SHARE:
+        return None
+    if vitals.on_gpu and busy is None:
+        return None
+    # A token makes two operations with each weight, and four with each number of each other token's key and value.
+    pairing = 2.0 * tokens * model.attention_width
+    part = pairing / (model.product_weights + pairing)
+    spent = busy if vitals.on_gpu and busy is not None else min(forward + (vitals.loss_share or 0.0) + backward, 1.0)
+    cost = spent * part
+    if cost < NAMING_BAR:
+        return None
+    high = 1.0 / (1.0 - min(cost * DOUBT, 0.95))
+    passes = "the forward takes" if vitals.predicts else "forward and backward take"
+    text, code = WEIGHTS if model.asks_weights else BY_HAND
+    return Finding(
+        rule="attention-by-hand",
+        headline=f"Attention in pieces: about {percent(cost)} of the time, where one fused kernel would do.",
+        cost_share=cost,
+        evidence=(
+            *model.attention,
+            f"priced for sequences of {tokens} (the input: {_shape(vitals)}), where each token looks at all others",
+            f"attention is then {percent(part)} of the arithmetic, and {passes} {percent(spent)} of the time",
+        ),
+        prescriptions=(
+            Prescription(
+                text=text,
+                safety=Safety.BY_HAND,
+                code=code,
+                predicted_speedup=1.0 / (1.0 - cost),
+                predicted_low=1.0,
+                predicted_high=high,
+                changes="The same result but for rounding, and other random numbers where attention has dropout.",
+            ),
+        ),
+    )
+
+
+def _tokens(vitals: Vitals) -> int:
+    """Length of a sequence, of (samples, tokens) or (samples, tokens, width) or with both turned about; 0 if none.
+
+    Which of the first two is which, the loader's batch size says, else the attention itself; where neither does, the
+    shorter one is taken.
+    """
+    inputs, loader = vitals.inputs, vitals.loader
+    if inputs is None or inputs.looked_at < LOOKED_AT:
+        return 0
+    if len(inputs.shape) != 3 and not ("int" in inputs.dtype and len(inputs.shape) == 2):
+        return 0
+    first, second = inputs.shape[:2]
+    size = loader.batch_size if loader is not None else None
+    if size in (first, second) and first != second:
+        return second if size == first else first
+    by_module = vitals.model.attention_batch_first if vitals.model is not None else None
+    return min(first, second) if by_module is None else second if by_module else first
+
+
+def _shape(vitals: Vitals) -> str:
+    return " x ".join(str(length) for length in vitals.inputs.shape) if vitals.inputs is not None else ""

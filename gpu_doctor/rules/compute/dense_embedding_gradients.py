@@ -1,0 +1,102 @@
+"""A large embedding gets a gradient as large as itself in every step, though a batch touches few of its rows.
+
+What it means
+    `nn.Embedding` makes a dense gradient unless told otherwise: a tensor of zeros of the table's size, with numbers in
+    the rows that the batch looked up. The optimizer then reads and writes the whole table.
+
+Why it costs you
+    Both cost as much as the table is large, whatever the batch. Measured on a CPU (torch 2.13, 1 thread, 256 look-ups
+    a step): with SGD, steps took 5 times as long for a table of 100 000 x 64 and 134 times for 500 000 x 64; with fused
+    Adam, 4 and 73 times.
+
+What to try
+    `sparse=True` in the embedding. SGD without momentum and weight decay, and Adagrad, make the same updates from it;
+    Adam has a namesake, SparseAdam, that moves only the rows that were looked up (pytorch/pytorch#5309, #1285).
+
+When to leave it
+    When weight decay or momentum of rows that were not looked up is meant; when the table is shared with the last layer
+    (left out here). What a table costs a GPU is not known from the host's clock, so that this rule judges CPUs alone.
+"""
+
+import math
+import re
+
+from gpu_doctor.rules.evidence import millis, percent
+from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("model", "inputs", "optimizer_share", "backward_share", "optimizer_facts", "step_wall_s")
+
+TOUCHED = 0.1
+"""A batch that looks up a larger part of the rows has a gradient that is hardly sparse."""
+BYTES_PER_S = 12e9
+"""A core writes the zeros of the gradient at most so fast (measured here: 26 MB in 2.2 ms)."""
+FRESH_BYTES = float(32 << 20)
+FRESH_BYTES_PER_S = 4e9
+"""From here on the allocator takes new pages for it each time (glibc's largest mmap threshold), which the system clears
+one by one, at most so fast (measured here: 128 MB in 80 ms)."""
+ELEMENT_BYTES = 4.0
+"""Of float32."""
+SAME = ("SGD", "Adagrad")
+"""Optimizers that make the same update from sparse gradients, without momentum and weight decay."""
+ADAMS = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
+_ROWS = re.compile(r"(\d+) x \d+$")
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires on a CPU where the work on rows that nobody looked up takes its share of the time."""
+    model, inputs, facts = vitals.model, vitals.inputs, vitals.optimizer_facts
+    share, backward, step_s = vitals.optimizer_share, vitals.backward_share, vitals.step_wall_s
+    if model is None or inputs is None or not facts or share is None or backward is None or not step_s:
+        return None
+    stepped = sum(one.elements for one in facts)
+    if vitals.on_gpu or not model.tables or "int" not in inputs.dtype or not stepped:
+        return None
+    looked_up = math.prod(inputs.shape) * max(vitals.batches_per_step or 1.0, 1.0)
+    touched = looked_up / _rows(model.tables[0])
+    if touched > TOUCHED:
+        return None
+    stepping = share * min(model.table_elements / stepped, 1.0)
+    nbytes = ELEMENT_BYTES * model.table_elements
+    zeros_s = nbytes / (BYTES_PER_S if nbytes < FRESH_BYTES * len(model.tables) else FRESH_BYTES_PER_S)
+    cost = (1.0 - touched) * (stepping + min(zeros_s / step_s, backward))
+    if cost < NAMING_BAR:
+        return None
+    return Finding(
+        rule="dense-embedding-gradients",
+        headline=f"Whole tables are written for a few of their rows: at least {percent(cost)} of the time.",
+        cost_share=cost,
+        evidence=(
+            *model.tables[:3],
+            f"the model's first input holds {looked_up:.0f} indices a step, {percent(touched)} of the largest table",
+            f"stepping whole tables takes {millis(stepping * step_s)} a step and writing their gradient "
+            f"{millis(zeros_s)} or more",
+        ),
+        prescriptions=(_cure(facts[0].name, model.tables[0]),),
+    )
+
+
+def _cure(optimizer: str, table: str) -> Prescription:
+    sparse = f"nn.{'EmbeddingBag' if 'EmbeddingBag' in table else 'Embedding'}(rows, width, sparse=True)"
+    if optimizer in SAME:
+        return Prescription(
+            text="Let the embedding make sparse gradients (gains about this, if no other input looks up more)",
+            safety=Safety.BY_HAND,
+            code=sparse,
+            changes="The same updates, as long as the optimizer has no momentum and no weight decay.",
+        )
+    own = "torch.optim.SparseAdam" if optimizer in ADAMS else "torch.optim.SGD"
+    return Prescription(
+        text="Let the embedding make sparse gradients, with an optimizer of its own (gains about this, if no other "
+        "input looks up more)",
+        safety=Safety.BY_HAND,
+        code=f"{sparse}\n"
+        f"table_optimizer = {own}(embedding.parameters(), lr=...)  # beside {optimizer} for all other parameters",
+        changes="Rows that were not looked up stay as they are: compare the losses.",
+    )
+
+
+def _rows(table: str) -> int:
+    """Rows of `users: Embedding 500000 x 64`."""
+    found = _ROWS.search(table)
+    return int(found[1]) if found else 1

@@ -1,0 +1,56 @@
+"""What the rules on number formats share: the code of half precision, and the GPU's time that it can shorten."""
+
+from __future__ import annotations
+
+from gpu_doctor.rules.evidence import percent
+from gpu_doctor.vitals import Vitals
+
+SCALED = (
+    'scaler = torch.amp.GradScaler("cuda")  # once, before the loop\n'
+    'with torch.autocast("cuda", dtype=torch.float16):\n'
+    "    loss = criterion(model(inputs), targets)\n"
+    "scaler.scale(loss).backward()\n"
+    "scaler.step(optimizer)\n"
+    "scaler.update()"
+)
+"""Training in float16: without a scaler small gradients become zero."""
+
+
+def code(vitals: Vitals, dtype: str) -> str:
+    """The lines to paste for autocast in a dtype of torch, such as `float16`, in a loop that trains or predicts."""
+    if vitals.predicts:
+        return f'with torch.autocast("cuda", dtype=torch.{dtype}):\n    outputs = model(inputs)'
+    if dtype == "float16":
+        return SCALED
+    return f'with torch.autocast("cuda", dtype=torch.{dtype}):\n    loss = criterion(model(inputs), targets)'
+
+
+def products_share(vitals: Vitals) -> float | None:
+    """Share of the wall-clock, 0..1, in which the GPU has forward and backward to do, where the products are.
+
+    The optimizer steps in the parameters' own dtype whatever the products have. Where the device's clock did not tell
+    the phases apart, all that the GPU is busy; None where that was not read either.
+    """
+    told, busy = _told(vitals), vitals.gpu_busy_share
+    return busy if told is None else told if busy is None else min(told, busy)
+
+
+def priced(vitals: Vitals, gain: float, why: str = "") -> str:
+    """How such a finding was priced, as evidence: at products that take so many times less."""
+    passes = "forward" if vitals.predicts else "forward and backward"
+    if (told := _told(vitals)) is None:
+        return f"priced at a {gain}x faster GPU step{why}: measure it"
+    taken = f"{passes} take{'s' if vitals.predicts else ''} {percent(told)} of the GPU's time"
+    return f"{taken}; priced at {gain}x faster ones{why}: measure it"
+
+
+def compared(vitals: Vitals) -> str:
+    """What is to be compared after a change of the number format."""
+    return "results" if vitals.predicts else "losses of the trial"
+
+
+def _told(vitals: Vitals) -> float | None:
+    forward, backward = vitals.gpu_forward_share, vitals.gpu_backward_share
+    if forward is None or (backward is None and not vitals.predicts):
+        return None
+    return forward + (backward or 0.0)
