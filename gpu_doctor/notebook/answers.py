@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from IPython.core.error import UsageError
 
 import gpu_doctor
-from gpu_doctor import knobs, report
+from gpu_doctor import knobs, report, wording
 from gpu_doctor.knobs import cell_variables
+from gpu_doctor.notebook.knob_list import knob_list
 from gpu_doctor.notebook.options import LINE_FORM, exactly, words
+from gpu_doctor.notebook.shown import Shown
 from gpu_doctor.recording import Setup
 
-
-class Shown:
-    """Text for a terminal and HTML for a notebook, of one thing."""
-
-    def __init__(self, text: str, html: str = "") -> None:
-        self._text, self._html = text, html
-
-    def __repr__(self) -> str:
-        return self._text
-
-    def _repr_html_(self) -> str | None:
-        return self._html or None
+CELL_HINT: Final = (
+    "Nothing was asked: to run a cell under the doctor, write %%gpudoctor, with two percent signs, as its first line."
+)
 
 
 def answer(line: str) -> Any:
@@ -34,10 +28,15 @@ def answer(line: str) -> Any:
         UsageError: one sentence that names the right form.
     """
     asked = words(line)
-    if not asked or asked[0] not in ANSWERS:
-        raise UsageError(f"{'Nothing was asked' if not asked else f'Unknown word {asked[0]!r}'}. Use: {LINE_FORM}")
+    if not asked or asked[0].startswith("-"):  # the usual slip: one percent sign above a cell
+        raise UsageError(f"{CELL_HINT} Use: {LINE_FORM}")
+    word = asked[0].lower()
+    if word not in ANSWERS:
+        near = difflib.get_close_matches(word, ANSWERS, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise UsageError(f"Unknown word {wording.clean(asked[0], 60)!r}.{hint} Use: {LINE_FORM}")
     try:
-        return ANSWERS[asked[0]](asked[1:])
+        return ANSWERS[word](asked[1:])
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from None
 
@@ -48,25 +47,19 @@ def _check(arguments: list[str]) -> Any:
 
 
 def _explain(arguments: list[str]) -> Any:
-    return gpu_doctor.explain(exactly(arguments, 1, "%gpudoctor explain RULE")[0])
+    return gpu_doctor.explain(exactly(arguments, 1, "%gpudoctor explain RULE, such as slow-getitem")[0])
 
 
 def _knobs(arguments: list[str]) -> Any:
     exactly(arguments, 0, "%gpudoctor knobs")
     case = gpu_doctor.last_case()
-    setup = (case.found if case is not None else None) or Setup()
-    lines = []
-    for name, knob in knobs.KNOBS.items():
-        found = knob.found(setup)
-        choices = knob.choices(setup)
-        free = ", ".join(str(choice.value) for choice in choices if not choice.refusal)
-        why = next((choice.refusal for choice in choices if choice.refusal), "")
-        written = "not in this loop" if found is None else f"as written {found}"
-        lines.append(f"{name:<20} {knob.safety.value:<17} {written}; {f'can be {free}' if free else why}")
-        lines += [f"{'':<20} {knob.changes}"] if knob.changes else []
-    for name, value in cell_variables.variables_of(case.source).items() if case is not None else ():
-        lines.append(f"{'vary.' + name:<20} {'changes-training':<17} as written {value!r:.60}; a variable of the cell")
-    return Shown("\n".join(lines))
+    if case is None:
+        return knob_list(knobs.KNOBS, Setup())
+    variables = cell_variables.variables_of(case.source).items()
+    newest = case.recordings[-1] if case.recordings else None
+    if case.found is None and newest is not None:  # every run so far had knobs turned, as with --set
+        return knob_list(knobs.KNOBS, newest.setup, variables, newest.settings)
+    return knob_list(knobs.KNOBS, case.found or Setup(), variables)
 
 
 def _report(arguments: list[str]) -> Any:

@@ -20,7 +20,10 @@ import bokeh
 import traitlets
 
 _HERE: Final = Path(__file__).parent
-PIECES: Final = ("view_tree.js", "view_plots.js", "view_code.js", "view_trials.js", "view_parts.js", "view.js")
+PIECES: Final = (
+    *("view_tree.js", "view_plots.js", "view_code.js", "view_trials.js"),
+    *("view_sweep.js", "view_parts.js", "view_page.js", "view.js"),
+)
 """Our script, in the order in which it is put together; the last one exports the widget."""
 
 
@@ -43,6 +46,10 @@ class DoctorView(anywidget.AnyWidget):
     """What `panel.state` made, as last written down."""
     rows = traitlets.Dict().tag(sync=True)
     """`head` and `data` of a message with all points so far, as last written down."""
+
+    def __repr__(self) -> str:
+        """What stands in the panel's place where no widget can be drawn, as in an exported notebook."""
+        return "GPU Doctor's live panel needs a running notebook; its result stands below."
 
     def __init__(self, asked: Callable[[Any], None], **traits: Any) -> None:
         """`asked` is called with every message of the page, on whatever thread it comes."""

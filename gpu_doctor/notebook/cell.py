@@ -16,9 +16,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import capture_output
 
 from gpu_doctor.knobs.cell_variables import replaced
+from gpu_doctor.notebook.capturing import Captured
 from gpu_doctor.recording import Settings
 
 
@@ -72,7 +72,7 @@ class Cell:
     @staticmethod
     def quietly() -> Any:
         """A context that swallows what the cell writes and displays: a trial shows its row instead."""
-        return capture_output(stdout=True, stderr=True, display=True)
+        return Captured()
 
 
 def _cached(shell: InteractiveShell, code: str, raw: str) -> str:

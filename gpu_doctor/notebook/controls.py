@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
 from gpu_doctor import wording
+from gpu_doctor.curing import SWEEP_TRIALS
 from gpu_doctor.knobs.knob import Choice, Knob, KnobTable
-from gpu_doctor.recording import Setup
+from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.rules.rule import Safety
+from gpu_doctor.sweep import combinations
 
-ASKS: Final = ("stop", "trial", "real", "treat", "fix", "before", "rows")
+ASKS: Final = ("stop", "trial", "real", "treat", "sweep", "largest", "fix", "before", "rows")
 TRIAL_STEPS: Final = 50
 MOST_STEPS: Final = 100_000
 UNKNOWN: Final = "What can be turned is known once the loop has run."
 
 
-_drawn: list[tuple[KnobTable, Setup, list[dict[str, Any]]]] = []
+NOT_RUN: Final = "as written (not run yet)"
+
+_drawn: list[tuple[KnobTable, Setup, frozenset[str], list[dict[str, Any]]]] = []
 """The controls of the last setup: it hardly ever changes, and the panel asks twice a second."""
 
 
-def controls(knobs: KnobTable, setup: Setup, known: bool) -> list[dict[str, Any]]:
+def controls(knobs: KnobTable, setup: Setup, known: bool, turned: Collection[str] = ()) -> list[dict[str, Any]]:
     """One control per knob, in the table's order.
 
     Args:
         known: the loop was seen; before, every control is disabled and says so.
+        turned: knobs that were turned when the setup was found: of these it does not tell how they are written.
     """
     if not known:
         return [_blank(knob) for knob in knobs.values()]
     # What changes from refresh to refresh while a loop runs is nothing that a knob asks for.
     asked = replace(setup, inputs=None, evaluation=None, world=None)
     last = next(iter(_drawn), None)
-    if last is None or last[0] is not knobs or last[1] != asked:
-        last = (knobs, asked, [_control(knob, setup) for knob in knobs.values()])
+    if last is None or last[0] is not knobs or last[1:3] != (asked, frozenset(turned)):
+        drawn = [_control(knob, setup, knob.name not in turned) for knob in knobs.values()]
+        last = (knobs, asked, frozenset(turned), drawn)
         _drawn[:] = [last]
-    return list(last[2])
+    return list(last[3])
 
 
 def _blank(knob: Knob) -> dict[str, Any]:
@@ -56,8 +63,11 @@ def _about(knob: Knob) -> dict[str, Any]:
     }
 
 
-def _control(knob: Knob, setup: Setup) -> dict[str, Any]:
+def _control(knob: Knob, setup: Setup, as_written: bool) -> dict[str, Any]:
     """`otherwise` holds what differs once num_workers is turned from none to some, or from some to none."""
+    if not as_written:
+        drawn = _offer(knob, None, setup)
+        return {**_about(knob), "written": None, **drawn, "choices": [*drawn["choices"], _unseen()]}
     written = knob.found(setup)
     drawn = _offer(knob, written, setup)
     if knob.name == "num_workers" or not setup.loaders:
@@ -65,6 +75,11 @@ def _control(knob: Knob, setup: Setup) -> dict[str, Any]:
     other = _offer(knob, written, _with_workers_turned(setup))
     otherwise = {name: value for name, value in other.items() if value != drawn[name]}
     return {**_about(knob), "written": written, **drawn, **({"otherwise": otherwise} if otherwise else {})}
+
+
+def _unseen() -> dict[str, Any]:
+    """Stands for the value as written of a knob that was turned in every run so far."""
+    return {"value": None, "label": NOT_RUN, "refusal": ""}
 
 
 def _with_workers_turned(setup: Setup) -> Setup:
@@ -82,12 +97,17 @@ def _offer(knob: Knob, written: Any, setup: Setup) -> dict[str, Any]:
         "refusal": wording.clean(refusal, 300),
         # Where only some values cannot be had, the panel says which and why.
         "partly": [
-            f"{', '.join(one.label for one in offered if one.refusal == reason)}: {wording.clean(reason, 300)}"
+            f"{', '.join(_short(one) for one in offered if one.refusal == reason)}: {wording.clean(reason, 300)}"
             for reason in reasons
         ]
         if free
         else [],
     }
+
+
+def _short(one: Choice) -> str:
+    """The label without what is said of it in brackets."""
+    return wording.clean(one.label.partition(" (")[0], 60)
 
 
 def _choice(one: Choice, written: Any) -> dict[str, Any]:
@@ -100,7 +120,7 @@ def _choice(one: Choice, written: Any) -> dict[str, Any]:
 
 
 def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
-    """A message of the page as a request: `ask`, `settings`, `steps`, `changes_training`.
+    """A message of the page as a request: `ask`, `settings`, `steps`, `changes_training`, and the `grid` of a sweep.
 
     Raises:
         ValueError: one sentence, if it does not have the form; nothing of it may then be done.
@@ -110,20 +130,31 @@ def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
     given, steps = content.get("settings") or {}, content.get("steps")
     if not isinstance(given, dict):
         raise ValueError("Settings are given as knob names and values.")
-    settings = {}
-    for name, value in given.items():
-        if name not in knobs:
-            raise ValueError(f"There is no knob named {wording.clean(name, 60)!r}.")
-        if not isinstance(value, (str, int, float, bool)):
-            raise ValueError(f"{knobs[name].label} takes a plain value.")
-        settings[name] = knobs[name].parsed(str(value))
+    settings = {name: _checked(name, value, knobs) for name, value in given.items()}
     if steps is None:
         steps = TRIAL_STEPS
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
         raise ValueError(f"A trial takes a whole number of steps from 1 to {wording.grouped(MOST_STEPS)}.")
-    return {
+    request = {
         "ask": content["ask"],
         "settings": settings,
         "steps": steps,
         "changes_training": content.get("changes_training") is True,
     }
+    return {**request, "grid": _checked_grid(content.get("grid"), knobs)} if request["ask"] == "sweep" else request
+
+
+def _checked(name: Any, value: Any, knobs: KnobTable) -> SettingValue:
+    if name not in knobs:
+        raise ValueError(f"There is no knob named {wording.clean(name, 60)!r}.")
+    if not isinstance(value, (str, int, float, bool)):
+        raise ValueError(f"{knobs[name].label} takes a plain value.")
+    return knobs[name].parsed(str(value))
+
+
+def _checked_grid(given: Any, knobs: KnobTable) -> dict[str, list[SettingValue]]:
+    if not isinstance(given, dict) or not all(isinstance(values, list) for values in given.values()):
+        raise ValueError("A sweep takes knobs, each with a list of the values to try.")
+    grid = {name: [_checked(name, value, knobs) for value in values] for name, values in given.items()}
+    combinations(grid, SWEEP_TRIALS)
+    return grid

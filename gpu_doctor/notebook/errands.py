@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from IPython import get_ipython
-from IPython.utils.capture import capture_output
 
 from gpu_doctor import trial, wording
+from gpu_doctor.notebook.capturing import Captured
 from gpu_doctor.notebook.real_output import as_a_terminal_shows, kept
 
 if TYPE_CHECKING:
@@ -32,10 +32,14 @@ class Errands:
         """The request that was posted and not begun, if any; who pops it, on whichever thread, has it."""
 
     def take(self, request: dict[str, Any]) -> None:
-        """A validated request of the page: `ask` is stop, trial, real, treat, fix or before. Blocks a blink."""
+        """A validated request of the page: `ask` is stop, trial, real, treat, sweep, largest, fix or before.
+
+        Blocks a blink.
+        """
         visit = self._visit
         if request["ask"] == "stop":
             if not self._withdrawn():
+                visit.stopping = self._busy
                 visit.case.stop()
             return
         if request["ask"] == "fix":
@@ -47,7 +51,14 @@ class Errands:
                 visit.folds.look_ahead()
                 visit.redraw()
             return
-        work = {"trial": self._trial, "real": self._real, "treat": self._treat}.get(request["ask"])
+        works = {
+            "trial": self._trial,
+            "real": self._real,
+            "treat": self._treat,
+            "sweep": self._sweep,
+            "largest": self._largest,
+        }
+        work = works.get(request["ask"])
         if work is None:
             return
         if self._busy or trial.running() is not None:
@@ -90,7 +101,7 @@ class Errands:
     def _do(self, work: Callable[[dict[str, Any]], None], request: dict[str, Any]) -> None:
         """Runs on the main thread, between cells."""
         visit = self._visit
-        visit.message = ""
+        visit.message, visit.stopping = "", False
         try:
             with _interruptible():
                 work(request)
@@ -101,7 +112,7 @@ class Errands:
         except Exception as error:
             visit.message = f"This did not work: {wording.clean(error) or type(error).__name__}"
         finally:
-            self._busy = False
+            self._busy = visit.stopping = False
             visit.settle()
 
     def _trial(self, request: dict[str, Any]) -> None:
@@ -120,9 +131,23 @@ class Errands:
             if len(plans) > before:  # an interrupt leaves one too
                 self._visit.plan = plans[-1]
 
+    def _sweep(self, request: dict[str, Any]) -> None:
+        self._visit.busy("sweeping")
+        sweeps = self._visit.case.sweeps
+        before = len(sweeps)
+        try:
+            self._visit.case.sweep(request["grid"], steps=int(request.get("steps") or 50))
+        finally:
+            if len(sweeps) > before:  # an interrupt leaves one too
+                self._visit.sweep = sweeps[-1]
+
+    def _largest(self, request: dict[str, Any]) -> None:
+        self._visit.busy("searching")
+        self._visit.largest = self._visit.case.largest_batch()
+
     def _real(self, request: dict[str, Any]) -> None:
         """The whole cell once more, in the user's namespace; what it writes is shown in the panel and the result."""
-        with capture_output() as captured:
+        with Captured() as captured:
             error = self._visit.attempt(dict(request.get("settings", {})))
         text = as_a_terminal_shows(captured.stdout + captured.stderr)
         if error is not None:

@@ -12,9 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.drawing import PHASE_COLOURS
+from gpu_doctor.drawing import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS
 from gpu_doctor.feed import Cursor, Feed, News, series_key
 from gpu_doctor.recording import Column, Metric, Series, Steps
+from gpu_doctor.vitals_device import exposed
 
 MOST_POINTS: Final = 2000
 """Points of a line in the page."""
@@ -51,16 +52,15 @@ HIDDEN: Final = Line(
 )
 _GIB: Final = 1.0 / (1 << 30)
 _KNOWN: Final = {
-    "gpu_util_pct": ("GPU", "#0072B2", "solid"),
-    "sm_active_pct": ("SM", "#56B4E9", "dashed"),
-    "cpu_util_pct": ("CPU", "#E69F00", "solid"),
-    "torch_allocated_bytes": ("allocated", "#0072B2", "solid"),
-    "torch_reserved_bytes": ("reserved", "#56B4E9", "dashed"),
-    "gpu_memory_used_bytes": ("GPU used", "#009E73", "dotdash"),
-    "process_rss_bytes": ("process", "#E69F00", "solid"),
-    "workers_rss_bytes": ("workers", "#CC79A7", "dashed"),
+    "gpu_util_pct": ("GPU", "solid"),
+    "sm_active_pct": ("SM", "dashed"),
+    "cpu_util_pct": ("CPU", "solid"),
+    "torch_allocated_bytes": ("allocated", "solid"),
+    "torch_reserved_bytes": ("reserved", "dashed"),
+    "gpu_memory_used_bytes": ("GPU used", "dotdash"),
+    "process_rss_bytes": ("process", "solid"),
+    "workers_rss_bytes": ("workers", "dashed"),
 }
-_PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
 def line_of(metric: Metric, several_gpus: bool = False) -> Line | None:
@@ -68,12 +68,12 @@ def line_of(metric: Metric, several_gpus: bool = False) -> Line | None:
     if metric.group not in ("utilization", "memory"):
         return None
     names = list(_KNOWN)
-    unknown = (metric.label.partition(",")[0].partition(" (")[0], _PALETTE[sum(metric.name.encode()) % 6], "dotted")
-    label, colour, dash = _KNOWN.get(metric.name, unknown)
+    label, dash = _KNOWN.get(metric.name, (metric.label.partition(",")[0].partition(" (")[0], "dotted"))
+    colour = METRIC_COLOURS.get(metric.name, LINE_COLOURS[sum(metric.name.encode()) % 6])
     order = names.index(metric.name) if metric.name in names else len(names)
     if several_gpus and metric.device is not None:
         label = f"{label} {metric.device}"
-        colour = _PALETTE[(_PALETTE.index(colour) + metric.device) % 6] if colour in _PALETTE else colour
+        colour = LINE_COLOURS[(LINE_COLOURS.index(colour) + metric.device) % 6] if colour in LINE_COLOURS else colour
     scale = _GIB if metric.unit == "bytes" else 1.0
     key = series_key(metric)
     place = 100 * order + (metric.device or 0)
@@ -233,9 +233,11 @@ class Layer:
         end = steps.start_s + steps.wall_s
         values = {STEP: steps.wall_s - np.nan_to_num(steps.evaluation_s), WAIT: steps.data_wait_s}
         if self._clocked:
-            values[HIDDEN] = steps.data_wait_s - np.minimum(steps.data_wait_s, steps.gpu_gap_s)
+            read = np.where(steps.device_steps > 0, steps.device_steps, np.nan)
+            values[HIDDEN] = steps.data_wait_s - exposed(steps)[0] * steps.count / read
         for line, seconds in values.items():
-            if line.key in self.lines or not np.isnan(seconds).all():
+            # A loop without a loader waits for none: that is no line at zero.
+            if line.key in self.lines or (np.nansum(seconds) > 0 if line is WAIT else not np.isnan(seconds).all()):
                 self.lines[line.key] = line
                 self._tail(line.key).add(end, 1e3 * seconds / batches)
 

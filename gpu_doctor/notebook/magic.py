@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
+from gpu_doctor.notebook import in_words
+
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -28,7 +30,7 @@ class GpuDoctorMagics(Magics):
         --seconds S         leave the loop after S seconds
         --set KNOB=VALUE    turn a knob for this run, such as --set num_workers=4 (%gpudoctor knobs lists them)
         --vary lr=1e-3,3e-4 offer these values of the cell's own `lr = ...` in the panel, to be tried with a click
-        --name NAME         what the run is called in tables
+        --name NAME         what the run is called, in the panel and in the report
         --save PATH         save the recording to PATH (.npz), to be read with gpu_doctor.load
         --no-view           no live panel, only the result (nbconvert, papermill, scripts)
 
@@ -71,11 +73,13 @@ def _shell(magics: Magics) -> InteractiveShell:
 
 
 def register(shell: Any) -> None:
-    """Adds the magics to a shell."""
+    """Adds the magics to a shell, and the words in which it shows our objects."""
     shell.register_magics(GpuDoctorMagics)
+    in_words.teach(shell)
 
 
 def unregister(shell: Any) -> None:
     """Takes them away."""
+    in_words.forget(shell)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(_MAGIC, None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import shlex
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from IPython.core.error import UsageError
 
@@ -18,6 +19,15 @@ CELL_FORM = (
     "[--save PATH] [--no-view]"
 )
 LINE_FORM = "%gpudoctor check | explain RULE | knobs | report [PATH] | history | compare A B"
+EXAMPLES: Final = {
+    "--steps": "50",
+    "--seconds": "30",
+    "--set": "num_workers=4",
+    "--vary": "lr=1e-3,3e-4",
+    "--name": "tuned",
+    "--save": "run.npz",
+}
+"""An option that takes a value -> such a value."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -27,6 +37,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         message = re.sub(r"^argument (\S+): takes ", r"\1 takes ", message)
+        lacking = re.match(r"argument (\S+): expected one argument", message)
+        if lacking and lacking[1] in EXAMPLES:
+            message = f"{lacking[1]} takes a value, such as {lacking[1]} {EXAMPLES[lacking[1]]}"
         raise UsageError(f"{message[:1].upper()}{message[1:]}. Use: {self.form}")
 
 
@@ -62,7 +75,7 @@ def cell_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vary", action="append", default=[], metavar="NAME=VALUE,VALUE", help="offer other values of a cell variable"
     )
-    parser.add_argument("--name", default="", help="what the run is called in tables")
+    parser.add_argument("--name", default="", help="what the run is called")
     parser.add_argument("--save", default="", metavar="PATH", help="save the recording to PATH (.npz)")
     parser.add_argument("--no-view", action="store_true", help="no live panel, only the result")
     return parser
@@ -74,13 +87,46 @@ def parsed_cell_line(line: str) -> argparse.Namespace:
     Raises:
         UsageError: one sentence that names the right form.
     """
-    options = cell_parser().parse_args(words(line))
+    options, unknown = cell_parser().parse_known_args(words(line))
     try:
-        options.settings = knobs.parse_assignments(options.settings)
+        options.settings = knobs.parse_assignments(_each_its_own(options.settings))
         options.vary = cell_variables.parse_variations(options.vary)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if unknown:
+        raise UsageError(_not_understood(unknown))
     return options
+
+
+def _each_its_own(settings: list[str]) -> list[str]:
+    """The settings, if none holds two.
+
+    Raises:
+        ValueError: with the right form.
+    """
+    for one in settings:
+        parts = re.split(r",(?=\w+=)", one)
+        if len(parts) > 1:
+            raise ValueError(f"Give each knob its own --set: {' '.join(f'--set {part}' for part in parts)}.")
+    return settings
+
+
+def _not_understood(unknown: list[str]) -> str:
+    """What to write instead of the first word that is no option: the usual slips by name."""
+    word = unknown[0]
+    if word in ("-h", "--help"):
+        return f"%%gpudoctor? shows what each option does. Use: {CELL_FORM}"
+    if word.startswith("#"):
+        return "The line of %%gpudoctor takes options only: put the comment on a line of its own below it."
+    if word.startswith("-"):
+        near = difflib.get_close_matches(word.partition("=")[0], [*EXAMPLES, "--no-view"], n=1)
+        return f"There is no option {word}.{f' Did you mean {near[0]}?' if near else ''} Use: {CELL_FORM}"
+    if re.match(r"\w+=.", word):
+        return f"To turn a knob for this run, write --set {word}."
+    if re.search(rf"\b{re.escape(word.lower())}\b", LINE_FORM):
+        line = " ".join(unknown)
+        return f"Write %gpudoctor {line}, with one percent sign, in a cell of its own: %%gpudoctor runs a cell."
+    return f"{word!r} belongs to no option: put quotes around a text with spaces, as in --name 'my run'."
 
 
 def words(line: str) -> list[str]:
@@ -102,5 +148,6 @@ def exactly(arguments: Sequence[str], count: int, form: str) -> Sequence[Any]:
         UsageError: naming `form` otherwise.
     """
     if len(arguments) != count:
-        raise UsageError(f"This takes {count} argument{'' if count == 1 else 's'}. Use: {form}")
+        takes = f"{count or 'no'} argument{'s' if count > 1 else ''}"
+        raise UsageError(f"This takes {takes}. Use: {form}")
     return arguments

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
 
 from gpu_doctor import wording
+from gpu_doctor.batchfinder import refusal
+from gpu_doctor.curing import SWEEP_TRIALS
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.drawing import PHASE_COLOURS
 from gpu_doctor.effect import Effect
 from gpu_doctor.knobs.knob import KnobTable
-from gpu_doctor.notebook.controls import controls
+from gpu_doctor.notebook import standing
+from gpu_doctor.notebook.anatomy_state import anatomy
+from gpu_doctor.notebook.controls import UNKNOWN, controls
 from gpu_doctor.notebook.plan_state import plan_state
+from gpu_doctor.notebook.sweep_state import largest_state, sweep_state
 from gpu_doctor.notebook.table import runs
-from gpu_doctor.recording import PHASES, Recording, SettingValue, Setup, describe
-from gpu_doctor.report_facts import RISK_MARK, price, silences
+from gpu_doctor.recording import Recording, SettingValue, Setup, describe
+from gpu_doctor.report_batches import LargestLike
+from gpu_doctor.report_facts import RISK_MARK, accent, predicted_words, price, silences
 from gpu_doctor.report_plan import PlanLike
+from gpu_doctor.report_sweep import SweepLike
 from gpu_doctor.report_trials import Sides
+from gpu_doctor.rulepage import paragraphs
 from gpu_doctor.rules import RULES
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import FEWEST_STEPS, Vitals
@@ -29,30 +36,19 @@ STATUS: Final = {
     "recording": "recording",
     "trial": "trial",
     "treating": "treating",
+    "sweeping": "sweep",
+    "searching": "looking for the largest batch",
     "idle": "finished",
 }
-BUSY: Final = ("waiting", "recording", "trial", "treating")
+BUSY: Final = ("waiting", "recording", "trial", "treating", "sweeping", "searching")
 SETTLED: Final = ("waiting", "idle")
 """Nothing runs now: what was seen is all there is."""
 _NEUTRAL: Final = PHASE_COLOURS["other"]
-_ACCENTS: Final = {
-    "input": PHASE_COLOURS["data_wait"],
-    "transfer": PHASE_COLOURS["transfer"],
-    "host": "#CC79A7",
-    "compute": "#0072B2",
-    "memory": "#0072B2",
-    "hardware": "#CC79A7",
-    "distributed": "#56B4E9",
-}
-"""The colour beside the verdict, by the family of the rule that leads; the words beside it say the same."""
-_HEALTHY: Final = "#009E73"
 _SAFETY: Final = {
     Safety.SAFE: "safe: the same training, sooner",
     Safety.CHANGES_TRAINING: "changes the training",
     Safety.BY_HAND: "by hand",
 }
-_DARK: Final = ("backward",)
-"""Phases on whose colour white letters are read better than black ones (at least 4.5 to 1, as WCAG AA asks)."""
 MOST_NOTES: Final = 12
 FEW: Final = 3
 """So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
@@ -74,7 +70,11 @@ class PanelInput:
 
     status: str = "starting"
     """One of STATUS."""
+    name: str = ""
+    """What the person called the run; empty where it has no name of theirs."""
     setup: Setup = field(default_factory=Setup)
+    turned: Mapping[str, SettingValue] = field(default_factory=dict)
+    """What was turned when the setup was found; empty for a run as written."""
     diagnosis: Diagnosis | None = None
     recordings: tuple[Recording, ...] = ()
     effects: tuple[Effect, ...] = ()
@@ -92,6 +92,9 @@ class PanelInput:
     """The recordings that the effects left, as `Case.trials` has them."""
     plan: PlanLike | None = None
     """What the last treatment arrived at."""
+    sweep: SweepLike | None = None
+    largest: LargestLike | None = None
+    """What the last sweep, and the last search for the largest batch, found."""
     fixes: Mapping[str, Any] = field(default_factory=dict)
     """The changes of the user's cells that were unfolded (`folds.fix_shown`), by `describe(settings)`."""
     before: list[dict[str, str]] | None = None
@@ -111,12 +114,16 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
         "status": shown.status,
         "busy": shown.status in BUSY,
         "header": _header(shown),
-        "message": wording.clean(shown.message, 600),
+        "message": wording.clean(shown.message or standing.raised(shown), 600),
         "verdict": _verdict(shown),
-        "anatomy": _anatomy(vitals),
-        "knobs": controls(knobs, shown.setup, known),
+        "anatomy": anatomy(vitals, shown.status in SETTLED),
+        "knobs": controls(knobs, shown.setup, known, shown.turned),
         "table": runs(shown.recordings, shown.effects, shown.setup.on_gpu, shown.trials),
         "plan": plan_state(shown.plan),
+        "sweep": sweep_state(shown.sweep),
+        "sweepMost": SWEEP_TRIALS,
+        "largest": largest_state(shown.largest),
+        "noLargest": refusal(shown.setup) if known else UNKNOWN,
         "fixes": dict(shown.fixes),
         "before": shown.before,
         "output": shown.output,
@@ -131,7 +138,9 @@ def _header(shown: PanelInput) -> dict[str, Any]:
     running = shown.status in BUSY
     head: dict[str, Any] = {
         "machine": _machine(setup, shown.step_count),
-        "status": STATUS.get(shown.status, shown.status),
+        "status": standing.ended(shown) or STATUS.get(shown.status, shown.status),
+        "failed": standing.failed(shown),
+        "name": wording.clean(shown.name, 80),
         "clock": wording.clock(shown.elapsed_s),
         "steps": wording.count(shown.step_count, "step"),
         "rate": wording.rate(shown.samples_per_s, missing=""),
@@ -172,41 +181,32 @@ def _machine(setup: Setup, steps: int) -> str:
 def _verdict(shown: PanelInput) -> dict[str, Any]:
     diagnosis = shown.diagnosis
     few = diagnosis is not None and diagnosis.vitals.measured_steps < FEWEST_STEPS and not diagnosis.findings
-    waiting = diagnosis is None or (few and shown.status not in SETTLED)
-    if diagnosis is None or waiting:
-        none = "No verdict: the notes say why." if shown.recordings else "Nothing was recorded yet."
-        text = {
-            "starting": "Ready: the verdict comes with the first steps.",
-            **dict.fromkeys(SETTLED, none),
-        }.get(shown.status, "Listening to the loop: the verdict comes within 30 steps or 5 seconds.")
-        return {"text": text, "kind": "", "accent": _NEUTRAL, "early": "", "risk": "", "advice": None}
+    if diagnosis is None or (few and shown.status not in SETTLED):
+        return {
+            "text": standing.awaited(shown),
+            "kind": "",
+            "accent": _NEUTRAL,
+            "early": "",
+            "risk": "",
+            "advice": None,
+        }
     top = diagnosis.findings[0] if diagnosis.findings else None
     first = top.prescriptions[0] if top is not None and top.prescriptions else None
-    early = f"early: {wording.count(diagnosis.vitals.measured_steps, 'measured step')}" if diagnosis.early else ""
+    early = diagnosis.early and not few
     return {
         "text": wording.clean(diagnosis.verdict),
-        "kind": wording.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
-        "accent": _accent(diagnosis, top),
-        "early": early,
+        "kind": "" if few else wording.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
+        "accent": accent(diagnosis),
+        "early": f"early: {wording.count(diagnosis.vitals.measured_steps, 'measured step')}" if early else "",
         "risk": "" if top is None or not top.risk else f"{RISK_MARK} {wording.clean(top.risk)}",
         "advice": None if top is None or first is None else {**_prescription(first), **_page(top.rule)},
     }
 
 
-def _accent(diagnosis: Diagnosis, top: Finding | None) -> str:
-    if top is None:
-        return _HEALTHY if diagnosis.bottleneck == "compute" else _NEUTRAL
-    return _ACCENTS.get(next((rule.family for rule in RULES if rule.name == top.rule), ""), _NEUTRAL)
-
-
 def _prescription(one: Prescription) -> dict[str, Any]:
-    predicted = ""
-    if one.predicted_speedup is not None:
-        ends = wording.interval(one.predicted_low, one.predicted_high)
-        predicted = f"predicted {wording.forecast(one.predicted_speedup)}" + (f" ({ends})" if ends else "")
     return {
         "text": wording.clean(one.text),
-        "predicted": predicted,
+        "predicted": predicted_words(one),
         "settings": dict(one.settings),
         "code": wording.clean(one.code, 4000),
         "safety": _SAFETY[one.safety],
@@ -215,19 +215,8 @@ def _prescription(one: Prescription) -> dict[str, Any]:
 
 
 def _page(rule: str) -> dict[str, Any]:
-    return {"rule": rule, "page": _paragraphs(next((one.page for one in RULES if one.name == rule), ""))}
-
-
-@lru_cache(maxsize=256)
-def _paragraphs(page: str) -> list[dict[str, str]]:
-    """A rule's page as headings and flowing text; its docstring is broken for the source's line length."""
-    found = []
-    for block in page.strip().split("\n\n"):
-        first, *rest = block.splitlines() or [""]
-        indented = bool(rest) and all(line.startswith(" ") for line in rest) and not first.startswith(" ")
-        title, lines = (first, rest) if indented else ("", [first, *rest])
-        found.append({"title": title, "text": " ".join(line.strip() for line in lines)})
-    return found
+    page = next((one.page for one in RULES if one.name == rule), "")
+    return {"rule": rule, "page": [{"title": title, "text": text} for title, text in paragraphs(page)]}
 
 
 def _finding(finding: Finding, vitals: Vitals) -> dict[str, Any]:
@@ -247,32 +236,6 @@ def _silent(diagnosis: Diagnosis) -> list[dict[str, Any]]:
         {"reason": why, "number": len(names), "rules": ", ".join(names), "folded": len(names) > FEW}
         for why, names in silences(diagnosis).items()
     ]
-
-
-def _anatomy(vitals: Vitals | None) -> dict[str, Any]:
-    """Where a mean step goes: shares of the wall-clock after warm-up, and what they are in time."""
-    if vitals is None or vitals.step_wall_s is None:
-        return {"total": "", "of": "", "segments": []}
-    segments = []
-    for phase in (*PHASES, "other"):
-        part = getattr(vitals, f"{phase}_share")
-        if part is None or part < 0.0005:
-            continue
-        segments.append(
-            {
-                "phase": phase,
-                "label": wording.PHASE_LABELS.get(phase, phase),
-                "share": round(float(part), 4),
-                "percent": wording.share(part),
-                "time": wording.seconds(part * vitals.step_wall_s),
-                "colour": PHASE_COLOURS[phase],
-                "ink": "#fff" if phase in _DARK else "#111",
-            }
-        )
-    of = f"mean of {wording.count(vitals.measured_steps, 'step')}"
-    if vitals.warmup_steps:
-        of += f", {wording.grouped(vitals.warmup_steps)} of warm-up left out"
-    return {"total": wording.seconds(vitals.step_wall_s), "of": of, "segments": segments}
 
 
 def _footer(shown: PanelInput, vitals: Vitals | None) -> dict[str, Any]:

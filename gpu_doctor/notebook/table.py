@@ -67,7 +67,7 @@ def _cell(text: str, tone: str = "", title: str = "") -> dict[str, str]:
 def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool) -> list[dict[str, str]]:
     vitals = vitals_of(recording)
     rate = vitals.samples_per_s
-    against = _cell("1.00x" if name == "baseline" else wording.DASH)
+    against = _cell("1.00x" if name == "baseline" and rate else wording.DASH)
     if base_rate and rate:
         against = _cell(wording.factor(rate / base_rate), title="One run beside another: no interval. A trial has one.")
     if recording.outcome != "completed":

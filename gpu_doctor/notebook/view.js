@@ -3,8 +3,8 @@
 
 const UNHEARD_MS = 2500;
 const MISSED_MS = 1500;
+const MOST_STEPS = 100000;
 const models = new WeakMap();
-let panels = 0;
 
 /** What lives as long as the model: the state, the points, and the views to tell. */
 class Live {
@@ -14,6 +14,7 @@ class Live {
     this.points = new Points();
     this.views = new Set();
     this.number = 0;
+    this.lost = false;
     const rows = model.get("rows");
     if (rows?.head) this.points.take(rows.head, rows.data);
     model.on("msg:custom", (message, buffers) => this.hear(message, buffers));
@@ -21,7 +22,15 @@ class Live {
     setTimeout(() => { if (!this.number && this.state.busy) this.ask({ ask: "rows" }); }, MISSED_MS);
   }
 
-  ask(message) { this.model.send(message); }
+  /** A kernel that was restarted takes no message from this panel any more: sending throws. */
+  ask(message) {
+    try {
+      this.model.send(message);
+    } catch {
+      this.lost = true;
+      for (const view of this.views) view.draw();
+    }
+  }
 
   hear(message, buffers) {
     if (!message?.rows) return;
@@ -45,15 +54,17 @@ function liveOf(model) {
 class Panel {
   constructor(live, el) {
     this.live = live;
-    this.id = `gpu-doctor-${(panels += 1)}`;
+    this.id = `gpu-doctor-${numbered()}`;
     this.chosen = {};
+    this.grid = {};
     this.unfolded = new Set();
     this.steps = "50";
     this.changesTraining = false;
-    this.stopping = this.unheard = false;
+    this.stopping = this.unheard = this.unanswered = false;
     this.copied = this.broken = null;
     this.gone = false;
     this.whole = new Set();
+    this.rowCount = 0;
     this.asked = new Map();
     this.nearing = false;
     this.root = document.createElement("div");
@@ -77,7 +88,7 @@ class Panel {
     for (let index = 0; index < 3; index += 1) {
       const box = make("gd-box");
       this.legends.push(make("gd-legend"));
-      this.cells.push(Object.assign(make("gd-cell"), { id: `${this.id}-plot-${index}` }));
+      this.cells.push(Object.assign(make("gd-cell"), { id: `${this.id}-plot-${index}`, role: "group" }));
       box.append(this.legends[index], this.cells[index]);
       grid.append(box);
     }
@@ -98,6 +109,7 @@ class Panel {
   }
 
   told({ whole, fresh }) {
+    this.unanswered = false;
     this.plots.fill(whole, fresh);
     this.draw();
   }
@@ -105,7 +117,7 @@ class Panel {
   draw() {
     const { state } = this.live;
     if (this.gone || !state.header) return;
-    if (state.busy) this.nearing = false;
+    if (state.busy) this.nearing = this.unanswered = false;
     else this.stopping = this.unheard = false;
     patch(this.top, [
       headerPart(state, this),
@@ -115,13 +127,24 @@ class Panel {
     ]);
     this.drawLegends();
     patch(this.bottom, [
-      knobsPart(state, this), planPart(state, this), tablePart(state, this), outputPart(state), findingsPart(state, this), footerPart(state),
+      knobsPart(state, this), planPart(state, this), sweepPart(state, this), largestPart(state, this), tablePart(state, this), outputPart(state), findingsPart(state, this), footerPart(state),
     ]);
+    this.showNewRow(state.table.rows.length);
+  }
+
+  /** Of many rows only some are seen at once: a new one comes into sight. */
+  showNewRow(count) {
+    const many = count > this.rowCount && this.bottom.querySelector(".gd-many");
+    if (many) many.scrollTop = many.scrollHeight;
+    this.rowCount = count;
   }
 
   drawLegends() {
     if (!this.plots.doc || this.broken) return;
-    this.plots.figure.plots.forEach((plot, index) => patch(this.legends[index], legendPart(plot, this.plots).flat()));
+    this.plots.figure.plots.forEach((plot, index) => {
+      this.cells[index].ariaLabel = `${plot.title} in ${plot.unit} over seconds; the figures stand above`;
+      patch(this.legends[index], legendPart(plot, this.plots).flat());
+    });
     patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt));
   }
 
@@ -134,6 +157,15 @@ class Panel {
   }
 
   reset() { this.chosen = {}; this.draw(); }
+
+  /** Takes a value into the sweep, or out of it. */
+  tick(knob, value) {
+    const kept = (this.grid[knob.name] ?? []).filter((one) => one !== value);
+    const values = kept.length < (this.grid[knob.name] ?? []).length ? kept : [...kept, value];
+    if (values.length) this.grid[knob.name] = values;
+    else delete this.grid[knob.name];
+    this.draw();
+  }
 
   fold(what) {
     if (!this.unfolded.delete(what)) this.unfolded.add(what);
@@ -181,10 +213,16 @@ class Panel {
   }
 
   ask(what) {
-    const steps = Number.parseInt(this.steps, 10);
+    const given = Number.parseInt(this.steps, 10);
+    const steps = given > 0 ? Math.min(given, MOST_STEPS) : 50;
+    this.steps = String(steps); // what is done is what stands there
+    const { number } = this.live;
     this.live.ask({
-      ask: what, settings: what === "treat" ? {} : this.chosen, steps: steps > 0 ? steps : 50, changes_training: this.changesTraining,
+      ask: what, settings: ["trial", "real"].includes(what) ? this.chosen : {}, steps, changes_training: this.changesTraining,
+      ...(what === "sweep" ? { grid: this.grid } : {}),
     });
+    if (what === "sweep") this.unfolded.delete("sweep");
+    setTimeout(() => { this.unanswered = this.live.number === number && !this.live.state.busy; this.draw(); }, UNHEARD_MS);
     this.draw();
   }
 
@@ -212,37 +250,6 @@ class Panel {
   }
 }
 
-/** Hides the static result beside the live panel, also one that comes later; returns what shows it again. */
-function hideStatic(el) {
-  const area = el.closest(".jp-OutputArea, .output_area, .cell-output-ipywidget-background, .output");
-  const hidden = new Set();
-  const hide = () => {
-    for (const result of area?.querySelectorAll(".gpu-doctor-static") ?? []) {
-      const child = result.closest(".jp-OutputArea-child, .output_subarea") ?? result;
-      if (child.contains(el) || hidden.has(child)) continue;
-      hidden.add(child);
-      child.style.display = "none";
-    }
-  };
-  hide();
-  const observer = new MutationObserver(hide);
-  if (area) observer.observe(area, { childList: true, subtree: true });
-  return () => {
-    observer.disconnect();
-    for (const child of hidden) child.style.display = "";
-  };
-}
-
-/** Calls `then` once the element is in the page, which is only after `render` has returned; returns the interval. */
-function whenInPage(el, then) {
-  const waiting = setInterval(() => {
-    if (!el.isConnected) return;
-    clearInterval(waiting);
-    then();
-  }, 15);
-  return waiting;
-}
-
 function initialize({ model }) { liveOf(model); }
 
 function render({ model, el }) {
@@ -251,6 +258,7 @@ function render({ model, el }) {
   const redrawn = () => panel.showPlots();
   const retold = () => { live.state = { ...live.state, ...model.get("state") }; panel.draw(); };
   const theme = new MutationObserver(() => { panel.plots.recolour(panel.cells[0]); panel.drawLegends(); });
+  const letKeysGo = keepKeys(panel.root);
   let showStatic = () => {};
   const waiting = whenInPage(el, () => { showStatic = hideStatic(el); panel.showPlots(); });
   theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
@@ -261,6 +269,7 @@ function render({ model, el }) {
   return () => {
     clearInterval(waiting);
     theme.disconnect();
+    letKeysGo();
     live.views.delete(panel);
     panel.gone = true;
     model.off("change:figure", redrawn);

@@ -4,9 +4,14 @@ const SETTLED_BUTTONS = {
   trial: "As written and with these settings in turns, from the same state; everything is put back afterwards",
   treat: "Tries the advice one by one and keeps what a trial verifies",
   real: "Runs the whole cell once more, in your namespace, under these settings",
+  largest: "At most three short trials: the largest batch that fits, and the one that is best for samples/s",
+  sweep: "Every combination of the values that you tick, each against the code as written",
 };
 
 const BEFORE = "A trial puts model, optimizer, loaders, random generators and your variables back. What your cell writes to files or sends elsewhere stays.";
+
+const LOST = "The kernel that ran this cell is gone: run the cell again.";
+const UNANSWERED = "Not heard yet: the kernel is busy, or it was restarted; then run the cell again.";
 
 function button(label, onclick, attributes = {}) {
   return h("button", { type: "button", onclick, ...attributes }, label);
@@ -24,9 +29,10 @@ function headerPart(state, panel) {
   const stop = state.status === "waiting" ? "Withdraw the request: it has not begun" : "Stop the run";
   return h("header", { class: "gd-header" },
     h("span", { class: "gd-name" }, "GPU Doctor"),
+    header.name ? h("span", { class: "gd-case" }, header.name) : null,
     h("span", { class: "gd-machine" }, header.machine),
     h("span", { class: "gd-live", role: "status" },
-      h("span", { class: `gd-dot gd-${state.status}`, "aria-hidden": "true" }),
+      h("span", { class: `gd-dot gd-${header.failed ? "broken" : state.status}`, "aria-hidden": "true" }),
       h("b", {}, stopping ? "stopping" : header.status),
       header.settings ? h("span", { class: "gd-running" }, header.settings) : null),
     h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  ·  ")),
@@ -35,6 +41,7 @@ function headerPart(state, panel) {
     }),
     busy && (header.stop || (panel.unheard && stopping))
       ? h("span", { class: "gd-hint" }, header.stop || "Not heard yet: interrupt the kernel (Kernel menu, or the square).") : null,
+    panel.live.lost || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, panel.live.lost ? LOST : UNANSWERED) : null,
     progress ? h("div", { class: "gd-progress" },
       h("progress", { max: "1", value: progress.share, "aria-label": "progress of the trial" }),
       h("span", {}, [progress.text, progress.steps, progress.left].filter(Boolean).join("  ·  "))) : null);
@@ -135,10 +142,9 @@ function plotsKeyPart(head, pointedAt) {
 }
 
 /** The knobs as they would be offered with the number of workers that was chosen and not run yet. */
-function asTurned(knobs, panel) {
+function asTurned(knobs, chosen) {
   const written = knobs.find((one) => one.name === "num_workers")?.written ?? 0;
-  const chosen = panel.chosen.num_workers ?? written;
-  if ((chosen > 0) === (written > 0)) return knobs;
+  if (((chosen ?? written) > 0) === (written > 0)) return knobs;
   return knobs.map((one) => (one.otherwise ? { ...one, ...one.otherwise } : one));
 }
 
@@ -166,6 +172,12 @@ function saidAt(knob, knobs) {
   return (same || knob).name;
 }
 
+/** What turning a knob changes in the training. */
+function changesPart(knob, id) {
+  return h("li", { id, key: id, class: knob.safe ? "" : "gd-changes" }, h("b", {}, knob.label),
+    knob.safe ? ` is safe. ${knob.changes || "Every number stays the same."}` : ` changes the training. ${knob.changes}`);
+}
+
 /** Why knobs cannot act, what they change: one line a reason, under the controls. */
 function knobSentences(knobs, panel) {
   const lines = knobs.flatMap((knob) => {
@@ -177,21 +189,21 @@ function knobSentences(knobs, panel) {
       return alike[0] === knob ? [h("li", { id, key: id }, names, ` cannot be turned: ${knob.refusal}`)] : [];
     }
     const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` cannot be ${text}`));
-    if (moved) said.unshift(h("li", { id, key: id, class: knob.safe ? "" : "gd-changes" }, h("b", {}, knob.label),
-      knob.safe ? ` is safe. ${knob.changes || "Every number stays the same."}` : ` changes the training. ${knob.changes}`));
+    if (moved) said.unshift(changesPart(knob, id));
     return said;
   });
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
 }
 
-function knobsPart({ knobs: offered, busy, before }, panel) {
-  const knobs = asTurned(offered, panel);
+function knobsPart(state, panel) {
+  const { knobs: offered, busy, before } = state;
+  const knobs = asTurned(offered, panel.chosen.num_workers);
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
   const moved = Object.keys(panel.chosen).length;
   const unknown = knobs.length > 0 && knobs.every((knob) => !knob.choices.length || knob.choices[0].value === null);
-  const act = (what, label, disabled, primary) => button(label, () => panel.ask(what), {
-    class: primary ? "gd-primary" : "", "data-ask": what, title: SETTLED_BUTTONS[what], disabled: busy || unknown || disabled,
+  const act = (what, label, disabled, primary, why = null) => button(label, () => panel.ask(what), {
+    class: primary ? "gd-primary" : "", "data-ask": what, title: SETTLED_BUTTONS[what], disabled: busy || unknown || disabled, "aria-describedby": why,
     onpointerenter: () => panel.near(), onfocus: () => panel.near(),
   });
   return h("section", { class: "gd-knobs" },
@@ -214,6 +226,7 @@ function knobsPart({ knobs: offered, busy, before }, panel) {
       h("label", { class: "gd-tick" },
         h("input", { type: "checkbox", checked: panel.changesTraining, onchange: (event) => panel.setChanges(event.target.checked) }),
         "treat may change batch size and precision")),
+    unknown ? null : furtherPart(state, act, panel),
     moved && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
     unknown ? null : beforePart(before));
 }

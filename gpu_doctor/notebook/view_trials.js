@@ -1,11 +1,14 @@
 // What trials gave: the table of runs, what a row unfolds, and the waterfall of a treatment. No state of its own.
 
+const MANY_ROWS = 12;
+
 function tablePart({ table }, panel) {
   if (!table.rows.length) return h("section", { class: "gd-runs", hidden: true });
   const wordy = (index) => (index < 2 ? "gd-word" : "");
   const details = table.details ?? [];
   const drawn = table.rows.flatMap((row, number) => rowParts(row, details[number], number, table.head.length, panel));
-  return h("section", { class: "gd-runs" }, h("div", { class: "gd-scroll", tabindex: "0", role: "region", "aria-label": "runs and trials" },
+  const many = table.rows.length > MANY_ROWS;
+  return h("section", { class: "gd-runs" }, h("div", { class: many ? "gd-scroll gd-many" : "gd-scroll", tabindex: "0", role: "region", "aria-label": "runs and trials" },
     h("table", {},
       h("thead", {}, h("tr", {}, table.head.map((text, index) => h("th", { scope: "col", class: wordy(index) }, text)))),
       h("tbody", {}, drawn))));

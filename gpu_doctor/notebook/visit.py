@@ -19,19 +19,21 @@ from gpu_doctor.casefile import Case
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.knobs import cell_variables
 from gpu_doctor.knobs.knob import KnobTable, Refused
-from gpu_doctor.notebook.answers import Shown
 from gpu_doctor.notebook.cell import Cell
 from gpu_doctor.notebook.folds import Folds
 from gpu_doctor.notebook.live_verdict import LiveVerdict
 from gpu_doctor.notebook.panel import PanelInput, Progress
 from gpu_doctor.notebook.real_output import RealOutput
+from gpu_doctor.notebook.shown import Shown
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording, Setup
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from gpu_doctor.batchfinder import Largest
     from gpu_doctor.notebook.dashboard import Dashboard
+    from gpu_doctor.sweep import Sweep
     from gpu_doctor.treatment import Plan
 
 
@@ -53,6 +55,8 @@ class Visit:
         )
         self.case.on_begin = self._began
         self.message = ""
+        self.stopping = False
+        """Stop was asked for: of an errand that had not yet forgotten the Stop of the one before, too."""
         self.status = "starting"
         self._recorder: Recorder | None = None
         self._verdict = LiveVerdict()
@@ -61,6 +65,9 @@ class Visit:
         self.folds = Folds(self.case)
         self.plan: Plan | None = None
         """What the last treatment arrived at."""
+        self.sweep: Sweep | None = None
+        self.largest: Largest | None = None
+        """What the last sweep, and the last search for the largest batch, found."""
         self.output = RealOutput()
         """What the last run for real wrote."""
 
@@ -169,8 +176,10 @@ class Visit:
             self.folds.before = None
             self._verdict = LiveVerdict()
         self._recorder = recorder  # last: from here on the refresher judges it
+        if self.stopping:
+            self.case.stop()
         dashboard = self._dashboard
-        if dashboard is not None:
+        if dashboard is not None and role != "probe":  # its memory is all that it is there for: no line to draw
             recorder.own_cpu_s.append(_since(lambda: dashboard.cpu_s))
             dashboard.follow(recorder, role)
             if "google.colab" in sys.modules:  # there only messages of the main thread reach the page at once
@@ -183,11 +192,15 @@ class Visit:
         news = None if recorder is None else recorder.ledger
         newest = case.recordings[-1] if case.recordings else None
         setup = recorder.setup() if recorder is not None else newest.setup if newest is not None else Setup()
+        turned = recorder.settings if recorder is not None else newest.settings if newest is not None else {}
+        found = case.found if self.status != "recording" else None
         diagnosis = live if self.status == "recording" else case.diagnosis
         vitals = diagnosis.vitals if diagnosis is not None else None
         return PanelInput(
             status=self.status,
-            setup=case.found or setup if self.status != "recording" else setup,
+            name=self._options.name,
+            setup=found or setup,
+            turned=turned if found is None else {},
             diagnosis=diagnosis,
             recordings=tuple(case.recordings),
             effects=tuple(case.effects),
@@ -205,6 +218,8 @@ class Visit:
             message=self.message,
             trials=tuple(case.trials),
             plan=self.plan,
+            sweep=self.sweep,
+            largest=self.largest,
             fixes=self.folds.fixes,
             before=self.folds.before,
             output=self.output.shown(),
@@ -237,7 +252,8 @@ class Visit:
             return _plainly(newest.notes[-1] if newest.notes else "There is no diagnosis of this run.")
         case, effects = self.case, tuple(self.case.effects)
         notes = tuple(note for note in (self.message,) if note)
-        more: dict[str, Any] = {"trials": tuple(case.trials), "plan": self.plan}
+        found = {"plan": self.plan, "sweep": self.sweep, "largest": self.largest}
+        more: dict[str, Any] = {"trials": tuple(case.trials), **found}
         html = report.html(diagnosis, tuple(case.recordings), effects, title=case.name, notes=notes, **more)
         text_after, html_after = self.output.static()
         return Shown(report.text(diagnosis, newest, effects, **more) + text_after, html + html_after)

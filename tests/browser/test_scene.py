@@ -228,6 +228,7 @@ def test_stop_during_a_trial_puts_everything_back_and_the_panel_stays_usable(lab
     wait_until(lambda: state(page)["header"].get("progress"), 20, "No progress is shown")
     page.locator("[data-ask=stop]").first.click()
     wait_until(lambda: finished(page), 20, "The trial did not stop")
+    assert notebook.kernel_value("__import__('gpu_doctor').last_case().effects[-1].outcome") == "'stopped'"
     assert notebook.kernel_value("state_of_training()") == before
     assert "num_workers=2" in json.dumps(tried(page, "num_workers", "2"))
 

@@ -113,7 +113,7 @@ def test_what_a_trial_left_is_unfolded_by_key(blank: Page) -> None:
 
 def test_the_waterfall_and_what_was_not_kept(blank: Page) -> None:
     show(blank, treated())
-    told = blank.locator(".gd-plan")
+    told = blank.locator(".gd-plan:not([hidden])")
     assert [one.split("\n")[0] for one in told.locator(".gd-what").all_inner_texts()] == [
         "as written", "+ num_workers=4", "+ amp=bf16",
     ]  # fmt: skip

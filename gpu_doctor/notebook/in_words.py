@@ -1,0 +1,84 @@
+"""What a cell's last expression shows of our objects, once the extension is loaded: words; `repr` is for programs.
+
+IPython finds the writers by the names of the classes, so that nothing is imported before it is shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from gpu_doctor import wording
+from gpu_doctor.recording import describe
+
+if TYPE_CHECKING:
+    from gpu_doctor.casefile import Case
+    from gpu_doctor.recording import Recording
+    from gpu_doctor.vitals import Vitals
+
+
+def case(one: Case) -> str:
+    """What was run and tried, and the verdict."""
+    done = [wording.count(len(one.recordings), "run"), wording.count(len(one.effects), "trial")]
+    verdict = one.diagnosis.verdict if one.diagnosis is not None else "Not run yet: .run() runs it."
+    return f"{wording.clean(one.name, 80)} ({', '.join(done)}): {wording.clean(verdict)}"
+
+
+def recording(one: Recording) -> str:
+    """How long, how many steps, under what, how it ended."""
+    head = f"{wording.clean(one.name, 80) or 'recording'}, {wording.clean(describe(one.settings), 200)}"
+    steps = wording.count(int(one.steps.count.sum()), "step")
+    ended = wording.OUTCOME_LABELS.get(one.outcome, wording.clean(one.outcome, 80))
+    return f"{head}: {steps} in {wording.seconds(one.duration_s)}, {ended}"
+
+
+def vitals(one: Vitals) -> str:
+    """The numbers that were measured, one a line, by their names."""
+    found = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+    numbers = {
+        name: value for name, value in found.items() if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+    wide = max(map(len, numbers), default=0)
+    return "\n".join(f"{name:<{wide}}  {value:.6g}" for name, value in numbers.items())
+
+
+WRITERS: Final[dict[tuple[str, str], Callable[[Any], str]]] = {
+    ("gpu_doctor.batchfinder", "Largest"): str,
+    ("gpu_doctor.checkup.result", "Checkup"): str,
+    ("gpu_doctor.diagnosis", "Diagnosis"): str,
+    ("gpu_doctor.effect", "Effect"): str,
+    ("gpu_doctor.fixes", "Fix"): str,
+    ("gpu_doctor.sweep", "Sweep"): str,
+    ("gpu_doctor.treatment_plan", "Plan"): str,
+    ("gpu_doctor.casefile", "Case"): case,
+    ("gpu_doctor.recording", "Recording"): recording,
+    ("gpu_doctor.vitals_fields", "Vitals"): vitals,
+}
+"""Module and class -> its words."""
+
+
+def teach(shell: Any) -> None:
+    """Lets a shell show our objects in words."""
+    plain = shell.display_formatter.formatters["text/plain"]
+    for (module, name), write in WRITERS.items():
+        plain.for_type_by_name(module, name, _printer(write))
+
+
+def forget(shell: Any) -> None:
+    """Takes that back."""
+    plain = shell.display_formatter.formatters["text/plain"]
+    for module, name in WRITERS:
+        plain.pop(f"{module}.{name}", None)
+
+
+def _printer(write: Callable[[Any], str]) -> Callable[[Any, Any, bool], None]:
+    """As IPython's pretty printer calls it; words inside of a list stand as `repr` would."""
+
+    def printed(one: Any, printer: Any, cycle: bool) -> None:
+        for number, line in enumerate(write(one).splitlines()):
+            if number:
+                printer.break_()
+            printer.text(line)
+
+    return printed

@@ -1,0 +1,53 @@
+// The panel and the page around it: other panels, the static result, JupyterLab's keys.
+
+/** A number that no other panel of the page has: every widget of a notebook has this module for itself. */
+function numbered() {
+  globalThis.gpuDoctorPanels = (globalThis.gpuDoctorPanels ?? 0) + 1;
+  return globalThis.gpuDoctorPanels;
+}
+
+/** Hides the static result beside the live panel, also one that comes later; returns what shows it again. */
+function hideStatic(el) {
+  const area = el.closest(".jp-OutputArea, .output_area, .cell-output-ipywidget-background, .output");
+  const hidden = new Set();
+  const hide = () => {
+    for (const result of area?.querySelectorAll(".gpu-doctor-static") ?? []) {
+      const child = result.closest(".jp-OutputArea-child, .output_subarea") ?? result;
+      if (child.contains(el) || hidden.has(child)) continue;
+      hidden.add(child);
+      child.style.display = "none";
+    }
+  };
+  hide();
+  const observer = new MutationObserver(hide);
+  if (area) observer.observe(area, { childList: true, subtree: true });
+  return () => {
+    observer.disconnect();
+    for (const child of hidden) child.style.display = "";
+  };
+}
+
+/** Calls `then` once the element is in the page, which is only after `render` has returned; returns the interval. */
+function whenInPage(el, then) {
+  const waiting = setInterval(() => {
+    if (!el.isConnected) return;
+    clearInterval(waiting);
+    then();
+  }, 15);
+  return waiting;
+}
+
+/**
+ * Plain keys are those of the list or scrolling part that has the focus: JupyterLab would go to the next cell at an arrow
+ * and cut this one at an X. It passes over an element that says so, and the window hears a key before JupyterLab does.
+ * Returns what ends it.
+ */
+function keepKeys(root) {
+  const keep = (event) => {
+    if (!root.contains(event.target) || !event.target.matches("select, [tabindex]")) return;
+    const command = event.ctrlKey || event.metaKey || event.altKey || (event.shiftKey && event.key === "Enter");
+    event.target.toggleAttribute("data-lm-suppress-shortcuts", !command);
+  };
+  window.addEventListener("keydown", keep, true);
+  return () => window.removeEventListener("keydown", keep, true);
+}

@@ -1,0 +1,175 @@
+"""A sweep and the search for the largest batch from the panel: in a bare page, and by clicks in a real JupyterLab."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.lab import Lab, new_page
+from tests.browser.open_notebook import ARTIFACTS, Notebook, wait_until
+from tests.browser.still import resize, show
+from tests.browser.test_scene import finished, opened, state, tried
+from tests.browser.test_still import CUT, asked
+from tests.trial_parts import searched, swept, treated
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
+
+NO_GPU = "The loop runs on no GPU: a host's memory is shared, and no batch fills it."
+SHELF = """
+# Real trials of this loop on the CPU; only the memory that they are asked about is a card's of 4 GB.
+from gpu_doctor import batchfinder
+from gpu_doctor.notebook import panel
+
+class Shelf:
+    def __init__(self, device): pass
+    def reset(self): pass
+    def limit_bytes(self): return 4e9
+    def peak_bytes(self):
+        progress = __import__("gpu_doctor").last_case().progress
+        return 0.6e9 + 4e6 * int(progress.rsplit(" ", 1)[1])
+
+batchfinder.refusal = panel.refusal = lambda setup: ""
+batchfinder.CardMemory = Shelf
+"""
+
+
+@pytest.fixture
+def blank(browser: Browser) -> Iterator[Page]:
+    context, page = new_page(browser)
+    yield page
+    context.close()
+
+
+def tick(page: Page, *values: str) -> None:
+    """Unfolds the grid and ticks values such as `num_workers=2`."""
+    page.locator("[data-fold=sweep]").click()
+    for value in values:
+        page.locator(f"[data-tick='{value}']").click()
+
+
+# ---- in a bare page -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+@pytest.mark.parametrize("gpu", [True, False])
+def test_nothing_is_cut_from_600_to_1600(blank: Page, look: str, gpu: bool) -> None:
+    errors = show(blank, treated(gpu, plan=None, sweep=swept(), largest=searched() if gpu else None), look)
+    tick(blank, "num_workers=0", "num_workers=2", "amp=bf16")
+    for width in (600, 700, 800, 1000, 1300, 1600):
+        resize(blank, width)
+        measured = blank.evaluate(CUT)
+        assert measured["page"] <= 0 and measured["spill"] <= 0 and measured["broken"] == 0, (width, measured)
+        if width in (600, 1000):
+            ARTIFACTS.mkdir(parents=True, exist_ok=True)
+            name = f"sweep-{look}-{'gpu' if gpu else 'cpu'}-{width}.png"
+            blank.locator("[data-gpu-doctor]").screenshot(path=ARTIFACTS / name)
+    assert errors == []
+
+
+def test_ticks_make_a_grid_and_say_what_they_change(blank: Page) -> None:
+    show(blank, treated(plan=None), plots=False)
+    tick(blank)
+    run = blank.locator("[data-ask=sweep]")
+    assert run.is_disabled() and "Tick values" in blank.locator(".gd-grid-of [role=status]").inner_text()
+    for value in ("num_workers=2", "num_workers=4", "batch_size=256", "batch_size=512", "batch_size=512"):
+        blank.locator(f"[data-tick='{value}']").click()
+    assert "2 combinations" in blank.locator(".gd-grid-of [role=status]").inner_text()
+    assert "batch size changes the training" in blank.locator(".gd-grid-of .gd-changes").inner_text()
+    assert blank.locator("[data-tick^='prefetch_factor']").count() == 0
+    blank.locator("[data-fold=sweep-more]").click()
+    factor = blank.locator("[data-tick^='prefetch_factor']")
+    assert factor.first.is_enabled(), "of a sweep over workers, what acts on workers can be a part"
+    run.click()
+    sent = asked(blank)[-1]
+    assert sent["ask"] == "sweep" and sent["grid"] == {"num_workers": [2, 4], "batch_size": [256]}
+    assert sent["settings"] == {} and sent["steps"] == 50
+    assert blank.locator(".gd-grid-of").count() == 0, "folded: the header shows how far it is"
+
+
+def test_a_grid_that_is_too_large_cannot_be_run(blank: Page) -> None:
+    show(blank, treated(plan=None), plots=False)
+    tick(
+        blank,
+        *(f"num_workers={n}" for n in (0, 1, 2, 4, 8, 16)),
+        *(f"batch_size={n}" for n in (32, 64, 128, 256, 512, 1024)),
+    )
+    assert blank.locator("[data-ask=sweep]").is_disabled()
+    assert "36 combinations, and a sweep takes at most 32" in blank.locator(".gd-grid-of [role=status]").inner_text()
+
+
+def test_results_turn_the_knobs_and_a_search_is_asked_for(blank: Page) -> None:
+    show(blank, treated(plan=None, sweep=swept(), largest=searched()), plots=False)
+    blank.locator(".gd-sweep .gd-link", has_text="turn the knobs").click()
+    assert blank.locator("[data-knob=num_workers]").evaluate("el => el.selectedOptions[0].textContent") == "2"
+    blank.locator(".gd-largest .gd-link").click()
+    assert blank.locator("[data-knob=batch_size]").evaluate("el => el.selectedOptions[0].textContent") == "256"
+    blank.locator("[data-ask=largest]").click()
+    assert asked(blank)[-1]["ask"] == "largest"
+
+
+# ---- by clicks in JupyterLab ----------------------------------------------------------------------------------------
+
+
+def ready(lab: Lab, page: Page, name: str) -> tuple[Notebook, str]:
+    """The quickstart after a short run, and the hash of its training's state."""
+    notebook = opened(lab, page, name, epochs=1, steps=60)
+    notebook.run_cell(3, wait_s=120)
+    wait_until(lambda: finished(page), 20, "The panel did not settle")
+    return notebook, notebook.kernel_value("state_of_training()")
+
+
+def test_a_sweep_from_the_panel(lab: Lab, page: Page, theme: str) -> None:
+    """Progress, a place for each combination, the same in the saved notebook; nothing of the training is touched."""
+    notebook, before = ready(lab, page, f"swept-{theme}.ipynb")
+    assert page.locator("[data-ask=largest]").is_disabled()
+    assert NO_GPU in page.locator(".gd-choice").inner_text()
+    page.locator("input[type=number]").fill("20")
+    tick(page, "num_workers=1", "num_workers=2")
+    page.locator("[data-ask=sweep]").click()
+    wait_until(lambda: state(page)["status"] == "sweeping", 30, "The sweep did not begin")
+    wait_until(lambda: "num_workers=" in ((state(page)["header"]["progress"] or {}).get("text", "")), 30, "No progress")
+    notebook.screenshot(f"sweep-{theme}-running")
+    wait_until(lambda: finished(page) and state(page)["sweep"], 240, "The sweep did not end")
+    labels = {one["label"] for one in state(page)["sweep"]["places"]}
+    assert labels == {"as written", "num_workers=1", "num_workers=2"}
+    assert len(state(page)["table"]["rows"]) == 3, "each combination has its row"
+    assert notebook.kernel_value("state_of_training()") == before
+    notebook.screenshot(f"sweep-{theme}", of=page.locator("[data-gpu-doctor]").first)
+    assert "Sweep" in json.dumps(notebook.outputs(3)) and "num_workers=1" in json.dumps(notebook.outputs(3))
+
+
+def test_stop_ends_a_sweep_and_the_panel_stays_usable(lab: Lab, page: Page) -> None:
+    notebook, before = ready(lab, page, "swept-stopped.ipynb")
+    tick(page, "num_workers=1", "num_workers=2", "num_workers=4")
+    page.locator("[data-ask=sweep]").click()
+    wait_until(lambda: state(page)["status"] == "sweeping", 30, "The sweep did not begin")
+    wait_until(lambda: state(page)["header"]["progress"], 30, "No progress")
+    page.locator("[data-ask=stop]").first.click()
+    wait_until(lambda: finished(page), 20, "The sweep did not stop")
+    assert "stopped before its end" in state(page)["sweep"]["sentence"]
+    assert notebook.kernel_value("state_of_training()") == before
+    assert "num_workers=2" in json.dumps(tried(page, "num_workers", "2"))
+
+
+def test_the_largest_batch_from_the_panel(lab: Lab, page: Page) -> None:
+    notebook, _ = ready(lab, page, "largest.ipynb")
+    notebook.set_source(2, SHELF)
+    notebook.run_cell(2, wait_s=60)
+    before = notebook.kernel_value("state_of_training()")
+    page.locator("[data-fold=more]").first.click()  # any click redraws what the kernel tells anew
+    page.locator("[data-ask=treat]").hover()
+    wait_until(lambda: state(page)["before"] and not state(page)["noLargest"], 20, "The panel was not told")
+    page.locator("[data-ask=largest]").click()
+    wait_until(lambda: state(page)["status"] == "searching", 30, "The search did not begin")
+    wait_until(lambda: "a batch of" in ((state(page)["header"]["progress"] or {}).get("text", "")), 60, "No progress")
+    notebook.screenshot("largest-running")
+    wait_until(lambda: finished(page) and state(page)["largest"], 180, "The search did not end")
+    found = state(page)["largest"]
+    assert found["settings"]["batch_size"] >= 128 and "left free" in found["sentence"], found
+    assert [one["said"] for one in found["sizes"] if "largest that fits" in one["said"]]
+    assert notebook.kernel_value("state_of_training()") == before
+    notebook.screenshot("largest", of=page.locator("[data-gpu-doctor]").first)
+    assert "Largest batch" in json.dumps(notebook.outputs(3))
