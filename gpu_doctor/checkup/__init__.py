@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from gpu_doctor.checkup.environment_lines import environment_lines
 from gpu_doctor.checkup.facts import Facts
 from gpu_doctor.checkup.gather import gathered
 from gpu_doctor.checkup.gpu_lines import gpu_lines
@@ -21,4 +22,4 @@ def check() -> Checkup:
 
 def judged(facts: Facts) -> Checkup:
     """The check-up of a machine with these facts."""
-    return Checkup((*gpu_lines(facts), *host_lines(facts)))
+    return Checkup((*gpu_lines(facts), *host_lines(facts), *environment_lines(facts)))

@@ -14,13 +14,23 @@ STRAY_BYTES: Final = 2 << 30
 """So much may be in use on an idle card for the driver itself."""
 POWER_CAP_SHARE: Final = 0.95
 BUSY_PCT: Final = 10.0
+MANY_CARDS: Final = 4
+"""From here on the start of all of them is long enough to be noticed (NVIDIA's Driver Persistence: 1 to 3 s a GPU)."""
 _ONLY_A_LOOK: Final = {0x20, 0x10}
 """Limits that come and go by themselves; the others say that heat or power is not in order."""
 
 
 def card_lines(facts: Facts) -> tuple[Callable[[CardFacts], CheckLine | None], ...]:
     """The judgements of one card, in the order of the report."""
-    return (mig_slice, lambda card: neighbours(card, facts), memory_errors, link, power, clocks)
+    return (
+        mig_slice,
+        lambda card: neighbours(card, facts),
+        memory_errors,
+        link,
+        power,
+        clocks,
+        lambda card: persistence(card, facts),
+    )
 
 
 def mig_slice(card: CardFacts) -> CheckLine | None:
@@ -115,6 +125,22 @@ def clocks(card: CardFacts) -> CheckLine | None:
     if bits & POWER_CAP_BIT:
         return CheckLine("clocks", OK, f"At the power limit, as a busy card is. {now}.")
     return CheckLine("clocks", OK, f"Not throttled. {now}.")
+
+
+def persistence(card: CardFacts, facts: Facts) -> CheckLine | None:
+    """Persistence, only where its absence costs something: settings that will be lost, or several cards to start."""
+    if card.persistence is not False or card.mig:
+        return None
+    limit, default = card.power_limit_w, card.power_default_w
+    capped = limit is not None and default is not None and limit < POWER_CAP_SHARE * default
+    to_do = "nvidia-persistenced, or nvidia-smi -pm 1 (as root), keeps it initialised."
+    if capped or (card.limit_bits or 0) & HELD_BIT:
+        found = "Off: the power limit and clocks that were set are lost when the last process leaves the GPU."
+        return CheckLine("persistence", LOOK, found, to_do)
+    if facts.cards_installed >= MANY_CARDS and not facts.cuda_in_use:
+        found = "Off: the first use after a rest initialises the GPU, for 1 to 3 s a card (NVIDIA)."
+        return CheckLine("persistence", LOOK, found, to_do)
+    return None
 
 
 def _of(card: CardFacts) -> str:

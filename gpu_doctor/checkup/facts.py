@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class CardFacts:
     limit_bits: int | None = None
     """NVML's clock-limit reasons."""
     temperature_c: int | None = None
+    persistence: bool | None = None
+    """The driver keeps the card initialised while nobody uses it."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +88,14 @@ class Facts:
     """None: torch cannot be imported."""
     usable_cores: float = 1.0
     os_cores: int = 1
+    physical_cores: int | None = None
     affinity_cores: int = 1
     shm: tuple[int, int] | None = None
     """/dev/shm: free and total bytes."""
     ram: tuple[int, int] | None = None
     """Available and total bytes, within the container's limit."""
     start_method: str = "fork"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Of the variables that are looked at (environment_lines.READ), those that are set."""
+    order_note: str = ""
+    """Why NVML's readings may stand under another number than torch's."""

@@ -9,11 +9,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from gpu_doctor.checkup.environment_lines import READ
 from gpu_doctor.checkup.facts import CardFacts, Facts, TorchFacts
 from gpu_doctor.nvidia import served_cuda
 from gpu_doctor.probes import host, nvml
 from gpu_doctor.probes.nvml_neighbours import others
 from gpu_doctor.probes.nvml_visible import Gpu, ask, device_setup, look, text
+from gpu_doctor.probes.siblings import physical_cores
 from gpu_doctor.probes.torch_memory import cuda_in_use, device_uuids
 
 _UNCORRECTED, _VOLATILE = 1, 0
@@ -34,9 +36,11 @@ def gathered() -> Facts:
         **found,
         usable_cores=host.usable_cores(),
         os_cores=host.os_cores(),
+        physical_cores=physical_cores(),
         affinity_cores=host.affinity_cores(),
         shm=host.shm_bytes(),
         ram=host.memory(),
+        environment={name: os.environ[name] for name in READ if name in os.environ},
         start_method=multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0],
     )
 
@@ -49,6 +53,7 @@ def _nvml_facts(vendor: Any) -> dict[str, Any]:
     return {
         "cards": tuple(_card(vendor, gpu, *neighbours.get(gpu.index, (None, None))) for gpu in sight.gpus),
         "cards_installed": sight.cards,
+        "order_note": sight.note,
         "cuda_in_use": in_use,
         "driver": text(ask(vendor, "nvmlSystemGetDriverVersion")),
         "driver_cuda": served_cuda(served) if served else None,
@@ -59,6 +64,7 @@ def _card(vendor: Any, gpu: Gpu, other_processes: int | None, other_bytes: int |
     setup, card = device_setup(vendor, gpu), gpu.card
     memory = ask(vendor, "nvmlDeviceGetMemoryInfo", gpu.handle)
     rates = ask(vendor, "nvmlDeviceGetUtilizationRates", gpu.handle)
+    persistence = ask(vendor, "nvmlDeviceGetPersistenceMode", card)
     bits = temperature = None
     with contextlib.suppress(Exception):
         bits = nvml.limit_bits(vendor, card)
@@ -87,6 +93,7 @@ def _card(vendor: Any, gpu: Gpu, other_processes: int | None, other_bytes: int |
         sm_clock_max_mhz=ask(vendor, "nvmlDeviceGetMaxClockInfo", card, _SM),
         limit_bits=bits,
         temperature_c=temperature,
+        persistence=None if persistence is None else bool(persistence),
     )
 
 

@@ -81,6 +81,9 @@ def seen(facts: Facts) -> Iterator[CheckLine]:
         hidden = facts.cards_installed - len(cards)
         rest = f" {hidden} more in the machine, not visible to this process." if hidden > 0 else ""
         yield CheckLine("GPU", OK, f"{_count(len(cards))}, the same by NVML and torch: {names}.{rest}")
+    if facts.order_note:
+        found, _, to_do = facts.order_note.partition(". ")
+        yield CheckLine("GPU order", LOOK, f"{found}.", to_do)
 
 
 def driver(facts: Facts) -> Iterator[CheckLine]:

@@ -54,6 +54,13 @@ def cores(facts: Facts) -> CheckLine:
     if usable <= 1:
         found = "1 core: loader workers and the training loop share it."
         return CheckLine("CPU cores", LOOK, found, "Workers help only where samples wait for disk or network.")
+    if facts.physical_cores and facts.physical_cores < usable:
+        behind = "1 core" if facts.physical_cores == 1 else f"{facts.physical_cores} cores"
+        found = f"All {number(usable)} logical cores are usable; they are the hardware threads of {behind}."
+        if facts.physical_cores > 1:
+            return CheckLine("CPU cores", OK, found)
+        to_do = "Two threads of one core compute about 1.25 times as much as one: expect no more of loader workers."
+        return CheckLine("CPU cores", LOOK, found, to_do)
     return CheckLine("CPU cores", OK, f"All {number(usable)} cores of the machine are usable.")
 
 
@@ -67,6 +74,8 @@ def torch_threads(facts: Facts) -> CheckLine | None:
         to_do = f"torch.set_num_threads({max(int(usable), 1)}): more threads than cores take turns and wait."
         return CheckLine("torch threads", LOOK, found, to_do)
     if not facts.cards and threads == 1 and usable >= 2:
+        said = facts.environment.get("OMP_NUM_THREADS")
+        found += f" OMP_NUM_THREADS={said:.40} is set." if said is not None else ""
         to_do = f"If nothing else needs them, torch.set_num_threads({int(usable)}); see OMP_NUM_THREADS."
         return CheckLine("torch threads", LOOK, found, to_do)
     return CheckLine("torch threads", OK, found)

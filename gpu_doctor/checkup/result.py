@@ -67,7 +67,8 @@ class Checkup:
         return (
             '<div style="font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:13px;line-height:1.45;">'
             f'<div style="font-weight:600;padding:4px 0;">Check-up of this machine: {html.escape(self.summary)}</div>'
-            '<table style="border-collapse:collapse;width:100%;color:inherit;font-size:inherit;">'
+            # JupyterLab's own style makes all columns of a table equally wide: marks and topics would overlap.
+            '<table style="border-collapse:collapse;table-layout:auto;width:100%;color:inherit;font-size:inherit;">'
             f"<tbody>{rows}</tbody></table></div>"
         )
 
