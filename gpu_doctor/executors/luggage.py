@@ -21,11 +21,12 @@ from torch.utils.data import DataLoader
 from gpu_doctor.casefile import Case
 from gpu_doctor.executors.posted import as_bytes
 from gpu_doctor.executors.reach import Reach, reached
+from gpu_doctor.precision import precisions, put_back
 from gpu_doctor.snapshot_kinds import internal
 
 PROTOCOL: Final = 5
 _MARK: Final = "_gpu_doctor_mark"
-_CUDNN: Final = ("benchmark", "deterministic", "allow_tf32")
+_CUDNN: Final = ("benchmark", "deterministic")
 NOT_PYTHON: Final = (
     "The cell is no plain Python (a %magic, a !command or a top-level await), and a cluster runs nothing else: move "
     "such lines to a cell of their own."
@@ -53,7 +54,7 @@ class Parcel:
         np.random.set_state(self.process["numpy"])
         torch.set_rng_state(self.process["torch"])
         torch.set_default_dtype(self.process["dtype"])
-        torch.set_float32_matmul_precision(self.process["precision"])
+        put_back(self.process["precision"])
         torch.set_grad_enabled(self.process["grad"])
         for name, value in self.process["cudnn"].items():
             setattr(torch.backends.cudnn, name, value)
@@ -135,7 +136,7 @@ def _process() -> dict[str, Any]:
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if cuda else [],
         "dtype": torch.get_default_dtype(),
-        "precision": torch.get_float32_matmul_precision(),
+        "precision": precisions(),
         "grad": torch.is_grad_enabled(),
         "cudnn": {name: getattr(torch.backends.cudnn, name) for name in _CUDNN},
     }

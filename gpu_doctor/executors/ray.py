@@ -66,14 +66,18 @@ class RayExecutor:
             ray = import_module("ray")  # its types are its own: taken as Any
         except ImportError as missing:
             raise ImportError(MISSING) from missing
-        if num_cpus < 0 or (num_gpus or 0) < 0 or (width is not None and width < 1) or not patience_s > 0:
-            raise ValueError(
-                "A trial asks for no negative number of CPUs or GPUs, width is at least 1, patience_s > 0."
-            )
+        self._options = dict(options or {})
+        # Options of the task win; what it asks for must be known, to tell how many the machines have room for.
+        num_cpus, num_gpus = self._options.pop("num_cpus", num_cpus), self._options.pop("num_gpus", num_gpus)
+        asked = [one for one in (num_cpus, num_gpus) if one is not None]
+        if not all(isinstance(one, (int, float)) and one >= 0 for one in asked) or num_cpus is None:
+            raise ValueError("num_cpus and num_gpus of a trial are numbers, 0 or more.")
+        if (width is not None and width < 1) or not patience_s > 0:
+            raise ValueError("The number of trials at once (width) is at least 1, and patience_s is above 0.")
         self._ray: Any = ray
         self._address, self._width, self._patience_s = address, width, patience_s
-        self.num_cpus, self.num_gpus = num_cpus, num_gpus
-        self._options = dict(options or {})
+        self.num_cpus: float = num_cpus
+        self.num_gpus: float | None = num_gpus
         self._ours = False
 
     def __enter__(self) -> RayExecutor:
@@ -185,4 +189,5 @@ class RayExecutor:
 
     def _asked(self, gpus: float) -> str:
         more = [f"{amount:g} {name}" for name, amount in self._options.get("resources", {}).items()]
-        return ", ".join([f"{self.num_cpus:g} CPUs", f"{gpus:g} GPUs", *more])
+        wanted = ((self.num_cpus, "CPU"), (gpus, "GPU"))
+        return ", ".join([*(f"{amount:g} {name}{'' if amount == 1 else 's'}" for amount, name in wanted), *more])

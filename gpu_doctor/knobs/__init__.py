@@ -20,7 +20,7 @@ from gpu_doctor.recording import Settings, SettingValue, Setup
 if TYPE_CHECKING:
     KNOBS: KnobTable
 
-__all__ = ["KNOBS", "allow", "as_settings", "parse_assignments", "turned"]
+__all__ = ["KNOBS", "allow", "as_settings", "meant", "parse_assignments", "turned"]
 
 _ORDER: Final = (
     "num_workers",
@@ -58,26 +58,51 @@ def known(name: str) -> Knob:
     table: KnobTable = globals().get("KNOBS") or __getattr__("KNOBS")
     if name in table:
         return table[name]
-    if name.startswith(cell_variables.PREFIX) and name[len(cell_variables.PREFIX) :].isidentifier():
+    if str(name).startswith(cell_variables.PREFIX) and name[len(cell_variables.PREFIX) :].isidentifier():
         return cell_variables.CellVariable(name[len(cell_variables.PREFIX) :])
-    near = difflib.get_close_matches(name.replace("-", "_"), table, n=1)
+    near = difflib.get_close_matches(str(name).replace("-", "_"), table, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
-    raise Refused(f"There is no knob named {name!r}.{hint} The knobs are: {', '.join(table)}.")
+    raise Refused(
+        f"There is no knob named {name!r:.60}.{hint} The knobs are: {', '.join(table)}; and "
+        f"{cell_variables.PREFIX}NAME, for a variable that has a literal at the cell's top."
+    )
 
 
 def as_settings(given: Settings | None) -> dict[str, SettingValue]:
     """A copy of settings that a person gave in Python; None is none. Of a cell's variables any literal is taken.
 
+    A number of numpy or of torch becomes Python's own: it is shown, compared, and written into the user's code.
+
     Raises:
-        TypeError: if they are no mapping.
+        TypeError: if they are no mapping, or a key is no text.
     """
     if given is not None and not isinstance(given, Mapping):
         raise TypeError(f"Settings are a dict of knobs and values, such as {{'num_workers': 4}}, not {given!r:.60}.")
+    wrong = next((name for name in given or {} if not isinstance(name, str)), None)
+    if wrong is not None:
+        raise TypeError(f"A knob is given by its name, such as {{'num_workers': 4}}, not by {wrong!r:.60}.")
     vary = cell_variables.PREFIX
-    return {
-        name: literals.given(value) if isinstance(name, str) and name.startswith(vary) else value
-        for name, value in (given or {}).items()
-    }
+    plain = {name: _plain(value) for name, value in (given or {}).items()}
+    return {name: literals.given(value) if name.startswith(vary) else value for name, value in plain.items()}
+
+
+def _plain(value: Any) -> Any:
+    scalar = hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "shape", None) == ()
+    return value.item() if scalar else value
+
+
+def meant(settings: Settings, setup: Setup) -> dict[str, Knob]:
+    """The knobs of settings, whose values they have; whether the loop can honour them is another question.
+
+    Raises:
+        Refused: if a name is unknown, or a value is none of the knob's nor the one that was found as written.
+    """
+    knobs = {name: known(name) for name in settings}
+    for name, knob in knobs.items():
+        said = _no_value(settings[name], knob, setup)
+        if said:
+            raise Refused(said)
+    return knobs
 
 
 def allow(settings: Settings, setup: Setup) -> None:
@@ -86,11 +111,7 @@ def allow(settings: Settings, setup: Setup) -> None:
     Raises:
         Refused: if a name is unknown, or a value is none of the knob's or cannot be honoured.
     """
-    knobs = {name: known(name) for name in settings}
-    for name, knob in knobs.items():
-        said = _no_value(settings[name], knob, setup)
-        if said:
-            raise Refused(said)
+    knobs = meant(settings, setup)
     if setup == Setup():
         return
     then = _with_loaders(setup, settings)

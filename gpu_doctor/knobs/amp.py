@@ -22,6 +22,7 @@ _SHORT: Final = {"bfloat16": "bf16", "float16": "fp16"}
 BF16_CAPABILITY: Final = 8
 """From compute capability 8.0 (Ampere) on, tensor cores compute bf16; before, it is emulated (CUDA C guide)."""
 _OWN_AMP: Final = re.compile(r"\bautocast\b|\bGradScaler\b|\bscaler\s*\.\s*(scale|step|unscale_)\b")
+LSTM_BF16: Final = "torch's LSTM raises in bf16 on a CPU without AVX-512, which this one lacks."
 CPU_FP16: Final = "fp16 on a CPU is emulated and gains nothing: bf16 is the one to try."
 
 
@@ -137,7 +138,21 @@ def _own_scaler(namespace: dict[str, Any]) -> bool:
     return any(getattr(one, "_enabled", True) for one in scalers)
 
 
+def lstm_in_bf16() -> bool:
+    """Whether torch's LSTM runs in bf16 on this CPU.
+
+    oneDNN has no such kernel below AVX-512 ("could not create a primitive descriptor", torch 2.13 on AVX2), where GRU,
+    RNN, products and convolutions run all the same.
+    """
+    try:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    except (AttributeError, RuntimeError):  # a build without oneDNN has nothing that could raise
+        return True
+
+
 def _bf16_refusal(setup: Setup) -> str:
+    if not setup.on_gpu and "LSTM" in setup.layers and not lstm_in_bf16():
+        return LSTM_BF16
     index = int(setup.device.partition(":")[2] or 0)
     for device in setup.devices:
         if setup.on_gpu and device.index == index and device.capability and device.capability[0] < BF16_CAPABILITY:

@@ -1,5 +1,6 @@
 """Knob `cudnn_benchmark`: cuDNN times its algorithms for each convolution shape once and keeps the fastest.
 
+A cell that sets the switch itself, as seed helpers do, would turn the knob back: while it is turned, it is held.
 GPU: not yet run on one.
 """
 
@@ -10,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
+from gpu_doctor.knobs.holding import held
 from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
 from gpu_doctor.knobs.loader_knob import on_or_off
 from gpu_doctor.recording import SettingValue, Setup
@@ -64,6 +66,9 @@ def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = value
     try:
-        yield
+        with held("cudnn_benchmark", scope, {"_set_cudnn_benchmark": value}, properties=("benchmark",)):
+            yield
     finally:
+        if torch.backends.cudnn.benchmark != value:
+            scope.notes.append("cudnn_benchmark: the code set it past the setting under trial, which did not hold.")
         torch.backends.cudnn.benchmark = before

@@ -69,6 +69,7 @@ def loaders_turned(knob: str, value: SettingValue, scope: TrialScope) -> Iterato
         Refused: if a loader that is known to train cannot honour it.
     """
     training = {loaders.key_stem(one.key) for one in meant(scope.setup)}
+    unable = {loaders.key_stem(one.key) for one in meant(scope.setup) if one.refusals.get(knob)}
     others = {loaders.key_stem(one.key) for one in scope.setup.loaders if one.role == "unknown"} - training
     turned = training | (others if knob != "batch_size" else set())
     only: Callable[[Any], bool] | None = (lambda one: loaders.key_stem_of(one) in turned) if training else None
@@ -78,11 +79,15 @@ def loaders_turned(knob: str, value: SettingValue, scope: TrialScope) -> Iterato
         return {knob: sizes.get(loaders.key_stem_of(loader), value) if sizes else value}
 
     def refused(loader: Any, reason: str) -> None:
-        if training and loaders.key_stem_of(loader) in training:
+        # One that was there, looks like the run's and cannot what that could is left of an earlier version of the cell.
+        stem = loaders.key_stem_of(loader)
+        if stem in training and (running or stem in unable):
             raise Refused(reason)
         scope.notes.append(f"{knob}={value} was not applied to one {type(loader).__name__}: {reason}")
 
+    running = False
     with loaders.changing(change, only, refused):
+        running = True
         yield
     if knob == "batch_size" and others:
         kept = "One loader" if len(others) == 1 else f"{len(others)} loaders"

@@ -5,8 +5,16 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from gpu_doctor.knobs.knob import Choice, TrialScope
-from gpu_doctor.knobs.loader_knob import MOST_AT_ONCE, loader_refusal, loaders_turned, trained_from, whole_number
+from gpu_doctor.knobs.loader_knob import (
+    MOST_AT_ONCE,
+    loader_refusal,
+    loaders_turned,
+    meant,
+    trained_from,
+    whole_number,
+)
 from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.rules.cures import SHARD_FIRST
 from gpu_doctor.rules.rule import Safety
 
 WORKERS_PER_CORE = 4
@@ -41,7 +49,11 @@ class NumWorkers:
         return whole_number(text, self.name, 0, MOST_AT_ONCE)
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
-        return "" if value == self.found(setup) else loader_refusal(self.name, setup)
+        if value == self.found(setup):
+            return ""
+        said = loader_refusal(self.name, setup)
+        alone = int(value) <= 1 and all(one.num_workers <= 1 for one in meant(setup))
+        return "" if alone and SHARD_FIRST in said else said  # a single worker delivers each item of a stream once
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
         return loaders_turned(self.name, int(value), scope)

@@ -1,15 +1,20 @@
-"""Knob `tf32`: float32 products on tensor cores, rounded to TF32 on the way in. GPU: not yet run on one."""
+"""Knob `tf32`: float32 products on tensor cores, rounded to TF32 on the way in. GPU: not yet run on one.
+
+A cell that sets the precision itself would turn the knob back: while it is turned, it is held.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final
+from typing import Final
 
 import torch
 
+from gpu_doctor.knobs.holding import held
 from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
 from gpu_doctor.knobs.loader_knob import on_or_off
+from gpu_doctor.precision import precisions, put_back
 from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.rules.rule import Safety
 
@@ -78,27 +83,23 @@ def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
         return
     if scope.setup == Setup():  # no run has told yet where the loop trains
         _refuse_without_card()
+    kept = precisions()
+    if kept["matmul"] is None or kept["convolutions"] is None:  # its newer and its older names for it are mixed
+        raise Refused(NEWER)
+    precision = "high" if value else "highest"
+    setters = {
+        "_set_float32_matmul_precision": precision,
+        "_set_cublas_allow_tf32": value,
+        "_set_cudnn_allow_tf32": value,
+        "_set_fp32_precision_setter": "tf32" if value else "ieee",
+    }
     try:
-        precision = torch.get_float32_matmul_precision()
-        convolutions = torch.backends.cudnn.allow_tf32
-    except RuntimeError:  # torch does not tell, where its newer and its older names for it are mixed
-        raise Refused(NEWER) from None
-    newer = [(place, place.fp32_precision) for place in _places()]
-    try:
-        torch.set_float32_matmul_precision("high" if value else "highest")
-        torch.backends.cudnn.allow_tf32 = value
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32 = convolutions
         torch.set_float32_matmul_precision(precision)
-        for place, written in newer:  # setting the older name writes these: "none" (as is set for all) becomes "ieee"
-            place.fp32_precision = written
-
-
-def _places() -> list[Any]:
-    """Where torch keeps the precision of matrix products under its newer names (from 2.9 on)."""
-    found = (torch.backends.cuda.matmul, getattr(getattr(torch.backends, "mkldnn", None), "matmul", None))
-    return [one for one in found if hasattr(one, "fp32_precision")]
+        torch.backends.cudnn.allow_tf32 = value
+        with held("tf32", scope, setters, properties=("allow_tf32",)):
+            yield
+    finally:
+        put_back(kept)
 
 
 def _refuse_without_card() -> None:
