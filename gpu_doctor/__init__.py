@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from gpu_doctor.casefile import last_case as last_case
     from gpu_doctor.checkup import check as check
     from gpu_doctor.diagnosis import diagnose as diagnose
-    from gpu_doctor.diagnosis import explain as explain
     from gpu_doctor.effect import compare as compare
     from gpu_doctor.recording import Recording as Recording
     from gpu_doctor.recording_file import RecordingError as RecordingError
     from gpu_doctor.recording_file import load as load
+    from gpu_doctor.rulepage import explain as explain
     from gpu_doctor.vitals import measure as measure
     from gpu_doctor.watching import watch as watch
 
@@ -33,7 +33,7 @@ _PUBLIC = {
     "check": "checkup",
     "compare": "effect",
     "diagnose": "diagnosis",
-    "explain": "diagnosis",
+    "explain": "rulepage",
     "last_case": "casefile",
     "load": "recording_file",
     "measure": "vitals",

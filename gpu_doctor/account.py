@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from gpu_doctor.devicemarks import StepMarks
+from gpu_doctor.devicewindows import DeviceWindows
 from gpu_doctor.eventnotes import BACK, Pulse
 from gpu_doctor.phases import EVALUATION, LOSS, OTHER, PHASE_COUNT, SYNC
 from gpu_doctor.steadysteps import CPU_EVERY_NS, SteadySteps
@@ -36,6 +37,9 @@ class Account:
         """`sync_measured`: whether waits for a device are tapped; if not, `sync_s` is NaN, not 0."""
         self.table, self.clock, self.cpu_clock, self.sync_measured = table, clock, cpu_clock, sync_measured
         self.marks: StepMarks | None = None
+        """Put to the device in this step, None = none are."""
+        self.windows: DeviceWindows | None = None
+        """Says in which steps they are; without it in all."""
         self.began = clock()
         self.started = self.any_optimizer = False
         self.events = 0
@@ -96,6 +100,8 @@ class Account:
         self.blind = False
         """It was asked for without gradients being recorded."""
         self.acc_at_ask, self.edge_at_ask, self.syncs_at_ask = self.acc.copy(), 0, 0
+        self.ahead, self.samples_ahead = 0, 0.0
+        """Batches that were fetched since then before the last one, none of which was used yet, and their samples."""
         self.no_loss: int | None = None
         """What had been billed to LOSS when the last forward ended, until a backward shows that a loss followed it."""
         self.learned = self.forwarded = self.eval_forward = self.fetched = False
@@ -106,7 +112,9 @@ class Account:
         self.end_ns, self.end_acc = now, self.acc.copy()
         self.tail: tuple[int, list[int]] | None = None
         self.held: Held | None = Held()
-        """Batches before the first optimizer step."""
+        """Batches before the first optimizer step; None = not held back any more."""
+        self.untaught = False
+        """They were too many to be held back, and nothing like training was heard of them."""
 
     def begin(self) -> None:
         """The loop begins at its first event: whatever the cell did before is no part of a step."""
@@ -193,6 +201,8 @@ class Account:
         self.pulse.count += 1
         if self.marks is not None:
             self.marks.close(number)
+        if self.windows is not None:
+            self.marks = self.windows.step_ended(end)
         if self.on_step is not None:
             self.on_step(end)
 
@@ -203,11 +213,13 @@ class Account:
         done = self._stretch(now, self.acc, TRAINING if self.learned else INFERENCE)
         self.acc = [0] * PHASE_COUNT
         evaluated = self.eval_forward and not self.learned and not self.forwarded
+        self.untaught = self.untaught and not (self.learned or self.forwarded)
         if self.held is None or (evaluated and not self.held.stretches):
             if self.marks is not None:
                 self.marks.stepped()
             self._append(done)
         elif self.held.hold(done, evaluated, self.learned or self.forwarded, blind):
+            self.untaught = self.held.own_pass()
             self._release()
             if self.learned and self.alone is not None:
                 self.alone()
@@ -220,7 +232,10 @@ class Account:
 
     def _pass_ended(self) -> None:
         """A loader has no further batch: what was held back is no accumulation if nothing like training was heard."""
-        if self.held is not None and self.held.own_pass():
+        if self.held is None:
+            if self.untaught and not self.any_optimizer:
+                self.held, self.untaught = Held(), False
+        elif self.held.own_pass():
             self._release()
             self.held = Held()
 

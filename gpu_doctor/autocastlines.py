@@ -9,7 +9,8 @@ import ast
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gpu_doctor.callsites import dotted
+from gpu_doctor.bf16reads import float32_again
+from gpu_doctor.callsites import FUNCTIONS, dotted, function_around
 from gpu_doctor.cellsource import CellSource, Edit
 from gpu_doctor.loadermakers import Loop
 from gpu_doctor.looplines import Edits, LoopLines, NotPlaced, block_of, calls_of, names_in, statement_of
@@ -47,9 +48,11 @@ def autocast(lines: LoopLines, torch: str, device: str, dtype: str) -> Edits:
         scaled = next(name for name in ("loss", "amp_loss", "loss_in_amp") if name not in names_in(cell))
         inner = lines.before(cell, statement, (f"{cell.unit}{scaled} = {cell.of(loss)}",))
         edits.append((cell, inner))
+    if dtype == "bfloat16":
+        edits += [(cell, edit) for edit in float32_again(lines, cell, loop)]
     if dtype == "float16":
         edits += _scaling(lines, torch, device, cell, loop)
-        scaled = f"{_scaler(cell)}.scale({scaled})"
+        scaled = f"{_scaler(lines)}.scale({scaled})"
     if scaled != cell.of(loss):
         edits.append((cell, Edit(cell.begin(loss), cell.end(loss), scaled)))
     return edits
@@ -81,8 +84,10 @@ def _forward(lines: LoopLines, block: list[ast.stmt], at: int, loss: ast.expr) -
     return first, at - 1 if not isinstance(loss, ast.Name) else max(touched)
 
 
-def _scaler(cell: CellSource) -> str:
-    return next(name for name in ("scaler", "grad_scaler", "amp_scaler") if name not in names_in(cell))
+def _scaler(lines: LoopLines) -> str:
+    """A name for the scaler that no cell uses: `scaler` is often one of scikit-learn's."""
+    used = set().union(*(names_in(one) for one in lines.cells.cells))
+    return next(name for name in ("scaler", "grad_scaler", "amp_scaler", "scaler_of_amp") if name not in used)
 
 
 def _scaling(lines: LoopLines, torch: str, device: str, cell: CellSource, loop: Loop) -> Edits:
@@ -94,16 +99,51 @@ def _scaling(lines: LoopLines, torch: str, device: str, cell: CellSource, loop: 
     if len(steps) != 1 or steps[0].args or steps[0].keywords:
         raise NotPlaced(f"Gradient scaling wants one optimizer.step() without a closure in the loop of {cell.label}.")
     assert isinstance(steps[0].func, ast.Attribute)
-    scaler, optimizer = _scaler(cell), cell.of(steps[0].func.value)
+    scaler, optimizer = _scaler(lines), cell.of(steps[0].func.value)
     statement = statement_of(cell, steps[0])
     begin, indent = cell.line_end(statement.end_lineno or 0), cell.indent(statement.lineno)
     lines.before(cell, statement, ())
-    edits = lines.before_loop(f'{scaler} = {torch}.amp.GradScaler("{device}")')
+    edits = _once(lines, cell, loop, f'{scaler} = {torch}.amp.GradScaler("{device}")')
     edits.append((cell, Edit(cell.begin(steps[0]), cell.end(steps[0]), f"{scaler}.step({optimizer})")))
     edits.append((cell, Edit(begin, begin, f"{cell.newline}{indent}{scaler}.update()")))
-    for clip in (*calls_of(loop, "clip_grad_norm_"), *calls_of(loop, "clip_grad_value_")):
-        edits.append((cell, lines.before(cell, statement_of(cell, clip), (f"{scaler}.unscale_({optimizer})",))))
+    clip = _first_clip(cell, loop, statement)
+    if clip is not None:
+        edits.append((cell, lines.before(cell, clip, (f"{scaler}.unscale_({optimizer})",))))
     return edits
+
+
+def _once(lines: LoopLines, cell: CellSource, loop: Loop, line: str) -> Edits:
+    """A line that is run once for the whole training: before the loop, or before the definition that holds it.
+
+    Raises:
+        NotPlaced: if the definition stands in a block of its own.
+    """
+    if function_around(cell, loop) is None:
+        return lines.before_loop(line)
+    outermost = [one for one in cell.ancestors(loop) if not isinstance(one, ast.Module)][-1]
+    if not isinstance(outermost, (*FUNCTIONS, ast.ClassDef)):
+        raise NotPlaced(
+            f"The function around the loop of {cell.label} is not at its top: make the GradScaler before it."
+        )
+    begin = cell.line_begin(min([outermost.lineno, *(one.lineno for one in outermost.decorator_list)]))
+    return [(cell, Edit(begin, begin, f"{line}{cell.newline}"))]
+
+
+def _first_clip(cell: CellSource, loop: Loop, step: ast.stmt) -> ast.stmt | None:
+    """The first statement that clips gradients, before which they are unscaled: torch allows that once a step.
+
+    Raises:
+        NotPlaced: if it may be reached more than once between two steps.
+    """
+    calls = [*calls_of(loop, "clip_grad_norm_"), *calls_of(loop, "clip_grad_value_")]
+    clips = [statement_of(cell, one) for one in sorted(calls, key=cell.begin)]
+    if not clips:
+        return None
+    blocks = {id(block_of(cell, one)[0]) for one in clips}
+    around = next(one for one in cell.ancestors(step) if not isinstance(one, (ast.With, ast.AsyncWith)))
+    if len(blocks) > 1 or around not in cell.ancestors(clips[0]):
+        raise NotPlaced(f"Gradients are clipped in other blocks of {cell.label} than the one of optimizer.step().")
+    return clips[0]
 
 
 def _is_optimizer(lines: LoopLines, node: ast.expr) -> bool:

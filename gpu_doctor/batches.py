@@ -35,9 +35,16 @@ def tensors_in(batch: Any, depth: int = 0) -> Iterator[torch.Tensor]:
 
 
 def sample_count(batch: Any) -> float:
-    """The batch dimension: length of the first tensor that has one, NaN if there is none."""
+    """The batch dimension: length of the first tensor that has one; NaN if there is none, or it cannot be read."""
+    try:
+        return _sample_count(batch)
+    except Exception:  # what a batch is made of is the user's own, and so may be what reads its attributes
+        return _NAN
+
+
+def _sample_count(batch: Any) -> float:
     if isinstance(batch, torch.Tensor):
-        return float(batch.shape[0]) if batch.dim() else 1.0
+        return float(batch.size(0)) if batch.dim() else 1.0  # a nested tensor has no shape as a whole
     if not isinstance(batch, (Mapping, list, tuple)):
         for name in _COUNTS:
             count = getattr(batch, name, None)
@@ -45,7 +52,7 @@ def sample_count(batch: Any) -> float:
                 return float(count)
     for tensor in tensors_in(batch):
         if tensor.dim():
-            return float(tensor.shape[0])
+            return float(tensor.size(0))
     return _NAN
 
 

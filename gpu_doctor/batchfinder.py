@@ -8,18 +8,18 @@ GPU: not yet run on one.
 from __future__ import annotations
 
 import math
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from gpu_doctor import knobs, trial, wording
+from gpu_doctor.cardmemory import CardMemory, Memory
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.knobs.loader_knob import trained_from
 from gpu_doctor.memoryfit import MemoryFit, memory_fit
-from gpu_doctor.recording import Recording
+from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.rounds import Rounds, left_behind, not_restored
 from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
 from gpu_doctor.vitals import measure
@@ -63,13 +63,19 @@ class Largest:
     best_samples_per_s: float | None = None
     rates: tuple[tuple[int, float], ...] = ()
     """Batch size and samples/s of each size that ran within the limit, the one as written among them, rising."""
+    peaks: tuple[tuple[int, float], ...] = ()
+    """Batch size and peak bytes of each size that ran, the one as written among them, rising."""
     notes: tuple[str, ...] = ()
     """Sentences on what the trials left: files that they wrote, what could not be put back."""
 
     def __str__(self) -> str:
-        left = "".join(f" {wording.clean(one)}" for one in self.notes)
+        return " ".join([self.sentence, *(wording.clean(one) for one in self.notes)])
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words, without the notes."""
         if self.batch_size is None:
-            return f"Largest batch that fits: not known. {wording.clean(self.reason)}{left}"
+            return f"Largest batch that fits: not known. {wording.clean(self.reason)}"
         room = f", {wording.size(self.peak_bytes)} of {wording.size(self.limit_bytes)}" if self.peak_bytes else ""
         said = f"Largest batch that fits: {self.batch_size} ({100 * MARGIN:.0f} % left free{room})."
         if self.best_batch_size is not None:
@@ -78,7 +84,7 @@ class Largest:
             beside = f"; {self.batch_size}: {wording.rate(largest)}" if self.best_batch_size != self.batch_size else ""
             said += f" Best for samples/s: {self.best_batch_size} ({rate}{beside})."
         trials = wording.count(len(self.tried), "trial")
-        return f"{said} Found in {trials}.{f' {wording.clean(self.reason)}' if self.reason else ''}{left}"
+        return f"{said} Found in {trials}.{f' {wording.clean(self.reason)}' if self.reason else ''}"
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain data (numbers, strings, lists, None), ready for JSON."""
@@ -89,41 +95,18 @@ class Largest:
         }
 
 
-class Memory(Protocol):
-    """A device's memory, as the search needs it."""
-
-    def reset(self) -> None:
-        """Forget the peak so far."""
-
-    def peak_bytes(self) -> float:
-        """Highest since the reset."""
-
-    def limit_bytes(self) -> float:
-        """What this process could hold."""
-
-
-class CardMemory:
-    """The memory of a CUDA device through torch, which the code that is tried has imported.
-
-    The search resets torch's own peak (`torch.cuda.max_memory_allocated`), which code of one's own may read.
-    """
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-        self._cuda: Any = sys.modules["torch"].cuda
-
-    def reset(self) -> None:
-        """See `Memory`."""
-        self._cuda.reset_peak_memory_stats(self._device)
-
-    def peak_bytes(self) -> float:
-        """See `Memory`."""
-        return float(self._cuda.max_memory_allocated(self._device))
-
-    def limit_bytes(self) -> float:
-        """What is free on the device, and what torch holds of it already: other processes' part is left out."""
-        free, _ = self._cuda.mem_get_info(self._device)
-        return float(free) + float(self._cuda.memory_reserved(self._device))
+def refusal(setup: Setup) -> str:
+    """Why no largest batch can be looked for in a loop, one sentence; empty where it can."""
+    loader = trained_from(setup)  # where the memory ran out in the first step, nobody learned what trains
+    if not setup.on_gpu:
+        return "The loop runs on no GPU: a host's memory is shared, and no batch fills it."
+    if loader is None or not loader.batch_size:
+        return "The loop pulls from no DataLoader with a batch size of its own."
+    try:
+        knobs.allow({"batch_size": 2 * loader.batch_size}, setup)
+    except Refused as refused:
+        return str(refused)
+    return ""
 
 
 def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = SECONDS) -> Largest:
@@ -134,33 +117,30 @@ def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = 
 
     Raises:
         KeyboardInterrupt: if it is interrupted, after everything was put back.
+        ValueError: if seconds are not positive.
         trial.Busy: if a run is already being recorded in this process.
     """
+    trial.check_budget(None, seconds)
     if trial.running() is not None:
         raise trial.Busy("A run is being recorded in this process: wait for its end, then search.")
     run = case.baseline
     if run is None:
         return Largest(None, reason="Run the code once first: the batch size is not known.")
-    loader = trained_from(run.setup)  # where the memory ran out in the first step, nobody learned what trains
-    if not run.setup.on_gpu:
-        return Largest(None, reason="The loop trains on no GPU: a host's memory is shared, and no batch fills it.")
-    if loader is None or not loader.batch_size:
-        return Largest(None, reason="The loop pulls from no DataLoader with a batch size of its own.")
+    why_not, loader = refusal(run.setup), trained_from(run.setup)
+    if why_not or loader is None or not loader.batch_size:
+        return Largest(None, reason=why_not)
     case.stopped = False  # a Stop of before counts no more, one while the state is kept does
     try:
-        knobs.allow({"batch_size": 2 * loader.batch_size}, run.setup)
         snapshot = Snapshot.take(case.namespace, extra=case.roots())
-    except (Refused, SnapshotTooLarge) as refused:
-        return Largest(None, reason=str(refused))
+    except SnapshotTooLarge as too_large:
+        return Largest(None, reason=str(too_large))
     most = loader.dataset_len or 1 << 20
     search = _Search(case, run, snapshot, memory or CardMemory(run.setup.device), loader.batch_size, most, seconds)
-    outer, case.on_begin = case.on_begin, None  # a view does not follow trials that are there for their memory
     notes: tuple[str, ...] = ()
     try:
         with case._quietly():
             found = search.run()
     finally:
-        case.on_begin = outer
         case._say("")
         with trial.uninterrupted():
             notes = snapshot.restore()
@@ -252,15 +232,16 @@ class _Search:
 
     def _answer(self) -> Largest:
         good = {size: peak for size, peak in self._seen.items() if peak <= self._room}
-        fit = memory_fit(self._seen.items())
+        fit, peaks = memory_fit(self._seen.items()), tuple(sorted(self._seen.items()))
         if not good:
             why = self._reason or "No batch that was tried leaves enough memory free."
-            return Largest(None, None, self._limit, fit, tuple(self._tried), why)
+            return Largest(None, None, self._limit, fit, tuple(self._tried), why, peaks=peaks)
         size = max(good)
         rates = tuple(sorted((one, rate) for one, rate in self._rates.items() if one in good))
         most = max((rate for _, rate in rates), default=0.0)
         best, fast = next(((one, rate) for one, rate in rates if rate >= AS_FAST * most), (None, None))
-        return Largest(size, good[size], self._limit, fit, tuple(self._tried), self._reason, best, fast, rates)
+        tried = tuple(self._tried)
+        return Largest(size, good[size], self._limit, fit, tried, self._reason, best, fast, rates, peaks=peaks)
 
 
 def _samples_per_s(run: Recording) -> float | None:

@@ -26,7 +26,19 @@ def beside_lines(source: str, lines: Sequence[LineCost]) -> tuple[LineCost, ...]
     Args:
         source: the cell's text. lines: what its lines cost.
     """
-    rows = _beside_rows(source)
+    return _on_rows(source, lines, _rows(source)[0])
+
+
+def needed_lines(source: str, lines: Sequence[LineCost]) -> tuple[LineCost, ...]:
+    """Those of the line costs that lie in the other statements of the training loop: the loss or the update needs them.
+
+    Args:
+        source: the cell's text. lines: what its lines cost.
+    """
+    return _on_rows(source, lines, _rows(source)[1])
+
+
+def _on_rows(source: str, lines: Sequence[LineCost], rows: frozenset[int]) -> tuple[LineCost, ...]:
     text = source.splitlines()
     return tuple(
         one
@@ -36,30 +48,34 @@ def beside_lines(source: str, lines: Sequence[LineCost]) -> tuple[LineCost, ...]
 
 
 @lru_cache(maxsize=8)
-def _beside_rows(source: str) -> frozenset[int]:
+def _rows(source: str) -> tuple[frozenset[int], frozenset[int]]:
+    """Rows of the training loops' statements that train nothing, and of those that training needs."""
     plain = "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in source.splitlines())
     try:
         tree = ast.parse(plain)
     except (SyntaxError, ValueError, RecursionError):
-        return frozenset()
-    found: set[int] = set()
+        return frozenset(), frozenset()
+    beside: set[int] = set()
+    needed: set[int] = set()
     for path in paths_of_loops(tree):
         loop = path[-1]
         own = [one for one in _parts(loop.body) if "backward" in called((one,))]
         inside = [one for one in ast.walk(loop) if isinstance(one, LOOPS) and one is not loop]
         if own and not any("backward" in called((one,)) for one in inside):
-            found |= _of_body(loop.body)
-    return frozenset(found)
+            for rows, found in zip((beside, needed), _of_body(loop.body), strict=True):
+                rows |= found
+    return frozenset(beside), frozenset(needed)
 
 
-def _of_body(body: Sequence[ast.stmt]) -> set[int]:
+def _of_body(body: Sequence[ast.stmt]) -> tuple[set[int], set[int]]:
     parts = list(_parts(body))
     training = [one for one in parts if _trains(one)]
     needed = {name for one in training for name in reads(one) | _bound(one)}
     while more := [one for one in parts if one not in training and (writes(one) | _bound(one)) & needed]:
         training += more
         needed |= {name for one in more for name in reads(one)}
-    return {row for one in parts if one not in training for row in lines_of(one)}
+    rest = {row for one in parts if one not in training for row in lines_of(one)}
+    return rest, {row for one in training for row in lines_of(one)} - rest
 
 
 def _parts(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

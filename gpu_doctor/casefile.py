@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpu_doctor import casecode, knobs, race, stopping, trial
+from gpu_doctor import asked, casecode, knobs, race, stopping, trial
 from gpu_doctor.counting import Counting
 from gpu_doctor.curing import TRIAL_SECONDS, TRIAL_STEPS, Curing
 from gpu_doctor.diagnosis import Diagnosis, judged
@@ -66,7 +66,8 @@ class Case(Counting, Curing):
         self.progress: str = ""
         """What a running trial is at, for people."""
         self.on_begin: Callable[[Recorder, str], None] | None = None
-        """Told of every recorder that opens, with its role: `run`, `baseline` or `candidate`."""
+        """Told of every recorder that opens, with its role: `run`, `baseline`, `candidate`, or `probe` for a trial that
+        is there for its memory alone."""
         self._code = code
         self._execute = execute or casecode.plain_execute(code, self.name)
         self._silence = quietly or silence
@@ -195,7 +196,9 @@ class Case(Counting, Curing):
         Raises:
             KeyboardInterrupt: if it is interrupted.
             SnapshotTooLarge: if what must be put back does not fit into memory.
+            ValueError: if steps or seconds are not positive.
         """
+        trial.check_budget(steps, seconds)
         return self._measured(steps, seconds)[0]
 
     def _measured(self, steps: int, seconds: float) -> tuple[Recording, tuple[str, ...]]:
@@ -226,13 +229,11 @@ def case(code: str | Callable[[], Any], namespace: dict[str, Any] | None = None,
 
     Raises:
         SyntaxError: if the text does not compile.
-        TypeError: if `code` is neither text nor callable.
+        TypeError: if `code` is neither text nor a callable that needs no argument, `namespace` no dict, `name` no text.
         ValueError: if the text is empty.
     """
-    if isinstance(code, str) and not code.strip():
-        raise ValueError("The code is empty: give the text of a training cell, or a function that trains.")
-    if not isinstance(code, str) and not callable(code):
-        raise TypeError(f"case() takes the text of a cell or a function without arguments, not {type(code).__name__}.")
+    asked.code(code)
+    asked.names(namespace, name)
     return Case(code, namespace, name=name)
 
 

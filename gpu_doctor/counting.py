@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from gpu_doctor import trial
 from gpu_doctor.batchfinder import SECONDS as SEARCH_SECONDS
-from gpu_doctor.batchfinder import Largest, Memory, largest_batch
+from gpu_doctor.batchfinder import Largest, largest_batch
+from gpu_doctor.cardmemory import Memory
 from gpu_doctor.diagnosis import judged
 from gpu_doctor.facts import Flops
 from gpu_doctor.flops import FlopMeter

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from gpu_doctor import casecode, knobs
-from gpu_doctor.recording import Settings, SettingValue
+from gpu_doctor import asked, casecode, knobs
+from gpu_doctor.recording import Settings, SettingValue, Setup
 
 if TYPE_CHECKING:
     from gpu_doctor.casefile import Case
@@ -41,11 +41,12 @@ class Curing:
         """
         from gpu_doctor.treatment import treat  # stands on Case, so it is met here
 
+        asked.whole(max_trials, "max_trials", 8)
         case = cast("Case", self)
+        allowed = asked.switch(changes_training, "changes_training")
+        where = asked.executor(executor)
         case.stopped = False
-        return treat(
-            case, max_trials, steps=steps, seconds=seconds, changes_training=changes_training, executor=executor
-        )
+        return treat(case, max_trials, steps=steps, seconds=seconds, changes_training=allowed, executor=where)
 
     def sweep(
         self,
@@ -63,14 +64,25 @@ class Curing:
         """
         from gpu_doctor.sweep import sweep  # stands on Case, so it is met here
 
-        return sweep(cast("Case", self), grid, steps=steps, seconds=seconds, executor=executor, max_trials=max_trials)
+        asked.whole(max_trials, "max_trials", SWEEP_TRIALS)
+        where = asked.executor(executor)
+        return sweep(cast("Case", self), grid, steps=steps, seconds=seconds, executor=where, max_trials=max_trials)
 
     def code(self, settings: Settings) -> str:
-        """The lines to paste for some settings, one block a knob."""
+        """The lines to paste for some settings, one block a knob.
+
+        Raises:
+            Refused: if a name is no knob, or a value none that it has.
+        """
         case = cast("Case", self)
-        return casecode.lines_to_paste(knobs.as_settings(settings), case.found, case.source)
+        return casecode.lines_to_paste(case._meant(settings), case.found, case.source)
 
     def fix(self, settings: Settings, history: Sequence[str] | None = None) -> Fix:
         """The change of the user's own cells that gives them some settings: see `casecode.fix_of`."""
         case: Any = self
-        return casecode.fix_of(case, knobs.as_settings(settings), history, case._code)
+        return casecode.fix_of(case, self._meant(settings), history, case._code)
+
+    def _meant(self, settings: Settings) -> dict[str, SettingValue]:
+        given = knobs.as_settings(settings)
+        knobs.meant(given, cast("Case", self).found or Setup())
+        return given

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from dataclasses import dataclass
-from html import escape
 from typing import Any, Final
 
 from gpu_doctor.hushing import hushed
+from gpu_doctor.offered import offered
 from gpu_doctor.recording import Recording
 from gpu_doctor.rules import RULES
-from gpu_doctor.rules.rule import NAMING_BAR, Finding, Rule
+from gpu_doctor.rules.rule import NAMING_BAR, Finding
 from gpu_doctor.unjudged import HUSHED, failed
 from gpu_doctor.unjudged import Silence as Silence
 from gpu_doctor.unjudged import reason as silent_reason
@@ -103,7 +102,7 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
             silent.append(Silence(rule.name, failed(error)))
             continue
         if finding is not None and (finding.cost_share >= NAMING_BAR or finding.risk):
-            findings.append(dataclasses.replace(finding, early=early))
+            findings.append(offered(dataclasses.replace(finding, early=early), vitals))
     findings = one_cause(findings)
     if few:
         verdict = findings[0].headline if findings else too_little(vitals)
@@ -133,36 +132,3 @@ def one_cause(findings: list[Finding]) -> list[Finding]:
     absorbed = {name for finding in findings for name in excludes.get(finding.rule, ())}
     named = (one for one in findings if one.rule not in absorbed)
     return sorted(named, key=lambda one: (bool(one.risk), -one.cost_share))
-
-
-class Page:
-    """The page of one rule, as text and as HTML."""
-
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-
-    def __str__(self) -> str:
-        return f"{self.rule.name} ({self.rule.family})\n\n{self.rule.page}"
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return f'<div style="max-width:48em;white-space:pre-wrap">{escape(str(self))}</div>'
-
-
-def explain(rule: str) -> Page:
-    """The page of a rule: What it means / Why it costs you / What to try / When to leave it.
-
-    Raises:
-        ValueError: if there is no such rule; the message names the nearest ones.
-        TypeError: if it is no name.
-    """
-    if not isinstance(rule, str):
-        raise TypeError(f"explain() takes the name of a rule, such as 'slow-getitem', not {rule!r:.60}.")
-    names = {one.name: one for one in RULES}
-    wanted = rule.strip().lower().replace("_", "-")
-    if wanted in names:
-        return Page(names[wanted])
-    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.4)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"The rules are: {', '.join(names)}."
-    raise ValueError(f"There is no rule named {rule!r}. {hint}")

@@ -14,7 +14,7 @@ from gpu_doctor.interval import Ratio, ratio
 from gpu_doctor.neighbours import BUSY_FROM, others_share
 from gpu_doctor.pagecache import is_warming, warm_pairs
 from gpu_doctor.pairing import has_samples, pair_of, stretch_of, wait_share
-from gpu_doctor.parity import coarsest, parity, repeats
+from gpu_doctor.parity import coarsest, parity, varies
 from gpu_doctor.recording import Recording, SettingValue, Steps, describe
 
 FASTER: Final = 1.03
@@ -73,7 +73,7 @@ class Effect:
     loss_first_step: int | None = None
     """First step (from 1) at which the losses differ, or the candidate's is not finite; None for other verdicts."""
     loss_varies: bool = False
-    """Two runs of the baseline differ as well: such a loop does not repeat itself."""
+    """Runs of the baseline differ from each other by as much: such a loop does not repeat itself (`parity.varies`)."""
     loss_dtype: str = ""
     """The coarsest format that either side computed in, whose rounding `within-rounding` allows for."""
     baseline_samples_per_s: float | None = None
@@ -182,7 +182,7 @@ def compare(
         loss_drift=losses.drift if compared else None,
         loss_verdict=losses.verdict if compared else None,
         loss_first_step=losses.first_step if compared else None,
-        loss_varies=compared and not repeats(bases[0].losses, bases[-1].losses, coarsest(*bases)),
+        loss_varies=compared and varies([one.losses for one in bases], candidates[0].losses, losses.dtype),
         loss_dtype=losses.dtype if compared else "",
         baseline_loss=losses.baseline,
         candidate_loss=losses.candidate,

@@ -24,21 +24,37 @@ class Evaluations(OwnUpdates):
             pull.evaluation = not pull.learned
             self._move_to_evaluation(pull)
 
+    def _heard(self) -> bool:
+        """Whether a model was called, or anything learned, since the last ask."""
+        return self.learned or self.forwarded or self.eval_forward
+
+    def _ahead(self) -> None:
+        """The last batch was not used yet: what is found out about the pass with the next one holds for it too.
+
+        Accelerate fetches a batch more before it hands out the first, which is what tells the last one.
+        """
+        self.ahead += 1
+        self.samples_ahead += self.last_samples if self.last_samples == self.last_samples else 0.0
+
     def _move_to_evaluation(self, pull: Pull) -> None:
-        """Bills all that came since the last ask to `evaluation`; its batch and samples are none of the step's."""
+        """Bills all that came since the last ask to `evaluation`; its batch and samples are none of the step's.
+
+        The last ask is the first of those between which no batch was used.
+        """
         moved = sum(self.acc) - sum(self.acc_at_ask)
         self.acc[:] = self.acc_at_ask
         self.acc[EVALUATION] += moved
         self.tail = self.mark, self.acc.copy()
         if self.marks is not None:
             self.marks.evaluated_after_all()
-        self.now.samples -= 0.0 if self.last_samples != self.last_samples else self.last_samples
-        self.now.batches -= 1
+        self.now.samples -= self.samples_ahead + (0.0 if self.last_samples != self.last_samples else self.last_samples)
+        self.now.batches -= self.ahead + 1
+        pull.loader[0] -= self.ahead + 1
         self.evaluation_edge_ns += self.now.edge_ns - self.edge_at_ask
         self.now.edge_ns, self.now.syncs = self.edge_at_ask, min(self.now.syncs, self.syncs_at_ask)
         if self.lead is pull and not self.now.batches:
             self.lead = None
-            self.epoch -= pull.delivered == 1
+            self.epoch -= pull.delivered == self.ahead + 1
 
     def _left(self, pull: Pull) -> None:
         """The loop has begun a new pass with a batch of the last one untouched: it pulled one too many to see its end.

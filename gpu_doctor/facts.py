@@ -38,8 +38,11 @@ class ModelFacts:
     """Bytes of parameters on each device, such as {"cuda:0": 102400}."""
     dtype_bytes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of parameters of each dtype, such as {"float32": 102400}."""
+    frozen_bytes: int | None = None
+    """Bytes of parameters that get no gradient (`requires_grad=False`); None = not looked."""
     convolutions: int = 0
-    """2D and 3D convolutions."""
+    """2D convolutions, also of the user's own classes: those that `memory_format=torch.channels_last` is about (3D ones
+    have a format of their own, which raises for images, and 1D ones none)."""
     channels_last: int = 0
     """Of them, those whose weight is stored channels last."""
     unaligned: tuple[str, ...] = ()
@@ -48,6 +51,26 @@ class ModelFacts:
     """torch.compile is in use on the model, as a wrapper or by `model.compile()`."""
     wrapper: str = ""
     """`DataParallel`, `DistributedDataParallel`, `FullyShardedDataParallel`, or empty."""
+    tables: tuple[str, ...] = ()
+    """Embeddings with dense gradients and a weight of their own, with place, rows and width, largest first."""
+    table_elements: int = 0
+    """Numbers in all of them."""
+    attention: tuple[str, ...] = ()
+    """Modules that compute attention product by product, with their places."""
+    attention_width: int = 0
+    """Heads times head size, added up over them."""
+    asks_weights: bool = False
+    """It is nn.MultiheadAttention that does so, because its weights are asked for."""
+    attention_batch_first: bool | None = None
+    """The first of them takes (sample, token, width) and not (token, sample, width); None = cannot be told."""
+    product_weights: int = 0
+    """Numbers in weights that take part in products."""
+    unstepped: int | None = None
+    """Numbers in parameters that get a gradient in every backward though no optimizer steps them; None = not looked."""
+    unstepped_place: str = ""
+    """The largest of these parameters, such as `layer4.0.conv1.weight`."""
+    spared_shares: tuple[float, float] = (0.0, 0.0)
+    """Part of the backward's products that would go if they were frozen, 0..1, at least and at most."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +168,8 @@ class World:
     """A DistributedDataParallel or FullyShardedDataParallel module was trained."""
     unsynced: int = 0
     """How often `no_sync()` of such a module was entered."""
+    local_size: int = 1
+    """Ranks on this machine: what torchrun says (LOCAL_WORLD_SIZE), else all."""
 
 
 def of_plain(kind: type[Any], plain: Mapping[str, Any] | None) -> Any:

@@ -62,10 +62,12 @@ class Fix:
         return "\n".join(part for part in parts if part) or "Nothing to change: the cell is as it should be."
 
     def _repr_html_(self) -> str:
-        colours = {"removed": "#b31d28", "added": "#1a7f37", "place": "#6f42c1", "head": "#6a737d"}
+        # The page's own ink on a tint (Okabe-Ito): it is read on a dark page as well, and + and - say the same.
+        styles = {"removed": "background:rgba(213,94,0,.2)", "added": "background:rgba(0,158,115,.22)"}
+        styles |= dict.fromkeys(("place", "head"), "opacity:.72")
         rows = []
         for kind, text in self.lines():
-            style = f' style="color:{colours[kind]}"' if kind in colours else ""
+            style = f' style="{styles[kind]}"' if kind in styles else ""
             rows.append(f"<span{style}>{html.escape(text)}</span>")
         return f"<pre>{chr(10).join(rows) or html.escape(str(self))}</pre>"
 

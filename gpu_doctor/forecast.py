@@ -18,7 +18,7 @@ from gpu_doctor.expectation import BAND as BAND
 from gpu_doctor.expectation import FEW_STEPS_BAND, error_band
 from gpu_doctor.expectation import LEAST_GAIN as LEAST_GAIN
 from gpu_doctor.expectation import Forecast as Forecast
-from gpu_doctor.handing import DOUBT, handing
+from gpu_doctor.handing import DOUBT, handing, pace
 from gpu_doctor.recording import Settings
 from gpu_doctor.stages import CPU_BOUND as CPU_BOUND
 from gpu_doctor.stages import SATURATED, Stages
@@ -27,11 +27,8 @@ from gpu_doctor.stages import stages as stages_of
 from gpu_doctor.stages import unqueued_fetch_s as unqueued_fetch_s
 from gpu_doctor.vitals import FEWEST_STEPS, Vitals
 from gpu_doctor.vitals_world import workers_in_shm
+from gpu_doctor.workerstarts import starting_s
 
-# Workers start at an epoch's begin and end with it: 10 and 2.5 ms each under fork, on a virtual machine of 2 cores, and
-# 15 ms until the first works; spawn and forkserver are estimates: they import torch again.
-START_S: Final = {"fork": 0.015, "forkserver": 0.5, "spawn": 2.0}
-START_S_PER_WORKER: Final = {"fork": 0.0125, "forkserver": 1.0, "spawn": 1.5}
 PERMUTING: Final = {"RandomSampler", "DistributedSampler"}
 PERMUTED_S: Final = 5e-8
 """Seconds an index of a random permutation as a list (0.025, 0.037 and 0.063 us an index for 1e5, 1e6 and 3e6)."""
@@ -156,14 +153,16 @@ def _step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: fl
         doubt: scales the cost of handing over. cores: that our work gets; None = its fair part.
     """
     slow = s.slow / s.speed(workers)
-    fetch = s.fetch + s.fetch_cpu * (1.0 / s.speed(workers) - 1.0)
+    # What several threads of the loop's process computed with, a worker computes with one.
+    alone = max(s.fetch, s.fetch_cpu) if workers else s.fetch
+    fetch = alone + s.fetch_cpu * (1.0 / s.speed(workers) - 1.0)
     if workers == 0:
         drawing = drawing_s(v) * s.batches / max(_epoch_batches(s, v), 1.0) if s.workers else 0.0
         return max(s.consumer + fetch + drawing, s.device), "the loop fetches every batch itself"
     cost = s.handing(doubt)
     hand, packing = slow * cost.taking, slow * cost.packing
     on_cores = (s.fetch_cpu + (cost.packing + cost.taking_cpu) * s.slow + s.consumer_cpu) / (
-        cores or s.fair_cores(workers)
+        (cores or s.fair_cores(workers)) * s.worth[1 if doubt == 1.0 else 0 if doubt > 1.0 else 2]
     )
     each = " for each loader" if s.loaders > 1.5 else ""
     edge, staggered = _edge_with(s, workers, v, doubt)
@@ -172,10 +171,14 @@ def _step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: fl
         "the GPU": s.device + edge,
         f"fetching with {workers} worker{'s' if workers > 1 else ''}{each}": (fetch + packing) / (workers * s.loaders)
         + staggered,
-        f"the CPU work of loading and training on {s.cores:.3g} usable cores": on_cores + edge,
+        f"the CPU work of loading and of the loop on {_cores(s)}": on_cores + edge,
     }
     stage = max(bounds, key=lambda name: bounds[name])
     return bounds[stage], stage
+
+
+def _cores(s: Stages) -> str:
+    return f"{s.cores:.3g} usable cores" if s.worth[1] == 1.0 else f"{s.cores:.3g} hardware threads that share cores"
 
 
 def _edge_with(s: Stages, workers: int, v: Vitals, doubt: float) -> tuple[float, float]:
@@ -191,11 +194,9 @@ def _edge_with(s: Stages, workers: int, v: Vitals, doubt: float) -> tuple[float,
     loader, length = v.loader, _epoch_batches(s, v)
     if loader is None or not length:
         return 0.0, 0.0
-    method = loader.start_method if loader.start_method in START_S else "fork"
     first = s.fetch / s.batches / 2.0
     every, half = (
-        (doubt * (START_S[method] + START_S_PER_WORKER[method] * late) + first) * s.batches / length
-        for late in (workers, (workers + 1) / 2.0)
+        (doubt * starting_s(v, late) + first) * s.batches / length for late in (workers, (workers + 1) / 2.0)
     )
     return every, half
 
@@ -248,7 +249,7 @@ def drawing_s(v: Vitals) -> float:
 
 def taking_s(v: Vitals) -> float:
     """Seconds of `next()` for a batch that a worker has ready."""
-    return handing(1.0, v.batch_bytes or 0.0, v.batch_tensors).taking
+    return handing(1.0, v.batch_bytes or 0.0, v.batch_tensors, pace(v)).taking
 
 
 def _copies(v: Vitals, pins: bool, others: Sequence[Vitals]) -> Forecast | None:

@@ -89,6 +89,7 @@ FRAMEWORKS: Final = (
         ("skorch",),
         {
             "batch_size": _named("batch_size"),
+            "compile": _named("compile"),
             **{
                 name: _named(f"iterator_train__{name}")
                 for name in ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")

@@ -16,6 +16,8 @@ LEAST_SHARE: Final = 0.002
 """What the threads are left in any case, so that plots move and lines are seen: two milliseconds of a second."""
 WINDOW_S: Final = 0.5
 """The taps' cost is looked at over so long: of a loop that has just begun, not of what the cell did before."""
+SEARCHED_SHARE: Final = 0.1
+"""Looking for models is done at the begin of a loop, as a rule: it is said where it does not end with that."""
 WORTH_SAYING_S: Final = 1.0
 """Of a shorter loop the first steps, which cost more, are too large a part, and nobody waits for it."""
 _BLEND: Final = 0.3
@@ -64,12 +66,15 @@ class Governor:
         return room * self._wanted[who] / total
 
 
-def too_dear(tapped_s: float, loop_s: float, steps: int) -> str:
+def too_dear(tapped_s: float, loop_s: float, steps: int, searched_s: float = 0.0) -> str:
     """A sentence where the taps alone cost more than the budget, which nothing can be done about; else empty.
 
     Args:
         tapped_s: what they cost. loop_s: wall-clock of all steps. steps: how many there were.
+        searched_s: what looking for the models of new optimizers took, of the same wall-clock.
     """
+    if loop_s >= WORTH_SAYING_S and searched_s > SEARCHED_SHARE * loop_s:
+        return f"Looking for the models of its optimizers took {100 * searched_s / loop_s:.2g} % of this loop."
     if steps < 1 or loop_s < WORTH_SAYING_S or tapped_s <= BUDGET_SHARE * loop_s:
         return ""
     step_us = 1e6 * loop_s / steps

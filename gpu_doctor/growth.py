@@ -53,7 +53,7 @@ def rising(done: Column, values: Column) -> Growth | bool | None:
         The growth; False where the readings do not rise steadily; None where they are too few to tell.
     """
     known = np.isfinite(values) & np.isfinite(done)
-    at, held = done[known], values[known]
+    at, held = _one_a_step(done[known], values[known])
     if len(held) < FEWEST_READINGS or at[-1] - at[0] < FEWEST_READINGS:
         return None
     floors_at, floors = _floors(at, held)
@@ -64,12 +64,21 @@ def rising(done: Column, values: Column) -> Growth | bool | None:
     if _rate(floors_at, floors, late=True) < LATE_RATE * _rate(floors_at, floors, late=False):
         return False
     slope = min(_theil_sen(at, held), _theil_sen(floors_at, floors))
-    rise = slope * float(at[-1] - at[0])
+    rise = min(slope * float(at[-1] - at[0]), float(held.max() - held.min()))
     rest = held - slope * at
     scatter = 1.4826 * float(np.median(np.abs(rest - np.median(rest))))
     if slope <= 0 or rise < ABOVE_SCATTER * scatter:
         return False
     return Growth(slope, rise, float(at[-1] - at[0]))
+
+
+def _one_a_step(at: Column, held: Column) -> tuple[Column, Column]:
+    """Of the readings within one step the least: a long one (its evaluation, a compiler) would be taken for many."""
+    if not len(at):
+        return at, held
+    order = np.lexsort((held, np.floor(at)))
+    first = np.append(True, np.diff(np.floor(at)[order]) > 0)
+    return at[order][first], held[order][first]
 
 
 def _floors(at: Column, held: Column) -> tuple[Column, Column]:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gpu_doctor.vitals import Vitals
+
 TAKING_S: Final = 5.5e-4
 TAKING_S_PER_TENSOR: Final = 4.8e-4
 """Wall seconds of `next()` with a batch ready,"""
@@ -30,6 +32,12 @@ PACKING_S_PER_BYTE: Final = 0.85e-9
 """CPU seconds of a worker."""
 USUAL_TENSORS: Final = 2.0
 """Inputs and targets: where nobody counted."""
+ROUND_S: Final = 4.5e-8
+"""CPU seconds of a round of a small Python loop (`probes.pace`) on the machine of these figures: where a round takes
+1.5 times as long, so does handing over (42 measurements while that machine wandered between 1.2 and 1.7 times as long:
+the CPU time of `next()`, of the worker and of a worker's start were 1.4 to 2 times the figures above)."""
+PACES: Final = (0.4, 4.0)
+"""Beyond these it is another Python that is fast or slow, rather than the machine."""
 DOUBT: Final = (0.25, 2.0)
 """Other machines need from a quarter of these times to twice as much."""
 
@@ -44,6 +52,12 @@ class Handing:
     """Of the cores, in the loop's process."""
     packing: float
     """Of the worker's time and of the cores."""
+
+
+def pace(vitals: Vitals) -> float:
+    """How many times as long as on the machine of these figures the same work takes; 1 where nobody timed it."""
+    taken = vitals.python_round_s
+    return 1.0 if not taken else min(max(taken / ROUND_S, PACES[0]), PACES[1])
 
 
 def handing(batches: float, nbytes: float, tensors: float | None = None, doubt: float = 1.0) -> Handing:

@@ -12,18 +12,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
 
-_LETS_GO: Final = {"item", "detach", "tolist", "numpy", "size", "dim", "numel", "argmax", "data_ptr", "nelement"}
-_PLAIN: Final = {"float", "int", "len", "str", "bool", "round", "repr", "print", "range", "isinstance", "type"}
+from gpu_doctor.graphlines import NO_GRAPH, PLAIN, Loop, assigned, backwards, carries, in_order, names, opaque, within
+
 _MOVES: Final = {"to", "cuda", "cpu", "float", "half", "long", "view", "reshape", "pop", "get"}
 _DATA: Final = {"torch", "np", "numpy", "random", "time", "math", "next", "iter", "os", "enumerate", "zip"}
 """Where plain data comes from; what a function of torch makes of a tensor with a graph is told by its arguments."""
 _TAKES: Final = {"append", "extend", "add", "insert", "appendleft"}
-_NO_GRAPH: Final = {"no_grad", "inference_mode", "set_grad_enabled"}
 _MAGIC: Final = re.compile(r"^\s*[%!]")
-
-Loop: TypeAlias = "ast.For | ast.While | ast.AsyncFor"
 
 
 @dataclass(frozen=True)
@@ -53,21 +50,35 @@ def kept_graphs(source: str, models: tuple[str, ...] = ()) -> tuple[Kept, ...]:
     except (SyntaxError, ValueError, RecursionError):
         return ()
     rows = text.splitlines()
-    graphless = {id(one) for one, under in _in_order(tree.body) if under} | _in_graphless_functions(tree)
+    graphless = {id(one) for one, under in in_order(tree.body) if under} | _in_graphless_functions(tree)
     loops = [
         node
         for node in ast.walk(tree)
         if isinstance(node, (ast.For, ast.While, ast.AsyncFor)) and id(node) not in graphless
     ]
     innermost = [loop for loop in loops if not any(inner is not loop for inner in _loops_in(loop))]
-    trained = [loop for loop in loops if _backwards(loop)]
+    trained = [loop for loop in loops if backwards(loop)]
     makers = {call for loop in trained for call in _makers(loop)} | _returners(tree) | _models(tree) | {*models}
     bounded = _bounded(tree)
     found: dict[int, Kept] = {}
     for loop in {id(one): one for one in (*trained, *innermost)}.values():
-        for kept in _in_loop(loop, makers, bounded, rows):
+        for kept in _in_loop(loop, makers, bounded | _begun_anew(loop, trained, tree, makers), rows):
             found.setdefault(kept.line, kept)
     return tuple(found[line] for line in sorted(found))
+
+
+def _begun_anew(loop: Loop, trained: list[Loop], tree: ast.AST, makers: set[str]) -> set[str]:
+    """Names that each training step around an inner loop binds anew: `loss = 0` before `for t in ...: loss += ...`.
+
+    The step is a turn of the innermost training loop around it, or a call of a function that makes the step's loss.
+    """
+    steps = [one for one in trained if not any(other is not one and within(other, one) for other in trained)]
+    bodies = [one.body for one in steps if one is not loop and within(loop, one)]
+    for function in ast.walk(tree):
+        makes = isinstance(function, ast.FunctionDef) and function.name in makers and within(loop, function)
+        if makes and not any(within(one, function) for one in trained):
+            bodies.append(function.body)  # type: ignore[attr-defined]
+    return {name for body in bodies for one, _ in in_order(body) for name in assigned(one)}
 
 
 def _in_graphless_functions(tree: ast.AST) -> set[int]:
@@ -76,8 +87,8 @@ def _in_graphless_functions(tree: ast.AST) -> set[int]:
     for function in ast.walk(tree):
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
-        decorated = any(name in ast.unparse(one) for one in function.decorator_list for name in _NO_GRAPH)
-        found |= {id(one) for one, under in _in_order(function.body) if under or decorated}
+        decorated = any(name in ast.unparse(one) for one in function.decorator_list for name in NO_GRAPH)
+        found |= {id(one) for one, under in in_order(function.body) if under or decorated}
     return found
 
 
@@ -85,36 +96,20 @@ def _loops_in(loop: Loop) -> Iterator[ast.AST]:
     return (node for node in ast.walk(loop) if isinstance(node, (ast.For, ast.While, ast.AsyncFor)))
 
 
-def _in_order(body: list[ast.stmt], graphless: bool = False) -> Iterator[tuple[ast.stmt, bool]]:
-    """The statements of a body, inner ones too, as they stand; with whether they stand under no_grad."""
-    for one in body:
-        yield one, graphless
-        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
-        under = graphless or (
-            isinstance(one, (ast.With, ast.AsyncWith))
-            and any(name in ast.unparse(item.context_expr) for item in one.items for name in _NO_GRAPH)
-        )
-        for name in ("body", "orelse", "finalbody"):
-            yield from _in_order(getattr(one, name, []), under)
-        for handler in getattr(one, "handlers", []):
-            yield from _in_order(handler.body, under)
-
-
 def _in_loop(loop: Loop, makers: set[str], bounded: set[str], rows: list[str]) -> Iterator[Kept]:
     """The keeping lines of one loop: what carries a graph is followed from assignment to assignment."""
-    statements = list(_in_order(loop.body))
-    backward = _backwards(loop)
-    fresh = {name for one, _ in statements for name in _assigned(one)} | bounded
+    statements = list(in_order(loop.body))
+    backward = backwards(loop)
+    fresh = {name for one, _ in statements for name in assigned(one)} | bounded
     carrying: set[str] = set(backward)
     for one, graphless in statements:
         kept = _keeping(one, fresh)
         if kept is None and isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None:
-            carries = not graphless and _carries(one.value, carrying, makers)
-            for name in _assigned(one):
-                carrying.add(name) if carries or (name in backward and _opaque(one.value)) else carrying.discard(name)
+            has = not graphless and carries(one.value, carrying, makers)
+            for name in assigned(one):
+                carrying.add(name) if has or (name in backward and opaque(one.value)) else carrying.discard(name)
             continue
-        if kept is None or graphless or not _carries(kept[0], carrying, makers):
+        if kept is None or graphless or not carries(kept[0], carrying, makers):
             continue
         yield Kept(
             one.lineno,
@@ -159,73 +154,9 @@ def _holder(target: ast.expr) -> str:
     return ast.unparse(target).split("[")[0]
 
 
-def _assigned(one: ast.stmt) -> set[str]:
-    """Names that a statement binds anew; `x = x + loss` and `x[i] = loss` do not."""
-    if isinstance(one, ast.Assign):
-        targets, value = one.targets, one.value
-    elif isinstance(one, ast.AnnAssign):
-        targets, value = [one.target], one.value or one.target
-    else:
-        return set()
-    flat = [part for each in targets for part in (each.elts if isinstance(each, (ast.Tuple, ast.List)) else [each])]
-    names = {ast.unparse(part) for part in flat if isinstance(part, (ast.Name, ast.Attribute))}
-    own = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)} if isinstance(value, ast.BinOp) else set()
-    return names - own
-
-
-def _carries(value: ast.expr, carrying: set[str], makers: set[str]) -> bool:
-    """Whether an expression's value has a graph, as far as the text tells."""
-    if isinstance(value, (ast.Name, ast.Attribute)):
-        if isinstance(value, ast.Attribute) and value.attr in ("data", "shape", "dtype", "device"):
-            return False
-        return ast.unparse(value) in carrying or (
-            isinstance(value, ast.Attribute) and _carries(value.value, carrying, makers)
-        )
-    if isinstance(value, ast.Call):
-        function = ast.unparse(value.func)
-        if function in _PLAIN or (isinstance(value.func, ast.Attribute) and value.func.attr in _LETS_GO):
-            return False
-        inside = [*value.args, *(one.value for one in value.keywords)]
-        if isinstance(value.func, ast.Attribute):
-            inside.append(value.func.value)
-        return function in makers or any(_carries(one, carrying, makers) for one in inside)
-    if isinstance(value, (ast.Compare, ast.JoinedStr, ast.Constant, ast.Lambda)):
-        return False
-    return any(_carries(one, carrying, makers) for one in ast.iter_child_nodes(value) if isinstance(one, ast.expr))
-
-
-def _opaque(value: ast.expr) -> bool:
-    """A call whose text does not say that the graph is let go: the value on which backward is called comes from it."""
-    if isinstance(value, ast.Call):
-        function = ast.unparse(value.func)
-        return function not in _PLAIN and not (isinstance(value.func, ast.Attribute) and value.func.attr in _LETS_GO)
-    return isinstance(value, (ast.BinOp, ast.Subscript, ast.Attribute))
-
-
-def _backwards(loop: Loop) -> set[str]:
-    """Names on which the loop calls backward: `loss.backward()`, `scaler.scale(loss).backward()`."""
-    found: set[str] = set()
-    for one, _ in _in_order(loop.body):
-        if not isinstance(one, ast.Expr):
-            continue
-        for node in ast.walk(one):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
-                found |= _names(node.func.value) if not node.args else {n for a in node.args for n in _names(a)}
-    return found
-
-
-def _names(value: ast.expr) -> set[str]:
-    """The names that an expression is computed from, without the functions it calls."""
-    called = {id(node.func) for node in ast.walk(value) if isinstance(node, ast.Call)}
-    owners = {id(node.value) for node in ast.walk(value) if isinstance(node, ast.Attribute) and id(node) in called}
-    return {
-        n.id for n in ast.walk(value) if isinstance(n, ast.Name) and id(n) not in called and id(n) not in owners
-    } or {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
-
-
 def _makers(loop: Loop) -> set[str]:
     """Functions whose results the loop's loss is made of: `criterion`, and `model` whose output it takes."""
-    losses = _backwards(loop)
+    losses = backwards(loop)
     direct, outputs = _called_for(loop, losses)
     return direct | _called_for(loop, outputs)[0]
 
@@ -234,10 +165,10 @@ def _called_for(loop: Loop, wanted: set[str]) -> tuple[set[str], set[str]]:
     """Functions called to make some names, and the names that they take; what makes or moves plain data is left out."""
     called: set[str] = set()
     taken: set[str] = set()
-    for one, _ in _in_order(loop.body):
-        if isinstance(one, ast.Assign) and _assigned(one) & wanted and isinstance(one.value, ast.Call):
+    for one, _ in in_order(loop.body):
+        if isinstance(one, ast.Assign) and assigned(one) & wanted and isinstance(one.value, ast.Call):
             called |= _makes(one.value)
-            taken |= {name for argument in one.value.args for name in _names(argument)}
+            taken |= {name for argument in one.value.args for name in names(argument)}
     return called, taken
 
 
@@ -254,7 +185,7 @@ def _makes(call: ast.Call) -> set[str]:
     else:
         inner = _makes(call.args[0]) if call.args and isinstance(call.args[0], ast.Call) else set()
     moved = method is not None and (method.attr in _MOVES or isinstance(method.value, ast.Call))
-    if function in _PLAIN or moved or function.split(".")[0] in _DATA:
+    if function in PLAIN or moved or function.split(".")[0] in _DATA:
         return inner
     return {function} | inner
 
@@ -271,9 +202,9 @@ def _returners(tree: ast.AST) -> set[str]:
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             wrapped = ast.For(ast.Name("_"), ast.Name("_"), function.body, [])
-            carrying = _backwards(wrapped)
+            carrying = backwards(wrapped)
             returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None]
-            if carrying and any(_carries(one, carrying, set()) for one in returned):
+            if carrying and any(carries(one, carrying, set()) for one in returned):
                 found.add(function.name)
     return found
 

@@ -61,7 +61,11 @@ class Ledger(Evaluations):
             self.asked = True
         self.again = last is pull
         self.last, self.blind = pull, not grad_enabled
-        self.acc_at_ask, self.edge_at_ask, self.syncs_at_ask = self.acc.copy(), self.now.edge_ns, self.now.syncs
+        if self.again and self.fetched and self.any_optimizer and not (ended or self._heard()):
+            self._ahead()
+        else:
+            self.ahead, self.samples_ahead = 0, 0.0
+            self.acc_at_ask, self.edge_at_ask, self.syncs_at_ask = self.acc.copy(), self.now.edge_ns, self.now.syncs
         self.learned = self.forwarded = self.eval_forward = self.fetched = False
         before = OTHER if before == LOSS else before
         return self.steady.step_ended(pull, before) if ended else before
@@ -152,7 +156,7 @@ class Ledger(Evaluations):
                 elif self.stepped and self.unused is None and not self.evaluating:
                     self.unused, self.syncs_then = self.acc.copy(), self.now.syncs
         if self.marks is not None and not self.evaluating:
-            self.marks.work()
+            self.marks.work(self.acc[DATA_WAIT], self.acc[TRANSFER])
         return before
 
     def forward_done(self, before: int) -> None:
@@ -166,8 +170,10 @@ class Ledger(Evaluations):
             self.tail = self.mark, self.acc.copy()
             if self.marks is not None:
                 self.marks.evaluated()
-        elif self.marks is not None and not self.any_optimizer:
-            self.marks.launched()
+        elif (marks := self.marks) is not None:  # the clock's first error takes it away
+            marks.part(OTHER)
+            if not self.any_optimizer:
+                marks.launched()
 
     def backward(self) -> int:
         """A backward pass begins; returns the phase to switch back to."""
@@ -177,12 +183,16 @@ class Ledger(Evaluations):
         self.learned, self.unused, self.no_loss = True, None, None
         if self.evaluating:
             self._learn_after_all()
+        if self.marks is not None:
+            self.marks.part(BACKWARD)
         return OTHER if before == LOSS else before
 
     def gradient(self) -> int:
         """As `backward`, for gradients that are handed out: forces in an evaluation are made so, nothing is learned."""
         before = self._switch(BACKWARD)
         self.unused = self.no_loss = None
+        if self.marks is not None and not self.evaluating:
+            self.marks.part(BACKWARD)
         return OTHER if before == LOSS else before
 
     def zeroing(self) -> int:
@@ -215,6 +225,8 @@ class Ledger(Evaluations):
             rest = [now - then for now, then in zip(self.acc, self.end_acc, strict=True)]
             self._close(self.end_ns, self.end_acc)
             self.acc = rest
+        if self.marks is not None:
+            self.marks.part(OPTIMIZER)
         return OTHER if before == LOSS else before
 
     def optimizer_done(self, key: int, before: int) -> None:
@@ -228,7 +240,7 @@ class Ledger(Evaluations):
         self.end_ns, self.end_acc = self.mark, self.acc.copy()
         self._settle()
         if self.marks is not None:
-            self.marks.stepped()
+            self.marks.stepped(self.acc[DATA_WAIT], self.acc[TRANSFER])
 
     def copied(self, nbytes: int, pageable: bool, ns: int) -> None:
         """A tensor was copied to the device: `ns` of the running phase belong to transfer."""
@@ -266,5 +278,7 @@ class Ledger(Evaluations):
         if self.tail is not None and self.any_optimizer and self.step_count and self.tail[0] > self.step_begin:
             end, acc = self.tail
             self.table.extend(self._stretch(end, acc, TRAINING).row(self.began, self.sync_measured))
-        if self.marks is not None:
+        if self.windows is not None:
+            self.windows.end()
+        elif self.marks is not None:
             self.marks.read()

@@ -53,7 +53,7 @@ def describe(loader: AnyLoader, role: str = "unknown", ordinal: int = 0) -> Load
         num_workers=int(loader.num_workers),
         batch_size=batch_size_of(loader),
         pin_memory=bool(loader.pin_memory),
-        prefetch_factor=loader.prefetch_factor,
+        prefetch_factor=None if loader.prefetch_factor is None else int(loader.prefetch_factor),
         persistent_workers=bool(loader.persistent_workers),
         drop_last=bool(_drops_last(loader)),
         sampler=_sampler_name(loader),

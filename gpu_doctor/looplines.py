@@ -9,18 +9,21 @@ import ast
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-from gpu_doctor.arguments import ADD, REPLACE, Slot, set_arguments
 from gpu_doctor.callsites import Cells, Site, dotted, function_around, parameters_of
 from gpu_doctor.cellsource import CellSource, Edit
 from gpu_doctor.loadermakers import Loop, training_loops
+from gpu_doctor.loopflow import batch_names, graphless, trained
 
 Edits: TypeAlias = "list[tuple[CellSource, Edit]]"
 LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
-_DTYPES: Final = ("float", "half", "double", "int", "long", "bool", "dtype", "bfloat")
 
 
 class NotPlaced(Exception):
     """Where a change belongs cannot be told from the text; the message is the reason, in one sentence."""
+
+
+class NothingToPaste(NotPlaced):
+    """The same, where the message says all that is to be done: no line of its own would do it."""
 
 
 class LoopLines:
@@ -78,20 +81,31 @@ class LoopLines:
             raise NotPlaced(f"Line {statement.lineno} of {cell.label} holds more than one statement.")
         return Edit(begin, begin, "".join(f"{indent}{line}{cell.newline}" for line in lines))
 
-    def model_call(self) -> tuple[ast.stmt, ast.Call]:
-        """The forward in the training loop: its statement and the call of the model.
+    def model_calls(self) -> list[tuple[ast.stmt, ast.Call]]:
+        """The forwards in the training loop of the models that it trains, each model's first: statement and call.
 
         Raises:
             NotPlaced: if none is found.
         """
         cell, loop = self.loop()
+        models: dict[int, Any] = {}
+        first: dict[int, ast.Call] = {}
         for call in sorted((n for n in ast.walk(loop) if isinstance(n, ast.Call)), key=cell.begin):
-            if self.is_model(call.func):
-                return statement_of(cell, call), call
-        raise NotPlaced(f"The call of the model was not found in the loop of {cell.label}.")
+            model = self.model(call.func)
+            if model is not None and not graphless(cell, call):
+                models[id(model)] = model
+                first.setdefault(id(model), call)
+        wanted = trained(models, self.cells.namespace)
+        if not wanted:
+            raise NotPlaced(f"The call of the model was not found in the loop of {cell.label}.")
+        return [(statement_of(cell, call), call) for key, call in first.items() if key in wanted]
 
     def is_model(self, func: ast.expr) -> bool:
         """A module with parameters, as the namespace knows it; of a function's parameter, what it is called with."""
+        return self.model(func) is not None
+
+    def model(self, func: ast.expr) -> Any:
+        """The module with parameters that an expression names; None if it names none."""
         handed = self._handed(func)
         parts = dotted(handed[2]) if handed is not None else dotted(func)
         held: Any = self.cells.held(parts[0], self.cell, func) if parts and self.cell is not None else None
@@ -99,7 +113,7 @@ class LoopLines:
             values = getattr(held, "__dict__", {})
             held = values.get(part, (values.get("_modules") or {}).get(part))
         modules = any(one.__name__ == "Module" and one.__module__.startswith("torch.nn") for one in type(held).__mro__)
-        return modules and bool(vars(held).get("_parameters") or vars(held).get("_modules"))
+        return held if modules and (vars(held).get("_parameters") or vars(held).get("_modules")) else None
 
     def _handed(self, func: ast.expr) -> tuple[CellSource, ast.Call, ast.expr] | None:
         """The newest call that hands a model to the function of the loop, and what it hands; None for any other."""
@@ -133,52 +147,35 @@ class LoopLines:
 
     # ---- the changes --------------------------------------------------------------------------------------------
 
-    def non_blocking(self, value: bool) -> Edits:
-        """Copies of the batch to the device no longer wait.
-
-        Raises:
-            NotPlaced: if the loop makes none.
-        """
-        cell, loop = self.loop()
-        slots: dict[Slot, str] = {}
-        for call in ast.walk(loop):
-            func = call.func if isinstance(call, ast.Call) else None
-            if not isinstance(func, ast.Attribute) or func.attr not in ("to", "cuda") or self.is_model(func.value):
-                continue
-            assert isinstance(call, ast.Call)
-            if (
-                any(ast.unparse(one).rpartition(".")[2].startswith(_DTYPES) for one in call.args[:1])
-                or len(call.args) > 1
-            ):
-                continue
-            if not call.args and not any(one.arg == "device" for one in call.keywords) and func.attr == "to":
-                continue
-            site = Site(cell, call, ())
-            node = site.argument("non_blocking")
-            slots[Slot(ADD if node is None else REPLACE, site, "non_blocking", node)] = repr(value)
-        if not slots:
-            raise NotPlaced(f"No copy of the batch to the device was found in the loop of {cell.label}.")
-        return list(set_arguments(slots))
-
     def compiled(self) -> Edits:
-        """The model is compiled before the loop.
+        """The trained models are compiled before the loop.
 
         Raises:
             NotPlaced: if loop or model are not found.
         """
-        return [self.before_training(self.model_call()[1].func, ".compile()  # the first steps are slow")]
+        line = ".compile()  # the first steps are slow"
+        return [self.before_training(call.func, line) for _, call in self.model_calls()]
 
     def channels_last(self, torch: str) -> Edits:
         """Weights and images channels last.
 
         Raises:
-            NotPlaced: if loop, model or images are not found.
+            NotPlaced: if loop, model or images are not found, or several models are trained.
         """
-        cell, _ = self.loop()
-        statement, call = self.model_call()
+        cell, loop = self.loop()
+        calls = self.model_calls()
+        if len(calls) > 1:
+            names = " and ".join(cell.of(call.func) for _, call in calls)
+            raise NotPlaced(f"Several models are trained ({names}): which of them takes images, only you know.")
+        statement, call = calls[0]
         images = call.args[0] if call.args else None
         if not isinstance(images, ast.Name):
             raise NotPlaced(f"What the model is handed on line {call.lineno} of {cell.label} has no name of its own.")
+        batch = batch_names(loop, call.lineno)
+        if batch is not None and images.id not in batch:
+            raise NotPlaced(
+                f"What the model is handed on line {call.lineno} of {cell.label} is not the loader's batch."
+            )
         layout = f".to(memory_format={torch}.channels_last)"
         placed = self.before(cell, statement, (f"{images.id} = {images.id}{layout}",))
         return [self.before_training(call.func, layout), (cell, placed)]

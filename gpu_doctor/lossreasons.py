@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Final
 
@@ -27,6 +28,11 @@ def differs(effect: Effect) -> bool:
     return effect.loss_verdict == "different"
 
 
+def breaks(effect: Effect) -> bool:
+    """Whether the losses became NaN or infinite on the candidate's side alone: such settings train nothing."""
+    return effect.loss_drift is not None and not math.isfinite(effect.loss_drift)
+
+
 def reason(effect: Effect, layers: Collection[str]) -> str:
     """Why losses that differ are no sign of a fault, without a capital or a full stop; '' where no reason is known.
 
@@ -41,7 +47,7 @@ def reason(effect: Effect, layers: Collection[str]) -> str:
     if any(name in DRAWN for name in turned):
         return "workers draw random numbers (augmentation, shuffling) of their own"
     if effect.loss_varies:
-        return "so do two runs without the change"
+        return "runs without the change differ from each other by as much"
     if any("Dropout" in one for one in layers) and any(name in MASKED for name in turned):
         return "dropout draws another mask"
     if any(name in REORDERED for name in turned) and (effect.loss_first_step or 0) >= GROWN:

@@ -10,14 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from gpu_doctor import modelcode
 from gpu_doctor.facts import ModelFacts, OptimizerFacts
-from gpu_doctor.models import compiles_itself
+from gpu_doctor.models import compiles_itself, size_of
 
 WIDTH: Final = 8
 """Tensor cores take half-precision matrices by eights (NVIDIA's matrix multiplication guide)."""
 UNALIGNED_SHARE: Final = 0.01
 """A layer with less of the model's parameters is not worth padding."""
 MOST_UNALIGNED: Final = 8
+MOST_TABLES: Final = 8
+MOST_PLACES: Final = 3
 IMAGE_CHANNELS: Final = 4
 """The first convolution sees 1 to 4 channels, which libraries pad on their own."""
 
@@ -42,20 +45,51 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
     dtypes: Counter[str] = Counter()
     elements = 0
     for one in parameters.values():
-        count, nbytes = size(one)
+        count, nbytes = size_of(one)
         elements += count
         devices[str(one.device)] += nbytes
         dtypes[str(one.dtype).removeprefix("torch.")] += nbytes
-    convolutions = [part for _, part in places.values() if isinstance(part, _ConvNd) and len(part.kernel_size) > 1]
+    hand = modelcode.attention(outer)
+    tables = _dense_tables(places.values())
+    convolutions = [part for _, part in places.values() if isinstance(part, _ConvNd) and len(part.kernel_size) == 2]
     return ModelFacts(
         device_bytes=dict(devices.most_common()),
         dtype_bytes=dict(dtypes.most_common()),
+        frozen_bytes=sum(size_of(one)[1] for one in parameters.values() if not one.requires_grad),
         convolutions=len(convolutions),
         channels_last=sum(channels_last(getattr(part, "weight", None)) for part in convolutions),
         unaligned=_unaligned(places.values(), elements),
         compiled=any(compiles_itself(part) for _, part in places.values()) or _calls_compiled(namespace or {}),
+        attention=hand.places[:MOST_PLACES] if hand is not None else (),
+        attention_width=hand.width if hand is not None else 0,
+        asks_weights=hand is not None and hand.asks_weights,
+        attention_batch_first=hand.batch_first if hand is not None else None,
+        product_weights=modelcode.product_weights(outer),
+        tables=tuple(
+            f"{name or 'model'}: {type(one).__name__} {_rows_and_width(one)}" for name, one in tables[:MOST_TABLES]
+        ),
+        table_elements=sum(size_of(one.weight)[0] for _, one in tables),
         wrapper=next((found for _, part in places.values() if (found := _wrapper(part))), ""),
     )
+
+
+def _dense_tables(places: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Embedding | nn.EmbeddingBag]]:
+    """Trained embeddings whose gradient is as large as they are, largest first.
+
+    None whose weight is shared, as with the last layer of a language model: that layer's gradient is dense anyway.
+    """
+    parts = list(places)
+    held = Counter(id(p) for _, part in parts for p in part.parameters(recurse=False))
+    found = [
+        (name, part)
+        for name, part in parts
+        if isinstance(part, modelcode.TABLES) and not part.sparse and part.weight.requires_grad
+    ]
+    return sorted((one for one in found if held[id(one[1].weight)] == 1), key=lambda one: -size_of(one[1].weight)[0])
+
+
+def _rows_and_width(table: nn.Embedding | nn.EmbeddingBag) -> str:
+    return f"{table.num_embeddings} x {table.embedding_dim}"
 
 
 def optimizer_facts(optimizer: torch.optim.Optimizer) -> OptimizerFacts:
@@ -65,7 +99,7 @@ def optimizer_facts(optimizer: torch.optim.Optimizer) -> OptimizerFacts:
     return OptimizerFacts(
         name=type(optimizer).__name__,
         tensors=len(owned),
-        elements=sum(size(one)[0] for one in owned),
+        elements=sum(size_of(one)[0] for one in owned),
         foreach=_said(groups, "foreach"),
         fused=_said(groups, "fused"),
         can_fuse=_can_fuse(optimizer, owned),
@@ -84,14 +118,6 @@ def channels_last(tensor: Any) -> bool:
             return False
         step *= tensor.size(dimension)
     return True
-
-
-def size(parameter: Tensor) -> tuple[int, int]:
-    """Elements and bytes; a lazy parameter that has no shape yet counts as nothing."""
-    try:
-        return parameter.numel(), parameter.numel() * parameter.element_size()
-    except Exception:
-        return 0, 0
 
 
 def _said(groups: list[dict[str, Any]], option: str) -> bool | None:
@@ -123,7 +149,7 @@ def _unaligned(places: Iterable[tuple[str, nn.Module]], elements: int) -> tuple[
         widths = _widths(part)
         if all(width % WIDTH == 0 for width in widths):
             continue
-        weights = sum(size(p)[0] for p in part.parameters(recurse=False))
+        weights = sum(size_of(p)[0] for p in part.parameters(recurse=False))
         if weights >= UNALIGNED_SHARE * elements:
             shown = " x ".join(str(width) for width in widths)
             found.append((weights, f"{name or 'model'}: {type(part).__name__} {shown}"))

@@ -79,7 +79,7 @@ def described(modules: Iterable[nn.Module], parameters: Iterable[Tensor] | None 
     layers = Counter(type(part).__name__ for part in parts.values() if not vars(part)[_KIND])
     dtypes: Counter[str] = Counter()
     devices: Counter[str] = Counter()
-    sizes = [_size(parameter) for parameter in counted.values()]
+    sizes = [size_of(parameter) for parameter in counted.values()]
     for parameter, (_, size) in zip(counted.values(), sizes, strict=True):
         dtypes[str(parameter.dtype).removeprefix("torch.")] += size
         devices[str(parameter.device)] += size
@@ -208,7 +208,7 @@ def _holds(module: nn.Module, wanted: set[int]) -> bool:
     return any(not wanted or id(parameter) in wanted for parameter in module.parameters())
 
 
-def _size(parameter: Tensor) -> tuple[int, int]:
+def size_of(parameter: Tensor) -> tuple[int, int]:
     """Elements and bytes; a lazy parameter that has no shape yet counts as nothing."""
     try:
         return parameter.numel(), parameter.numel() * parameter.element_size()

@@ -13,12 +13,13 @@ from typing import Any, Final
 from gpu_doctor import knobs
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.effect import FASTER
-from gpu_doctor.forecast import START_S, START_S_PER_WORKER, enough, forecast, worker_counts
+from gpu_doctor.forecast import enough, forecast, worker_counts
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recording import Settings, SettingValue
 from gpu_doctor.rules.rule import Safety
 from gpu_doctor.stages import OTHERS
 from gpu_doctor.vitals import Vitals
+from gpu_doctor.workerstarts import starting_s
 
 WORTH: Final = FASTER
 """A setting is tried and kept for such a gain or more (3 %)."""
@@ -188,8 +189,7 @@ def _edge_share(v: Vitals, count: int, step_s: float) -> float:
     """Part of an epoch that the start of so many workers would take, by the constants of the forecast."""
     loader = v.loader
     steps = (v.measured_steps / max(v.epochs or 1, 1)) if loader is None or not loader.batches else loader.batches
-    method = loader.start_method if loader is not None and loader.start_method in START_S else "fork"
-    start_s = START_S[method] + START_S_PER_WORKER[method] * count
+    start_s = starting_s(v, count)
     return start_s / max(start_s + steps * step_s / max(v.batches_per_step or 1.0, 1.0), 1e-9)
 
 
@@ -241,7 +241,8 @@ def _threads(v: Vitals) -> Move | None:
     loading = (v.fetch_cpu_s or 0.0) * (v.batches_per_step or 1.0) / v.step_wall_s if v.workers else 0.0
     used = v.usable_cores * (v.cpu_util_pct or 0.0) / 100.0
     others = max(used - loading - (v.consumer_cpu_s or 0.0) / v.step_wall_s, 0.0)
-    wanted = int(v.usable_cores - loading - (others if others >= OTHERS else 0.0) + 0.5)
+    cores = min(v.usable_cores, v.setup.physical_cores or v.usable_cores)  # torch takes one thread a core, with reason
+    wanted = int(cores - loading - (others if others >= OTHERS else 0.0) + 0.5)
     if wanted <= now or computing * v.step_wall_s / layers < LAYER_S:
         return None
     bound = 1.0 / (1.0 - computing * (1.0 - now / wanted))

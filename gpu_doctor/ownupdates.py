@@ -8,7 +8,7 @@ records gradients, else (no module at all) at the end of the backward. Where a l
 from __future__ import annotations
 
 from gpu_doctor.account import Account
-from gpu_doctor.phases import PHASE_COUNT
+from gpu_doctor.phases import OTHER, PHASE_COUNT
 
 
 class OwnUpdates(Account):
@@ -20,6 +20,8 @@ class OwnUpdates(Account):
     """A backward was heard, and no end of its step since."""
     clears = False
     """`zero_grad` is heard."""
+    heard_update = False
+    """What may have been the open step's update was heard."""
 
     def _own_backward(self, asked: bool) -> None:
         """A backward begins; `asked`: in a step for which a batch was pulled. Called before its phase begins."""
@@ -31,18 +33,31 @@ class OwnUpdates(Account):
         """A backward has ended: where no optimizer steps, nothing else on the device is heard of until the step ends.
 
         A step of its own shows late (see above), so what the device does in it ends here; where `zero_grad` is heard it
-        ends there, so that the update is the step's. Elsewhere the update's kernels look like a gap of the device.
+        ends there, so that the update is the step's, and so it does where the update is made under `torch.no_grad`
+        (see `update_ended`). Of other loops the update is not heard, and could be taken for a gap: they are not read.
         """
-        if self.marks is None:
+        marks = self.marks  # the clock's first error takes it away
+        if marks is None:
             return
         if self.owes:
-            self.marks.stepped()
-        elif not self.any_optimizer:
-            self.marks.launched()
+            marks.stepped()
+            return
+        marks.part(OTHER)
+        if not self.any_optimizer:
+            marks.launched()
+
+    def update_ended(self) -> None:
+        """A `torch.no_grad` has ended after a backward: as far as is known, the update was made in it."""
+        if self.owes and self.marks is not None:
+            self.heard_update = True
+            self.marks.updated()
 
     def _own_step(self) -> None:
         """A step ends at the mark, if the loop has such steps."""
         self.owes = False
+        if self.marks is not None and not (self.clears or self.heard_update):
+            self.marks.unheard()
+        self.heard_update = False
         if self.own is None:
             self.own = self.alone is not None and not self.any_optimizer and self.alone()
         if self.own:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,14 @@ LEEWAY: Final[Mapping[str, float]] = {"bfloat16": 1.0, "float16": 4.0, "tf32": 4
 """After k steps rounding explains a relative difference of so many roundoffs times sqrt(k): independent errors add up
 like a random walk (Higham and Mary 2019), and the factor is what four models under SGD and Adam showed over 50 steps
 where training did not amplify it (benchmarks/rounding.py: bf16 0.9, fp16 3.9, another order of sums in fp32 3.7)."""
+
+LIKE: Final = 4.0
+"""Losses that lie so many times as far from a baseline run as another one does may be its like. Of runs that differ by
+chance alone in every step none in 10 000 lies further apart than that (50 steps, simulated); where training makes one
+rounding grow, 1 to 14 % do, by how many directions it grows in, and are then taken for a change."""
+EARLY: Final = 3
+"""The first look is after 2**3 steps, the next after twice as many, and so on."""
+_NONE: Final[Column] = np.empty(0)
 
 EQUAL, ROUNDING, DIFFERENT, BREAKS, PER_SAMPLE = "equal", "within-rounding", "different", "not-finite", "per-sample"
 
@@ -50,7 +58,7 @@ def parity(baseline: Losses, candidate: Losses, dtype: str = "float32") -> Parit
     if not len(baseline.value) or not len(candidate.value):
         return Parity(None, _last(baseline), _last(candidate), dtype=dtype)
     known = all(np.isfinite(one.samples).all() for one in (baseline, candidate))
-    at, there = (baseline.samples, candidate.samples) if known else (baseline.step, candidate.step)
+    at, there = _places(baseline, candidate)
     shared = (at >= there[0]) & (at <= there[-1])
     if not shared.any():
         return Parity(None, _last(baseline), _last(candidate), dtype=dtype)
@@ -79,6 +87,58 @@ def parity(baseline: Losses, candidate: Losses, dtype: str = "float32") -> Parit
 def repeats(first: Losses, again: Losses, dtype: str) -> bool:
     """Whether two runs of the same code under the same settings have the same losses, as far as can be seen."""
     return first is again or parity(first, again, dtype).verdict not in (DIFFERENT, BREAKS)
+
+
+def varies(bases: Sequence[Losses], candidate: Losses, dtype: str) -> bool:
+    """Whether runs of the baseline differ from each other, and the candidate's losses by no more than they do.
+
+    A loop that does not repeat itself must not hide a training that was changed: the candidate may lie LIKE times as
+    far from the first baseline as the others do, after its first steps, after twice as many and so on, so that it does
+    not begin to differ earlier either; and the same holds for the mean difference, which noise takes to nothing and a
+    change of the training does not.
+
+    Args:
+        bases: losses of the baseline's runs, oldest first. candidate: of the other side's first run.
+        dtype: the coarsest format that any of them computed in.
+    """
+    first, theirs = bases[0], [one for one in bases[1:] if not repeats(bases[0], one, dtype)]
+    known = [found for one in theirs if len((found := _differences(first, one))[0])]
+    steps, apart = _differences(first, candidate)
+    if not known or not len(steps):
+        return False
+    last = min(float(steps[-1]), max(float(at[-1]) for at, _ in known))
+    rounding = LEEWAY[dtype] * ROUNDOFF[dtype]
+    marks = [mark for mark in (2.0**power for power in range(EARLY, 31)) if mark < last]
+    for mark in (*marks, last):
+        likes = [np.abs(by[at <= mark]) for at, by in known]
+        allowed = max([LIKE * float(one.max()) for one in likes if len(one)], default=0.0)
+        if (np.abs(apart[steps <= mark]) > max(allowed, rounding * mark**0.5)).any():
+            return False
+    ours, others = apart[steps <= last], [by[at <= last] for at, by in known]
+    usual = [max(abs(float(by.mean())), float(np.sqrt((by**2).mean() / len(by)))) for by in others if len(by)]
+    return bool(abs(float(ours.mean())) <= max(LIKE * max(usual), rounding * last**0.5))
+
+
+def _differences(baseline: Losses, other: Losses) -> tuple[Column, Column]:
+    """Steps (from 1) of the baseline that both sides have seen, and the other's relative difference there, with its
+    sign; empty where there is nothing to compare."""
+    at, there = _places(baseline, other)
+    if not len(at) or not len(there):
+        return _NONE, _NONE
+    shared = (at >= there[0]) & (at <= there[-1])
+    ours, theirs = baseline.value[shared], np.interp(at[shared], there, other.value)
+    finite = np.isfinite(ours) & np.isfinite(theirs)
+    if not finite.any():
+        return _NONE, _NONE
+    ours, theirs = ours[finite], theirs[finite]
+    return 1.0 + baseline.step[shared][finite], np.sign(theirs - ours) * _apart(ours, theirs)
+
+
+def _places(baseline: Losses, candidate: Losses) -> tuple[Column, Column]:
+    """Where each loss lies on the axis that both sides share: samples seen, or steps where those are unknown."""
+    if all(np.isfinite(one.samples).all() for one in (baseline, candidate)):
+        return baseline.samples, candidate.samples
+    return baseline.step, candidate.step
 
 
 def coarsest(*recordings: Recording) -> str:

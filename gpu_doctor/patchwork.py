@@ -15,13 +15,15 @@ from gpu_doctor.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
 from gpu_doctor.autocastlines import autocast
 from gpu_doctor.callsites import Cells
 from gpu_doctor.cellsource import CellSource, Edit
+from gpu_doctor.copylines import non_blocking
 from gpu_doctor.fixes import Fix, FixedCell
 from gpu_doctor.frameworklines import framework_edits
 from gpu_doctor.loaderlines import LoaderLines
 from gpu_doctor.loadermakers import optimizer_makers
-from gpu_doctor.looplines import Edits, LoopLines, NotPlaced
+from gpu_doctor.looplines import Edits, LoopLines, NothingToPaste, NotPlaced
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.switchlines import own_amp_off, switched, torch_name, with_import
+from gpu_doctor.trainerlines import trainer_edits
 
 LOADER_SETTINGS: Final = ("num_workers", "batch_size", "pin_memory", "persistent_workers", "prefetch_factor")
 VARY: Final = "vary."
@@ -54,12 +56,13 @@ def fix(
     work = _Work(Cells([one for one in texts if one.tree is not None], dict(namespace or {})), setup)
     if not texts or texts[-1].tree is None:
         work.notes.append("This cell's text could not be read as Python.")
-    left = dict(settings)
+    left, told = dict(settings), list[str]()
     for names_of_one in _groups(settings):
         try:
             edits = work.edits({name: settings[name] for name in names_of_one})
         except NotPlaced as reason:
             work.notes.append(str(reason))
+            told += names_of_one if isinstance(reason, NothingToPaste) else ()
             continue
         if _reads(edits):
             work.found += edits
@@ -75,7 +78,7 @@ def fix(
     if not _reads(work.found):
         cells, left = [], dict(settings)
         work.notes.append("The changes of these settings meet in one place of the text: make them by hand.")
-    paste = "\n".join(line for name in left if (line := code(name)))
+    paste = "\n".join(line for name in left if name not in told and (line := code(name)))
     return Fix(dict(settings), tuple(cells), tuple(dict.fromkeys(work.notes)), paste, not left)
 
 
@@ -116,6 +119,8 @@ class _Work:
         """
         name, value = next(iter(settings.items()))
         told = framework_edits(self.cells, settings)
+        if told is None:
+            told = trainer_edits(self.cells, name, value)
         if told is not None:
             return told
         device = self.setup.device.partition(":")[0]
@@ -126,7 +131,7 @@ class _Work:
         if name == "fused_optimizer":
             return self._optimizer(bool(value))
         if name == "non_blocking":
-            return self.loop.non_blocking(bool(value))
+            return non_blocking(self.loop, bool(value))
         if name == "compile" and value:
             return self.loop.compiled()
         if name == "channels_last" and value:

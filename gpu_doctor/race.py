@@ -18,6 +18,7 @@ from gpu_doctor.effect import Effect, compare
 from gpu_doctor.forecast import Forecast, forecast
 from gpu_doctor.knobs.cell_variables import check
 from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.lossreasons import breaks
 from gpu_doctor.recording import Recording, Settings, Setup, describe
 from gpu_doctor.rounds import MOST_ROUNDS, Rounds, not_restored
 from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
@@ -169,14 +170,18 @@ def _raced(case: Case, snapshot: Snapshot, entries: list[Entry], against: Settin
 
 
 def drop_the_worse(entries: Sequence[Entry]) -> None:
-    """Gives up what is clearly worse than the best so far: its interval ends below the best one's."""
+    """Gives up what is clearly worse than the best so far: its interval ends below the best one's.
+
+    Settings whose losses break are never the best: they would drop what can be used.
+    """
     if len(entries) < 2:
         return
     effects = [(entry, compare(entry.bases, entry.candidates)) for entry in entries if entry.candidates]
     clear = [(entry, effect) for entry, effect in effects if effect.low is not None and not effect.reason]
-    if not clear:
+    usable = [pair for pair in clear if not breaks(pair[1])]
+    if not usable:
         return
-    best, its = max(clear, key=lambda pair: pair[1].speedup or 0.0)
+    best, its = max(usable, key=lambda pair: pair[1].speedup or 0.0)
     for entry, effect in clear:
         if entry.going and entry is not best and (effect.high or 0.0) < (its.low or 0.0):
             entry.going = False

@@ -24,7 +24,7 @@ from gpu_doctor.readings import MOST_READINGS as MOST_READINGS
 from gpu_doctor.readings import Readings as Readings
 from gpu_doctor.recording import Fetch, LineCost, LoaderSetup, Losses, Metric, Recording, Series, Settings, Setup
 from gpu_doctor.rests import AS_NOTES
-from gpu_doctor.steps import Steps
+from gpu_doctor.steps import samples_before
 from gpu_doctor.steptable import StepTable
 
 DENSE_LOSSES: Final = 256
@@ -32,8 +32,8 @@ DENSE_LOSSES: Final = 256
 SPARSE_LOSSES: Final = 64
 MOST_LOSSES: Final = 4096
 """Losses kept at most (a detached one holds about half a kilobyte); of the later ones every other goes then."""
-
-
+FEW_SEARCHES: Final = 8
+"""Optimizers that a loop may well have: each is looked for once, at its begin."""
 BEAT_S: Final = 0.5
 LONGEST_BEAT_S: Final = 5.0
 
@@ -91,9 +91,12 @@ class Recorder:
         self.peak_bytes: Callable[[], float] = lambda: float("nan")
         self.own_cpu_s: list[Callable[[], float]] = []
         """CPU seconds that our own threads have used, one function a thread."""
+        self.searched_s, self.searches = 0.0, 0
+        """What looking for models took on the training thread, and of how many optimizers."""
         self.notes: list[str] = []
         self.over = threading.Event()
         """Set when the run has ended."""
+        self.retired = False
         self.started_at = time.time()
         self._began = self.ledger.began
         self._readings: dict[str, Readings] = {}
@@ -130,11 +133,19 @@ class Recorder:
         """
         if threading.get_ident() == self.thread:
             return True
-        if self.ledger.any_optimizer or (self.ledger.started and not trains):
+        if self.retired or self.ledger.any_optimizer or (self.ledger.started and not trains):
             return False
         self.pulse.thread = threading.get_ident()
         self.ledger.begin()
         return True
+
+    def retire(self) -> None:
+        """No thread is the training thread any more: wrappers that other code has kept only call what they wrap.
+
+        It takes no lock: a process that was forked from the run is told too.
+        """
+        self.retired = True
+        self.pulse.thread = 0
 
     def add(self, metric: Metric, at_clock: float, value: float) -> None:
         """One reading; `at_clock` in seconds of the host clock (`time.perf_counter`)."""
@@ -154,6 +165,10 @@ class Recorder:
                 self._loss_every *= 2
             every = self._loss_every
             self.pulse.loss_next = step + 1 if step + 1 < DENSE_LOSSES else (step // every + 1) * every
+
+    def meet(self, *objects: Any) -> None:
+        """Remembers an optimizer, models or a loader for as long as they live."""
+        self.met[:] = [*(ref for ref in self.met if ref() is not None), *map(weakref.ref, objects)]
 
     def note(self, text: str) -> None:
         """One sentence for the footer, once."""
@@ -213,7 +228,8 @@ class Recorder:
         steady = self.ledger.steady
         told = self.ledger.events - steady.noted
         noted = steady.noted + AS_NOTES * steady.rests.rested
-        return (told * self._event_ns + noted * self._note_ns + steady.spent_ns) * 1e-9
+        marks_ns = 0 if self.ledger.windows is None else self.ledger.windows.spent_ns
+        return (told * self._event_ns + noted * self._note_ns + steady.spent_ns + marks_ns) * 1e-9
 
     def setup(self) -> Setup:
         """What was found so far."""
@@ -239,12 +255,13 @@ class Recorder:
         if said := self.ledger.steady.rests.said():
             self.note(said)
         loop_s = float(np.nansum(self.table.steps().wall_s))
-        if dear := too_dear(self.tapped_s(), loop_s, self.ledger.step_count):
+        again_s = self.searched_s if self.searches > FEW_SEARCHES else 0.0
+        if dear := too_dear(self.tapped_s(), loop_s, self.ledger.step_count, again_s):
             self.note(dear)
         return self._recording(outcome, reason, self._closed_s, self._losses_read())
 
     def _recording(self, outcome: str, reason: str, duration_s: float, losses: Losses) -> Recording:
-        own_s = self.tapped_s() + sum(one() for one in self.own_cpu_s)
+        own_s = self.tapped_s() + self.searched_s + sum(one() for one in self.own_cpu_s)
         return Recording(
             steps=self.table.steps(),
             settings=self.settings,
@@ -279,15 +296,4 @@ class Recorder:
             self.note(f"The losses could not be read: {error}")
             return Losses()
         at = np.asarray([step for step, _ in kept], dtype=np.float64)
-        return Losses(step=at, samples=_samples_before(self.table.steps(), at), value=values)
-
-
-def _samples_before(steps: Steps, at: Any) -> Any:
-    """Samples trained before each of the steps `at` (interpolated inside rows that stand for several steps)."""
-    if not len(steps):
-        return np.full(len(at), np.nan)
-    return np.interp(
-        at,
-        np.concatenate([[0.0], np.cumsum(steps.count)]),
-        np.concatenate([[0.0], np.cumsum(steps.samples)]),
-    )
+        return Losses(step=at, samples=samples_before(self.table.steps(), at), value=values)

@@ -91,6 +91,8 @@ class Setup:
     usable_cores: float = 1.0
     """Cores this process may really use: affinity and cgroup quota, not os.cpu_count()."""
     os_cores: int = 1
+    physical_cores: int | None = None
+    """Cores behind the logical ones that this process may run on: two hardware threads are no two cores."""
     start_method: str = "fork"
     torch_threads: int | None = None
     torch_version: str = ""
@@ -111,9 +113,21 @@ class Setup:
         return self.device.startswith("cuda")
 
     @property
+    def gpu_index(self) -> int | None:
+        """torch's number of the GPU that the loop trains on; None where it trains on none."""
+        if not self.on_gpu:
+            return None
+        _, _, number = self.device.partition(":")
+        return int(number) if number.isdigit() else 0
+
+    @property
     def training_loader(self) -> LoaderSetup | None:
-        """The first loader that the run trained from, or None."""
-        return next((loader for loader in self.loaders if loader.role == "training"), None)
+        """The first loader that the run trained from, or None.
+
+        Of a run that trained nothing (inference, an export of embeddings), the first that it pulled from.
+        """
+        roles = ("training",) if self.optimizers else ("training", "unknown")
+        return next((one for role in roles for one in self.loaders if one.role == role), None)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from gpu_doctor import recording_form
 from gpu_doctor.facts import (
     Chore,
     EvaluationFacts,
@@ -33,7 +34,10 @@ from gpu_doctor.steps import STEP_COLUMNS, Steps
 _FACTS: Final = {"model": ModelFacts, "inputs": InputFacts, "evaluation": EvaluationFacts, "world": World}
 SCHEMA: Final = 1
 """Number of the file format; a file with a higher one was written by a newer gpu_doctor and is refused."""
-LATER: Final = ("syncs",)
+LATER: Final = (
+    *("syncs", "exposed_wait_s", "exposed_transfer_s"),
+    *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s"),
+)
 """Columns of the steps that files of this schema may lack: they were not measured then."""
 LARGE_BYTES: Final = 1 << 20
 """Arrays from here on (131 072 rows) are compressed fast, or not at all where that does not pay."""
@@ -41,7 +45,8 @@ PIECE_BYTES: Final = 1 << 16
 WORTH_IT: Final = 0.8
 """A piece must shrink to less than this."""
 _BROKEN: Final = (
-    *(OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, NotImplementedError),
+    *(OSError, EOFError, LookupError, ValueError, TypeError, AttributeError),
+    *(ArithmeticError, MemoryError, RuntimeError),  # an endless number, a claim of 70 TiB; no end of brackets, a cipher
     *(zipfile.BadZipFile, zlib.error),
 )
 """What reading a damaged file may raise, in zipfile, numpy, json and our own types."""
@@ -67,9 +72,17 @@ def save(recording: Recording, path: str | Path) -> Path:
         target = target.with_suffix(".npz")
     arrays, header = _packed(recording)
     header["schema"] = SCHEMA
-    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    packed = json.dumps(header, default=_plain)
+    arrays["header"] = np.frombuffer(packed.encode(), dtype=np.uint8)
     _replaced(target, arrays)
     return target
+
+
+def _plain(one: Any) -> Any:
+    """A number of numpy's, as code has it from an array, as Python's own."""
+    if isinstance(one, np.generic):
+        return one.item()
+    raise TypeError(f"A recording holds plain values, and no {type(one).__name__}.")
 
 
 def _replaced(target: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -138,7 +151,7 @@ def load(path: str | Path) -> Recording:
                     f"{where} was written by a newer gpu_doctor (schema {header['schema']}, this one reads up to "
                     f"{SCHEMA}): upgrade jupyter-gpu-doctor to open it."
                 )
-            return _unpacked(archive, header)
+            return recording_form.check(_unpacked(archive, header))
     except RecordingError:
         raise
     except _BROKEN as error:

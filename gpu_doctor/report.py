@@ -14,6 +14,7 @@ from gpu_doctor import sheet, wording
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.effect import Effect
 from gpu_doctor.recording import Recording
+from gpu_doctor.report_batches import LargestLike, largest_html
 from gpu_doctor.report_facts import (
     RISK_MARK,
     SAFETY_WORDS,
@@ -32,9 +33,9 @@ from gpu_doctor.report_facts import (
 )
 from gpu_doctor.report_plan import PlanLike, plan_html, plan_text
 from gpu_doctor.report_sides import sides_html, sides_text
+from gpu_doctor.report_sweep import SweepLike, sweep_html
 from gpu_doctor.report_trials import Sides, sides_of
 from gpu_doctor.rules.rule import Finding, Prescription
-from gpu_doctor.vitals import Vitals
 from gpu_doctor.wording import PHASE_LABELS, clean
 
 WIDTH: Final = 100
@@ -48,12 +49,15 @@ def text(
     *,
     trials: Sequence[Sides] = (),
     plan: PlanLike | None = None,
+    sweep: SweepLike | None = None,
+    largest: LargestLike | None = None,
 ) -> str:
     """The report for a terminal, lines of about 100 characters.
 
     Args:
         diagnosis: what to report. recording: the run that it judges, for outcome and duration.
         effects: verified trials, oldest first. trials: the recordings they left (`Case.trials`). plan: of a treatment.
+        sweep, largest: what a sweep and a search for the largest batch found.
     """
     vitals = diagnosis.vitals
     sides = sides_of(effects, trials)
@@ -62,9 +66,11 @@ def text(
         "\n".join([_wrapped(verdict_words(diagnosis)), *_first_step(diagnosis)]),
         _anatomy(diagnosis),
         plan_text(plan) if plan is not None else "",
+        str(sweep) if sweep is not None else "",
+        _wrapped(str(largest)) if largest is not None else "",
         _table(rows([recording] if recording is not None else [], effects, sides), vitals.on_gpu) if effects else "",
         "\n".join(_wrapped(line) for line in sides_text(effects, sides)),
-        "\n".join(_finding(number, one, vitals) for number, one in enumerate(diagnosis.findings, 1)),
+        "\n".join(_finding(number, one, diagnosis) for number, one in enumerate(diagnosis.findings, 1)),
         _silent(diagnosis),
         "\n".join(_wrapped(f"Note: {clean(one)}") for one in (*_recorded(recording), *diagnosis.notes)),
         footer(vitals),
@@ -81,6 +87,8 @@ def html(
     notes: Sequence[str] = (),
     trials: Sequence[Sides] = (),
     plan: PlanLike | None = None,
+    sweep: SweepLike | None = None,
+    largest: LargestLike | None = None,
 ) -> str:
     """The static result: one `<div class="gpu-doctor-static">`, self-contained, readable on light and dark pages.
 
@@ -91,6 +99,7 @@ def html(
         effects: verified trials, oldest first.
         title: of the case. notes: sentences for the footer, beside those of the drawn recording and the diagnosis.
         trials: the recordings that the effects left (`Case.trials`). plan: of a treatment.
+        sweep, largest: what a sweep and a search for the largest batch found.
     """
     sides = sides_of(effects, trials)
     drawn = next((one for one in reversed(recordings) if _judged(one, diagnosis)), None)
@@ -103,6 +112,8 @@ def html(
         sheet.anatomy(diagnosis.vitals),
         sheet.plots(drawn) if drawn is not None else "",
         plan_html(plan) if plan is not None else "",
+        sweep_html(sweep) if sweep is not None else "",
+        largest_html(largest) if largest is not None else "",
         sheet.runs(rows(recordings, effects, sides), diagnosis.vitals.on_gpu) if recordings or effects else "",
         sides_html(effects, sides),
         *(sheet.finding(number, one, diagnosis) for number, one in enumerate(diagnosis.findings, 1)),
@@ -141,11 +152,16 @@ def _prescription(one: Prescription, mark: str, indent: str) -> list[str]:
     return [_wrapped(f"{clean(one.text, 1000)} [{said}]{changes}", mark), *code]
 
 
-def _finding(number: int, finding: Finding, vitals: Vitals) -> str:
-    lines = [_wrapped(f"{number}. {clean(finding.rule)}, {price(finding, vitals)}: {clean(finding.headline)}")]
+def _finding(number: int, finding: Finding, diagnosis: Diagnosis) -> str:
+    said, first = price(finding, diagnosis.vitals), first_step(diagnosis)
+    again = "" if finding.headline == diagnosis.verdict else f": {clean(finding.headline)}"
+    lines = [_wrapped(f"{number}. {clean(finding.rule)}, {said}{again}")]
     lines += [_wrapped(clean(finding.risk, 1000), f"   {RISK_MARK} ")] if finding.risk else []
     lines += [_wrapped(f"{clean(one, 1000)}", "   - ") for one in finding.evidence]
     for one in finding.prescriptions:
+        if one is first:
+            lines.append(_wrapped(f"{clean(one.text, 1000)} (see above)", "   > "))
+            continue
         lines += _prescription(one, "   > ", "     ")
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""What a run makes of its card, in words: arithmetic a second beside the peak, joules a sample; only if measured."""
+"""What a run makes of its card, in words: arithmetic a second beside the peak, joules a sample, its time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _KINDS: Final = {"float32": "float32", "tf32": "TF32", "float16": "float16", "bf
 
 
 def efficiency(vitals: Vitals) -> list[str]:
-    """`412 TFLOP/s, 42 % of the card's dense bfloat16 peak` and `0.31 J/sample`; empty where nothing was measured."""
+    """`412 TFLOP/s, 42 % of the card's dense bfloat16 peak`, `0.31 J/sample` and where the card's time goes by its own
+    clock; empty where nothing was measured."""
     said = []
     if vitals.flops_per_s is not None:
         speed = arithmetic_speed(vitals.flops_per_s)
@@ -23,6 +24,11 @@ def efficiency(vitals: Vitals) -> list[str]:
         said.append(speed)
     if vitals.energy_per_sample_j is not None:
         said.append(f"{wording.number(vitals.energy_per_sample_j)} J/sample")
+    if vitals.gpu_gap_share is not None and vitals.gpu_forward_share is not None:
+        parts = {"forward": vitals.gpu_forward_share, "backward": vitals.gpu_backward_share}
+        parts |= {"optimizer": vitals.gpu_optimizer_share, "between steps": vitals.gpu_gap_share}
+        told = ", ".join(f"{wording.share(share)} {name}" for name, share in parts.items() if share)
+        said.append(f"of the GPU's own time {told}")
     return said
 
 

@@ -8,10 +8,12 @@ from typing import Final
 
 from gpu_doctor import wording
 from gpu_doctor.diagnosis import Diagnosis
+from gpu_doctor.drawing import PHASE_COLOURS
 from gpu_doctor.effect import UNMEASURED, Effect
 from gpu_doctor.parity import DIFFERENT
 from gpu_doctor.recording import Recording, Setup, describe
 from gpu_doctor.report_efficiency import efficiency
+from gpu_doctor.rules import RULES
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.unjudged import by_reason
 from gpu_doctor.verdict import ended_the_run
@@ -27,6 +29,25 @@ SAFETY_WORDS: Final[Mapping[Safety, str]] = {
     Safety.CHANGES_TRAINING: "changes the training",
     Safety.BY_HAND: "by hand",
 }
+_NEUTRAL: Final = PHASE_COLOURS["other"]
+_HEALTHY: Final = "#009E73"
+_ACCENTS: Final = {
+    "input": PHASE_COLOURS["data_wait"],
+    "transfer": PHASE_COLOURS["transfer"],
+    "host": "#CC79A7",
+    "compute": "#0072B2",
+    "memory": "#0072B2",
+    "hardware": "#CC79A7",
+    "distributed": "#56B4E9",
+}
+
+
+def accent(diagnosis: Diagnosis) -> str:
+    """The colour beside the verdict, by the family of the rule that leads; the words beside it say the same."""
+    top = diagnosis.findings[0] if diagnosis.findings else None
+    if top is None:
+        return _HEALTHY if diagnosis.bottleneck == "compute" else _NEUTRAL
+    return _ACCENTS.get(next((rule.family for rule in RULES if rule.name == top.rule), ""), _NEUTRAL)
 
 
 def columns(on_gpu: bool) -> tuple[str, ...]:
@@ -50,7 +71,7 @@ def device_words(setup: Setup) -> str:
         name = next((one.name for one in setup.devices if str(one.index) == number), "")
         return clean(name) or f"GPU {clean(number)}"
     if setup.devices:
-        return f"CPU (a {clean(setup.devices[0].name)} is there, and the loop does not train on it)"
+        return f"CPU ({wording.article(clean(setup.devices[0].name))} is there, and the loop does not train on it)"
     return f"CPU ({NO_GPU})" if setup.device == "cpu" else clean(setup.device)
 
 
@@ -93,13 +114,21 @@ def anatomy_rows(vitals: Vitals) -> list[tuple[str, float, float]]:
     """Phase, share of the wall-clock (0..1) and seconds per step of every phase that took any, in the usual order."""
     step_s = vitals.step_wall_s
     shares = [(phase, getattr(vitals, f"{phase}_share")) for phase in PHASE_LABELS]
-    return [] if step_s is None else [(phase, share, share * step_s) for phase, share in shares if share]
+    if step_s is None:
+        return []
+    # `other` is a difference: below a nanosecond it is what rounding left.
+    return [(phase, share, share * step_s) for phase, share in shares if (share or 0.0) * step_s > 1e-9]
 
 
 def predicted_words(prescription: Prescription) -> str:
-    """`predicted 2.9x (2.6-3.1)`, or that only a trial can tell."""
+    """`predicted 2.9x (2.6-3.1)`, `predicted at most 1.5x`, or that only a trial can tell."""
     if prescription.predicted_speedup is None:
         return "no prediction: measure it" if prescription.settings else ""
+    if prescription.at_most:
+        usual, most = (wording.forecast(one) for one in (prescription.predicted_speedup, prescription.predicted_high))
+        if prescription.predicted_high is None or usual == most:
+            return f"predicted at most {usual}"
+        return f"predicted {usual} if all of it goes, at most {most}"
     ends = wording.interval(prescription.predicted_low, prescription.predicted_high)
     return f"predicted {wording.forecast(prescription.predicted_speedup)}" + (f" ({ends})" if ends else "")
 

@@ -23,10 +23,10 @@ GAIN: Final = "#009E73"
 LOST: Final = "#D55E00"
 _BEFORE: Final = GREY
 _FIGURES: Final = "font-variant-numeric:tabular-nums;white-space:nowrap"
-_MUTED: Final = "opacity:0.72"
+MUTED: Final = "opacity:0.72"
 _MONO: Final = "font-family:monospace;font-size:12px"
-_SECTION: Final = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35)"
-_LIST: Final = '<ul style="margin:2px 0 4px 0;padding-left:20px">'
+SECTION: Final = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35)"
+LIST: Final = '<ul style="margin:2px 0 4px 0;padding-left:20px">'
 _SHORT: Final = 28
 """A label of so many characters stays on one line, beside its bar."""
 _BAR: Final = 24
@@ -198,35 +198,41 @@ def plan_text(plan: PlanLike) -> str:
 def plan_html(plan: PlanLike) -> str:
     """The plan as a section of the static result; survives notebook sanitizers (see `gpu_doctor.sheet`)."""
     said = told(plan)
-    rows = "".join(_bar(one) for one in said.steps)
+    rows = "".join(bar(one) for one in said.steps)
     body = f"<div><b>Treatment</b> &nbsp; {escape(said.sentence)}</div>"
     if rows:
-        style = "border-collapse:collapse;table-layout:auto;font-size:13px;border:none;margin:6px 0;width:100%"
-        body += f'<table style="{style}"><tbody>{rows}</tbody></table>'
+        body += bars(rows)
     body += "".join(f"<div>{escape(one)}</div>" for one in said.notes)
     if said.dropped:
         items = "".join(f"<li>{escape(one.label)}: {escape(one.why)}</li>" for one in said.dropped)
-        body += f'<div style="{_MUTED}">Tried, not kept{_LIST}{items}</ul></div>'
+        body += f'<div style="{MUTED}">Tried, not kept{LIST}{items}</ul></div>'
     change = fix_html(plan.fix) if plan.settings else ""
     if change:
         body += f'<div style="margin-top:6px"><b>Your code with it</b>{change}</div>'
     if said.by_hand:
         items = "".join(f"<li>{escape(one)}</li>" for one in said.by_hand)
-        body += f'<div style="margin-top:6px"><b>Left to do by hand</b>{_LIST}{items}</ul></div>'
-    return f'<div style="{_SECTION}">{body}</div>'
+        body += f'<div style="margin-top:6px"><b>Left to do by hand</b>{LIST}{items}</ul></div>'
+    return f'<div style="{SECTION}">{body}</div>'
 
 
-def _bar(one: Step) -> str:
+def bars(rows: str) -> str:
+    """The table around rows of `bar`."""
+    style = "border-collapse:collapse;table-layout:auto;font-size:13px;border:none;margin:6px 0;width:100%"
+    return f'<table style="{style}"><tbody>{rows}</tbody></table>'
+
+
+def bar(one: Step) -> str:
+    """One bar as a row of a table: its label, the bar, how fast in all, and what is said of it."""
     cell = "padding:2px 12px 2px 0;border:none;background:transparent;vertical-align:middle;text-align"
     whole = ";white-space:nowrap" if len(one.label) <= _SHORT else ""
     picture = as_image(_bar_svg(one), f"{one.label}: {one.total}", "100%")
-    losses = f'<td colspan="4" style="{cell}:left;{_MUTED}">{escape(one.losses)}</td>' if one.losses else ""
+    losses = f'<td colspan="4" style="{cell}:left;{MUTED}">{escape(one.losses)}</td>' if one.losses else ""
     losses = losses and f'<tr style="background:transparent">{losses}</tr>'
     return (
         f'<tr style="background:transparent"><td style="{cell}:left;{_MONO}{whole}">{escape(one.label)}</td>'
         f'<td style="{cell}:left;width:55%">{picture}</td>'
         f'<td style="{cell}:right;{_FIGURES}"><b>{one.total}</b></td>'
-        f'<td style="{cell}:left;{_FIGURES};{_MUTED}">{escape(one.gain)}</td></tr>{losses}'
+        f'<td style="{cell}:left;{_FIGURES};{MUTED}">{escape(one.gain)}</td></tr>{losses}'
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from gpu_doctor import wording
-from gpu_doctor.drawing import LINE_COLOURS, PHASE_COLOURS, Line, as_image, chart, line_swatch
+from gpu_doctor.drawing import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS, Line, as_image, chart, line_swatch
 from gpu_doctor.recording import Column, Recording, Series
 from gpu_doctor.vitals import warmup_rows
 from gpu_doctor.wording import clean
@@ -35,15 +35,16 @@ def plots(recording: Recording) -> str:
 
 def _utilization(recording: Recording, marks: Sequence[float]) -> str:
     found = [one for one in recording.series if one.metric.group == "utilization" and len(one.values)]
-    lines = [Line(_label(one, found), one.times_s, one.values) for one in found[:MOST_LINES]]
+    lines = [Line(_label(one, found), one.times_s, one.values, _colour(one, found)) for one in found[:MOST_LINES]]
     figures = [f"mean {wording.percent(_mean(line.y))}" for line in lines]
-    return _plot("utilization %", lines, figures, marks, top=100.0, remark=_more(found))
+    of = "" if any(one.metric.name == "gpu_util_pct" for one in found) else "CPU "  # as in the live view
+    return _plot(f"{of}utilization %", lines, figures, marks, top=100.0, remark=_more(found))
 
 
 def _memory(recording: Recording, marks: Sequence[float]) -> str:
     # A memory that nothing was ever in (no workers, say) gets no line, as in the live view.
     found = [one for one in recording.series if one.metric.group == "memory" and (one.values > 0).any()]
-    lines = [Line(_label(one, found), one.times_s, one.values / GIB) for one in found[:MOST_LINES]]
+    lines = [Line(_label(one, found), one.times_s, one.values / GIB, _colour(one, found)) for one in found[:MOST_LINES]]
     figures = [f"peak {wording.size(_most(line.y) * GIB)}" for line in lines]
     return _plot("memory GiB", lines, figures, marks, remark=_more(found))
 
@@ -60,7 +61,7 @@ def _latency(recording: Recording, marks: Sequence[float]) -> str:
     # From the first to the last measured step, as every share in the report.
     warm = warmup_rows(steps)
     figures = [f"mean {wording.seconds(float(steps.wall_s[warm:].sum() / steps.count[warm:].sum()))}"]
-    if np.isfinite(per_batch).any():
+    if np.nansum(per_batch) > 0:  # a loop without a loader waits for none: that is no line at zero
         lines.append(Line("wait for a batch", at, per_batch * 1e3, PHASE_COLOURS["data_wait"]))
         figures.append(f"mean {wording.seconds(_mean(per_batch[warm:]))}")
     hidden = next((one for one in recording.fetches if one.workers > 0 and one.batches), None)
@@ -109,6 +110,12 @@ def _label(one: Series, among: Sequence[Series]) -> str:
     several = len({other.metric.device for other in among if other.metric.device is not None}) > 1
     where = f" [{one.metric.device}]" if several and one.metric.device is not None else ""
     return clean(one.metric.label, 60) + where
+
+
+def _colour(one: Series, among: Sequence[Series]) -> str:
+    """That of the live view where there is one GPU at most; of several, each line has the next one."""
+    several = len({other.metric.device for other in among} - {None}) > 1
+    return "" if several else METRIC_COLOURS.get(one.metric.name, "")
 
 
 def _mean(values: Column) -> float:

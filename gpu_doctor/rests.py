@@ -44,8 +44,9 @@ AS_NOTES: Final = 11
 MANY: Final = 4
 """Optimizer steps without a batch in between: the loop does not pull from its loader any more."""
 WORTH_SAYING: Final = 0.1
-EDGES: Final = ("opening", "opened", "ended")
-"""Events that end a rest but say nothing against going on with it: an epoch's, or those of an evaluation."""
+EDGES: Final = ("opening", "opened", "ended", "marks")
+"""What ends a rest but says nothing against going on with it: an epoch's edge, or an evaluation's, or that steps are to
+be marked on the device."""
 
 
 class Sleeper(Protocol):

@@ -73,6 +73,8 @@ class Rhythm:
         if self._watching:
             self._ended = True  # the watched ask goes on from here
             return before
+        if self._ledger.marks is not None:
+            return before  # steps that are marked on the device are told to the ledger
         if self._tries:
             self._tries -= 1
             if not (self._tries and self.rests.held_up()) and self._resumed(pull, before):

@@ -14,13 +14,14 @@ from typing import Final
 
 from gpu_doctor import wording
 from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.drawing import PHASE_COLOURS, as_image, swatch
 from gpu_doctor.drawing import anatomy as anatomy_bar
+from gpu_doctor.drawing import as_image, swatch
 from gpu_doctor.recording import LineCost, Recording
 from gpu_doctor.report_facts import (
     RISK_MARK,
     SAFETY_WORDS,
     Row,
+    accent,
     anatomy_rows,
     columns,
     first_step,
@@ -37,14 +38,6 @@ from gpu_doctor.source_lines import body as line_bars
 from gpu_doctor.vitals import Vitals
 from gpu_doctor.wording import BOTTLENECK_LABELS, PHASE_LABELS, clean
 
-BOTTLENECK_COLOURS: Final = {
-    "input": PHASE_COLOURS["data_wait"],
-    "transfer": PHASE_COLOURS["transfer"],
-    "host": PHASE_COLOURS["other"],
-    "compute": PHASE_COLOURS["evaluation"],
-    "memory": PHASE_COLOURS["optimizer"],
-    "communication": PHASE_COLOURS["sync"],
-}
 FEW_NAMES: Final = 3
 """So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
 _LINE: Final = "1px solid rgba(128,128,128,0.35)"
@@ -78,14 +71,13 @@ def header(diagnosis: Diagnosis, recording: Recording | None, title: str) -> str
 
 def verdict(diagnosis: Diagnosis) -> str:
     """The verdict, and under it what to do first."""
-    colour = BOTTLENECK_COLOURS.get(diagnosis.bottleneck, PHASE_COLOURS["other"])
     kind = BOTTLENECK_LABELS.get(diagnosis.bottleneck, safe(diagnosis.bottleneck))
     top = diagnosis.findings[0] if diagnosis.findings else None
     risk = f'<div style="margin-top:4px">{RISK_MARK} {safe(top.risk)}</div>' if top is not None and top.risk else ""
     first = first_step(diagnosis)
     todo = f'<div style="margin-top:6px">{_prescription(first, "Try: ")}</div>' if first is not None else ""
     return (
-        f'<div style="padding:10px 14px 12px 10px;border-top:{_LINE};border-left:4px solid {colour}">'
+        f'<div style="padding:10px 14px 12px 10px;border-top:{_LINE};border-left:4px solid {accent(diagnosis)}">'
         f'<div style="font-size:16px;font-weight:600">{escape(verdict_words(diagnosis))}</div>'
         f'<div style="{_MUTED}">{kind}</div>{risk}{todo}</div>'
     )
@@ -147,9 +139,11 @@ def _cells(row: Row) -> str:
 
 
 def finding(number: int, one: Finding, diagnosis: Diagnosis) -> str:
-    """A finding with its evidence and what to try, folded but for the first; the verdict is not said again."""
+    """A finding with its evidence and what to try, folded but for the first; what stands above is not said again."""
+    first = first_step(diagnosis)
     evidence = "".join(f"<li>{safe(line)}</li>" for line in one.evidence)
-    tries = "".join(f'<div style="margin-top:6px">{_prescription(p)}</div>' for p in one.prescriptions)
+    written = (f"<b>{safe(p.text)}</b> (see above)" if p is first else _prescription(p) for p in one.prescriptions)
+    tries = "".join(f'<div style="margin-top:6px">{each}</div>' for each in written)
     said = one.headline == diagnosis.verdict
     headline = "" if said else f' &nbsp;<span style="{_MUTED}">{safe(one.headline)}</span>'
     cost = price(one, diagnosis.vitals)

@@ -30,6 +30,7 @@ from gpu_doctor.snapshot_undo import (
     class_undo,
     deque_undo,
     dict_undo,
+    dispatch_undo,
     frame_undo,
     instance_undo,
     list_undo,
@@ -41,6 +42,7 @@ from gpu_doctor.snapshot_undo import (
 )
 from gpu_doctor.snapshot_walk import Walk
 from gpu_doctor.tensor_store import ArrayStore, SnapshotTooLarge, TensorStore
+from gpu_doctor.trackers import open_runs
 
 __all__ = ["Snapshot", "SnapshotTooLarge", "unrestorable"]
 
@@ -103,7 +105,7 @@ class Snapshot:
         arrays.copy()
         self._stores = [tensors, arrays]
         self.bytes = needed
-        self.unrestorable = (*walk.lost, *tensors.lost)
+        self.unrestorable = (*walk.lost, *tensors.lost, *open_runs())
         self._keep_containers(walk)
         self._keep_instances(walk)
         for cell in walk.cells:
@@ -133,7 +135,7 @@ class Snapshot:
             for label, undo in self._undos:
                 _try(notes, label, undo)
             for store in self._stores:
-                notes += store.restore()
+                _try(notes, "tensors and arrays", lambda store=store: notes.extend(store.restore()))  # type: ignore[misc]
         torch.set_grad_enabled(self._grad)
         return tuple(dict.fromkeys(notes))
 
@@ -158,6 +160,8 @@ class Snapshot:
             self._undos.append((one.__name__, class_undo(one)))
         for one in walk.kept["cached"]:
             self._undos.append((f"{one.__name__}'s cache", cached_undo(one)))
+        for one in walk.kept["dispatched"]:
+            self._undos.append((one.__name__, dispatch_undo(one)))
         for one in walk.kept["instance"]:
             if issubclass(type(one), DataLoader):
                 self._loaders.append((one, vars(one).get("_iterator")))
@@ -173,7 +177,7 @@ def unrestorable(namespace: dict[str, Any], extra: Iterable[object] = ()) -> tup
     roots = list(extra)
     walk = Walk()
     walk.over([namespace, *_globals_of(roots)], roots)
-    return tuple(walk.lost)
+    return (*walk.lost, *open_runs())
 
 
 def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:

@@ -63,6 +63,7 @@ _LIBRARIES: Final = frozenset(
         "segmentation_models_pytorch",
         "gym",
         "gymnasium",
+        "sklearn",
         "collections",
         "argparse",
         "types",
@@ -133,8 +134,8 @@ def kind_of(cls: type) -> str:
     """How the walk treats instances of `cls`: `skip`, `lost` (state that cannot be copied), or a kind that is kept."""
     if issubclass(cls, types.ModuleType):
         return "module"
-    if cls in ATOMS or issubclass(cls, (enum.Enum, np.generic)):
-        return "skip"
+    if cls in ATOMS or issubclass(cls, (enum.Enum, np.generic, random.SystemRandom)):
+        return "skip"  # the last has no state: it asks the operating system
     if issubclass(cls, torch.Tensor):
         return "tensor"
     if issubclass(cls, np.ndarray):
@@ -210,7 +211,14 @@ def _walkable(cls: type, module: str) -> bool:
     package = module.partition(".")[0]
     if package in _LIBRARIES:
         return "amp" in module or not module.startswith(_MACHINERY)
-    return is_users(module) or (package not in _APART and _works_with_torch(package, len(sys.modules)))
+    if is_users(module):
+        return True
+    return package not in _APART and (_estimates(cls) or _works_with_torch(package, len(sys.modules)))
+
+
+def _estimates(cls: type) -> bool:
+    """An estimator of the form of scikit-learn's, wherever it comes from: what `partial_fit` learns is in it."""
+    return all(callable(getattr(cls, name, None)) for name in ("fit", "get_params", "set_params"))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -77,7 +77,18 @@ def behind(part: Any) -> tuple[Any, ...]:
     """What a class' attribute keeps: itself, or the functions in a property or a static method."""
     if isinstance(part, property):
         return part.fget, part.fset, part.fdel
+    if isinstance(part, functools.singledispatchmethod):
+        return part.func, part.dispatcher
     return (part.__func__,) if isinstance(part, (staticmethod, classmethod)) else (part,)
+
+
+def registry_of(function: Any) -> dict[Any, Any] | None:
+    """Type -> implementation of a function of `functools.singledispatch`, as it keeps them; None for any other."""
+    shown, clear = (dict_of(function).get(name) for name in ("registry", "_clear_cache"))
+    if not isinstance(shown, types.MappingProxyType) or clear is None:
+        return None
+    kept = [one for one in gc.get_referents(shown) if type(one) is dict]
+    return kept[0] if len(kept) == 1 else None
 
 
 def contents_of(cell: types.CellType) -> tuple[Any, ...]:

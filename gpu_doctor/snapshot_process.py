@@ -13,30 +13,47 @@ from typing import Any
 import numpy as np
 import torch
 
+from gpu_doctor.precision import precisions, put_back
 from gpu_doctor.snapshot_undo import Undo
 
 
 def process_undos() -> list[tuple[str, Undo]]:
     """The random number generators and switches that belong to the process and not to any name."""
     numpy_rng, python_rng, cpu = np.random.get_state(), random.getstate(), torch.get_rng_state()
-    dtype, precision = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    dtype, precision = torch.get_default_dtype(), precisions()
     undos: list[tuple[str, Undo]] = [
         ("numpy's random numbers", lambda: np.random.set_state(numpy_rng)),
         ("Python's random numbers", lambda: random.setstate(python_rng)),
         ("torch's random numbers", lambda: torch.set_rng_state(cpu)),
         ("torch's default dtype", lambda: torch.set_default_dtype(dtype)),
-        ("torch's matmul precision", lambda: torch.set_float32_matmul_precision(precision)),
+        ("torch's matmul precision", lambda: put_back(precision)),
         ("torch's switches", _switches_undo()),
         ("the environment and the folder", _surroundings_undo()),
         ("Python's built-in functions", _builtins_undo()),
     ]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        cuda = torch.cuda.get_rng_state_all()
-        undos.append(("the GPU's random numbers", lambda: torch.cuda.set_rng_state_all(cuda)))
+    undos.append(("the GPU's random numbers", _gpu_undo()))
     cudnn: Any = torch.backends.cudnn
-    for name in ("benchmark", "deterministic", "allow_tf32"):
+    for name in ("benchmark", "deterministic"):
         undos.append((f"cuDNN's {name}", functools.partial(setattr, cudnn, name, getattr(cudnn, name))))
     return undos
+
+
+def _gpu_undo() -> Undo:
+    """The generators of CUDA devices; of a CUDA that is yet to be begun, the seed with which they would begin.
+
+    That seed is the one of torch.manual_seed; one that was given by torch.cuda.manual_seed before CUDA began is not
+    known. GPU: not yet run on one.
+    """
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states = torch.cuda.get_rng_state_all()
+        return lambda: torch.cuda.set_rng_state_all(states)
+    seed = torch.initial_seed()
+
+    def undo() -> None:
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.manual_seed_all(seed)
+
+    return undo
 
 
 def _switches_undo() -> Undo:

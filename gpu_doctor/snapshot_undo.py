@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from gpu_doctor.snapshot_kinds import internal
-from gpu_doctor.snapshot_parts import class_state, contents_of, dict_of, slot_members, slots_of
+from gpu_doctor.snapshot_parts import class_state, contents_of, dict_of, registry_of, slot_members, slots_of
 
 Undo: TypeAlias = "Callable[[], object]"
 
@@ -52,9 +52,12 @@ def dict_undo(value: dict[Any, Any]) -> tuple[Undo, int]:
     # OrderedDict keeps an order of its own (move_to_end), which dict.items() does not show.
     order: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else None
     saved = dict((order or dict).items(value))
+    makes = value.default_factory if isinstance(value, collections.defaultdict) else None
 
     def undo() -> None:
         _write_dict(value, saved)
+        if isinstance(value, collections.defaultdict) and value.default_factory is not makes:
+            value.default_factory = makes
         if order and not _same(order.__iter__(value), saved):
             for key in saved:
                 order.move_to_end(value, key)
@@ -107,15 +110,25 @@ def numbers_undo(value: Any) -> tuple[Undo, int]:
 
 
 def cached_undo(function: Any) -> Undo:
-    """The cache of a function: emptied where it was empty. Of a bounded one no single result can be taken out again."""
-    before, bounded = function.cache_info(), function.cache_parameters()["maxsize"] is not None
+    """The cache of a function: emptied where it was empty. That another one cannot be put back is said by the walk."""
+    before = function.cache_info()
 
     def undo() -> None:
-        now = function.cache_info()
-        if not before.currsize and now.currsize:
+        if not before.currsize and function.cache_info().currsize:
             function.cache_clear()
-        elif bounded and now.currsize and (now.misses, now.currsize) != (before.misses, before.currsize):
-            raise RuntimeError("its calls in a trial changed what it remembers, and that stays")
+
+    return undo
+
+
+def dispatch_undo(function: Any) -> Undo:
+    """What a function of `functools.singledispatch` calls for which type; what it remembers of that is forgotten."""
+    registry = registry_of(function) or {}
+    saved = dict(registry)
+
+    def undo() -> None:
+        if len(registry) != len(saved) or not _same(registry.values(), saved.values()):
+            _write_dict(registry, saved)
+            dict_of(function)["_clear_cache"]()
 
     return undo
 

@@ -21,12 +21,21 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from gpu_doctor.snapshot_kinds import ATOMS, internal, kind_of, made_for_training
-from gpu_doctor.snapshot_parts import behind, caches_of, class_state, contents_of, dict_of, is_users, slots_of
+from gpu_doctor.snapshot_parts import (
+    behind,
+    caches_of,
+    class_state,
+    contents_of,
+    dict_of,
+    is_users,
+    registry_of,
+    slots_of,
+)
 from gpu_doctor.tensor_store import BIG_DATA_BYTES
 
 _KEPT: Final = (
     *("list", "dict", "set", "deque", "buffer", "tensor", "array", "frame", "rng", "class", "instance", "cached"),
-    "numbers",
+    *("numbers", "dispatched"),
 )
 _BARE: Final = (collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter)
 """Containers that are nobody's instances: they have no attributes."""
@@ -154,6 +163,10 @@ class Walk:
         elif not is_users(value.__module__ or "__main__"):
             return
         self._push((value.__dict__, value.__defaults__, value.__kwdefaults__), name)
+        registry = registry_of(value)
+        if registry is not None:
+            self.kept["dispatched"].append(value)
+            self._push(registry.values(), name)
         for cell in value.__closure__ or ():
             if id(cell) not in self.seen:
                 self.seen[id(cell)] = cell
@@ -190,6 +203,8 @@ class Walk:
         own = caches_of(value)
         if is_users(value.__module__ or "__main__"):
             self.kept["cached"].append(value)
+            if value.cache_info().currsize and value.cache_parameters()["maxsize"] is not None:
+                self.lost[f"{value.__name__} (lru_cache)"] = None  # no single result can be taken out again
         self._push([part for part in gc.get_referents(value) if not any(part is one for one in own)], name)
 
     def _view(self, value: Any, name: str) -> None:

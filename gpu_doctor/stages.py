@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_doctor.handing import Handing, handing
+from gpu_doctor.handing import Handing, handing, pace
 from gpu_doctor.vitals import Vitals
 
 CPU_BOUND: Final = 0.5
@@ -24,6 +24,10 @@ COPIED_BYTES_PER_S: Final = 1e9
 pages); two cores of a virtual machine copied 1.2 to 1.9 times as much as one."""
 STORAGE_WAITS: Final = 0.25
 """A fetch that waits for less than this of its time gets from the storage what it asks for."""
+SIBLINGS_GAIN: Final = (0.0, 0.25, 0.5)
+"""What the second hardware thread of a core adds to the first: least, usual, most. 16 to 28 % in Marr et al.,
+Hyper-Threading Technology (Intel Technology Journal 6(1), 2002); beside a neighbour on the other thread a Python loop
+ran at 0.54 of its speed, which leaves 8 %."""
 OTHERS: Final = 0.25
 """Other programs count from so many cores on: what an idle desktop and our own poller use is below."""
 
@@ -50,10 +54,12 @@ class Stages:
     waiting: float = 1.0  # how many times its CPU seconds a computing thread of ours takes, queueing included
     storage: float = 0.0  # what a step lasts at least if the storage delivers no more to several readers than now
     tensors: float | None = None  # of a batch
+    worth: tuple[float, float, float] = (1.0, 1.0, 1.0)  # of a usable core, if all compute: least, usual, most
+    pace: float = 1.0  # how many times as long as where handing over was measured Python takes
 
     def handing(self, doubt: float = 1.0) -> Handing:
         """What it takes to hand the step's batches over from workers; `doubt` scales it."""
-        return handing(self.batches, self.bytes, self.tensors, doubt)
+        return handing(self.batches, self.bytes, self.tensors, doubt * self.pace)
 
     def threads(self, workers: int) -> float:
         """How many of our threads run or could run, on average, with so many workers that fetch without a break."""
@@ -88,7 +94,8 @@ def stages(v: Vitals) -> Stages | None:
         return None
     step, batches = v.step_wall_s, v.batches_per_step or 1.0
     wait, device = v.data_wait_share * step, (v.gpu_busy_share or 0.0) * step if v.on_gpu else 0.0
-    fetch, fetch_cpu = v.fetch_wall_s * batches, min(v.fetch_cpu_s, v.fetch_wall_s) * batches
+    beside = (v.fetch_beside_s or 0.0) * batches
+    fetch, fetch_cpu = v.fetch_wall_s * batches, min(v.fetch_cpu_s * batches - beside, v.fetch_wall_s * batches)
     consumer = v.consumer_s
     consumer_cpu = consumer if v.consumer_cpu_s is None else v.consumer_cpu_s
     cores = max(v.usable_cores, 1.0)
@@ -96,12 +103,15 @@ def stages(v: Vitals) -> Stages | None:
         consumer_cpu = max(consumer_cpu - (v.sync_share or 0.0) * step, 0.0)
     # Threads of a pool that spin while the loop fetches use CPU time without needing it (measured: 3x the real need).
     consumer_cpu = min(consumer_cpu, consumer * cores)
+    physical = _physical(v)
+    if physical and consumer_cpu > consumer * physical:  # its own threads share cores already: what that takes of one
+        consumer_cpu = consumer * computing(consumer_cpu / consumer, physical)[1]
     edge, slow = (v.edge_share or 0.0) * step, 1.0
     size = (v.batch_bytes or 0.0) * batches
     queued = None if v.fetch_queued_s is None else min(v.fetch_queued_s * batches, fetch - fetch_cpu)
     waiting = _waiting(v, fetch, fetch_cpu, queued or 0.0)
-    packing = handing(batches, size, v.batch_tensors).packing
-    others = _others(v, fetch_cpu, None if queued is None else waiting, packing)
+    packing = handing(batches, size, v.batch_tensors, pace(v)).packing
+    others = _others(v, fetch_cpu + beside, None if queued is None else waiting, packing)
     if v.workers == 0:
         # The metered mean holds warm-up fetches; the wait of the measured steps is the truth. What it holds beyond
         # the fetch (sampler, iterator) stays in the loop.
@@ -123,14 +133,38 @@ def stages(v: Vitals) -> Stages | None:
         fetch = _uncontended(fetch, fetch_cpu, consumer_cpu, v, cores)
     storage = _storage(v, fetch, fetch_cpu, batches) / (max(v.workers, 1) * (v.loaders_at_once or 1.0))
     return Stages(
-        *(step, v.workers, consumer, device, consumer_cpu, fetch, fetch_cpu, batches, size, cores, edge, slow),
+        *(step, v.workers, consumer, device, consumer_cpu, fetch, fetch_cpu + beside),
+        *(batches, size, cores, edge, slow),
         others=others,
         queued=queued or 0.0,
         waiting=waiting,
         loaders=v.loaders_at_once or 1.0,
         storage=min(storage, step),
         tensors=v.batch_tensors,
+        worth=core_worth(v),
+        pace=pace(v),
     )
+
+
+def _physical(v: Vitals) -> float | None:
+    """Physical cores, of those that this process shares with other ranks its part."""
+    found, whole = v.setup.physical_cores, v.setup.usable_cores
+    return max(found * min(v.usable_cores / whole, 1.0), 1.0) if found and whole else found
+
+
+def computing(threads: float, physical: float) -> tuple[float, float, float]:
+    """Cores' worth of computing that so many busy hardware threads give: at least, usually, at most."""
+    low, usual, high = (min(threads, physical) + gain * max(threads - physical, 0.0) for gain in SIBLINGS_GAIN)
+    return low, usual, high
+
+
+def core_worth(v: Vitals) -> tuple[float, float, float]:
+    """What a usable core is worth when all of them compute, 0..1: less than 1 where they are hardware threads."""
+    physical, usable = _physical(v), max(v.usable_cores, 1.0)
+    if not physical:
+        return 1.0, 1.0, 1.0
+    low, usual, high = (one / usable for one in computing(usable, physical))
+    return low, usual, high
 
 
 def _storage(v: Vitals, fetch: float, fetch_cpu: float, batches: float) -> float:

@@ -147,6 +147,13 @@ class SteadySteps(Rhythm):
         if rested:
             self._align(self.pulse.count - self._counted)
         self.put_down()
+        ledger = self._ledger
+        self.spent_ns += perf_counter_ns() - begin  # the windows count what they cost themselves
+        if ledger.windows is not None and (marks := ledger.windows.step_ended(self._base)) is not None:
+            self.stop("marks")
+            ledger.marks = marks
+            return
+        begin = perf_counter_ns()
         if rested:
             self.rests.on()
             self.rests.over()

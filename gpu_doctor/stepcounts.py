@@ -8,6 +8,8 @@ from typing import Final
 from gpu_doctor.phases import EVALUATION
 
 _NAN: Final = float("nan")
+_UNREAD: Final = (_NAN,) * 8
+"""The device's columns of a step that ends: `StepTable.add_device` fills them later."""
 MOST_HELD: Final = 64
 """Batches kept back at the begin of a run: they are one accumulated step if an optimizer steps within so many."""
 HELD_NS: Final = 3_000_000_000
@@ -112,9 +114,7 @@ def row(
         counts.transfer_bytes,
         counts.pageable,
         counts.syncs if sync else _NAN,
-        _NAN,
-        _NAN,
-        _NAN,
+        *_UNREAD,
         0.0,
         epoch if epoch > 0 else 0,
     ]

@@ -24,7 +24,7 @@ class Steps:
     """One row per step (or, in very long runs, per `count` steps: sums are exact), NaN = not measured.
 
     Every array has the same length. All `_s` columns are seconds on the host clock, summed over the row's steps,
-    except `gpu_s` and `gpu_gap_s`, which are seconds on the device clock (CUDA events).
+    except `gpu_*_s`, which are seconds on the device clock (CUDA events), and `exposed_*_s`, which are made of both.
     """
 
     start_s: Column
@@ -67,10 +67,22 @@ class Steps:
     """Device seconds from the first to the last event of the step; NaN without a device clock."""
     gpu_gap_s: Column
     """Device seconds between the last event of the step before, or of an evaluation after it, and this one's first."""
+    exposed_wait_s: Column
+    """Of `gpu_gap_s`, at most what the host had waited for batches by the step's first launch: the smaller of the two,
+    step by step."""
+    exposed_transfer_s: Column
+    """Of what is left of it, at most what the host had spent on copies by then."""
+    gpu_forward_s: Column
+    """Of `gpu_s`, device seconds from the first to the last event of the step's forwards,"""
+    gpu_backward_s: Column
+    """of its backwards"""
+    gpu_optimizer_s: Column
+    """and of its optimizers' steps. The device's own waits for launches inside of them are part of it."""
     queue_empty: Column
     """1 if the device had already finished when the step's launches ended, else 0; summed over the row's steps."""
     device_steps: Column
-    """For how many of the row's steps the three device columns were read (the steps they sum over)."""
+    """For how many of the row's steps the device columns were read (the steps they sum over): those that were marked,
+    see `devicewindows`."""
     epoch: Column
     """Index of the training epoch (times a training loader was restarted)."""
 
@@ -129,3 +141,24 @@ def iter_phases(steps: Steps) -> Iterator[tuple[str, Column]]:
     for phase in PHASES:
         yield phase, getattr(steps, f"{phase}_s")
     yield "other", steps.other_s
+
+
+def ratio(top: Column, bottom: Column) -> float | None:
+    """Sum over sum, both over the rows in which both were measured: a gap in one row costs that row alone."""
+    above, below = top.sum(), bottom.sum()
+    if np.isnan(above) or np.isnan(below):
+        seen = ~(np.isnan(top) | np.isnan(bottom))
+        above, below = top[seen].sum(), bottom[seen].sum()
+    return float(above / below) if below > 0 else None
+
+
+def samples_before(steps: Steps, at: Column) -> Column:
+    """Samples trained before each of the steps `at` (interpolated inside rows that stand for several steps)."""
+    if not len(steps):
+        return np.full(len(at), np.nan)
+    before: Column = np.interp(
+        at,
+        np.concatenate([[0.0], np.cumsum(steps.count)]),
+        np.concatenate([[0.0], np.cumsum(steps.samples)]),
+    )
+    return before

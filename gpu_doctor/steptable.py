@@ -27,9 +27,16 @@ _PACK: Final = struct.Struct(f"{_COLUMNS}d")
 _FIRST_OF_ROW: Final = [STEP_COLUMNS.index(name) for name in ("start_s", "kind", "epoch")]
 """Columns of which a merged row keeps its first step's value; all others are sums."""
 _SECONDS: Final = [
-    i for i, name in enumerate(STEP_COLUMNS) if name.endswith("_s") and name not in ("start_s", "gpu_s", "gpu_gap_s")
+    i
+    for i, name in enumerate(STEP_COLUMNS)
+    if name.endswith("_s") and name != "start_s" and not name.startswith(("gpu_", "exposed_"))
 ]
-_GPU: Final = [STEP_COLUMNS.index(name) for name in ("gpu_s", "gpu_gap_s", "queue_empty", "device_steps")]
+DEVICE_COLUMNS: Final = (
+    *("gpu_s", "gpu_gap_s", "exposed_wait_s", "exposed_transfer_s"),
+    *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s", "queue_empty"),
+)
+"""What the device's clock gives of a step, NaN in it = not read."""
+_GPU: Final = [STEP_COLUMNS.index(name) for name in (*DEVICE_COLUMNS, "device_steps")]
 
 
 class StepTable:
@@ -78,8 +85,8 @@ class StepTable:
         table.rows[table.filled : end] = rows
         table.filled = end
 
-    def add_device(self, row: int, generation: int, gpu_s: float, gap_s: float, queue_empty: float) -> None:
-        """Adds the device readings of one step, known some steps after it ended, to its row.
+    def add_device(self, row: int, generation: int, values: Sequence[float]) -> None:
+        """Adds the device readings of one step (in the order of DEVICE_COLUMNS), known some steps later, to its row.
 
         Where the row is gone (thinned since), they go to the newest row: the sums stay exact.
         """
@@ -89,9 +96,10 @@ class StepTable:
         if row < 0:
             return
         cells = self._table.rows[row]
-        for column, value in zip(_GPU, (gpu_s, gap_s, queue_empty, 1.0), strict=True):
-            now = cells[column]
-            cells[column] = value if now != now else now + value
+        for column, value in zip(_GPU, (*values, 1.0), strict=True):
+            if value == value:
+                now = cells[column]
+                cells[column] = value if now != now else now + value
 
     def extend(self, row: Sequence[float]) -> None:
         """Adds the host seconds of `row` to the newest row: what came right after its last step and belongs to none."""

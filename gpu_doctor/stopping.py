@@ -7,6 +7,7 @@ own interrupt would: once, and never after its run is over.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from gpu_doctor.recorder import Recorder
 
+_TIMERS: Final = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
+"""Alarms of a process, by the wall-clock, its own CPU time, and that with the system's; Windows has none."""
+_WORKER_SIGNALS: Final = "torch.utils.data._utils.signal_handling"
 STOP_PATIENCE_S: Final = 1.0
 """So long after Stop a loop that reaches no tap (one long step) is interrupted as the kernel's interrupt would."""
 STEPLESS_TIMES: Final = 3.0
@@ -105,15 +109,51 @@ def handlers_put_back() -> Iterator[None]:
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    timed = not before or not hasattr(signal, "setitimer") or any(signal.getitimer(signal.ITIMER_REAL))
+    timers = [getattr(signal, name) for name in _TIMERS if before and hasattr(signal, name)]
+    off = [timer for timer in timers if not any(signal.getitimer(timer))]
+    watched = _torch_watches_workers()
     try:
         yield
     finally:
-        if not timed:  # an alarm that code inside left running would meet no handler and end the kernel
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        for timer in off:  # an alarm that code inside left running would meet no handler and end the kernel
+            signal.setitimer(timer, 0.0)
         for number, handler in before.items():
             if handler is not None and signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
+                if number == getattr(signal, "SIGCHLD", None) and not watched and _torch_watches_workers():
+                    # torch sets its handler once in a process, and would wait in vain for a worker that dies later.
+                    sys.modules[_WORKER_SIGNALS]._SIGCHLD_handler_set = False  # type: ignore[attr-defined]
+
+
+def _torch_watches_workers() -> bool:
+    """Whether torch has set a handler, as it says itself, that hears of a loader's workers that died."""
+    return bool(getattr(sys.modules.get(_WORKER_SIGNALS), "_SIGCHLD_handler_set", False))
+
+
+@contextmanager
+def ends_on_threads(kind: type[BaseException]) -> Iterator[list[str]]:
+    """A loop on a thread of the code's own is left there by an exception of ours: that is no error to print.
+
+    Args:
+        kind: of the exception.
+
+    Yields:
+        What those said that ended threads meanwhile: the run's outcome.
+    """
+    before, outcomes = threading.excepthook, list[str]()
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if isinstance(args.exc_value, kind):
+            outcomes.append(str(args.exc_value))
+        else:
+            before(args)
+
+    threading.excepthook = hook
+    try:
+        yield outcomes
+    finally:
+        if threading.excepthook is hook:
+            threading.excepthook = before
 
 
 class Interrupts:

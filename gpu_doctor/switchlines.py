@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,6 +19,16 @@ SWITCHES: Final = {
     "threads": (("set_num_threads", True),),
 }
 """Knob -> what of torch it sets, and whether that is called rather than assigned."""
+_SAME: Final = {"set_float32_matmul_precision": "backends.cuda.matmul.allow_tf32"}
+"""Another switch of torch that sets the same, True or False."""
+_AUTOCAST: Final = ("device_type", "dtype", "enabled", "cache_enabled")
+_AUTOCAST_OF_DEVICE: Final = ("enabled", "dtype", "cache_enabled")
+_SCALER_OF_CUDA: Final = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
+_SCALER: Final = ("device", *_SCALER_OF_CUDA)
+"""Positional parameters of torch.autocast and torch.amp.GradScaler, and of those of torch.cuda.amp and torch.cpu.amp
+(torch 2.13)."""
+
+_BY_PLACE: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def switched(cells: Cells, knob: str, value: SettingValue) -> Edits:
@@ -33,8 +44,10 @@ def switched(cells: Cells, knob: str, value: SettingValue) -> Edits:
     for name, called in SWITCHES[knob]:
         text = repr("high" if value else "highest") if name == "set_float32_matmul_precision" else repr(value)
         text = text.replace("'", '"')
-        written = list(_set_already(cell, name))
-        edits += [(cell, Edit(cell.begin(node), cell.end(node), text)) for node in written]
+        written = [(node, text) for node in _set_already(cells, cell, name)]
+        if name in _SAME:
+            written += [(node, repr(bool(value))) for node in _set_already(cells, cell, _SAME[name])]
+        edits += [(cell, Edit(cell.begin(node), cell.end(node), new)) for node, new in written]
         if not written:
             lines.append(f"{torch or 'torch'}.{name}({text})" if called else f"{torch or 'torch'}.{name} = {text}")
     return [*edits, *([(cell, at_top(cell, lines))] if lines else [])]
@@ -50,7 +63,7 @@ def own_amp_off(cells: Cells) -> Edits:
     for cell in cells.cells:
         for call in cell.walk(ast.Call):
             if dotted(call.func)[-1:] in (["autocast"], ["GradScaler"]):
-                site = Site(cell, call, ())
+                site = Site(cell, call, _positional(cells, call.func))
                 node = site.argument("enabled")
                 slots[Slot(ADD if node is None else REPLACE, site, "enabled", node)] = "False"
     if not slots:
@@ -104,15 +117,35 @@ def _leading(cell: CellSource) -> int:
     return len(body)
 
 
-def _set_already(cell: CellSource, name: str) -> Iterator[ast.expr]:
-    """The values that a cell gives a switch."""
-    parts = name.split(".")
+def _set_already(cells: Cells, cell: CellSource, name: str) -> Iterator[ast.expr]:
+    """The values that a cell gives a switch, by torch's own name for it or one that was imported for a part of it."""
     for node in cell.walk(ast.Assign, ast.Call):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            if dotted(node.targets[0])[1:] == parts:
+            if _is_switch(cells, node.targets[0], name):
                 yield node.value
-        elif isinstance(node, ast.Call) and dotted(node.func)[1:] == parts and len(node.args) == 1:
+        elif isinstance(node, ast.Call) and _is_switch(cells, node.func, name) and len(node.args) == 1:
             yield node.args[0]
+
+
+def _is_switch(cells: Cells, node: ast.expr, name: str) -> bool:
+    parts = dotted(node)
+    if not parts or parts[0] not in cells.imports:  # torch by a name that is imported nowhere here
+        return parts[1:] == name.split(".")
+    return ".".join([cells.imports[parts[0]], *parts[1:]]) == f"torch.{name}"
+
+
+def _positional(cells: Cells, func: ast.expr) -> tuple[str, ...]:
+    """The positional parameters of an autocast or GradScaler: the class' own, else by the name it has."""
+    meant = cells.meant(func)
+    try:
+        if inspect.isclass(meant):
+            return tuple(name for name, one in inspect.signature(meant).parameters.items() if one.kind in _BY_PLACE)
+    except (ValueError, TypeError):
+        pass
+    of_device = ".cuda." in f"{meant}" or ".cpu." in f"{meant}"
+    if dotted(func)[-1:] == ["GradScaler"]:
+        return _SCALER_OF_CUDA if of_device else _SCALER
+    return _AUTOCAST_OF_DEVICE if of_device else _AUTOCAST
 
 
 def _newest(cells: Cells) -> CellSource:

@@ -124,7 +124,7 @@ class TensorStore:
                 try:
                     step(entry)
                 except Exception as error:
-                    notes.append(f"A tensor of shape {tuple(entry.alias.shape)} could not be put back: {error}")
+                    notes.append(f"A tensor {_shape(entry.alias)} could not be put back: {error}")
         for tensor, version in self._watched:
             if tensor._version != version:
                 notes.append(
@@ -132,6 +132,13 @@ class TensorStore:
                     "place and was too large to be kept: load it anew."
                 )
         return notes
+
+
+def _shape(tensor: torch.Tensor) -> str:
+    try:
+        return f"of shape {tuple(tensor.shape)}"
+    except RuntimeError:  # a nested tensor has none
+        return "without one shape"
 
 
 def _copied(storage: Any) -> Any:
@@ -172,6 +179,8 @@ def _flag(entry: _Tensor) -> None:
 
 def _same_place(a: torch.Tensor, b: torch.Tensor) -> bool:
     """True if both show the same bytes in the same way."""
+    if a.is_nested or b.is_nested:  # a strided one tells neither shape nor strides
+        return a.is_nested and b.is_nested and a.layout == b.layout and a.data_ptr() == b.data_ptr()
     if a.dtype != b.dtype or a.device != b.device or a.shape != b.shape or a.layout != b.layout:
         return False
     if a.layout is not torch.strided or a.is_meta:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -257,7 +256,7 @@ class _Climb:
 
 def _gains(effect: Effect) -> bool:
     """Whether a trial verified a gain that is worth keeping; a loss that breaks is no cure, however fast."""
-    broken = effect.loss_drift is not None and not math.isfinite(effect.loss_drift)
+    broken = lossreasons.breaks(effect)
     return effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH and effect.outcome in _CLEAN and not broken
 
 

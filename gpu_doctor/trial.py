@@ -6,11 +6,13 @@ the code raises is handed back beside the recording, untouched: who called decid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import unwrap
+from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +23,15 @@ from gpu_doctor.probes import PROBES
 from gpu_doctor.probes.host import os_cores, usable_cores
 from gpu_doctor.probes.nvml import driver_version
 from gpu_doctor.probes.poller import Poller
+from gpu_doctor.probes.siblings import physical_cores
 from gpu_doctor.recorder import Recorder, RunEnded
 from gpu_doctor.recording import Recording, Settings, Setup
-from gpu_doctor.stopping import Interrupts, StepGuard, end
+from gpu_doctor.stopping import Interrupts, StepGuard, end, ends_on_threads
 from gpu_doctor.stopping import stop as stop
 from gpu_doctor.stopping import uninterrupted as uninterrupted
 from gpu_doctor.taps import listening
 from gpu_doctor.taps.lines import LineSampler
+from gpu_doctor.trackers import unlogged
 from gpu_doctor.written_files import WrittenFiles
 
 _NO_MEMORY: Final = ("out of memory", "can't allocate memory", "not enough memory")
@@ -52,13 +56,23 @@ class Busy(RuntimeError):
 _running: list[Recorder] = []
 
 
+def _forked() -> None:
+    """What the code does in a process of its own is none of the run's: neither is it ended with it."""
+    for recorder in _running:
+        recorder.retire()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has none
+    os.register_at_fork(after_in_child=_forked)
+
+
 def running() -> Recorder | None:
     """The recorder of the run that is going on in this process, None if there is none."""
     return _running[-1] if _running else None
 
 
 @contextmanager
-def recorded(recorder: Recorder, namespace: dict[str, Any] | None) -> Iterator[None]:
+def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> Iterator[None]:
     """Taps and probes on for the duration of the context; everything is off again afterwards, whatever happened.
 
     Raises:
@@ -76,6 +90,7 @@ def recorded(recorder: Recorder, namespace: dict[str, Any] | None) -> Iterator[N
     try:
         _running.append(recorder)
         recorder.facts.update(usable_cores=usable_cores(), os_cores=os_cores(), driver_version=driver_version())
+        recorder.facts.update(physical_cores=physical_cores())
         with listening(recorder, namespace):
             poller.start()
             try:
@@ -90,8 +105,10 @@ def recorded(recorder: Recorder, namespace: dict[str, Any] | None) -> Iterator[N
 
 def _peak_bytes(recorder: Recorder) -> float:
     """The peak of memory where the loop trains: the allocator's own on a GPU, the largest RSS read on a CPU."""
-    name = "torch_peak_bytes" if recorder.setup().on_gpu else "process_rss_bytes"
-    values = [v for one in recorder.series_now() if one.metric.name == name for v in one.values.tolist()]
+    device = recorder.setup().gpu_index
+    name = "process_rss_bytes" if device is None else "torch_peak_bytes"
+    wanted = (one for one in recorder.series_now() if (one.metric.name, one.metric.device) == (name, device))
+    values = [v for one in wanted for v in one.values.tolist()]
     return max(values, default=float("nan"))
 
 
@@ -110,8 +127,8 @@ def run(
         execute: runs the code. recorder: a fresh one, with its budget.
         namespace: where the code runs. settings: knob values; empty = as written.
         found: the setup that an earlier run found, for knobs that must know what to turn.
-        borrowed: a trial's side: files that it writes are listed, workers of an earlier run are left alone, and it is
-            ended where it reaches no step.
+        borrowed: a trial's side: files that it writes are listed, workers of an earlier run are left alone, what it
+            logs to wandb or mlflow is held back, and it is ended where it reaches no step.
 
     Returns:
         The recording, and the exception that ended the code. An end that we caused (budget, Stop) is no exception.
@@ -135,12 +152,15 @@ def run(
         stack.enter_context(recorded(recorder, namespace))
         if borrowed:
             stack.enter_context(parked(scope.notes))
+            stack.enter_context(unlogged(scope.notes))
         stack.callback(interrupts.hold)  # when the code has ended: a second interrupt must not leave our patches on
         try:
             try:
                 if borrowed:
                     guard.begin(recorder)
-                execute()
+                with ends_on_threads(RunEnded) as ended_there:
+                    execute()
+                outcome = next(iter(ended_there), outcome)
             finally:
                 # Before the loop's frames are let go: a late Stop must not interrupt a loader that ends its workers.
                 end(recorder)
@@ -203,8 +223,11 @@ def check_budget(steps: int | None, seconds: float | None) -> None:
     Raises:
         ValueError: if it leaves no step to measure, or is no number.
     """
-    if (steps is not None and not steps >= 1) or (seconds is not None and not 0 < seconds < float("inf")):
-        raise ValueError("A budget is at least 1 step and more than 0 seconds, such as steps=50, seconds=60.")
+    odd = [one for one in (steps, seconds) if one is not None and (isinstance(one, bool) or not isinstance(one, Real))]
+    if not odd and (steps is None or steps >= 1) and (seconds is None or 0 < seconds < float("inf")):
+        return
+    given = f", not {odd[0]!r:.60}" if odd else ""
+    raise ValueError(f"A budget is at least 1 step and more than 0 seconds, such as steps=50, seconds=60{given}.")
 
 
 def baseline_ended(ended: Recording) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 
 from gpu_doctor.rules import RULES
 from gpu_doctor.rules.distributed.communication_bound import exchanging_share
+from gpu_doctor.rules.evidence import joined, phases
 from gpu_doctor.rules.host.slow_generator import making_share
 from gpu_doctor.rules.rule import Finding
 from gpu_doctor.rules.transfer.device_round_trips import tripping_share
@@ -18,6 +19,9 @@ WORTH_NAMING: Final = 0.05
 """A part of the compute beside forward, backward and optimizer is named from here on (the bar of findings)."""
 BOUND_SHARE: Final = 0.20
 """From 20 % of the wall-clock on, waiting for data, copies or Python names the class (TraceML 0.5's upper bar)."""
+
+MOSTLY: Final = 0.5
+"""Of the looks outside of every phase: from here on they are said to be computing."""
 
 
 def classified(vitals: Vitals) -> str:
@@ -85,9 +89,9 @@ def _compute(vitals: Vitals) -> float:
 
 def _computing(vitals: Vitals) -> str:
     """What the share of compute is made of, in words that agree with the anatomy of a step."""
-    parts = ["forward", "backward", "optimizer"]
+    parts = phases(vitals)
     parts += [name for name in ("loss", "evaluation") if (getattr(vitals, f"{name}_share") or 0.0) >= WORTH_NAMING]
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return joined(parts)
 
 
 def verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
@@ -113,7 +117,7 @@ def verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
     what = {
         "input": "waiting for data" if vitals.loader is not None else "making batches",
         "transfer": "copying to the device",
-        "host": "what the loop computes outside of any module" if _unheard(vitals) else "Python between the phases",
+        "host": _between(vitals),
         "communication": "the exchange of data between ranks",
     }
     named = what.get(bottleneck, "the model itself")
@@ -123,12 +127,23 @@ def verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
 def _beside(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
     """What takes more than the dearest finding, where nothing found is about it; empty where there is no such thing."""
     families = {rule.name: rule.family for rule in RULES}
-    wait = vitals.exposed_wait_share or 0.0
-    if bottleneck != "input" or wait <= findings[0].cost_share:
+    if any(families.get(one.rule) == bottleneck for one in findings):
         return ""
-    if any(families.get(one.rule) == "input" for one in findings):
+    if bottleneck == "input":
+        what, share = "waiting for data", vitals.exposed_wait_share or 0.0
+    elif bottleneck == "host" and not vitals.on_gpu:
+        what, share = _between(vitals), (vitals.other_share or 0.0) - (vitals.loss_share or 0.0)
+    else:
         return ""
-    return f" Waiting for data takes more, {wait:.0%}, but no cure for it could be told.".replace("%", " %")
+    if share <= findings[0].cost_share:
+        return ""
+    return f" {what[0].upper()}{what[1:]} takes more, {share:.0%}, but no cure for it could be told.".replace("%", " %")
+
+
+def _between(vitals: Vitals) -> str:
+    """What takes the time outside of every phase: computing that no module says, or Python."""
+    in_torch = _unheard(vitals) or _part_in_torch(vitals) >= MOSTLY
+    return "what the loop computes outside of any module" if in_torch else "Python between the phases"
 
 
 def ended_the_run(finding: Finding, vitals: Vitals) -> bool:

@@ -23,6 +23,8 @@ class EvaluationVitals:
     """Such passes in the whole run; in an old recording at least so many: one left early looks like a part of one."""
     evaluation_fetch_s: float | None = None
     """Mean wall seconds that a batch of theirs takes to fetch, in the process where it is fetched."""
+    evaluated_steps_share: float | None = None
+    """Of the steps, those in which something was evaluated; None where steps are kept in blocks."""
 
 
 def evaluation(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
@@ -31,15 +33,18 @@ def evaluation(recording: Recording, steps: Steps, begin_s: float) -> dict[str, 
     Args:
         recording: of a run or a trial. steps: the rows judged, warm-up included. begin_s: end of the warm-up.
     """
+    found: dict[str, Any] = {}
+    if len(steps) and (steps.count == 1).all():
+        found["evaluated_steps_share"] = float((steps.evaluation_s > 0).mean())
     facts = recording.setup.evaluation
     loaders = {one.key: one for one in recording.setup.loaders if one.role == "evaluation"}
     fetches = [one for one in recording.fetches if one.loader in loaders and one.batches]
     run_s = float(np.nansum(steps.wall_s)) if len(steps) else 0.0
     if facts is None or not math.isfinite(facts.edge_s) or not fetches or run_s <= 0:
-        return {}
+        return found
     # A loop that was stopped in the middle of a pass has begun it, and no row has its seconds.
     evaluated_s = float(np.nansum(steps.evaluation_s))
-    return {
+    return found | {
         "evaluation_edge_share": min(facts.edge_s, evaluated_s) / run_s,
         "evaluation_passes": sum(_passes(one, loaders[one.loader], steps) for one in fetches),
         "evaluation_fetch_s": sum(one.wall_s for one in fetches) / sum(one.batches for one in fetches),

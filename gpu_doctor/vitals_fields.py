@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from gpu_doctor.facts import Chore, Traffic
 from gpu_doctor.recording import LineCost, LoaderSetup, SettingValue
 from gpu_doctor.vitals_arithmetic import ArithmeticVitals
+from gpu_doctor.vitals_device import DeviceVitals
 from gpu_doctor.vitals_evaluation import EvaluationVitals
 from gpu_doctor.vitals_hardware import HardwareVitals
 from gpu_doctor.vitals_memory import MemoryVitals
@@ -16,7 +17,7 @@ from gpu_doctor.vitals_world import WorldVitals
 
 
 @dataclass(frozen=True)
-class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, EvaluationVitals, SetupVitals):
+class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, EvaluationVitals, SetupVitals, DeviceVitals):
     """What `measure` reads off a recording. Every field but the counts may be None = not measured."""
 
     # how much was measured
@@ -41,6 +42,9 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     """Loaders that a step pulls from in turn, so that their fetches could run side by side: all of their fetching
     over that of the dearest one, so that a cheap one beside a dear one counts little."""
 
+    loaders_pulled: float | None = None
+    """Loaders that a step pulls a batch from, whatever their fetching takes: `zip(labelled, unlabelled)` is 2."""
+
     run_s: float | None = None
     """Host seconds of all steps, warm-up included."""
 
@@ -60,21 +64,11 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     edge_share: float | None = None
     """Part of data_wait_share: end and start of workers and the first batch, at epoch edges."""
 
-    # what it cost the device
-    exposed_wait_share: float | None = None
-    """Part of the wall-clock in which the device had nothing to do because of the loader: on a CPU device the wait,
-    on a GPU the smaller of wait and GPU gap."""
-    exposed_transfer_share: float | None = None
-    gpu_gap_share: float | None = None
-    """Gaps between steps over the device's time, evaluations and what leads up to them left out; device clock."""
-    gpu_busy_share: float | None = None
-    """1 - gap share, over the steps with device readings; an upper bound of busy time (gaps inside a step unseen)."""
-    queue_empty_share: float | None = None
-    """Share of steps at whose end the GPU had already finished everything that was launched."""
-
     # the fetch of a batch, in the process where it runs (means)
     fetch_wall_s: float | None = None
     fetch_cpu_s: float | None = None
+    fetch_beside_s: float | None = None
+    """Of fetch_cpu_s, what other threads of the loop's own process computed with; None where none was told apart."""
     collate_s: float | None = None
     batch_bytes: float | None = None
     batch_tensors: float | None = None
@@ -117,6 +111,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     # machine readings (means over the run after warm-up unless said otherwise)
     gpu_util_pct: float | None = None
     tensor_active_pct: float | None = None
+    load_average: float | None = None
+    """Threads of all programs that run or wait for a core, mean of the last minute."""
     cpu_util_pct: float | None = None
     """Of all usable cores, machine-wide."""
     peak_bytes: float | None = None
@@ -124,6 +120,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     peak_share: float | None = None
     """peak_bytes over the device's memory, GPU only."""
     usable_cores: float = 1.0
+    python_round_s: float | None = None
+    """CPU seconds of one round of a small Python loop, median over the run: how fast the machine was meanwhile."""
 
     overhead_share: float | None = None
     final_loss: float | None = None
@@ -149,6 +147,26 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         if self.chores is None or not self.run_s:
             return None
         return sum(one.wall_s for one in self.chores if one.kind == kind) / self.run_s
+
+    @property
+    def chores_between_share(self) -> float:
+        """Seconds of all chores that lay outside of every phase, over the wall-clock of all steps; 0 if none is known.
+
+        Where it was not noted in which phase they fell, all of their seconds may lie there.
+        """
+        if self.chores is None or not self.run_s:
+            return 0.0
+        return sum(one.other_s if one.other_s == one.other_s else one.wall_s for one in self.chores) / self.run_s
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the loop trains nothing, as far as it ran: no backward took time, no optimizer stepped."""
+        return not self.backward_share and not self.setup.optimizers
+
+    @property
+    def micro_batches(self) -> float | None:
+        """Rounds of forward and backward in a step, as far as its batches say: one batch of each loader makes one."""
+        return None if self.batches_per_step is None else self.batches_per_step / max(self.loaders_pulled or 1.0, 1.0)
 
     @property
     def compiled(self) -> bool:

@@ -15,7 +15,6 @@ from gpu_doctor.growth import steps_done
 from gpu_doctor.nvidia import HELD_BIT, IDLE_BIT, POWER_CAP_BIT, THROTTLE_BITS, served_cuda
 from gpu_doctor.recording import Recording
 from gpu_doctor.steps import Column, Steps
-from gpu_doctor.vitals_memory import trained_on
 
 FEWEST_READINGS: Final = 3
 LOADED_PCT: Final = 30.0
@@ -82,7 +81,7 @@ def hardware(recording: Recording, steps: Steps, begin_s: float) -> dict[str, An
     """
     asked = (s.metric.device for s in recording.series if s.metric.name == "gpu_memory_total_bytes")
     seen = {device for device in asked if device is not None}
-    device = trained_on(recording)
+    device = recording.setup.gpu_index
     card = _Card(recording, device if device is not None else min(seen, default=0), steps, begin_s)
     served, mig, architecture = card.last("driver_cuda"), card.last("mig"), card.last("architecture_support")
     found: dict[str, Any] = {

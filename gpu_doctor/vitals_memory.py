@@ -52,6 +52,8 @@ class MemoryVitals:
     """Largest reading of the training process."""
     workers_rss_bytes: float | None = None
     """Largest reading of all child processes together; pages that they share are counted in each."""
+    page_table_bytes: float | None = None
+    """Largest reading of the training process's page tables, which are copied when a worker is forked."""
     process_swapped_bytes: float | None = None
     """Largest reading of what of the training process is swapped out."""
     swap_in_bytes_per_s: float | None = None
@@ -70,6 +72,7 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
         "host_memory_available_bytes": _least(recording.one_series("host_memory_available_bytes")),
         "host_memory_total_bytes": _most(recording.one_series("host_memory_total_bytes")),
         "process_rss_bytes": _most(recording.one_series("process_rss_bytes")),
+        "page_table_bytes": _most(recording.one_series("process_page_table_bytes")),
         "workers_rss_bytes": _most(recording.one_series("workers_rss_bytes")),
         "process_swapped_bytes": _most(recording.one_series("process_swapped_bytes")),
         "swap_in_bytes_per_s": float(swapped_in.mean()) if len(swapped_in) else None,
@@ -80,7 +83,7 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
     found["growth_past_first_epoch"] = bool(past)
     held = recording.one_series("process_held_bytes") or recording.one_series("process_rss_bytes")
     found |= _growing("host", held, held, steps, since_s, found["host_memory_available_bytes"])
-    device = trained_on(recording)
+    device = recording.setup.gpu_index
     if device is None:
         return found
     reserved, allocated = (recording.one_series(f"torch_{name}_bytes", device) for name in ("reserved", "allocated"))
@@ -98,15 +101,6 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
         "ooms": _most(recording.one_series("torch_ooms", device)),
         "device_used_bytes": used,
     }
-
-
-def trained_on(recording: Recording) -> int | None:
-    """torch's number of the GPU that the loop trains on; None where it trains on none."""
-    setup = recording.setup
-    if not setup.on_gpu:
-        return None
-    _, _, number = setup.device.partition(":")
-    return int(number) if number.isdigit() else 0
 
 
 def _growing(

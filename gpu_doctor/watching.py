@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections import ChainMap
+from collections.abc import MutableMapping
 from contextlib import AbstractContextManager
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from gpu_doctor import trial
@@ -19,7 +21,7 @@ _numbers = itertools.count(1)
 class Watch:
     """A block under observation; `recording` and `diagnosis` are there after it."""
 
-    def __init__(self, name: str = "", namespace: dict[str, Any] | None = None) -> None:
+    def __init__(self, name: str = "", namespace: MutableMapping[str, Any] | None = None) -> None:
         """See `watch`; `namespace`: where models are looked for first."""
         self.recording: Recording | None = None
         self._recorder = Recorder(name=name or f"watch {next(_numbers)}")
@@ -50,5 +52,15 @@ def watch(name: str = "") -> Watch:
     Raises (on entering):
         trial.Busy: if a run is already being recorded in this process.
     """
-    caller = sys._getframe(1)
-    return Watch(name, {**caller.f_globals, **caller.f_locals})
+    return Watch(name, _names(sys._getframe(1)))
+
+
+def _names(frame: FrameType) -> MutableMapping[str, Any]:
+    """What code finds by its names: those of its module as they are by then, those of its function as they are now.
+
+    Tensors are left out of the latter: one that the block lets go of is to be freed. None is a model.
+    """
+    if frame.f_locals is frame.f_globals:
+        return frame.f_globals
+    tensor = getattr(sys.modules.get("torch"), "Tensor", ())
+    return ChainMap({k: v for k, v in frame.f_locals.items() if not issubclass(type(v), tensor)}, frame.f_globals)

@@ -260,6 +260,12 @@ def unrestorable(names: Sequence[str], most: int = 6) -> str:
     return f"a trial cannot put back: {', '.join(clean(one, 80) for one in names[:most])}{more}"
 
 
+def article(name: str) -> str:
+    """A name with its article, as it is spoken: `an NVIDIA H200`, `an RTX 4090`, `a Tesla T4`."""
+    spelt = name[:1].isupper() and not name[1:2].islower()  # letter by letter; en-vidia begins alike
+    return f"{'an' if name[:1].upper() in ('AEFHILMNORSX' if spelt else 'AEIO') else 'a'} {name}"
+
+
 def sentence(words: str) -> str:
     """A clause with its capital and its full stop."""
     return words and words[:1].upper() + words[1:] + ("" if words.endswith(".") else ".")

@@ -1,0 +1,99 @@
+"""What a device's own clock offers, and a fence around it: its errors end here, and what it costs is counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+_NAN: Final = float("nan")
+
+
+class DeviceClock(Protocol):
+    """A device that marks can be put to: CUDA events, or a simulated queue in tests."""
+
+    def ready(self) -> bool:
+        """False while nothing may be put into the queue or asked of it: a graph is being captured."""
+        ...
+
+    def mark(self) -> Any:
+        """Puts a mark into the device's queue."""
+        ...
+
+    def done(self, mark: Any) -> bool:
+        """True if the device has passed the mark; does not wait."""
+        ...
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        """Device seconds between two passed marks; NaN if they were put to two devices."""
+        ...
+
+    def free(self, mark: Any) -> None:
+        """Gives a mark back for reuse."""
+        ...
+
+
+class QuietClock:
+    """A DeviceClock that never raises: with the first error it is off for good."""
+
+    def __init__(
+        self,
+        device: DeviceClock,
+        failed: Callable[[Exception], None] | None = None,
+        host: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        """Args: device: the clock. failed: hears of its first error. host: clock in ns for what it all costs."""
+        self._device, self._failed, self._host = device, failed, host
+        self.off = False
+        """An error has ended it."""
+        self.spent_ns = 0
+        """What marks and readings have cost the host."""
+
+    def ready(self) -> bool:
+        """False while a graph is captured, and once the clock is off."""
+        try:
+            return not self.off and self._device.ready()
+        except Exception as error:
+            self._fail(error)
+            return False
+
+    def mark(self) -> Any:
+        """A mark; None where none can be put."""
+        begin = self._host()
+        try:
+            return self._device.mark() if not self.off and self._device.ready() else None
+        except Exception as error:
+            self._fail(error)
+            return None
+        finally:
+            self.spent_ns += self._host() - begin
+
+    def done(self, mark: Any) -> bool:
+        """Whether the device has passed the mark."""
+        try:
+            return not self.off and self._device.done(mark)
+        except Exception as error:
+            self._fail(error)
+            return False
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        """Device seconds between two passed marks, or NaN."""
+        try:
+            return _NAN if self.off else self._device.seconds(begin, end)
+        except Exception as error:
+            self._fail(error)
+            return _NAN
+
+    def free(self, *marks: Any) -> None:
+        """Gives marks back; None is no mark."""
+        try:
+            for mark in marks:
+                if mark is not None and not self.off:
+                    self._device.free(mark)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.off = True
+        if self._failed is not None:
+            self._failed(error)

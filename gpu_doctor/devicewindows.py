@@ -1,0 +1,69 @@
+"""Which steps are marked on the device: all while that is cheap, else some in a row, as far apart as their cost needs.
+
+A mark costs the host microseconds (an event is made or taken from the pool, put into the stream, asked for and read),
+and a step has six or more. What the device does in a few steps in a row, chosen by the time and by chance, is what it
+does in all: shares are read of the steps that were marked, and the others say that they were not.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from gpu_doctor.devicemarks import StepMarks
+
+MARKS_SHARE: Final = 0.003
+"""Of the wall-clock that marks may cost the host; the rest of the budget is for the other taps and our threads."""
+FIRST_STEPS: Final = 64
+"""From the begin on so many steps are marked in any case: a trial has no more."""
+WINDOW: Final = 9
+"""Later so many in a row: the first has no gap, as nothing is known of the step before."""
+_VARIED: Final = 0.25
+
+
+class DeviceWindows:
+    """Marks for some steps of one run."""
+
+    def __init__(self, marks: StepMarks, now: int) -> None:
+        """The first window opens. Args: marks: of the run. now: ns of the host clock."""
+        self._marks = marks
+        self._random = random.Random(0)
+        self._left = FIRST_STEPS
+        self._began, self._spent = now, marks.clock.spent_ns
+        self._due: int | None = None
+        """When the next window opens; None = one is open."""
+
+    @property
+    def spent_ns(self) -> int:
+        """What the marks have cost the host so far."""
+        return self._marks.clock.spent_ns
+
+    def step_ended(self, now: int) -> StepMarks | None:
+        """A step has ended, or a block of them; returns what marks the next one, None where it is not marked."""
+        marks = self._marks
+        if self._due is not None:
+            if marks.pending:
+                marks.read()
+            if now < self._due or marks.clock.off:
+                return None
+            self._open(now)
+            return marks
+        self._left -= 1
+        if self._left > 0:
+            return marks
+        due = self._began + round((self.spent_ns - self._spent) / MARKS_SHARE)
+        if due <= now:
+            self._open(now)
+            return marks
+        marks.rest()
+        self._due = now + round((due - now) * self._random.uniform(1 - _VARIED, 1 + _VARIED))
+        return None
+
+    def end(self) -> None:
+        """The run is over: what the device has passed by now is read, and nothing is waited for."""
+        self._marks.rest()
+        self._marks.read()
+
+    def _open(self, now: int) -> None:
+        self._left, self._due = WINDOW, None
+        self._began, self._spent = now, self.spent_ns

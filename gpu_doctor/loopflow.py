@@ -1,0 +1,132 @@
+"""What of a loop's names comes from where: which hold a batch or a model's output, and which models are trained.
+
+Read from the text and from the objects that the namespace holds; nothing is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, Final
+
+from gpu_doctor.callsites import dotted
+from gpu_doctor.cellsource import CellSource
+from gpu_doctor.loadermakers import Loop
+
+_SIZES: Final = ("size", "dim", "numel", "shape", "device", "dtype", "ndim")
+_SIZED: Final = ("len", "range")
+"""What is asked about a tensor and holds none of its numbers."""
+_GRAPHLESS: Final = ("no_grad", "inference_mode")
+
+
+def names_holding(loop: Loop, until: int, begins: Callable[[ast.expr], bool], seeds: Iterable[str] = ()) -> set[str]:
+    """Names that hold, before a line, what some expressions give or what was computed of it.
+
+    Args:
+        loop: where they are bound. until: the line. begins: whether an expression gives it. seeds: that hold it anyway.
+    """
+    found = set(seeds)
+    statements = [one for one in ast.walk(loop) if isinstance(one, (ast.Assign, ast.AnnAssign, ast.AugAssign))]
+    for one in sorted(statements, key=lambda node: node.lineno):
+        if one.lineno >= until or one.value is None:
+            continue
+        for target, value in _pairs(one.targets[0] if isinstance(one, ast.Assign) else one.target, one.value):
+            bound = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+            if any(begins(node) for node in ast.walk(value) if isinstance(node, ast.expr)) or holds(value, found):
+                found |= bound
+            elif not isinstance(one, ast.AugAssign) and isinstance(target, (ast.Name, ast.Tuple, ast.List)):
+                found -= bound
+    return found
+
+
+def holds(value: ast.expr, names: set[str]) -> bool:
+    """Whether an expression is computed of some names; their sizes are none of that."""
+    if isinstance(value, ast.Name):
+        return value.id in names
+    if isinstance(value, ast.Attribute) and value.attr in _SIZES:
+        return False
+    if isinstance(value, ast.Call) and dotted(value.func)[-1:] and dotted(value.func)[-1] in (*_SIZES, *_SIZED):
+        return False
+    return any(
+        holds(one.value if isinstance(one, ast.keyword) else one, names)
+        for one in ast.iter_child_nodes(value)
+        if isinstance(one, (ast.expr, ast.keyword))
+    )
+
+
+def batch_names(loop: Loop, until: int) -> set[str] | None:
+    """Names that hold, before a line, something of the loop's batch; None where the text does not tell."""
+    counted = isinstance(loop, ast.While) or dotted(getattr(loop.iter, "func", loop.iter))[-1:] in (
+        ["range"],
+        ["count"],
+    )
+    if counted:
+        return None
+    assert isinstance(loop, (ast.For, ast.AsyncFor))
+    seeds = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+    return names_holding(loop, until, lambda node: False, seeds)
+
+
+def graphless(cell: CellSource, node: ast.AST) -> bool:
+    """Whether a node stands under `no_grad` or `inference_mode`."""
+    blocks = (one for one in cell.ancestors(node) if isinstance(one, (ast.With, ast.AsyncWith)))
+    return any(
+        dotted(getattr(item.context_expr, "func", item.context_expr))[-1:] in ([name] for name in _GRAPHLESS)
+        for block in blocks
+        for item in block.items
+    )
+
+
+def trained(models: Mapping[int, Any], namespace: Mapping[str, Any]) -> set[int]:
+    """Of some models those that an optimizer of the namespace updates; where none is found, that want gradients.
+
+    Args:
+        models: by their id. A part of another one of them is left out.
+    """
+    parameters = {key: {id(one): one for one in _parameters(model)} for key, model in models.items()}
+    wanted = {key for key, of in parameters.items() if any(one.requires_grad for one in of.values())}
+    owned = {id(one) for one in _optimized(namespace)}
+    updated = {key for key in wanted if owned & parameters[key].keys()} or wanted
+    parts = {key: {id(one) for one in _modules(models[key])} for key in updated}
+    return {key for key in updated if not any(key in of for other, of in parts.items() if other != key)}
+
+
+def _optimized(namespace: Mapping[str, Any]) -> Iterator[Any]:
+    """Parameters of the optimizers that names hold, or objects and containers that names hold."""
+    values = list(namespace.values())
+    for value in namespace.values():
+        if type(value) in (list, tuple):
+            values += value
+        elif not isinstance(value, (type, ModuleType)):
+            values += (value if type(value) is dict else _dict(value)).values()
+    for value in {id(one): one for one in values}.values():
+        if any(one.__name__ == "Optimizer" and one.__module__.startswith("torch.optim") for one in type(value).__mro__):
+            for group in value.param_groups:
+                yield from group["params"]
+
+
+def _modules(model: Any) -> Iterator[Any]:
+    yield model
+    for part in (_dict(model).get("_modules") or {}).values():
+        if part is not None:
+            yield from _modules(part)
+
+
+def _parameters(model: Any) -> Iterator[Any]:
+    for module in _modules(model):
+        yield from (one for one in (_dict(module).get("_parameters") or {}).values() if one is not None)
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    found = getattr(value, "__dict__", None)
+    return found if isinstance(found, dict) else {}
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Target and value of an assignment, element by element where both are written out."""
+    both = isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List))
+    if both and len(target.elts) == len(value.elts):  # type: ignore[attr-defined]
+        yield from zip(target.elts, value.elts, strict=True)  # type: ignore[attr-defined]
+    else:
+        yield target, value

@@ -1,0 +1,62 @@
+"""How exactly torch multiplies float32 numbers, read and put back under its older names and those of torch 2.9.
+
+Torch keeps both and mixes them badly: where a newer name (`torch.backends.cuda.matmul.fp32_precision`) was set, it may
+refuse to tell the older, and writing an older name writes the newer as well, "ieee" where none was set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+import torch
+
+T = TypeVar("T")
+_NEWER: Final = (
+    *("", "cudnn", "mkldnn", "cuda.matmul", "mkldnn.matmul"),
+    *("cudnn.conv", "cudnn.rnn", "mkldnn.conv", "mkldnn.rnn"),
+)
+"""Where `fp32_precision` stands under `torch.backends`; what others follow comes first (torch 2.13)."""
+
+
+def precisions() -> dict[str, Any]:
+    """The precision as it is, as plain data; None where torch refuses to tell."""
+    return {
+        "matmul": told(torch.get_float32_matmul_precision),
+        "convolutions": told(_convolutions),
+        "newer": {name: place.fp32_precision for name, place in newer_places()},
+    }
+
+
+def put_back(kept: dict[str, Any]) -> None:
+    """Makes the precision what `precisions` told; what is so already is not written."""
+    if kept["matmul"] not in (None, told(torch.get_float32_matmul_precision)):
+        torch.set_float32_matmul_precision(kept["matmul"])
+    if kept["convolutions"] not in (None, told(_convolutions)):
+        torch.backends.cudnn.allow_tf32 = kept["convolutions"]
+    for name, place in newer_places():  # last: the older ones write these
+        written = kept["newer"].get(name, place.fp32_precision)
+        if place.fp32_precision != written:
+            place.fp32_precision = written
+
+
+def newer_places() -> Iterator[tuple[str, Any]]:
+    """Name and owner of every `fp32_precision` that this torch has."""
+    for name in _NEWER:
+        place: Any = torch.backends
+        for part in name.split(".") if name else ():
+            place = getattr(place, part, None)
+        if hasattr(place, "fp32_precision"):
+            yield name, place
+
+
+def told(ask: Callable[[], T]) -> T | None:
+    """What torch tells; None where it refuses, because older and newer names are mixed."""
+    try:
+        return ask()
+    except RuntimeError:
+        return None
+
+
+def _convolutions() -> bool:
+    return bool(torch.backends.cudnn.allow_tf32)

@@ -1,0 +1,96 @@
+"""What a sweep found, told: every combination with its speed beside the code as written, the fastest first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Final, Protocol
+
+from gpu_doctor import wording
+from gpu_doctor.effect import Effect
+from gpu_doctor.parity import BREAKS
+from gpu_doctor.recording import describe
+from gpu_doctor.report_facts import CLEAN
+from gpu_doctor.report_plan import LIST, MUTED, SECTION, Step, bar, bars
+from gpu_doctor.report_trials import WARNS
+from gpu_doctor.wording import clean
+
+FIRST: Final = 8
+"""So many combinations are drawn at once; the rest is folded."""
+
+
+class SweepLike(Protocol):
+    """What is told of a sweep, as `sweep.Sweep` has it; that module stands on a higher floor."""
+
+    @property
+    def effects(self) -> tuple[Effect, ...]: ...
+    @property
+    def found(self) -> Effect | None: ...
+    @property
+    def best(self) -> Mapping[str, Any]: ...
+    @property
+    def headline(self) -> str: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """One combination, in words and as a part (0..1) of the longest bar."""
+
+    label: str
+    total: str
+    """How fast beside the code as written: `2.31x`; empty where nothing was measured."""
+    said: str
+    """Its interval and verdict, or why there is none."""
+    share: float
+    faster: bool = False
+    """Verified faster than the code as written, with losses that stay finite."""
+    best: bool = False
+
+
+def places(sweep: SweepLike) -> tuple[Place, ...]:
+    """The code as written, then every combination, the fastest first; empty where none was tried."""
+    if not sweep.effects:
+        return ()
+    longest = max([1.0, *(one.speedup or 0.0 for one in sweep.effects)])
+    ranked = sorted(sweep.effects, key=lambda one: -(one.speedup or 0.0))
+    found = [_place(one, one is sweep.found, longest) for one in ranked]
+    return (Place("as written", wording.factor(1.0), "", round(1.0 / longest, 4)), *found)
+
+
+def _place(effect: Effect, best: bool, longest: float) -> Place:
+    label = clean(describe(effect.settings), 120)
+    why = clean(effect.reason, 200)
+    if effect.speedup is None or effect.outcome not in (*CLEAN, "stopped"):
+        outcome = wording.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
+        outcome = "nothing was measured" if effect.outcome in CLEAN else outcome
+        return Place(label, "", f"{outcome}: {why}" if why else outcome, 0.0)
+    ends = wording.interval(effect.low, effect.high)
+    said = " ".join(part for part in (f"({ends})" if ends else "", effect.verdict.replace("-", " ")) if part)
+    said += f", {effect.loss_words}" if effect.loss_verdict in WARNS else ""
+    said += f": {why}" if why else ""
+    share = round(effect.speedup / longest, 4)
+    faster = effect.verdict == "faster" and effect.loss_verdict != BREAKS
+    return Place(label, wording.factor(effect.speedup), said, share, faster, best)
+
+
+def sweep_html(sweep: SweepLike) -> str:
+    """The sweep as a section of the static result; survives notebook sanitizers (see `gpu_doctor.sheet`)."""
+    rows = [bar(Step(one.label, one.total, one.said, 0.0, one.share, one.faster)) for one in places(sweep)]
+    body = f"<div><b>Sweep</b> &nbsp; {escape(sentence(sweep))}</div>"
+    if rows:
+        body += bars("".join(rows[: FIRST + 1]))
+    if len(rows) > FIRST + 1:
+        more = wording.count(len(rows) - FIRST - 1, "more combination")
+        body += f"<details><summary>{more}</summary>{bars(''.join(rows[FIRST + 1 :]))}</details>"
+    if sweep.notes:
+        items = "".join(f"<li>{escape(clean(one, 600))}</li>" for one in sweep.notes)
+        body += f'<div style="{MUTED}">{LIST}{items}</ul></div>'
+    return f'<div style="{SECTION}">{body}</div>'
+
+
+def sentence(sweep: SweepLike) -> str:
+    """What the sweep found, as a sentence without its first word, which is its title."""
+    return wording.sentence(clean(sweep.headline, 400).removeprefix("Sweep of "))

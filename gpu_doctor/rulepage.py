@@ -1,0 +1,72 @@
+"""The page of a rule, made of its docstring: as text, as flowing paragraphs for the panel, as HTML for a notebook."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import lru_cache
+from html import escape
+from typing import Final
+
+from gpu_doctor.rules import RULES
+from gpu_doctor.rules.rule import Rule
+
+_CODE: Final = re.compile("`([^`]+)`")
+
+
+class Page:
+    """The page of one rule."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+
+    def __str__(self) -> str:
+        return f"{self.rule.name} ({self.rule.family})\n\n{self.rule.page}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = f"<b>{escape(self.rule.name)}</b> &nbsp;<span>{escape(self.rule.family)}</span>"
+        body = "".join(_block(title, text) for title, text in paragraphs(self.rule.page))
+        return f'<div style="max-width:48em;line-height:1.5">{head}{body}</div>'
+
+
+def _block(title: str, text: str) -> str:
+    """A paragraph under its heading; what stands between backticks is code."""
+    said = _CODE.sub(r"<code>\1</code>", escape(text, quote=False))
+    head = f'<div style="margin-top:10px;font-weight:600">{escape(title)}</div>' if title else ""
+    return f'{head}<div style="margin-top:{2 if title else 8}px">{said}</div>'
+
+
+@lru_cache(maxsize=256)
+def paragraphs(page: str) -> tuple[tuple[str, str], ...]:
+    """A page as headings and flowing text: the docstring's lines are broken for the source's width.
+
+    Returns:
+        Heading ('' for none) and text of each paragraph.
+    """
+    found = []
+    for block in page.strip().split("\n\n"):
+        first, *rest = block.splitlines() or [""]
+        indented = bool(rest) and all(line.startswith(" ") for line in rest) and not first.startswith(" ")
+        title, lines = (first, rest) if indented else ("", [first, *rest])
+        found.append((title, " ".join(line.strip() for line in lines)))
+    return tuple(found)
+
+
+def explain(rule: str) -> Page:
+    """The page of a rule: What it means / Why it costs you / What to try / When to leave it.
+
+    Raises:
+        ValueError: if there is no such rule; the message names the nearest ones.
+        TypeError: if it is no name.
+    """
+    if not isinstance(rule, str):
+        raise TypeError(f"explain() takes the name of a rule, such as 'slow-getitem', not {rule!r:.60}.")
+    names = {one.name: one for one in RULES}
+    wanted = rule.strip().lower().replace("_", "-")
+    if wanted in names:
+        return Page(names[wanted])
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.4)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"The rules are: {', '.join(names)}."
+    raise ValueError(f"There is no rule named {rule!r}. {hint}")

@@ -1,0 +1,64 @@
+"""Vitals of the device: what the loop cost it, by its own clock on a GPU, by the host's on a CPU device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gpu_doctor.steps import Column, Steps, ratio
+
+PHASES: Final = ("forward", "backward", "optimizer")
+"""Phases whose work is told apart on the device."""
+
+
+@dataclass(frozen=True)
+class DeviceVitals:
+    """A part of Vitals. On a GPU all are of the steps that were marked on it."""
+
+    exposed_wait_share: float | None = None
+    """Part of the wall-clock in which the device had nothing to do because of the loader: on a CPU device the wait,
+    on a GPU the smaller of wait and GPU gap, step by step."""
+    exposed_transfer_share: float | None = None
+    gpu_gap_share: float | None = None
+    """Gaps between steps over the device's time, evaluations and what leads up to them left out; device clock."""
+    gpu_busy_share: float | None = None
+    """1 - gap share, over the steps with device readings; an upper bound of busy time (gaps inside a step unseen)."""
+    gpu_forward_share: float | None = None
+    """Of the device's time, that between the first and the last work of a step's forwards (what the device waits for
+    launches in between is part of it),"""
+    gpu_backward_share: float | None = None
+    gpu_optimizer_share: float | None = None
+    """of its backwards, and of its optimizers; the rest of gpu_busy_share is the loss, clipping and the like."""
+    queue_empty_share: float | None = None
+    """Share of steps at whose end the GPU had already finished everything that was launched."""
+
+
+def device(rest: Steps, on_gpu: bool) -> dict[str, float | None]:
+    """The fields above, of the steps after warm-up: host shares on a CPU device; on a GPU, where its clock was read."""
+    if not on_gpu:
+        return {
+            "exposed_wait_share": ratio(rest.data_wait_s, rest.wall_s),
+            "exposed_transfer_share": ratio(rest.transfer_s, rest.wall_s),
+        }
+    read = rest.where(rest.device_steps > 0)
+    wait, copies = exposed(read)
+    wall = read.wall_s * read.device_steps / read.count  # a row of several steps may have been read for some of them
+    whole = read.gpu_gap_s + read.gpu_s
+    return {
+        "exposed_wait_share": ratio(wait, wall),
+        "exposed_transfer_share": ratio(copies, wall),
+        "gpu_gap_share": ratio(read.gpu_gap_s, whole),
+        "gpu_busy_share": ratio(read.gpu_s, whole),
+        "queue_empty_share": ratio(read.queue_empty, read.device_steps),
+        **{f"gpu_{phase}_share": ratio(getattr(read, f"gpu_{phase}_s"), whole) for phase in PHASES},
+    }
+
+
+def exposed(read: Steps) -> tuple[Column, Column]:
+    """Seconds of wait and of copies that the device had nothing to do for; of older files from the sums of a row."""
+    wait = np.minimum(read.data_wait_s, read.gpu_gap_s)
+    wait = np.where(np.isnan(read.exposed_wait_s), wait, read.exposed_wait_s)
+    copies = np.minimum(read.transfer_s, np.maximum(read.gpu_gap_s - wait, 0.0))
+    return wait, np.where(np.isnan(read.exposed_transfer_s), copies, read.exposed_transfer_s)

@@ -1,0 +1,117 @@
+"""Vitals of fetching: one loader's, or those of all that a step pulls from in turn, as one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from gpu_doctor.recording import Fetch, Recording, Setup
+from gpu_doctor.steps import Steps, ratio
+
+SPIN_S: Final = 0.01
+"""So long each thread of torch's pool spins after its work before it sleeps: libgomp's default of 300 000 rounds
+(GOMP_SPINCOUNT in its manual), measured 8.5 ms on two cores."""
+BESIDE_SHARE: Final = 0.25
+"""Less than this part of a fetch on other threads may as well be the error of two clocks."""
+
+
+def side_by_side(recording: Recording, fetch: Fetch | None, batches: float | None) -> tuple[Fetch | None, float | None]:
+    """The fetches of all loaders that a step pulls from in turn as those of one, and how many loaders that are."""
+    if fetch is None or not fetch.batches:
+        return fetch, None
+    beside = pulled(recording, fetch, batches, fetch.workers)
+    if len(beside) < 2:
+        return fetch, 1.0
+    sums = {name: sum(getattr(one, name) for one in beside) for name in ("batches", "wall_s", "cpu_s", "collate_s")}
+    optional = ("queued_s", "read_bytes", "stored_bytes", "stored_s", "delivered", "start_s", "first_s", "end_s")
+    for name in optional:
+        known = [getattr(one, name) for one in beside]
+        sums[name] = None if None in known else sum(known)
+    for name in ("batch_bytes", "batch_tensors", "ready_batches", "empty_share"):
+        known = [getattr(one, name) for one in beside]
+        means = (one * other.batches for one, other in zip(known, beside, strict=True))
+        sums[name] = None if None in known else sum(means) / sums["batches"]
+    sums["walls_s"] = np.concatenate([one.walls_s for one in beside])
+    dearest_s = max(one.wall_s for one in beside)
+    return replace(fetch, **sums), sum(one.wall_s for one in beside) / dearest_s if dearest_s > 0 else 1.0
+
+
+def pulled(recording: Recording, fetch: Fetch, batches: float | None, workers: int | None = None) -> list[Fetch]:
+    """The fetches of all loaders (with so many workers) that a step pulls from; of one after the other, one."""
+    roles = {one.key: one.role for one in recording.setup.loaders}
+    beside = [
+        one
+        for one in recording.fetches
+        if workers in (None, one.workers)
+        and _delivered(one) >= _delivered(fetch) / 2
+        and roles.get(one.loader) != "evaluation"
+    ]
+    return beside if 1 < len(beside) <= round(batches or 1.0) else [fetch]
+
+
+def _delivered(fetch: Fetch) -> int:
+    """Batches that the loop got; in an old recording those metered, which of quick loaders is a part."""
+    return fetch.batches if fetch.delivered is None else fetch.delivered
+
+
+def fetching(rest: Steps, fetch: Fetch | None, batches_per_step: float | None, setup: Setup) -> dict[str, float | None]:
+    """What fetching a batch takes, and what the loop computes without it.
+
+    Args:
+        rest: training steps after the warm-up. fetch: of the loader that the run trained from, see `side_by_side`.
+    """
+    cpu_s = ratio(rest.cpu_s, rest.count)
+    if fetch is None or not fetch.batches:
+        return {"consumer_cpu_s": cpu_s}
+    batches = batches_per_step or 0.0
+    own = fetch.cpu_s / fetch.batches * batches if fetch.workers == 0 else 0.0
+    beside = 0.0
+    if fetch.workers == 0 and cpu_s is not None:
+        loop_s = ratio(rest.wall_s - rest.data_wait_s, rest.count) or 0.0
+        beside = _beside(cpu_s - own, loop_s, fetch.wall_s / fetch.batches * batches, own, setup)
+    walls_s = fetch.walls_s[np.isfinite(fetch.walls_s)]
+    return {
+        "fetch_wall_s": fetch.wall_s / fetch.batches,
+        "fetch_cpu_s": fetch.cpu_s / fetch.batches + (beside / batches if beside else 0.0),
+        "fetch_beside_s": beside / batches if beside else None,
+        "collate_s": fetch.collate_s / fetch.batches,
+        "fetch_queued_s": None if fetch.queued_s is None else fetch.queued_s / fetch.batches,
+        "fetch_read_bytes": None if fetch.read_bytes is None else fetch.read_bytes / fetch.batches,
+        "fetch_stored_bytes": None if fetch.stored_bytes is None else fetch.stored_bytes / fetch.batches,
+        "fetch_stored_share": None if fetch.stored_s is None else min(fetch.stored_s / max(fetch.wall_s, 1e-9), 1.0),
+        "batch_bytes": None if np.isnan(fetch.batch_bytes) else float(fetch.batch_bytes),
+        "batch_tensors": fetch.batch_tensors,
+        "ready_batches": fetch.ready_batches,
+        "empty_share": fetch.empty_share,
+        "worker_start_s": _each(fetch.start_s, fetch.starts),
+        "worker_first_s": _each(fetch.first_s, fetch.starts),
+        "worker_end_s": _each(fetch.end_s, fetch.ends),
+        "consumer_cpu_s": max(cpu_s - own - beside, 0.0) if cpu_s is not None else None,
+        "fetch_median_s": float(np.median(walls_s)) if len(walls_s) else None,
+        "fetch_p99_s": float(np.percentile(walls_s, 99)) if len(walls_s) else None,
+    }
+
+
+def _beside(cpu_s: float, loop_s: float, fetch_s: float, own_s: float, setup: Setup) -> float:
+    """CPU seconds of a step's fetches that other threads of this process computed with: the clock of a fetch is that
+    of its thread, and a tokenizer, or torch itself, computes on several. In a worker all of it is done by one.
+
+    It is what the process used beyond all that the loop's own work can have used with all of torch's threads, and
+    beyond what these spin while they have nothing to do.
+
+    Args:
+        cpu_s: of a step, without the fetching thread's own_s. loop_s: wall-clock of a step without its wait for data.
+        fetch_s: wall-clock of the fetches.
+    """
+    threads = 1 if setup.on_gpu else setup.torch_threads
+    if threads is None:
+        return 0.0
+    least = max(cpu_s - loop_s * threads - SPIN_S * (threads - 1), 0.0)
+    most = max(fetch_s * max(setup.usable_cores, 1.0) - own_s, 0.0)
+    return min(least, most) if least >= BESIDE_SHARE * fetch_s else 0.0
+
+
+def _each(total: float | None, count: int | None) -> float | None:
+    return total / count if total is not None and count else None

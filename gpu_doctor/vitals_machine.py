@@ -1,0 +1,60 @@
+"""Vitals of the machine while the loop ran: how busy its cores and the GPU that trains were, and the peak of memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu_doctor.recording import Recording, Series
+from gpu_doctor.steps import Column, Steps
+
+OF_A_GPU = ("gpu_util_pct", "tensor_active_pct")
+
+
+def machine(recording: Recording, rest: Steps) -> dict[str, float | None]:
+    """Means of the readings of the steps judged; the peak over the whole run.
+
+    Args:
+        recording: of a run or a trial. rest: its training steps after the warm-up.
+
+    Returns:
+        Values of fields of `Vitals`; None where nothing was read.
+    """
+    device, setup = recording.setup.gpu_index, recording.setup
+
+    def mean(name: str) -> float | None:
+        return _mean(recording.one_series(name, device if name in OF_A_GPU else None), rest)
+
+    peak = recording.peak_bytes if np.isfinite(recording.peak_bytes) else None
+    total = next((one.memory_bytes for one in setup.devices if device is not None and one.index == device), None)
+    return {
+        "gpu_util_pct": mean("gpu_util_pct"),
+        "tensor_active_pct": mean("tensor_active_pct"),
+        "cpu_util_pct": mean("cpu_util_pct"),
+        "python_round_s": _median(recording.one_series("python_round_ns"), 1e-9),
+        "load_average": mean("load_average"),
+        "peak_bytes": peak,
+        "memory_total_bytes": float(total) if total else None,
+        "peak_share": peak / total if peak is not None and total else None,
+    }
+
+
+def _mean(series: Series | None, rest: Steps) -> float | None:
+    """Mean over the readings that tell of the steps: what a cell does afterwards (plots, waits) is not theirs.
+
+    A reading tells of the time since the one before it: it counts if most of that lies before the last step's end.
+    """
+    if series is None or not len(series.values):
+        return None
+    begin_s, end_s = (float(rest.start_s[0]), _end_s(rest)) if len(rest) else (0.0, np.inf)
+    since = np.concatenate(([begin_s], series.times_s[:-1])).clip(min=begin_s)
+    values: Column = series.values[(series.times_s >= begin_s) & ((since + series.times_s) / 2 <= end_s)]
+    return float(np.nanmean(values)) if len(values) and not np.isnan(values).all() else None
+
+
+def _end_s(rest: Steps) -> float:
+    return float(rest.start_s[-1] + rest.wall_s[-1])
+
+
+def _median(series: Series | None, unit: float) -> float | None:
+    median = unit * float(np.median(series.values)) if series is not None and len(series.values) else np.nan
+    return median if np.isfinite(median) else None
