@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-THREAD_GRACE_S = 2.0
-"""How long a thread of ours may take to end after the test."""
+THREAD_GRACE_S = 7.0
+"""How long a thread of ours may take to end after the test: the garbage collector may run in it, and the end of a
+forgotten loader's iterator, which waits up to 5 s for its workers."""
 
 _HOOK_REGISTRIES = {
     "torch.nn.modules.module": (

@@ -33,6 +33,10 @@ class Truth:
         """How often a phase was timed by hand: a closure is called several times a step."""
         self.forks = 0
         """How often workers were forked: the loop then copies each page that it writes first (copy on write)."""
+        self.slow = 1.0
+        """How much slower than a quiet machine this one was around the loop."""
+        self.searched_s = 0.0
+        """What our search for the models of its optimizers took."""
         self.namespace: dict[str, Any] = {}
         """Where the loop's names live, as a cell's do in its notebook."""
         self._open: Counter[str] = Counter()

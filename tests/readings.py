@@ -56,6 +56,19 @@ def with_outcome(recording: Recording, outcome: str, reason: str) -> Recording:
     return dataclasses.replace(recording, outcome=outcome, reason=reason)
 
 
+def zipped(recording: Recording, workers: int | None = None) -> Recording:
+    """The recording of a loop whose every step pulls from a second loader too: `zip(labelled, unlabelled)`."""
+    (mine,), (loader,) = recording.fetches, recording.setup.loaders
+    others = loader.num_workers if workers is None else workers
+    beside = dataclasses.replace(loader, key="Unlabelled[9000] #1", num_workers=others)
+    return replaced(
+        recording,
+        steps=dataclasses.replace(recording.steps, batches=recording.steps.batches * 2),
+        setup=dataclasses.replace(recording.setup, loaders=(loader, beside)),
+        fetches=(mine, dataclasses.replace(mine, loader=beside.key, workers=others)),
+    )
+
+
 def replaced(recording: Recording, **changes: Any) -> Recording:
     """The recording with fields of its own replaced."""
     return dataclasses.replace(recording, **changes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_doctor.devicemarks import StepMarks
+from gpu_doctor.devicewindows import DeviceWindows
 from gpu_doctor.ledger import Pull
 from gpu_doctor.phases import SYNC, TRANSFER
 from gpu_doctor.recorder import Recorder
@@ -27,25 +28,47 @@ class SimulatedDevice:
     def __init__(self) -> None:
         self.now = 0
         """The host's clock."""
-        self.idle_from = 0
-        """When the queue will have run empty."""
+        self.stream = 0
+        """The current one."""
+        self.streams = {0: 0}
+        """When the queue of each will have run empty."""
         self.busy = 0
-        """Nanoseconds of work that were launched in all."""
+        """Nanoseconds of work that were launched in all,"""
+        self.of_phase: dict[str, int] = {}
+        """and of each phase that was named."""
+        self.ends: list[int] = []
+        """When the device had done what each step launched."""
+        self.mark_cost_ms = 0.0
+        """Host: to put a mark."""
         self.marks: list[Mark] = []
+
+    @property
+    def idle_from(self) -> int:
+        """When the current stream's queue will have run empty."""
+        return self.streams.setdefault(self.stream, 0)
+
+    @idle_from.setter
+    def idle_from(self, ns: int) -> None:
+        self.streams[self.stream] = ns
+
+    def wait_stream(self, other: int) -> None:
+        """What the current stream is given from now on waits for all that `other` has; the host does not."""
+        self.idle_from = max(self.idle_from, self.streams.get(other, 0))
 
     def host(self, ms: float) -> None:
         """The host computes or waits for something else."""
         self.now += round(ms * MS)
 
-    def launch(self, ms: float, cost_ms: float = 0.0) -> None:
+    def launch(self, ms: float, cost_ms: float = 0.0, phase: str = "") -> None:
         """Work of `ms` goes into the queue; launching costs the host `cost_ms`."""
         self.host(cost_ms)
+        self.of_phase[phase] = self.of_phase.get(phase, 0) + round(ms * MS)
         self.idle_from = max(self.idle_from, self.now) + round(ms * MS)
         self.busy += round(ms * MS)
 
     def synchronize(self) -> int:
         """The host waits until the queue is empty; returns for how long."""
-        waited = max(self.idle_from - self.now, 0)
+        waited = max(*self.streams.values(), self.now) - self.now
         self.now += waited
         return waited
 
@@ -55,6 +78,7 @@ class SimulatedDevice:
 
     def mark(self) -> Mark:
         """See DeviceClock."""
+        self.host(self.mark_cost_ms)
         self.marks.append(Mark(max(self.idle_from, self.now)))
         return self.marks[-1]
 
@@ -109,14 +133,25 @@ class Loop:
     steps: int = 40
     most_queued_ms: float = 1000.0
     """The host is held back when so much is queued, as a real launch queue does."""
+    loss: float = 0.0
+    """Device: the loss, between forward and backward,"""
+    update: float = 0.0
+    """and the optimizer's step."""
+    mark_cost: float | None = None
+    """Host: to put a mark; given, only some steps are marked. None = all are, at no cost."""
 
-    def play(self) -> tuple[SimulatedDevice, Recording]:
-        """Runs it; returns the device and what was recorded."""
-        device = SimulatedDevice()
-        recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+    def play(
+        self, device: SimulatedDevice | None = None, recorder: Recorder | None = None
+    ) -> tuple[SimulatedDevice, Recording]:
+        """Runs it, on a device and into a recorder of its own unless others are given; returns both."""
+        device = device or SimulatedDevice()
+        recorder = recorder or Recorder(clock=lambda: device.now, sync_measured=True)
         recorder.facts["device"] = "cuda:0"
         ledger = recorder.ledger
-        ledger.marks = StepMarks(device, ledger.table)
+        ledger.marks = StepMarks(device, ledger.table, host=lambda: device.now)
+        if self.mark_cost is not None:
+            device.mark_cost_ms = self.mark_cost
+            ledger.windows = DeviceWindows(ledger.marks, device.now)
         pull = Pull()
         for i in range(self.steps):
             before = ledger.ask(pull, True)
@@ -124,13 +159,18 @@ class Loop:
             ledger.delivered(pull, 8.0, before)
             self._copy(device, recorder)
             before = ledger.forward(True, True, True, 8.0)
-            self._kernels(device, self.kernels // 2)
+            self._kernels(device, self.kernels // 2, "forward")
             ledger.forward_done(before)
             self._between(device, recorder)
+            device.launch(self.loss, phase="loss")
             before = ledger.backward()
-            self._kernels(device, self.kernels - self.kernels // 2)
+            self._kernels(device, self.kernels - self.kernels // 2, "backward")
             ledger.switch(before)
+            if ledger.marks is not None:
+                ledger.launched()
             before = ledger.optimizer(1)
+            device.launch(self.update, phase="optimizer")
+            device.ends.append(device.idle_from)
             ledger.optimizer_done(1, before)
             device.host(self.python)
             if self.item_every and i % self.item_every == 0:
@@ -170,9 +210,9 @@ class Loop:
     def _between(self, device: SimulatedDevice, recorder: Recorder) -> None:
         """What a loop does between the two halves of its kernels: nothing."""
 
-    def _kernels(self, device: SimulatedDevice, count: int) -> None:
+    def _kernels(self, device: SimulatedDevice, count: int, phase: str = "") -> None:
         for _ in range(count):
-            device.launch(self.kernel, self.launch_cost)
+            device.launch(self.kernel, self.launch_cost, phase)
             device.host(max((device.idle_from - device.now) / MS - self.most_queued_ms, 0.0))
 
 
@@ -183,7 +223,7 @@ class Plain(Loop):
     how: str = "inference"
     """`inference` = a loader, no gradients. `own` = a loader, backward, the parameters changed by hand. `functional` =
     the same with `torch.func.grad`. `cleared` = as `own` without a loader, `zero_grad` after the update. `uncleared` =
-    as that, without `zero_grad`."""
+    as that, without `zero_grad`, the update under `torch.no_grad`. `unheard` = as that, without it."""
     reads: bool = False
     """The result is brought to the host."""
 
@@ -194,7 +234,7 @@ class Plain(Loop):
         recorder.facts["device"] = "cuda:0"
         ledger = recorder.ledger
         ledger.marks, ledger.alone = StepMarks(device, ledger.table), lambda: True
-        pull, loads, learns = Pull(), "cleared" not in self.how, self.how != "inference"
+        pull, loads, learns = Pull(), self.how in ("inference", "own", "functional"), self.how != "inference"
         for _ in range(self.steps):
             if loads:
                 before = ledger.ask(pull, learns)
@@ -211,6 +251,9 @@ class Plain(Loop):
             if learns:
                 ledger.switch(before)
                 ledger.launched()
+            device.launch(self.update if learns else 0.0)
+            if self.how == "uncleared":
+                ledger.update_ended()
             device.host(self.python)
             if self.reads:
                 ledger.carve(SYNC, device.synchronize())

@@ -44,6 +44,7 @@ class Card:
     width: int | None = 16
     width_max: int | None = 16
     ecc: int | None = 0
+    persistence: int | None = 1
     processes: list[tuple[int, int | None]] | None = field(default_factory=list)
     busy_for: list[tuple[int, int, int]] | None = None
     """Time stamp, process id, per cent, as NVML's samples per process."""
@@ -103,6 +104,7 @@ class StubNvml:
             "nvmlDeviceGetCurrPcieLinkWidth": "width",
             "nvmlDeviceGetMaxPcieLinkWidth": "width_max",
             "nvmlDeviceGetTotalEccErrors": "ecc",
+            "nvmlDeviceGetPersistenceMode": "persistence",
         }
         if name not in fields or name in self.without:
             raise AttributeError(name)

@@ -24,45 +24,55 @@ FLOORS = {
     7: ["__init__"],
     6: ["notebook"],
     5: [
-        "casefile casecode treatment treatment_plan lossreasons moves rounds counting batchfinder race curing sweep"
-        " executors",
+        "casefile asked casecode treatment treatment_plan lossreasons moves rounds counting batchfinder cardmemory race"
+        " curing sweep executors",
         "watching",
     ],
     4: [
         "trial stopping",
         "report sheet report_facts report_efficiency report_plots report_trials report_losses report_plan report_fix"
-        " report_sides source_lines",
+        " report_sides report_sweep report_batches source_lines",
     ],
-    3: ["taps", "probes", "diagnosis unjudged hushing verdict steady", "checkup"],
+    3: ["taps", "probes", "diagnosis offered unjudged hushing verdict steady", "rulepage", "checkup"],
     2: [
         "parking",
         "recorder calibration readings governor",
         "rules",
         "effect pairing pagecache",
         "knobs",
-        "forecast stages handing copying removal expectation batchsizes",
+        "forecast stages handing copying removal expectation batchsizes workerstarts",
     ],
     1: [
         "feed",
         "vitals vitals_fields vitals_memory vitals_hardware vitals_world vitals_arithmetic vitals_evaluation"
-        " vitals_setup growth memoryfit",
-        "models modelmakes",
+        " vitals_machine vitals_fetching vitals_device vitals_setup growth memoryfit",
+        "models modelmakes modelcode",
         "batches",
-        "ledger evaluations ownupdates account devicemarks stepcounts steptable steadysteps rhythm rests usual"
-        " blockrows eventnotes",
+        "ledger evaluations ownupdates account stepcounts steptable steadysteps rhythm rests usual"
+        " deviceclock devicemarks devicewindows blockrows eventnotes",
         "feeding feeding_syntax beside",
         "interval",
-        "cellsource callsites arguments loadermakers looplines autocastlines switchlines frameworklines loaderlines"
-        " fixes patchwork literals",
+        "cellsource callsites arguments loadermakers loopflow looplines copylines bf16reads autocastlines switchlines"
+        " frameworklines trainerlines loaderlines fixes patchwork literals",
         "parity",
         "neighbours",
         "written_files",
         "flops",
         "drawing",
         "loaders loader_limits loader_sharding workerthreads",
-        "snapshot snapshot_kinds snapshot_parts snapshot_process snapshot_undo snapshot_walk tensor_store",
+        "snapshot snapshot_kinds snapshot_parts snapshot_process snapshot_undo snapshot_walk tensor_store trackers",
     ],
-    0: ["recording recording_file steps facts", "phases", "patching", "seam", "wording", "nvidia", "peaks", "keepers"],
+    0: [
+        "recording recording_file recording_form steps facts",
+        "phases",
+        "patching",
+        "seam",
+        "wording",
+        "nvidia",
+        "peaks",
+        "keepers graphlines",
+        "precision",
+    ],
 }
 # The exceptions, each with its reason.
 ALSO_ALLOWED = {
@@ -78,9 +88,9 @@ ALSO_ALLOWED = {
 }
 # Guests and their rooms: nobody else imports them, so the diagnosis half runs on a machine that has none of them.
 ROOMS = {
-    "torch": "taps knobs checkup probes.torch_memory models modelmakes batches loaders loader_limits loader_sharding"
-    " workerthreads snapshot snapshot_kinds snapshot_process snapshot_undo snapshot_walk tensor_store flops"
-    " parking executors.luggage",
+    "torch": "taps knobs checkup probes.torch_memory models modelmakes modelcode batches loaders loader_limits"
+    " loader_sharding workerthreads snapshot snapshot_kinds snapshot_process snapshot_undo snapshot_walk tensor_store"
+    " flops parking precision executors.luggage",
     "ray": "executors.ray",
     "pynvml": "probes.nvml",
     "bokeh": "notebook.plots notebook.bokeh_view",
@@ -92,7 +102,9 @@ NEVER = {"jupyter_bokeh", "matplotlib", "pandas", "pickle", "requests", "urllib"
 LOOKED_AT = {("snapshot_kinds", "socket"): "knows a socket when it meets one, to leave it alone"}
 BARRED_NAMES = {"utils", "helpers", "common", "core", "base", "manager"}
 # What reads a recording: none of it needs a guest.
-DIAGNOSIS_HALF = "recording recording_file steps facts feed vitals forecast rules diagnosis effect report"
+DIAGNOSIS_HALF = (
+    "recording recording_file recording_form steps facts feed vitals forecast rules diagnosis effect report"
+)
 
 FLOOR_OF = {name: floor for floor, things in FLOORS.items() for thing in things for name in thing.split()}
 THING_OF = {name: thing for things in FLOORS.values() for thing in things for name in thing.split()}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -80,12 +81,101 @@ def test_settings_that_are_no_mapping(settings: Any) -> None:
             attempt(settings)
 
 
-@pytest.mark.parametrize("budget", [{"steps": 0}, {"steps": -5}, {"seconds": 0}, {"seconds": float("nan")}])
+@pytest.mark.parametrize(
+    "budget",
+    [
+        *({"steps": 0}, {"steps": -5}, {"seconds": 0}, {"seconds": float("nan")}),
+        *({"steps": "ten"}, {"steps": True}, {"seconds": "x"}, {"steps": [5]}),
+    ],
+)
 def test_a_budget_that_measures_nothing(budget: Any) -> None:
     case = gpu_doctor.case("x = 1")
-    for attempt in (lambda: case.run(**budget), lambda: case.trial({}, **budget), lambda: case.treat(**budget)):
+    grid = {"num_workers": [0]}
+    asks: list[Callable[..., Any]] = [case.run, case.measured, case.treat, case.flops]
+    asks += [lambda **given: case.trial({}, **given), lambda **given: case.sweep(grid, **given)]
+    asks += [case.largest_batch] if "seconds" in budget else []
+    for attempt in asks:
         with pytest.raises(ValueError, match="such as steps=50, seconds=60"):
-            attempt()
+            attempt(**budget)
+    assert case.trials == [] and case.effects == []
+
+
+@pytest.mark.parametrize("most", [0, -1, "8", 2.5, None, True])
+def test_a_number_of_trials_that_is_none(most: Any) -> None:
+    case = gpu_doctor.case("x = 1")
+    for attempt in (case.treat, lambda **given: case.sweep({"num_workers": [0]}, **given)):
+        with pytest.raises(ValueError, match=r"max_trials is a whole number from 1 up, such as max_trials=\d+, not "):
+            attempt(max_trials=most)
+
+
+def test_a_tick_that_is_a_text_is_not_taken_for_a_yes() -> None:
+    given: Any = "no"
+    with pytest.raises(TypeError, match="changes_training takes True or False, not 'no'"):
+        gpu_doctor.case("x = 1").treat(changes_training=given)
+
+
+class Elsewhere:
+    """An executor, to be made."""
+
+    width = 1
+
+    def trials(self) -> None:
+        """Never asked."""
+
+
+@pytest.mark.parametrize(
+    ("where", "says"), [("ray", "RayExecutor"), (object(), "RayExecutor"), (Elsewhere, "with brackets")]
+)
+def test_an_executor_that_is_none(where: Any, says: str) -> None:
+    case = gpu_doctor.case("x = 1")
+    for attempt in (case.treat, lambda **given: case.sweep({"num_workers": [0]}, **given)):
+        with pytest.raises(TypeError, match=f"executor says where trials run: None for this kernel, or .*{says}"):
+            attempt(executor=where)
+
+
+def test_a_knob_that_is_given_by_no_name() -> None:
+    case, odd = gpu_doctor.case("x = 1"), cast(Any, {2: [1]})
+    for attempt in (case.trial, case.run, case.fix, case.code):
+        with pytest.raises(TypeError, match=r"by its name, such as \{'num_workers': 4\}, not by 2"):
+            attempt(odd)
+    with pytest.raises(ValueError, match="no knob named 2"):
+        case.sweep(odd)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"num_workers": "two"}, "num_workers takes a whole number"),
+        ({"batch_size": 0}, "batch_size takes a whole number from 1 up"),
+        ({"lr": 3}, "vary.NAME, for a variable that has a literal at the cell's top"),
+    ],
+)
+def test_no_line_is_written_for_a_value_that_a_knob_does_not_have(settings: Any, says: str) -> None:
+    case = gpu_doctor.case("x = 1")
+    for attempt in (case.fix, case.code):
+        with pytest.raises(Refused, match=says):
+            attempt(settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"code": 3}, "the text of a cell or a function"),
+        ({"code": lambda model: model}, "it needs model: give it as functools.partial"),
+        ({"code": "x = 1", "namespace": [1]}, "such as globals"),
+        ({"code": "x = 1", "name": 3}, "name is a text"),
+    ],
+)
+def test_code_that_cannot_be_a_case(given: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        gpu_doctor.case(**given)
+
+
+def test_functions_that_need_no_argument_are_cases() -> None:
+    def train(epochs: int = 1, *rest: Any, **more: Any) -> None: ...
+
+    for code in (train, lambda: None, functools.partial(lambda model: None, 1), print):
+        assert gpu_doctor.case(code).source == ""
 
 
 def test_a_trial_of_code_that_fails_as_written_does_not_blame_the_setting() -> None:

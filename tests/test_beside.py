@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.beside import beside_lines
+from gpu_doctor.beside import beside_lines, needed_lines
 from gpu_doctor.recording import LineCost
 
 LOOP = """for x, y in loader:
@@ -71,3 +71,10 @@ def test_only_the_innermost_loop_is_told_apart() -> None:
         "for epoch in range(3):\n    for x in loader:\n        model(x).backward()\n        plot(x)\n    report(x)\n"
     )
     assert rows(source) == {4}
+
+
+def test_the_other_statements_of_the_loop_are_needed() -> None:
+    source = LOOP.format("acc = (out.argmax(1) == y).float().mean()")
+    costs = [LineCost("<cell>", at, "f", one.strip(), "other", 0.1) for at, one in enumerate(source.splitlines(), 1)]
+    assert {one.line for one in needed_lines(source, costs)} == {2, 3, 4, 5, 7}
+    assert needed_lines("fit()", costs) == () == needed_lines("for x in (", costs)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_doctor.diagnosis import explain
+from gpu_doctor.rulepage import explain
 from gpu_doctor.rules import RULES, table_markdown
 from gpu_doctor.rules.rule import Rule
 from gpu_doctor.vitals import Vitals
@@ -16,7 +16,7 @@ from gpu_doctor.vitals_setup import SetupVitals
 
 ROOT = Path(__file__).resolve().parents[1]
 SHELF = ROOT / "gpu_doctor" / "rules"
-NOT_RULES = {"__init__", "rule", "evidence", "cures"}
+NOT_RULES = {"__init__", "rule", "evidence", "cures", "half_precision", "idling"}
 FAMILIES = {"input", "transfer", "host", "compute", "memory", "hardware", "distributed"}
 HEADINGS = ("What it means", "Why it costs you", "What to try", "When to leave it")
 

@@ -217,8 +217,6 @@ def test_the_magic_takes_them_in_quotation_marks(shell: InteractiveShell) -> Non
     case = gpu_doctor.last_case()
     assert not said.stderr and case is not None, said.stderr
     assert shell.user_ns["pair"] == (64, "x y") and sizes_of(case.recordings[-1]) == {64}
-    assert "vary.opts            changes-training  as written {'size': 16};" in repr(
-        shell.run_line_magic("gpudoctor", "knobs")
-    )
+    assert "vary.opts            as written {'size': 16}" in repr(shell.run_line_magic("gpudoctor", "knobs"))
     case.trial({"vary.opts": {"size": 32}}, steps=3)
     assert sizes_of(case.trials[-1][1]) == {32}

@@ -217,6 +217,83 @@ def test_several_cards_of_which_one_is_sick(monkeypatch: pytest.MonkeyPatch) -> 
     assert links[0].found.startswith("GPU 0, 1, 3: ") and links[1].found.startswith("GPU 2: x8 of x16")
 
 
+def test_persistence_is_told_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(*cards: Card) -> list[CheckLine]:
+        checkup = machine(monkeypatch, *cards, torch=dataclasses.replace(CUDA_13, devices=len(cards)))
+        return [one for one in checkup.lines if one.topic == "persistence"]
+
+    assert told(Card(persistence=0)) == [] and told(Card(persistence=None, power_limit_mw=350_000)) == []
+    (capped,) = told(Card(persistence=0, power_limit_mw=350_000))
+    assert capped.status == "worth a look" and "are lost when the last process leaves" in capped.found
+    assert "nvidia-persistenced" in capped.to_do
+    (held,) = told(Card(persistence=0, reasons=0x2))
+    assert held.found == capped.found
+    four = [Card(uuid=f"GPU-{n}", bus=f"0000:{n}0:00.0", persistence=0) for n in range(4)]
+    (many,) = told(*four)
+    assert "1 to 3 s a card" in many.found and many.found.startswith("GPU 0, 1, 2, 3: ")
+    assert told(*(dataclasses.replace(one, persistence=1) for one in four)) == []
+
+
+def test_cards_whose_order_is_not_known_before_torch_uses_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    cards = Card("Tesla T4", "GPU-t4", "0000:10:00.0"), Card(uuid="GPU-h200", bus="0000:20:00.0")
+    two = dataclasses.replace(CUDA_13, devices=2)
+    found = line(machine(monkeypatch, *cards, torch=two), "GPU order")
+    assert found.status == "worth a look" and "CUDA counts the fastest first" in found.found
+    assert found.to_do.startswith("Set CUDA_DEVICE_ORDER=PCI_BUS_ID")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert "GPU order" not in [one.topic for one in machine(monkeypatch, *cards, torch=two).lines]
+
+
+def test_cards_are_matched_with_torchs_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA counts the fastest first; NVML by bus: once CUDA is in use, the UUIDs say which is which."""
+    cards = Card("Tesla T4", "GPU-t4", "0000:10:00.0"), Card(uuid="GPU-h200", bus="0000:20:00.0")
+    monkeypatch.setattr(nvml, "VENDOR", StubNvml(*cards))
+    monkeypatch.setattr(gather, "torch_facts", lambda: dataclasses.replace(CUDA_13, devices=2))
+    monkeypatch.setattr(gather, "cuda_in_use", lambda: True)
+    monkeypatch.setattr(gather, "device_uuids", lambda: ("h200", "t4"))
+    facts = gather.gathered()
+    assert [(one.index, one.name) for one in facts.cards] == [(0, "NVIDIA H200"), (1, "Tesla T4")]
+    assert facts.order_note == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "status", "said"),
+    [
+        ({"OMP_NUM_THREADS": "64"}, "worth a look", "OMP_NUM_THREADS=64 on 16 usable cores"),
+        ({"MKL_NUM_THREADS": "many"}, "wrong", "MKL_NUM_THREADS='many' is no number"),
+        ({"OMP_NUM_THREADS": "0"}, "wrong", "is no number of threads"),
+        ({"CUDA_LAUNCH_BLOCKING": "1"}, "worth a look", "waits for every kernel"),
+        ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, "worth a look", "asks the driver for every tensor"),
+        ({"NVIDIA_TF32_OVERRIDE": "0"}, "worth a look", "without tensor cores"),
+        ({"TORCH_COMPILE_DISABLE": "1"}, "worth a look", "torch.compile does nothing"),
+    ],
+)
+def test_variables_that_are_set_oddly(environment: dict[str, str], status: str, said: str) -> None:
+    (name,) = environment
+    found = line(judged(dataclasses.replace(NO_GPU, environment=environment)), name)
+    assert found.status == status and said in found.found and found.to_do
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"OMP_NUM_THREADS": "16"},
+        {"OMP_NUM_THREADS": "4,2"},
+        {"CUDA_LAUNCH_BLOCKING": "0"},
+        {"MKL_NUM_THREADS": "1"},
+    ],
+)
+def test_variables_that_are_in_order_are_not_mentioned(environment: dict[str, str]) -> None:
+    assert "_" not in " ".join(one.topic for one in judged(dataclasses.replace(NO_GPU, environment=environment)).lines)
+
+
+def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "777")
+    assert gather.gathered().environment["OMP_NUM_THREADS"] == "777"
+
+
 def test_nvml_and_torch_disagree_and_hidden_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     checkup = machine(monkeypatch, Card(), Card(uuid="GPU-b"))
     assert (
@@ -266,10 +343,23 @@ def test_apple_and_amd() -> None:
         ),
         ({"usable_cores": 4.0, "os_cores": 8, "affinity_cores": 4}, "CPU cores", "worth a look", "CPU affinity"),
         ({"usable_cores": 1.0, "os_cores": 1, "affinity_cores": 1}, "CPU cores", "worth a look", "1 core"),
+        (
+            {"usable_cores": 2.0, "os_cores": 2, "affinity_cores": 2, "physical_cores": 1},
+            *("CPU cores", "worth a look", "hardware threads of 1 core"),
+        ),
+        (
+            {"usable_cores": 16.0, "os_cores": 16, "affinity_cores": 16, "physical_cores": 8},
+            *("CPU cores", "ok", "hardware threads of 8 cores"),
+        ),
+        ({"physical_cores": 16}, "CPU cores", "ok", "All 16 cores of the machine"),
         ({"usable_cores": 4.0}, "torch threads", "worth a look", "torch computes on 16 threads; 4 cores"),
         ({"usable_cores": 32.0}, "torch threads", "ok", "16 threads"),  # one a physical core
         ({"torch": CPU_ONLY}, "torch threads", "ok", "2 threads"),
         ({"torch": dataclasses.replace(CPU_ONLY, threads=1)}, "torch threads", "worth a look", "1 thread;"),
+        (
+            {"torch": dataclasses.replace(CPU_ONLY, threads=1), "environment": {"OMP_NUM_THREADS": "1"}},
+            *("torch threads", "worth a look", "OMP_NUM_THREADS=1 is set"),
+        ),
         ({"shm": (64 * MIB, 64 * MIB)}, "/dev/shm", "wrong", "64 MiB of 64 MiB free"),
         ({"shm": (GIB, 2 * GIB)}, "/dev/shm", "worth a look", "1.0 GiB of 2.0 GiB"),
         ({"shm": None}, "/dev/shm", "not measured", "no /dev/shm"),
@@ -347,6 +437,7 @@ def test_html_is_self_contained_and_escaped() -> None:
             seen.remove(tag)
 
     Tags().feed(page)
+    assert "table-layout:auto" in page, "JupyterLab's equally wide columns put the marks over the topics"
     assert seen == [], "every tag is closed"
     assert "<script" not in page and "&lt;script&gt;alert(&#x27;x&#x27;)" in page
     assert "url(" not in page and "http" not in page.replace("https://", "")

@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 from simulated_device import Loop, Plain, SimulatedDevice
 
-from gpu_doctor.devicemarks import StepMarks
+from gpu_doctor.devicemarks import MOST_PARTS, MOST_UPDATES, StepMarks
+from gpu_doctor.devicewindows import MARKS_SHARE, WINDOW
+from gpu_doctor.ledger import Pull
+from gpu_doctor.phases import BACKWARD, OPTIMIZER, OTHER
+from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import STEP_COLUMNS, Recording
+from gpu_doctor.report_efficiency import efficiency
 from gpu_doctor.steptable import StepTable
 from gpu_doctor.vitals import measure
 
@@ -99,8 +104,7 @@ def test_host_and_device_account_for_all_of_their_time(loop: Loop) -> None:
     read = steps.where(steps.device_steps > 0)
     assert len(read) == loop.steps - 1
     device_s = np.nansum(read.gpu_s) + np.nansum(read.gpu_gap_s)
-    ended = device.marks[2]  # the first step's: after its first work and, as no optimizer is known yet, its forward
-    assert device_s == pytest.approx((device.idle_from - ended.passed_ns) * 1e-9, rel=1e-6)
+    assert device_s == pytest.approx((device.ends[-1] - device.ends[0]) * 1e-9, rel=1e-6)
 
 
 def test_readings_are_never_waited_for() -> None:
@@ -230,3 +234,209 @@ def test_what_is_read_of_each_batch_is_no_gap_of_the_loader() -> None:
     assert gap_share(recording) == pytest.approx(5 / 15, abs=0.01)
     assert measure(recording).exposed_wait_share == pytest.approx(5 / 15, abs=0.01)
     assert device.unfreed <= 3
+
+
+def test_the_devices_work_is_told_apart_by_the_phase_that_launched_it() -> None:
+    loop = Loop(wait=0.1, kernels=10, kernel=1.0, loss=0.5, update=2.0)  # the queue is never empty
+    device, recording = loop.play()
+    read = recording.steps.rows(1)
+    seconds = {phase: 1e-9 * device.of_phase[phase] * 39 / 40 for phase in ("forward", "backward", "optimizer")}
+    assert read.gpu_forward_s.sum() == pytest.approx(seconds["forward"], rel=0.01)
+    assert read.gpu_backward_s.sum() == pytest.approx(seconds["backward"], rel=0.01)
+    assert read.gpu_optimizer_s.sum() == pytest.approx(seconds["optimizer"], rel=0.01)
+    vitals = measure(recording)
+    assert vitals.gpu_forward_share == vitals.gpu_backward_share == pytest.approx(5 / 12.5, abs=0.01)
+    assert vitals.gpu_optimizer_share == pytest.approx(2 / 12.5, abs=0.01)
+    assert vitals.gpu_busy_share == pytest.approx(1, abs=0.01)
+    assert efficiency(vitals) == ["of the GPU's own time 40 % forward, 40 % backward, 16 % optimizer"]
+
+
+def test_a_phase_of_a_launch_bound_step_holds_the_devices_waits_for_its_launches() -> None:
+    _, recording = Loop(wait=0.1, kernel=0.01, kernels=100, launch_cost=0.05, update=0.01).play()
+    vitals = measure(recording)
+    assert vitals.gpu_forward_share == pytest.approx(0.5, abs=0.03)
+    assert vitals.gpu_backward_share == pytest.approx(0.5, abs=0.03)
+
+
+def test_two_optimizers_and_several_forwards_of_one_step_are_all_told_apart() -> None:
+    device, table = SimulatedDevice(), StepTable()
+    marks = StepMarks(device, table)
+    for _ in range(20):
+        for _ in range(2):  # a GAN: discriminator, then generator
+            marks.work()
+            device.launch(1)
+            marks.part(OTHER)
+            marks.part(BACKWARD)
+            device.launch(2)
+            marks.part(OTHER)
+            device.launch(0.25)
+            marks.part(OPTIMIZER)
+            device.launch(0.5)
+            marks.stepped()
+        marks.close(table.append([np.nan] * len(STEP_COLUMNS)))
+    device.synchronize()
+    marks.read()
+    steps = table.steps()
+    assert np.nansum(steps.gpu_forward_s) == pytest.approx(19 * 2e-3)
+    assert np.nansum(steps.gpu_backward_s) == pytest.approx(19 * 4e-3)
+    assert np.nansum(steps.gpu_optimizer_s) == pytest.approx(19 * 1e-3)
+    assert np.nansum(steps.gpu_s) == pytest.approx(19 * 7.5e-3)
+    assert device.unfreed <= 2
+
+
+def test_a_step_of_very_many_phases_is_read_as_a_whole() -> None:
+    device, table = SimulatedDevice(), StepTable()
+    marks = StepMarks(device, table)
+    for _ in range(5):
+        for _ in range(MOST_PARTS):
+            marks.work()
+            device.launch(1)
+            marks.part(OTHER)
+        marks.stepped()
+        marks.close(table.append([np.nan] * len(STEP_COLUMNS)))
+    device.synchronize()
+    marks.read()
+    steps = table.steps()
+    assert np.nansum(steps.gpu_s) == pytest.approx(4e-3 * MOST_PARTS)
+    assert np.isnan(steps.gpu_forward_s).all()
+    assert device.unfreed <= 2
+
+
+def test_only_the_wait_before_the_first_work_can_lie_in_the_gap() -> None:
+    device = SimulatedDevice()
+    recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+    recorder.facts["device"] = "cuda:0"
+    ledger = recorder.ledger
+    ledger.marks = StepMarks(device, ledger.table)
+    pull = Pull()
+    for _ in range(30):
+        for part in range(4):  # gradients are accumulated: one wait falls into the gap, three are inside the step
+            before = ledger.ask(pull, True)
+            device.host(1)
+            ledger.delivered(pull, 8.0, before)
+            if not part:
+                device.host(3)  # something else, such as an augmentation: 4 ms of gap, 1 of them the loader's
+            before = ledger.forward(True, True, True, 8.0)
+            device.launch(2)
+            ledger.forward_done(before)
+            ledger.switch(ledger.backward())
+        device.synchronize()
+        ledger.optimizer_done(1, ledger.optimizer(1))
+    ledger.ended(ledger.ask(pull, True))
+    vitals = measure(recorder.close())
+    steps = recorder.table.steps()
+    assert vitals.exposed_wait_share == pytest.approx(1e-3 / float(steps.wall_s[5]), rel=0.01)
+
+
+@pytest.mark.parametrize("kernel", [0.02, 0.1, 0.5, 2.0])
+def test_marks_stay_within_their_budget_and_say_the_same(kernel: float) -> None:
+    loop = Loop(
+        wait=3 * kernel,
+        kernels=10,
+        kernel=kernel,
+        launch_cost=0.002,
+        update=kernel,
+        steps=6000 if kernel > 0.02 else 20_000,
+    )
+    _, every = loop.play()
+    device, some = replace(loop, mark_cost=0.005).play()
+    marked = some.steps.device_steps.sum()
+    later = some.steps.rows(1000)
+    cost_s = 1e-3 * 0.005 * len(device.marks)
+    assert cost_s - 64 * 8 * 5e-6 < 1.2 * MARKS_SHARE * float(some.steps.wall_s.sum())
+    assert 64 <= marked <= 0.1 * loop.steps if kernel < 0.5 else marked > 0.1 * loop.steps
+    assert later.device_steps.sum() > 5
+    one, other = measure(every), measure(some)
+    assert other.gpu_gap_share == pytest.approx(one.gpu_gap_share, abs=0.01)
+    assert other.exposed_wait_share == pytest.approx(one.exposed_wait_share, abs=0.01)
+    assert other.gpu_forward_share == pytest.approx(one.gpu_forward_share, abs=0.01)
+    assert device.unfreed <= 4
+    assert len({id(mark) for mark in device.marks}) < 8 * (marked + marked / WINDOW + 2)
+
+
+@pytest.mark.parametrize(("copy", "gap"), [(2.0, 0.0), (9.0, 4.0)])
+def test_copies_on_a_stream_of_their_own_are_a_gap_only_where_nothing_hides_them(copy: float, gap: float) -> None:
+    device = SimulatedDevice()
+    recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+    recorder.facts["device"] = "cuda:0"
+    ledger = recorder.ledger
+    ledger.marks = StepMarks(device, ledger.table)
+    pull = Pull()
+    for _ in range(60):
+        ledger.delivered(pull, 8.0, ledger.ask(pull, True))
+        device.stream = 1  # the next batch, while this one is computed
+        device.launch(copy)
+        device.stream = 0
+        before = ledger.forward(True, True, True, 8.0)
+        device.launch(2)
+        ledger.forward_done(before)
+        before = ledger.backward()
+        device.launch(3)
+        ledger.switch(before)
+        ledger.launched()
+        ledger.optimizer_done(1, ledger.optimizer(1))
+        device.wait_stream(1)
+        device.host(1)
+    ledger.ended(ledger.ask(pull, True))
+    device.synchronize()
+    recording = recorder.close()
+    assert gap_share(recording) == pytest.approx(gap / max(copy, 5.0), abs=0.01)
+    assert measure(recording).exposed_wait_share == 0.0  # the loader is not to blame
+    assert measure(recording).gpu_backward_share == pytest.approx(3 / max(copy, 5.0), abs=0.01)
+
+
+def test_what_marks_cost_is_the_taps_cost() -> None:
+    device = SimulatedDevice()
+    recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+    recorder._event_ns = recorder._note_ns = 0.0
+    Loop(steps=30, mark_cost=0.005).play(device, recorder)
+    assert len(device.marks) >= 30 * 6
+    assert recorder.tapped_s() == pytest.approx(5e-6 * len(device.marks), abs=1e-4)
+
+
+def test_thinned_rows_of_which_some_steps_were_marked_say_the_same() -> None:
+    loop = Loop(wait=5, kernels=10, kernel=0.4, steps=40)
+    vitals = measure(loop.play()[1])
+    table, device = StepTable(capacity=64), SimulatedDevice()
+    recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+    recorder.table = recorder.ledger.table = table
+    thinned = replace(loop, steps=2000, mark_cost=0.004).play(device, recorder)[1]
+    assert thinned.steps.count.max() >= 32
+    assert thinned.steps.device_steps.sum() < 0.8 * 2000
+    again = measure(thinned)
+    assert again.gpu_gap_share == pytest.approx(vitals.gpu_gap_share, abs=0.01)
+    assert again.exposed_wait_share == pytest.approx(vitals.exposed_wait_share, abs=0.01)
+
+
+@pytest.mark.parametrize("how", ["own", "functional", "cleared", "uncleared"])
+def test_an_update_by_hand_is_no_gap(how: str) -> None:
+    _, recording = Plain(how=how, wait=15, kernel=0.5, update=4.0, steps=120).play()
+    assert recording.steps.device_steps.sum() >= 120 - 66
+    assert gap_share(recording) == pytest.approx(6.1 / 15.1, abs=0.02)
+
+
+def test_where_an_update_by_hand_is_not_heard_no_gap_is_claimed() -> None:
+    device, recording = Plain(how="unheard", wait=15, kernel=0.5, update=4.0, steps=120).play()
+    assert recording.steps.device_steps.sum() == 0
+    vitals = measure(recording)
+    assert vitals.gpu_gap_share is None and vitals.exposed_wait_share is None
+    assert device.unfreed <= 3
+
+
+def test_one_update_for_each_of_many_parameters_is_not_believed() -> None:
+    device, table = SimulatedDevice(), StepTable()
+    marks = StepMarks(device, table)
+    for updates in (1, MOST_UPDATES, MOST_UPDATES + 1, 1, 1):
+        marks.work()
+        device.launch(1)
+        marks.stepped()
+        for _ in range(updates):
+            device.launch(0.5)
+            marks.updated()
+        marks.close(table.append([np.nan] * len(STEP_COLUMNS)))
+    device.synchronize()
+    marks.read()
+    assert np.flatnonzero(np.isfinite(table.steps().gpu_s)).tolist() == [1, 4]
+    assert table.steps().gpu_s[[1, 4]] == pytest.approx([1e-3 + 5e-4 * MOST_UPDATES, 1.5e-3])
+    assert table.steps().gpu_gap_s[[1, 4]] == pytest.approx([0.0, 0.0])
+    assert device.unfreed <= 2

@@ -14,7 +14,8 @@ from recordings import Loop, line, on_gpu
 
 import gpu_doctor
 from gpu_doctor import report
-from gpu_doctor.diagnosis import Diagnosis, Silence, diagnose, explain
+from gpu_doctor.diagnosis import Diagnosis, Silence, diagnose
+from gpu_doctor.facts import OptimizerFacts
 from gpu_doctor.recording import INFERENCE, LineCost, Metric, Recording, Series, Steps
 from gpu_doctor.rules.evidence import line_text
 from gpu_doctor.rules.rule import NAMING_BAR
@@ -114,6 +115,25 @@ def test_a_wait_that_nothing_found_is_about_is_said_beside_the_dearest_finding()
     assert [one.rule for one in diagnosis.findings] == ["slow-python"]
     assert diagnosis.verdict.startswith(diagnosis.findings[0].headline)
     assert diagnosis.verdict.endswith("Waiting for data takes more, 46 %, but no cure for it could be told.")
+
+
+@pytest.mark.parametrize(
+    ("in_torch", "said"),
+    [
+        (True, "What the loop computes outside of any module takes more, 40 %, but no cure for it could be told."),
+        (False, ""),
+    ],
+)
+def test_what_lies_between_the_phases_is_said_beside_a_small_finding(in_torch: bool, said: str) -> None:
+    """Pyro's SVI: its tracing took 46 %, and the verdict was a loader that took 6 %."""
+    looks = (line("svi.step(x, y)", 0.4, in_torch=in_torch),)
+    adam = OptimizerFacts("Adam", tensors=20, elements=2_000, can_fuse=True)
+    loop = Loop(forward=3.0, backward=3.0, optimizer=3.0, other=6.0, lines=looks, setup={"optimizer_facts": (adam,)})
+    diagnosis = diagnose(loop.recording())
+    assert diagnosis.bottleneck == "host"
+    if in_torch:
+        assert [one.rule for one in diagnosis.findings] == ["unfused-optimizer"]
+    assert diagnosis.verdict == f"{diagnosis.findings[0].headline} {said}".strip()
 
 
 def test_a_risk_alone_is_the_verdict_and_called_one() -> None:
@@ -348,7 +368,8 @@ def test_a_text_of_a_hundred_lines_is_read_once(monkeypatch: pytest.MonkeyPatch)
     diagnosis = diagnose(costly(cell))
     assert {"memory-growth", "slow-generator"} <= {one.rule for one in diagnosis.findings}, "else nobody reads it"
     diagnose(costly(cell))
-    assert 1 <= len(read) <= 3, "by each of those who read it, once"
+    times = sum("def batches" in one for one in read)  # numpy parses signatures of its own, the first time
+    assert 1 <= times <= 3, "by each of those who read it, once"
 
 
 def test_ten_thousand_steps_are_judged_at_once() -> None:
@@ -396,21 +417,3 @@ def test_to_dict_of_a_real_run_is_plain_json() -> None:
     again = json.loads(json.dumps(diagnosis.to_dict(), allow_nan=False))
     assert again["vitals"]["setup"]["inputs"]["new_shape_s"] is None
     assert again["vitals"]["measured_steps"] == diagnosis.vitals.measured_steps > 5
-
-
-def test_explain_knows_spellings() -> None:
-    assert "num_workers=0" in str(explain("loader-without-workers"))
-    assert str(explain(" Slow_GetItem ")) == str(explain("slow-getitem"))
-
-
-def test_explain_names_the_nearest() -> None:
-    with pytest.raises(ValueError, match="slow-collate"):
-        explain("slow-colate")
-    with pytest.raises(ValueError, match="The rules are"):
-        explain("zzz")
-    with pytest.raises(TypeError, match="takes the name of a rule"):
-        explain(3)  # type: ignore[arg-type]
-
-
-def test_a_page_is_escaped() -> None:
-    assert "<script" not in explain("slow-getitem")._repr_html_() and "`" in str(explain("slow-getitem"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import sqlite3
 import sys
-from typing import Any
+import types
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from gpu_doctor.executors.luggage import Parcel, Unpackable, pack, unpack
 from gpu_doctor.executors.posted import as_bytes, of_bytes
 from gpu_doctor.executors.reach import reached
 from gpu_doctor.executors.remote import acting_as_main, one_round
-from tests.recordings import Loop
+from tests.recordings import Loop, on_gpu
 
 cloudpickle = pytest.importorskip("cloudpickle")
 
@@ -289,3 +291,80 @@ def test_the_notebook_is_main_while_its_round_runs() -> None:
     assert sys.modules["__main__"] is before
     with acting_as_main({"__name__": "my_module"}):
         assert sys.modules["__main__"] is before
+
+
+# ---- what a task asks the cluster for ------------------------------------------------------------------------------
+
+
+class Cluster:
+    """Ray as far as a request goes: its machines, and the options that a task was given."""
+
+    class cloudpickle:
+        CloudPickler = getattr(cloudpickle, "CloudPickler", None)
+
+    def __init__(self, **machine: float) -> None:
+        self.machine, self.options = machine, []  # type: ignore[var-annotated]
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True, "Resources": self.machine}, {"Alive": False, "Resources": {"CPU": 99, "GPU": 99}}]
+
+    def put(self, luggage: bytes) -> bytes:
+        return luggage
+
+    def remote(self, function: Any) -> Any:
+        return types.SimpleNamespace(options=lambda **given: self.options.append(given))
+
+
+class Sent:
+    """In the place of the rounds: nothing is sent."""
+
+    rooms: list[int] = []  # noqa: RUF012
+
+    def __init__(self, *given: Any) -> None: ...
+
+    def run(self, case: Any, entries: Any, room: int, racing: bool) -> None:
+        Sent.rooms.append(room)
+
+
+def asked_of(cluster: Cluster, recording: Any, monkeypatch: pytest.MonkeyPatch, **given: Any) -> Effect:
+    """Has a trial of a loop that was recorded sent to a cluster."""
+    executing = importlib.import_module("gpu_doctor.executors.ray")
+    monkeypatch.setattr(executing, "import_module", lambda name: cluster)
+    monkeypatch.setattr(executing, "RoundsOut", Sent)
+    Sent.rooms.clear()
+    case = gpu_doctor.case("for x, y in loader: pass", {})
+    case.recordings.append(recording)
+    [effect] = executing.RayExecutor(**given).trials(case, [{"num_workers": 2}], steps=5, seconds=5.0, against={})
+    return cast(Effect, effect)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "given", "wanted", "room"),
+    [
+        (False, {}, {"num_cpus": 1, "num_gpus": 0}, 8),
+        (True, {}, {"num_cpus": 1, "num_gpus": 1}, 2),
+        (True, {"num_cpus": 3}, {"num_cpus": 3, "num_gpus": 1}, 2),
+        (True, {"num_gpus": 0.5}, {"num_cpus": 1, "num_gpus": 0.5}, 4),
+        (False, {"num_gpus": 2}, {"num_cpus": 1, "num_gpus": 2}, 1),
+        (True, {"options": {"num_gpus": 2, "max_retries": 1}}, {"num_cpus": 1, "num_gpus": 2, "max_retries": 1}, 1),
+        (True, {"options": {"resources": {"a100": 1}}}, {"num_gpus": 1, "resources": {"a100": 1}}, 1),
+    ],
+)
+def test_a_task_asks_for_the_gpus_that_its_loop_trains_on(
+    gpu: bool, given: dict[str, Any], wanted: dict[str, Any], room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(CPU=8, GPU=2, a100=1)
+    asked_of(cluster, (on_gpu() if gpu else Loop()).recording(), monkeypatch, **given)
+    [options] = cluster.options
+    assert {"max_retries": 0, "name": "gpu_doctor", **wanted}.items() <= options.items()
+    assert Sent.rooms == [room], "as many at once as the living machines have room for"
+
+
+def test_a_gpu_that_no_machine_has_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(CPU=8)
+    effect = asked_of(cluster, on_gpu().recording(), monkeypatch)
+    assert effect.outcome == "refused" and cluster.options == [] and Sent.rooms == []
+    assert effect.reason.startswith("No machine of the cluster has 1 CPU, 1 GPU for a trial: ask for less")

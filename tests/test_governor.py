@@ -214,6 +214,15 @@ def test_the_sentence_names_longer_steps_in_milliseconds() -> None:
     assert "only 1.5 ms" in too_dear(0.03, 1.5, 1000)
 
 
+def test_what_looking_for_models_takes_is_said_where_it_is_much() -> None:
+    assert too_dear(0.001, 2.0, 1000, 0.1) == ""
+    assert "models of its optimizers took 25 %" in too_dear(0.001, 2.0, 1000, 0.5)
+    recorder = stepping(5_000_000, steps=500)
+    recorder.searched_s, recorder.searches = 1.0, 20
+    recording = recorder.close()
+    assert len(recording.notes) == 1 and recording.overhead_s > 1.0
+
+
 def test_the_governor_may_be_asked_by_several_threads_at_once() -> None:
     run = Run(0.002)
     failed: list[BaseException] = []

@@ -122,6 +122,61 @@ for x, y in loader:
     assert kept_graphs(source) == ()
 
 
+SEQUENCES = """
+model.train()
+for epoch in range(2):
+    for x, y in loader:
+        optimizer.zero_grad()
+        {}
+        loss = loss / 5
+        loss.backward()
+        optimizer.step()
+        for t in range(3):
+            history.append(model(x))
+"""
+OVER_TIME = "loss, outputs = 0, []\n        for t in range(5):\n            out = model(x[:, t])\n"
+OVER_TIME += "            outputs.append(out)\n            loss += criterion(out, y[:, t])"
+
+
+def test_a_sum_over_time_begins_anew_in_each_step() -> None:
+    """What lives longer than the step is found all the same, in the inner loop too."""
+    found = kept_graphs(SEQUENCES.format(OVER_TIME), ("model",))
+    assert [one.text for one in found] == ["history.append(model(x))"]
+    assert [one.text for one in kept_graphs(SEQUENCES.format(OVER_TIME.replace(", outputs = 0, []", " = 0")))] == [
+        "outputs.append(out)",
+        "history.append(model(x))",
+    ]
+
+
+def test_a_validation_in_each_epoch_keeps_graphs_though_its_list_begins_anew() -> None:
+    source = """
+for epoch in range(2):
+    for x, y in loader:
+        loss = criterion(model(x), y)
+        loss.backward()
+    found = []
+    for x, y in held_out:
+        found.append(criterion(model(x), y))
+"""
+    assert [one.text for one in kept_graphs(source)] == ["found.append(criterion(model(x), y))"]
+
+
+def test_a_sum_in_the_function_that_makes_the_loss() -> None:
+    source = """
+def loss_of(model, x, y):
+    loss = 0
+    for t in range(5):
+        out = model(x[:, t])
+        loss += criterion(out, y[:, t])
+        states.append(out)
+    return loss
+for x, y in loader:
+    loss = loss_of(model, x, y)
+    loss.backward()
+"""
+    assert [one.text for one in kept_graphs(source, ("model", "criterion"))] == ["states.append(out)"]
+
+
 def test_a_step_in_a_function_a_scaler_and_a_bounded_list() -> None:
     source = """
 recent = deque(maxlen=50)

@@ -14,7 +14,7 @@ from torch import nn
 
 import gpu_doctor
 from gpu_doctor import knobs, patching
-from gpu_doctor.knobs.amp import KNOB, mixed_precision
+from gpu_doctor.knobs.amp import KNOB, lstm_in_bf16, mixed_precision
 from gpu_doctor.knobs.autocasting import in_fp32
 from gpu_doctor.knobs.knob import Refused, TrialScope
 from gpu_doctor.knobs.loss_scaling import LossScaling, loss_scaling
@@ -351,3 +351,18 @@ def test_parsed_and_code() -> None:
     assert "GradScaler" in KNOB.code("fp16", SEEN)
     for value in ("bf16", "fp16"):
         compile(KNOB.code(value, SEEN), "<code>", "exec")
+
+
+def test_an_lstm_is_refused_exactly_where_torch_cannot_run_it() -> None:
+    """The truth is torch itself, asked on this machine."""
+    net = nn.LSTM(4, 8, batch_first=True)
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            net(torch.randn(2, 3, 4))
+        runs = True
+    except RuntimeError:
+        runs = False
+    assert lstm_in_bf16() == runs
+    setup = Setup(optimizers=("SGD",), dtype="float32", layers={"LSTM": 1})
+    assert bool(KNOB.refusal("bf16", setup)) == (not runs)
+    assert not KNOB.refusal("bf16", Setup(optimizers=("SGD",), dtype="float32", layers={"GRU": 1}))

@@ -183,7 +183,7 @@ def test_the_magic_runs_the_cell_as_written_and_a_trial_with_another_value(shell
     assert not said.stderr, said.stderr
     case = gpu_doctor.last_case()
     assert case is not None and shell.user_ns["seen"] == [(1e-3, 16)]
-    assert "vary.batch_size      changes-training  as written 16" in repr(shell.run_line_magic("gpudoctor", "knobs"))
+    assert "vary.batch_size      as written 16" in repr(shell.run_line_magic("gpudoctor", "knobs"))
     effect = case.trial({"vary.batch_size": 80}, steps=4)
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
     assert case.trials[-1][1].steps.samples.max() == 80

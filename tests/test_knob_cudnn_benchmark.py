@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from gpu_doctor import knobs
+from gpu_doctor import knobs, patching
 from gpu_doctor.knobs.cudnn_benchmark import KNOB
 from gpu_doctor.knobs.knob import Refused, TrialScope
 from gpu_doctor.recording import Setup
@@ -44,3 +44,25 @@ def test_with_no_run_yet_a_gpu_is_looked_for(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_code() -> None:
     assert KNOB.code(True, RESNET).startswith("torch.backends.cudnn.benchmark = True")
+
+
+def test_the_code_that_sets_it_itself_does_not_turn_it_back() -> None:
+    scope = TrialScope({}, RESNET)
+    with knobs.turned({"cudnn_benchmark": True}, scope):
+        torch.backends.cudnn.benchmark = False
+        assert torch.backends.cudnn.benchmark is True
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False):
+            assert torch.backends.cudnn.benchmark is True
+        torch.backends.cudnn.benchmark = True
+    assert torch.backends.cudnn.benchmark is False and patching.active() == ()
+    assert scope.notes == ["cudnn_benchmark: the code sets False itself; the setting under trial was kept."]
+    torch.backends.cudnn.benchmark = True
+    assert torch.backends.cudnn.benchmark is True
+    torch.backends.cudnn.benchmark = False
+
+
+def test_a_cell_that_sets_what_is_tried_anyway_needs_no_word() -> None:
+    scope = TrialScope({}, RESNET)
+    with knobs.turned({"cudnn_benchmark": True}, scope):
+        torch.backends.cudnn.benchmark = True
+    assert scope.notes == []

@@ -52,6 +52,17 @@ def test_a_loaders_refusal_is_the_knobs() -> None:
     assert "no DataLoader" in KNOB.refusal(2, only_evaluation)
 
 
+def test_one_worker_delivers_each_item_of_a_stream_once() -> None:
+    stream = DataLoader(Stream(), batch_size=2)
+    setup = Setup(loaders=(loaders.describe(stream, role="training"),))
+    assert KNOB.refusal(1, setup) == "" and "get_worker_info" in KNOB.refusal(2, setup)
+    with knobs.turned({"num_workers": 1}, TrialScope({}, setup)):
+        assert stream.num_workers == 1 and [int(x) for batch in stream for x in batch] == list(range(10))
+    assert stream.num_workers == 0
+    crowded = Setup(loaders=(loaders.describe(DataLoader(Stream(), num_workers=2), role="training"),))
+    assert "get_worker_info" in KNOB.refusal(1, crowded), "fewer workers would be other data than as written"
+
+
 def test_turned_delivers_the_same_items_from_two_workers_and_is_put_back() -> None:
     before, kept = make(shuffle=True, generator=torch.Generator().manual_seed(1)), make()
     setup = Setup(loaders=(loaders.describe(before, role="training"), loaders.describe(kept, role="evaluation")))

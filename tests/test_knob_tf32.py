@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_doctor import knobs
+from gpu_doctor import knobs, patching
 from gpu_doctor.knobs.knob import Refused, TrialScope
 from gpu_doctor.knobs.tf32 import KNOB
+from gpu_doctor.precision import precisions
 from gpu_doctor.recording import DeviceSetup, Setup
 
 A100 = Setup(
@@ -93,3 +94,38 @@ def test_code() -> None:
     assert 'set_float32_matmul_precision("high")' in KNOB.code(True, A100)
     for value in (True, False):
         compile(KNOB.code(value, A100), "<code>", "exec")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.backends.cuda.matmul.allow_tf32 = False",
+        "torch.backends.cudnn.allow_tf32 = False",
+        "torch.set_float32_matmul_precision('highest')",
+        "torch.backends.cuda.matmul.fp32_precision = 'ieee'",
+        "torch.backends.fp32_precision = 'ieee'",
+    ],
+)
+def test_the_code_that_sets_it_itself_does_not_turn_it_back(line: str) -> None:
+    before, scope = precisions(), TrialScope({}, A100)
+    if "fp32" in line and not before["newer"]:
+        pytest.skip("this torch has no fp32_precision")
+    with knobs.turned({"tf32": True}, scope):
+        exec(line, {"torch": torch})
+        assert switches()[::2] == ("high", True)
+    assert precisions() == before and len(scope.notes) == 1
+    assert scope.notes[0].startswith("tf32: the code sets ") and "was kept" in scope.notes[0]
+    assert patching.active() == ()
+
+
+def test_what_the_code_sets_for_the_cpu_is_its_own() -> None:
+    place = getattr(torch.backends.mkldnn, "matmul", None)
+    if not hasattr(place, "fp32_precision"):
+        pytest.skip("this torch has no fp32_precision")
+    scope = TrialScope({}, A100)
+    with knobs.turned({"tf32": True}, scope):
+        torch.backends.mkldnn.matmul.fp32_precision = "ieee"
+        assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
+        with pytest.raises(RuntimeError):
+            torch.backends.cudnn.allow_tf32 = 3.5  # type: ignore[assignment]
+    assert scope.notes == []

@@ -314,6 +314,32 @@ def test_a_batch_fetched_ahead_is_counted_once() -> None:
     assert steps.samples.tolist() == [16, 8, 8, 0]
 
 
+def test_an_evaluation_that_fetches_ahead_is_no_part_of_a_step() -> None:
+    """Accelerate hands out a batch when it has the next one: no forward lies between its first two asks."""
+    bench, loader = Bench(), [0]
+    for _ in range(2):
+        pull, held_out = Pull(loader), Pull()
+        for _ in range(2):
+            bench.pull(pull)
+            bench.train()
+        bench.exhaust(pull)
+        bench.pull(held_out, wait=5)
+        for _ in range(6):
+            bench.pull(held_out, wait=5)
+            bench.forward(7, training=False, grad=False)
+        bench.exhaust(held_out)
+        bench.forward(7, training=False, grad=False)
+    bench.pull(Pull(loader))
+    bench.train()
+    steps = bench.close()
+    assert steps.samples.tolist() == [8] * 5
+    assert steps.batches.tolist() == [1] * 5
+    assert steps.epoch.tolist() == [0, 0, 1, 1, 2]
+    assert sums(steps)["evaluation"] == 2 * 7 * 12
+    assert sums(steps)["data_wait"] == 5
+    np.testing.assert_allclose(steps.edge_s.sum(), 0.003)
+
+
 def test_samples_of_several_loaders_are_those_of_the_one_that_gives_most() -> None:
     bench, outer = Bench(), Pull()
     inner_loader = [0]

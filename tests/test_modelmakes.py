@@ -23,6 +23,11 @@ def test_bytes_by_device_and_dtype() -> None:
     assert not found.compiled and found.wrapper == "" and found.unaligned == ()
 
 
+def test_frozen_parameters_are_told() -> None:
+    net = nn.Sequential(nn.Linear(8, 8).requires_grad_(False), nn.Linear(8, 8))
+    assert model_facts([net]).frozen_bytes == 288 and model_facts([net[1]]).frozen_bytes == 0
+
+
 def test_parts_on_another_device_are_told() -> None:
     net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8, bias=False, device="meta"))
     assert model_facts([net]).device_bytes == {"cpu": 288, "meta": 256}
@@ -31,7 +36,7 @@ def test_parts_on_another_device_are_told() -> None:
 def test_convolutions_and_their_layout() -> None:
     net = convolutional()
     found = model_facts([net])
-    assert (found.convolutions, found.channels_last) == (3, 0)
+    assert (found.convolutions, found.channels_last) == (2, 0), "the layout is for 2D ones alone"
     found = model_facts([net[:2].to(memory_format=torch.channels_last)])  # type: ignore[index]
     assert (found.convolutions, found.channels_last) == (2, 2)
 
@@ -75,6 +80,23 @@ def test_compiled_models_and_steps_are_told() -> None:
 
 def test_wrappers_are_told() -> None:
     assert model_facts([nn.DataParallel(nn.Linear(8, 8))]).wrapper == "DataParallel"
+
+
+def test_tables_with_dense_gradients_largest_first() -> None:
+    net = nn.ModuleDict(
+        {
+            "words": nn.Embedding(100, 8),
+            "users": nn.EmbeddingBag(1000, 8),
+            "sparse": nn.Embedding(5000, 8, sparse=True),
+            "frozen": nn.Embedding.from_pretrained(torch.zeros(9000, 8)),
+            "tied": nn.Embedding(7000, 8),
+            "head": nn.Linear(8, 7000, bias=False),
+        }
+    )
+    net["head"].weight = net["tied"].weight
+    found = model_facts([net])
+    assert found.tables == ("users: EmbeddingBag 1000 x 8", "words: Embedding 100 x 8")
+    assert found.table_elements == 8800
 
 
 def test_lazy_parameters_count_as_nothing() -> None:

@@ -123,3 +123,19 @@ def test_commands_are_there_and_executable() -> None:
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
     assert {"lab", "test", "pure", "shots"} <= set(targets)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_links_of_a_notebook_lead_somewhere_in_what_make_lab_serves(path: Path) -> None:
+    """JupyterLab shows nothing above the folder that it serves, and README.md stands above the notebooks."""
+    text = "".join("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"])
+    links = [one for one in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in one]
+    assert links and all((path.parent / one).resolve().is_file() for one in links)
+    assert "--ServerApp.root_dir=. notebooks/" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_survives_a_trial_that_measured_nothing(path: Path) -> None:
+    """`effect.speedup` is None then: formatting it would end the notebook with an error of ours."""
+    text = "".join("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"])
+    assert not re.search(r"\{effect\.\w+:", text)

@@ -14,7 +14,7 @@ from torch import nn
 import gpu_doctor
 from gpu_doctor import wording
 from gpu_doctor.effect import compare
-from gpu_doctor.parity import LEEWAY, ROUNDOFF, coarsest, parity, repeats
+from gpu_doctor.parity import LEEWAY, ROUNDOFF, coarsest, parity, repeats, varies
 from gpu_doctor.recording import Losses, Recording, Setup, Steps
 
 N = 50
@@ -49,6 +49,49 @@ def test_a_loop_that_does_not_repeat_itself_is_told_from_a_change() -> None:
     assert compare([base, base], [other, other]).loss_varies is False
     found = compare([base, other], [other, other])
     assert (found.loss_verdict, found.loss_varies) == ("different", True)
+
+
+def noisy(seed: int, size: float = 0.02, drift: float = 0.0, from_step: int = 0) -> Losses:
+    """A run whose losses scatter from a step on, and lie `drift` too high in the mean."""
+    noise = np.random.default_rng(seed).normal(drift, size, N)
+    noise[:from_step] = 0.0
+    return turned(curve(), lambda value: value.__imul__(1 + noise))
+
+
+def grown(size: float, rate: float = 0.25) -> Losses:
+    """A run in which one rounding of `size` grows from step to step."""
+    return turned(curve(), lambda value: value.__imul__(1 + size * np.exp(rate * np.arange(N))))
+
+
+def test_the_like_of_the_baselines_own_runs_is_no_change() -> None:
+    """Of runs that scatter alike none is taken for a change, of one that grew none within four times."""
+    for seed in range(40):
+        bases = [noisy(seed), noisy(seed + 100)]
+        assert varies(bases, noisy(seed + 200), "float32"), seed
+    assert varies([curve(), grown(1e-7)], grown(3.5e-7), "float32")
+    assert varies([curve(), grown(1e-7)], grown(-3.5e-7), "float32")
+    assert not varies([curve(), curve()], curve(), "float32"), "runs that repeat themselves explain nothing"
+    assert not varies([noisy(1)], noisy(2), "float32"), "nor does a single one"
+
+
+def test_a_changed_training_does_not_hide_behind_a_loop_that_does_not_repeat_itself() -> None:
+    bases = [noisy(1), noisy(2), noisy(3)]
+    assert not varies(bases, turned(noisy(4), lambda value: value.__imul__(1.5)), "float32"), "far more than they do"
+    assert not varies(bases, noisy(4, drift=0.05), "float32"), "within their scatter, but to one side"
+    assert not varies([curve(), grown(1e-7)], grown(1e-6), "float32"), "ten times what grew in them"
+    late = [curve(), noisy(5, from_step=30)]
+    assert varies(late, noisy(6, from_step=30), "float32")
+    assert not varies(late, noisy(6), "float32"), "they agree for 30 steps, and it differs from the first one on"
+    broken = turned(curve(), lambda value: value.__setitem__(slice(5, None), math.nan))
+    assert not varies([curve(), broken], noisy(7), "float32"), "a baseline that breaks explains no difference"
+
+
+def test_a_gain_with_other_losses_is_told_from_one_of_a_loop_that_scatters() -> None:
+    base, again = recording(losses=noisy(1)), recording(losses=noisy(2))
+    assert compare([base, again], [recording(losses=noisy(3))] * 2).loss_varies
+    apart = turned(noisy(3), lambda value: value.__imul__(1.4))
+    found = compare([base, again], [recording(losses=apart)] * 2)
+    assert (found.loss_verdict, found.loss_varies) == ("different", False)
 
 
 def walked(size: float) -> Any:

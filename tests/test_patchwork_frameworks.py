@@ -11,7 +11,7 @@ import torch
 import gpu_doctor
 from gpu_doctor import patchwork
 from gpu_doctor.fixes import Fix
-from gpu_doctor.recording import Recording, Setup
+from gpu_doctor.recording import TRAINING, Recording, Setup
 
 pytestmark = pytest.mark.slow
 
@@ -247,3 +247,97 @@ def test_a_training_loader_made_for_the_framework_is_changed_where_it_is_made() 
     fix = patchwork.fix([own, "Mine(args=args).train()\n"], {"num_workers": 2}, Setup(), str)
     assert "DataLoader(self.train_dataset, 8, num_workers=2)" in fix.cells[0].after
     assert "dataloader_num_workers" not in fix.cells[0].after
+
+
+# ---- a model that is handed to a trainer ----------------------------------------------------------------------------
+
+IMAGES: Final = """
+layouts, compiled = set(), []
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4, 1)
+    def forward(self, x, labels=None):
+        images = x[:, :3, None, None].repeat(1, 1, 4, 4)
+        out = self.conv(images)
+        layouts.add(out.is_contiguous(memory_format=torch.channels_last) and not out.is_contiguous())
+        out = self.head(out.mean((2, 3)))
+        return {"loss": nn.functional.mse_loss(out, labels), "logits": out}
+"""
+LIT_IMAGES: Final = [
+    LIGHTNING[0].replace("class Lit(", IMAGES + "class Lit(").replace("nn.Linear(8, 1)", "Net()")
+    .replace('nn.functional.mse_loss(self.net(batch["x"]), batch["labels"])', 'self.net(**batch)["loss"]'),
+    *LIGHTNING[1:],
+]  # fmt: skip
+HF_IMAGES: Final = [HUGGING_FACE[0] + IMAGES + "model = Net()\n", *HUGGING_FACE[1:]]
+
+
+@pytest.mark.parametrize("cells", [LIT_IMAGES, HF_IMAGES], ids=["lightning", "transformers"])
+def test_images_go_channels_last_into_a_trainer(cells: list[str], tmp_path: Any) -> None:
+    """Weights that are channels last make a convolution work and answer so, whatever the images are stored like."""
+    pytest.importorskip("lightning" if cells is LIT_IMAGES else "transformers")
+    case, _ = ran(cells, tmp_path)
+    assert case.namespace["layouts"] == {False}
+    fix = case.fix({"channels_last": True}, cells[:-1])
+    assert fix.complete and not fix.notes, str(fix)
+    fixed = [next((one.after for one in fix.cells if one.before == cell), cell) for cell in cells]
+    again, _ = ran(fixed, tmp_path)
+    assert again.namespace["layouts"] == {True}, fixed[-1]
+
+
+def test_a_module_of_lightning_is_compiled_on_its_way_into_the_trainer(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its training_step is not called as a forward, so model.compile() alone would compile nothing."""
+    pytest.importorskip("lightning")
+    fix = patchwork.fix(LIGHTNING, {"compile": True}, Setup(), str)
+    assert fix.complete and fix.cells[-1].after.endswith("trainer.fit(torch.compile(Lit()), datamodule=Data())\n")
+    made: list[Any] = []
+    whole = torch.compile
+
+    def eager(model: Any, **options: Any) -> Any:  # without a compiler of C++
+        made.append(whole(model, backend="eager", **options))
+        return made[-1]
+
+    monkeypatch.setattr(torch, "compile", eager)
+    _, recording = ran([*LIGHTNING[:-1], fix.cells[-1].after], tmp_path)
+    assert len(made) == 1 and int((recording.steps.kind == TRAINING).sum()) == 12
+    torch._dynamo.reset()
+
+
+def test_copies_of_a_trainer_are_the_frameworks_own(tmp_path: Any) -> None:
+    pytest.importorskip("transformers")
+    case, _ = ran(HUGGING_FACE, tmp_path)
+    fix = case.fix({"non_blocking": True}, HUGGING_FACE[:-1])
+    assert fix.complete, str(fix)
+    again, _ = ran([HUGGING_FACE[0], fix.cells[0].after, HUGGING_FACE[2]], tmp_path)
+    assert again.namespace["trainer"].accelerator.dataloader_config.non_blocking
+    decided = [HUGGING_FACE[1].replace("use_cpu", "accelerator_config=own, use_cpu"), HUGGING_FACE[2]]
+    fix = patchwork.fix([HUGGING_FACE[0], *decided], {"non_blocking": True}, Setup(), str)
+    assert fix.cells == () and fix.paste == "" and 'add "non_blocking": True to it' in fix.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [(LIGHTNING, "do not wait for each other already"), (ACCELERATE, "DataLoaderConfiguration(non_blocking")],
+)
+def test_what_no_line_does_is_said_without_lines_to_paste(cells: list[str], said: str) -> None:
+    fix = patchwork.fix(cells, {"non_blocking": True}, Setup(), lambda name: f"paste {name}")
+    assert fix.cells == () and fix.paste == "" and not fix.complete and said in fix.notes[0]
+
+
+def test_a_model_that_cannot_be_told_is_said() -> None:
+    cells = ["import lightning, torch\ntrainer = lightning.Trainer()\n", "trainer.fit(a)\ntrainer.fit(b)\n"]
+    fix = patchwork.fix(cells, {"channels_last": True}, Setup(), lambda name: f"paste {name}")
+    assert "handed to a trainer on line 1 of this cell and line 2 of this cell" in fix.notes[0]
+    assert fix.paste == "paste channels_last"
+    one = ["import lightning\ntrainer = lightning.Trainer()\n", "trainer.fit(a or b)\n"]
+    fix = patchwork.fix(one, {"channels_last": True}, Setup(), str)
+    assert fix.cells[0].after == "import torch\ntrainer.fit((a or b).to(memory_format=torch.channels_last))\n"
+
+
+def test_a_net_of_skorch_compiles_itself() -> None:
+    skorch = pytest.importorskip("skorch")
+    known = {"NeuralNetRegressor": skorch.NeuralNetRegressor}
+    fix = patchwork.fix(SKORCH, {"compile": True}, Setup(), str, known)
+    assert fix.complete and "batch_size=8, compile=True)" in fix.cells[0].after

@@ -349,6 +349,7 @@ def test_a_fix_is_shown_escaped_and_line_by_line() -> None:
     assert kinds == ["head", "head", "place", "removed", "added", "same"]
     assert fix.diff.startswith("--- this cell\n+++ this cell, with num_workers=2\n@@")
     assert "\r" not in fix.diff and "\r\n" in fix.copied
+    assert "color:" not in fix._repr_html_(), "the page's own ink, which is read on a dark page as well"
     assert "<script>" not in fix._repr_html_() and "&lt;script&gt;" in fix._repr_html_()
     nothing = patchwork.fix(["for in in in"], {"num_workers": 2}, setup, lambda name: f"{name}!")
     assert not nothing.complete and nothing.paste == "num_workers!" and "Python" in nothing.notes[0]

@@ -97,7 +97,7 @@ def cluster() -> Iterator[executors.RayExecutor]:
         finally:
             started |= {one for one in psutil.Process().children(recursive=True) if one.pid not in before}
             ray.shutdown()
-            _, left = psutil.wait_procs(list(started), timeout=20)
+            _, left = psutil.wait_procs(list(started), timeout=60)
             assert not left, left
 
 

@@ -16,10 +16,12 @@ from gpu_doctor import report, source_lines
 from gpu_doctor.diagnosis import Diagnosis, Silence, diagnose
 from gpu_doctor.effect import Effect, compare
 from gpu_doctor.recording import DeviceSetup, LineCost, Metric, Recording, Series, Setup, Steps
-from gpu_doctor.report_facts import rows
+from gpu_doctor.report_facts import anatomy_rows, rows
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import measure
 from tests.report_parts import HOSTILE, SOURCE, recording, steps
+from tests.trouble import laid
+from tests.troubles import TROUBLES
 
 VOID = {"img", "br", "hr"}
 TAGS = {"div", "span", "b", "img", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "ul", "li", "pre"}
@@ -134,7 +136,7 @@ def test_without_a_gpu_none_is_invented() -> None:
 def test_a_gpu_that_is_not_used_is_named() -> None:
     setup = Setup(device="cpu", devices=(DeviceSetup(0, "NVIDIA T4"),))
     said = report.text(diagnosed(recording(setup=setup)))
-    assert "a NVIDIA T4 is there, and the loop does not train on it" in said
+    assert "an NVIDIA T4 is there, and the loop does not train on it" in said
 
 
 def test_hostile_text_stays_text() -> None:
@@ -312,3 +314,20 @@ def test_an_early_verdict_is_called_early() -> None:
 def test_an_interrupted_run_says_so() -> None:
     one = recording(outcome="interrupted")
     assert "interrupted · " in report.text(diagnosed(one), one)
+
+
+def test_the_first_thing_to_try_is_written_out_once() -> None:
+    diagnosis = diagnose(laid(next(one for one in TROUBLES if one.name == "cold files" and one.gpu)))
+    said = report.text(diagnosis)
+    first, second = diagnosis.findings[0].prescriptions
+    assert said.count(first.code) == 1 and said.count(second.text) == 1
+    assert f"> {first.text} (see above)" in said
+    assert said.count(diagnosis.verdict) == 1 and "1. loader-without-workers, 50 %\n" in said
+    shown = report.html(diagnosis)
+    assert shown.count(first.code) == 1 and f"<b>{first.text}</b> (see above)" in shown
+
+
+def test_what_rounding_leaves_of_other_is_no_phase() -> None:
+    diagnosis = diagnose(laid(next(one for one in TROUBLES if one.name == "no workers" and one.gpu)))
+    assert "e-1" not in report.text(diagnosis)
+    assert min(share for _, share, _ in anatomy_rows(diagnosis.vitals)) > 1e-3

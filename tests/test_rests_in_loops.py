@@ -8,6 +8,7 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from gpu_doctor.devicemarks import StepMarks
+from gpu_doctor.devicewindows import FIRST_STEPS, DeviceWindows
 from gpu_doctor.patching import active
 from gpu_doctor.recorder import Recorder, RunEnded
 from gpu_doctor.recording import Recording
@@ -129,6 +132,53 @@ def test_plain_epochs() -> None:
     counted(training, recording)
     assert training.naps > 2 * LONG
     assert any("were timed in all their parts" in note for note in recording.notes)
+
+
+class HostAsDevice:
+    """A device clock for a loop on a CPU, where everything is done when the host gets to the mark."""
+
+    def __init__(self) -> None:
+        self.held = 0
+
+    def ready(self) -> bool:
+        return True
+
+    def mark(self) -> int:
+        self.held += 1
+        return perf_counter_ns()
+
+    def done(self, mark: int) -> bool:
+        return True
+
+    def seconds(self, begin: int, end: int) -> float:
+        return (end - begin) * 1e-9
+
+    def free(self, mark: int) -> None:
+        self.held -= 1
+
+
+def test_steps_that_are_marked_on_the_device_take_turns_with_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_doctor.devicewindows.MARKS_SHARE", 0.006)
+    device = HostAsDevice()
+
+    def body(training: Training) -> None:
+        for i, (x, y) in enumerate(training.batches(8 * LONG)):
+            if i == 5 and training.recorder is not None:
+                ledger = training.recorder.ledger
+                ledger.marks = StepMarks(device, ledger.table)
+                ledger.windows = DeviceWindows(ledger.marks, perf_counter_ns())
+            training.learn(x, y)
+
+    training, recording = watched(body)
+    counted(training, recording)
+    steps = recording.steps
+    marked = steps.device_steps > 0
+    assert training.naps > LONG and FIRST_STEPS < marked.sum() < len(steps) - LONG
+    assert np.flatnonzero(marked)[-1] > FIRST_STEPS + LONG  # again after a rest
+    # From one step's last work to the next one's: as long as from ask to ask, all in all.
+    assert (steps.gpu_s + steps.gpu_gap_s)[marked].sum() == pytest.approx(steps.wall_s[marked].sum(), rel=0.2)
+    assert (steps.gpu_forward_s[marked] > 0).all() and (steps.gpu_backward_s[marked] > 0).all()
+    assert device.held == 0
 
 
 def test_no_rests_where_a_budget_is_set() -> None:

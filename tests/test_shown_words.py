@@ -9,8 +9,9 @@ import pytest
 
 from gpu_doctor import report, wording
 from gpu_doctor.drawing import PHASE_COLOURS
+from gpu_doctor.notebook.anatomy_state import DARK
 from gpu_doctor.notebook.folds import MOST_LINES, fix_shown
-from gpu_doctor.notebook.panel import _DARK, MOST_NOTES, _footer
+from gpu_doctor.notebook.panel import MOST_NOTES, _footer
 from gpu_doctor.notebook.real_output import as_a_terminal_shows
 from gpu_doctor.recording import Recording
 from gpu_doctor.report_facts import machine_facts, rows
@@ -57,7 +58,7 @@ def _luminance(colour: str) -> float:
 @pytest.mark.parametrize("phase", PHASE_COLOURS)
 def test_letters_on_a_phases_colour_can_be_read(phase: str) -> None:
     """WCAG 2.1 AA: 4.5 to 1."""
-    ground, ink = sorted(_luminance(one) for one in (PHASE_COLOURS[phase], "#ffffff" if phase in _DARK else "#111111"))
+    ground, ink = sorted(_luminance(one) for one in (PHASE_COLOURS[phase], "#ffffff" if phase in DARK else "#111111"))
     assert (ink + 0.05) / (ground + 0.05) >= 4.5
 
 

@@ -343,6 +343,55 @@ def test_what_cannot_be_restored_is_named(tmp_path: Path) -> None:
     assert Snapshot.take({"ok": [1], "loader": DataLoader(TensorDataset(torch.zeros(2)))}).unrestorable == ()
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_strided_nested_tensor_has_no_shape_and_comes_back() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    space: dict[str, Any] = {"nested": nested, "w": torch.zeros(2, requires_grad=True)}
+    snapshot = Snapshot.take(space)
+    nested.mul_(3)
+    space["w"].grad = torch.ones(2)
+    assert snapshot.restore() == ()
+    assert [one.tolist() for one in nested.unbind()] == [[1.0] * 2, [1.0] * 3] and space["w"].grad is None
+
+
+def test_a_store_that_cannot_be_written_keeps_the_others_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    space: dict[str, Any] = {"w": torch.zeros(2), "a": np.zeros(2)}
+    snapshot = Snapshot.take(space)
+    space["a"] += 1
+
+    def breaks(store: Any) -> list[str]:
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr("gpu_doctor.tensor_store.TensorStore.restore", breaks)
+    assert snapshot.restore() == ("The state of tensors and arrays could not be put back: no more",)
+    assert space["a"].tolist() == [0.0, 0.0]
+
+
+def test_a_gpu_that_the_trial_begins_draws_from_the_same_seed_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands in for CUDA; not yet run on one."""
+    begun, seeds = [False], list[int]()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: begun[0])
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    state = torch.get_rng_state()
+    torch.manual_seed(1234)
+    try:
+        snapshot = Snapshot.take({})
+        torch.manual_seed(5)
+        seeds.clear()  # torch.manual_seed asks for the GPU's as well
+        assert snapshot.restore() == () and seeds == []
+        begun[0] = True
+        assert snapshot.restore() == () and seeds == [1234]
+    finally:
+        torch.set_rng_state(state)
+
+
+def test_a_generator_without_a_state_is_left_alone() -> None:
+    space: dict[str, Any] = {"rng": random.SystemRandom()}
+    snapshot = Snapshot.take(space)
+    assert snapshot.unrestorable == snapshot.restore() == ()
+
+
 def test_extra_roots_are_kept() -> None:
     hidden = torch.zeros(3)
     snapshot = Snapshot.take({}, extra=[{"hidden": hidden}])

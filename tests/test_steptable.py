@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 
 from gpu_doctor.recording import STEP_COLUMNS
-from gpu_doctor.steptable import StepTable
+from gpu_doctor.steptable import DEVICE_COLUMNS, StepTable
 
 
 def row(**values: float) -> list[float]:
     """A row with a few columns set; the device's are not measured, as in a fresh step."""
-    blank = {"count": 1.0, "gpu_s": np.nan, "gpu_gap_s": np.nan, "queue_empty": np.nan}
+    blank = {"count": 1.0, **dict.fromkeys(DEVICE_COLUMNS, np.nan)}
     return [{**dict.fromkeys(STEP_COLUMNS, 0.0), **blank, **values}[name] for name in STEP_COLUMNS]
+
+
+def read(gpu_s: float, gap_s: float, empty: float) -> list[float]:
+    """What the device's clock gives of a step whose phases it did not tell apart."""
+    values = {"gpu_s": gpu_s, "gpu_gap_s": gap_s, "queue_empty": empty, "exposed_wait_s": gap_s / 2}
+    return [values.get(name, np.nan) for name in DEVICE_COLUMNS]
 
 
 def test_few_steps_are_kept_one_by_one() -> None:
@@ -89,7 +95,7 @@ def test_device_readings_come_late_and_find_their_row() -> None:
     table = StepTable()
     for i in range(3):
         table.append(row(wall_s=i))
-    table.add_device(1, 0, 0.5, 0.25, 1.0)
+    table.add_device(1, 0, read(0.5, 0.25, 1.0))
     steps = table.steps()
     assert steps.gpu_s[1] == 0.5
     assert steps.device_steps.tolist() == [0, 1, 0]
@@ -102,8 +108,8 @@ def test_device_readings_of_a_row_that_was_thinned_away_are_not_lost() -> None:
         table.append(row())
     table.finish()
     assert table.generation == 1
-    table.add_device(3, 0, 0.5, 0.25, 1.0)
-    table.add_device(-1, 1, 0.5, 0.25, 0.0)
+    table.add_device(3, 0, read(0.5, 0.25, 1.0))
+    table.add_device(-1, 1, read(0.5, 0.25, 0.0))
     steps = table.steps()
     assert np.nansum(steps.gpu_s) == 1.0
     assert np.nansum(steps.gpu_gap_s) == 0.5
@@ -112,7 +118,7 @@ def test_device_readings_of_a_row_that_was_thinned_away_are_not_lost() -> None:
 
 def test_a_reading_before_the_first_row_goes_nowhere() -> None:
     table = StepTable()
-    table.add_device(0, 1, 1.0, 1.0, 1.0)
+    table.add_device(0, 1, read(1.0, 1.0, 1.0))
     table.extend(row(wall_s=1))
     assert table.rows == 0
 
@@ -122,7 +128,7 @@ def test_thinning_keeps_device_sums_beside_rows_without_readings() -> None:
     for i in range(4):
         table.append(row())
         if i % 2:
-            table.add_device(i, 0, 1.0, 0.5, 1.0)
+            table.add_device(i, 0, read(1.0, 0.5, 1.0))
     table.append(row())
     steps = table.steps()
     assert steps.gpu_s[:2].tolist() == [1.0, 1.0]

@@ -152,6 +152,20 @@ for _ in range(4):
         signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
+@pytest.mark.parametrize("name", ["ITIMER_VIRTUAL", "ITIMER_PROF"])
+def test_a_timer_of_cpu_seconds_that_a_trials_cell_has_set_does_not_ring_after_it(name: str) -> None:
+    timer = getattr(signal, name)
+    model = nn.Linear(2, 2)
+    space = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "x": torch.ones(1, 2)}
+    cell = f"import signal\nsignal.setitimer(signal.{name}, 600.0)\n"
+    case = gpu_doctor.case(cell + "for _ in range(4):\n    model(x).sum().backward(); optimizer.step()", space)
+    try:
+        assert case.trial({}, seconds=5.0).outcome == "completed"
+        assert signal.getitimer(timer) == (0.0, 0.0)
+    finally:
+        signal.setitimer(timer, 0.0)
+
+
 @pytest.mark.parametrize(("code", "outcome"), [("", "completed"), ("0", "completed"), ("1", "failed")])
 def test_a_cell_that_exits_by_itself_has_ended(code: str, outcome: str) -> None:
     cell = f"for _ in range(4):\n    model(x).sum().backward(); optimizer.step()\nraise SystemExit({code})"

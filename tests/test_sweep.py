@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
 from gpu_doctor import race
-from gpu_doctor.effect import Effect
+from gpu_doctor.effect import Effect, compare
+from gpu_doctor.report_sweep import places
 from gpu_doctor.sweep import Sweep, combinations
 from tests.recordings import Loop
 
@@ -99,6 +100,23 @@ def test_the_table_says_what_is_best_what_ties_and_what_changes_the_training() -
     assert [one["outcome"] for one in plain["effects"]] == ["completed"] * 3 + ["failed"]
 
 
+BROKEN = {"loss_drift": float("inf"), "loss_verdict": "not-finite", "loss_first_step": 3}
+
+
+def test_settings_whose_losses_break_are_never_the_best_and_differing_losses_are_said() -> None:
+    broken = dataclasses.replace(effect(4, 2.5, 2.3, 2.7), **BROKEN)
+    differing = {"loss_drift": 0.2, "loss_verdict": "different", "loss_first_step": 7}
+    found = Sweep((broken, dataclasses.replace(effect(2, 2.4, 2.2, 2.6), **differing)))
+    assert found.best == {"num_workers": 2, "batch_size": 64} and found.ties == ()
+    lines = str(found).splitlines()
+    assert lines[2].endswith("loss breaks: NaN or infinite from step 3 on")
+    assert lines[3].endswith("best") and "loss differs from step 7 on, by up to 20 %" in lines[3]
+    first, second = places(found)[1:]
+    assert "loss breaks" in first.said and not first.faster and not first.best
+    assert "loss differs from step 7 on" in second.said and second.faster and second.best
+    assert (Sweep((broken,)).best, Sweep((broken,)).speedup) == ({}, 1.0)
+
+
 def test_what_the_trials_of_a_sweep_left_behind_is_said_once() -> None:
     left = ("a trial cannot put back: it (generator)",)
     effects = [dataclasses.replace(effect(n, 1.0, 0.97, 1.03), written=("log.txt",), not_restored=left) for n in (0, 2)]
@@ -127,6 +145,19 @@ def test_only_what_is_clearly_worse_is_dropped() -> None:
     race.drop_the_worse(entries)
     assert [one.going for one in entries] == [False, True, True]
     assert entries[0].dropped == "given up after 1 pair of runs, num_workers=2 is clearly faster"
+
+
+def test_settings_whose_losses_break_drop_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [entry(0, 0.030), entry(2, 0.0150), entry(4, 0.0100)]
+
+    def breaking(bases: Any, candidates: Any) -> Effect:
+        found = compare(bases, candidates)
+        return dataclasses.replace(found, **BROKEN) if found.settings["num_workers"] == 4 else found
+
+    monkeypatch.setattr(race, "compare", breaking)
+    race.drop_the_worse(entries)
+    assert [one.going for one in entries] == [False, True, True]
+    assert "num_workers=2 is clearly faster" in entries[0].dropped
 
 
 def test_a_lone_candidate_and_one_without_an_interval_are_not_dropped() -> None:

@@ -239,7 +239,7 @@ def test_losses_that_differ_for_a_known_reason_are_kept_and_the_reason_is_told()
     drawn = Differing(SLOW_SERVER, 1).treat(1, steps=50)
     for plan, name, why in (
         (grown, "fused_optimizer", "training makes that grow"),
-        (varies, "fused_optimizer", "so do two runs without the change"),
+        (varies, "fused_optimizer", "runs without the change differ from each other by as much"),
         (drawn, "num_workers", "workers draw random numbers"),
     ):
         kept = plan.waterfall[1]
@@ -297,7 +297,7 @@ def test_no_trial_is_made_twice_and_a_knob_that_fails_twice_is_left() -> None:
     assert second < first, "beyond a number that lost others lose more"
 
 
-@pytest.mark.parametrize("most", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_the_budget_holds_the_last_trial_too(most: int) -> None:
     plan = case_of(DECODING).treat(most, steps=50)
     assert len(plan.effects) <= most

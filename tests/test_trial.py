@@ -165,7 +165,7 @@ def test_a_treatment_starts_from_the_code_as_written(monkeypatch: pytest.MonkeyP
         return gpu_doctor.diagnose(recording)
 
     monkeypatch.setattr("gpu_doctor.treatment.diagnose", diagnosing)
-    case.treat(max_trials=0)
+    case.treat(max_trials=1, steps=5)
     assert [dict(one.settings) for one in judged] == [{}]
 
 

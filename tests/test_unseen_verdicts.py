@@ -16,6 +16,8 @@ from gpu_doctor.diagnosis import Diagnosis, diagnose
         (Loop(loss=2.0), "is forward, backward, optimizer and loss."),
         (Loop(loss=3.0, evaluation=2.0), "is forward, backward, optimizer, loss and evaluation."),
         (Loop(evaluation=0.1, loss=0.1), "is forward, backward and optimizer."),
+        (Loop(backward=0.0, optimizer=0.0, setup={"optimizers": ()}), "is the forward."),
+        (Loop(optimizer=0.0, setup={"optimizers": ()}), "is forward and backward."),
     ],
 )
 def test_what_counts_as_compute_is_what_is_named(loop: Loop, said: str) -> None:

@@ -9,8 +9,9 @@ import pytest
 from readings import READINGS, read
 from recordings import Loop, on_gpu
 
-from gpu_doctor.growth import rising
-from gpu_doctor.recording import Recording, Setup, Steps
+from gpu_doctor.facts import World
+from gpu_doctor.growth import Growth, rising
+from gpu_doctor.recording import Recording, Series, Setup, Steps
 from gpu_doctor.vitals import measure
 from gpu_doctor.vitals_hardware import HardwareVitals, hardware
 from gpu_doctor.vitals_memory import MemoryVitals, memory
@@ -32,6 +33,38 @@ def test_an_empty_run_and_a_run_without_steps() -> None:
     assert hardware(empty, empty.steps, 0.0).get("throttled_share") is None
 
 
+def test_the_card_that_trains_is_told_of_and_no_other() -> None:
+    recording = read(on_gpu().recording(), 0, gpu_util_pct=0.0, tensor_active_pct=0.0)
+    recording = read(recording, 1, gpu_util_pct=97.0, tensor_active_pct=40.0)
+    vitals = measure(dataclasses.replace(recording, setup=dataclasses.replace(recording.setup, device="cuda:1")))
+    assert (vitals.gpu_util_pct, vitals.tensor_active_pct) == (97.0, 40.0)
+
+
+def test_what_a_cell_does_after_its_loop_is_not_the_loops() -> None:
+    recording = on_gpu(gpu_util=98.0).recording()
+    end_s = float(recording.steps.start_s[-1] + recording.steps.wall_s[-1])
+    metric = next(one.metric for one in recording.series if one.metric.name == "gpu_util_pct")
+    times = np.concatenate([np.linspace(0.0, end_s, 20), np.linspace(1.05 * end_s, 4 * end_s, 60)])
+    series = Series(metric, times, np.repeat([98.0, 0.0], [20, 60]))
+    others = tuple(one for one in recording.series if one.metric is not metric)
+    assert measure(dataclasses.replace(recording, series=(*others, series))).gpu_util_pct == 98.0
+    # A run that is over before anything is read twice: its only reading comes after the end, and tells of the run.
+    once = Series(metric, np.array([1.2 * end_s]), np.array([98.0]))
+    assert measure(dataclasses.replace(recording, series=(*others, once))).gpu_util_pct == 98.0
+
+
+@pytest.mark.parametrize(
+    ("usable", "cores", "own"),
+    [(16.0, 16, 2.0), (8.0, 16, 1.0), (2.0, 16, 2.0), (4.0, 4, 1.0)],
+    ids=["shared", "a quota", "bound to its part", "more ranks than cores"],
+)
+def test_ranks_that_share_a_machine_share_its_cores(usable: float, cores: int, own: float) -> None:
+    recording = Loop().recording()
+    world = World(world_size=16, local_size=8)
+    setup = dataclasses.replace(recording.setup, usable_cores=usable, os_cores=cores, world=world)
+    assert measure(dataclasses.replace(recording, setup=setup)).usable_cores == own
+
+
 def test_growth_is_a_line_through_steps_and_leads_to_the_limit() -> None:
     loop = on_gpu(steps=1000, steps_per_epoch=100)
     recording = read(loop.recording(), 0, torch_allocated_bytes=10e9 + 10e9 * RAMP, torch_peak_bytes=20e9 + 10e9 * RAMP)
@@ -48,6 +81,22 @@ def test_growth_is_a_line_through_steps_and_leads_to_the_limit() -> None:
 def test_too_few_readings_are_none_and_a_flat_line_is_false() -> None:
     assert rising(np.arange(5.0) * 10, np.arange(5.0)) is None
     assert rising(np.arange(20.0) * 10, np.zeros(20)) is False
+
+
+def test_a_rise_within_one_long_step_is_none_a_step() -> None:
+    """PyOD: 35 MiB of a compiler in the scoring after the last step were 35 MiB a step, 4.9 GiB in all."""
+    done = np.concatenate([np.linspace(0, 229, 12), 229 + np.linspace(0.01, 1, 60)])
+    held = np.concatenate([np.full(12, 4e8), 4e8 + np.linspace(0, 35e6, 60)])
+    assert rising(done, held) is False
+
+
+def test_what_a_step_gives_back_is_no_rise() -> None:
+    within = np.tile(np.linspace(0, 0.9, 10), 30)
+    steps = np.repeat(np.arange(30.0), 10)
+    grown = rising(steps + within, 1e9 + 2e6 * steps + 3e8 * within)
+    assert isinstance(grown, Growth)
+    assert grown.bytes_per_step == pytest.approx(2e6)
+    assert grown.rise_bytes == pytest.approx(58e6)
 
 
 def test_the_second_card_is_read_where_the_loop_trains_on_it() -> None:

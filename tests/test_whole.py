@@ -62,7 +62,7 @@ def test_noise_is_forgiven_once_and_said(tmp_path: Path, capfd: pytest.CaptureFi
     ("files", "status"),
     [
         ({"test_sick": "def test_sick(): assert False\n"}, 1),
-        ({"test_sick": "import pytest\n@pytest.mark.parametrize('k', range(9))\ndef test_sick(k): assert False\n"}, 1),
+        ({"test_sick": "import pytest\n@pytest.mark.parametrize('k', range(17))\ndef test_sick(k): assert False\n"}, 1),
         (
             {"part__test_sick": TEARDOWN},
             1,

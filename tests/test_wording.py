@@ -95,3 +95,14 @@ def test_an_object_that_cannot_be_shown_is_named() -> None:
             raise RuntimeError
 
     assert wording.clean(Broken()) == "<Broken>"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        *(("NVIDIA H200", "an NVIDIA H200"), ("RTX 4090", "an RTX 4090"), ("H100", "an H100"), ("A100", "an A100")),
+        *(("Tesla T4", "a Tesla T4"), ("GeForce GTX 1080", "a GeForce GTX 1080"), ("T4", "a T4")),
+    ],
+)
+def test_cards_have_the_article_that_is_spoken(name: str, said: str) -> None:
+    assert wording.article(name) == said

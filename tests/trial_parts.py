@@ -7,10 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from gpu_doctor.batchfinder import Largest
 from gpu_doctor.effect import Effect, compare
 from gpu_doctor.fixes import Fix, FixedCell
 from gpu_doctor.notebook.panel import PanelInput
 from gpu_doctor.recording import Losses, Recording
+from gpu_doctor.sweep import Sweep
 from gpu_doctor.treatment import Plan, Rung
 from tests.panel_parts import shown, starved
 
@@ -30,6 +32,7 @@ CURED: Final = CELL.replace("shuffle=True)", "shuffle=True, num_workers=4)").rep
 )
 WORKERS: Final[dict[str, Any]] = {"num_workers": 4}
 BOTH: Final[dict[str, Any]] = {"num_workers": 4, "amp": "bf16"}
+GIVEN_UP: Final = "given up after 1 pair of runs, num_workers=2, amp=bf16 is clearly faster"
 WROTE: Final = "Your cell wrote runs/x.pt during the trial."
 
 
@@ -84,3 +87,33 @@ def treated(gpu: bool = True, **fields: Any) -> PanelInput:
     tried = effects(pairs)
     base = starved(gpu=gpu, steps=300, losses=losses(300), peak_bytes=3.1 * 2**30)
     return shown(base, **{"effects": tried, "trials": pairs, "plan": plan(tried), **fields})
+
+
+def swept(**fields: Any) -> Sweep:
+    """Workers and precision: one is best, one is not told apart from it, one was given up, one could not be had."""
+    given: dict[str, Any] = {"outcome": "budget-reached", "candidate_samples_per_s": 4000.0}
+    tried = (
+        Effect({"num_workers": 0, "amp": "bf16"}, {}, 1.02, 0.98, 1.05, "no-difference", **given),
+        Effect({"num_workers": 2, "amp": "off"}, {}, 2.31, 2.2, 2.45, "faster", **given),
+        Effect({"num_workers": 2, "amp": "bf16"}, {}, 2.38, 2.25, 2.5, "faster", **given),
+        Effect({"num_workers": 1, "amp": "off"}, {}, 1.4, 1.3, 1.5, "faster", reason=GIVEN_UP, **given),
+        Effect({"num_workers": 8, "amp": "bf16"}, {}, outcome="refused", reason="The loader owns its workers."),
+        Effect({"num_workers": 4, "amp": "off"}, {}, 0.8, 0.75, 0.85, "slower", **given),
+    )
+    return Sweep(**{"effects": tried, **fields})
+
+
+def searched(**fields: Any) -> Largest:
+    """Of a card of 80 GiB: 704 fits, 256 is best."""
+    gib = 2.0**30
+    given: dict[str, Any] = {
+        "batch_size": 704,
+        "peak_bytes": 74.2 * gib,
+        "limit_bytes": 79.2 * gib,
+        "tried": ((256, 29.0 * gib), (752, None), (704, 74.2 * gib)),
+        "best_batch_size": 256,
+        "best_samples_per_s": 9980.0,
+        "rates": ((128, 6200.0), (256, 9980.0), (704, 9800.0)),
+        "peaks": ((128, 16.5 * gib), (256, 29.0 * gib), (704, 74.2 * gib)),
+    }
+    return Largest(**{**given, **fields})

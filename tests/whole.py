@@ -3,6 +3,8 @@
 One process for everything grows a heap of millions of objects (three frameworks, Ray, a thousand kept modules): a full
 garbage collection in it stops all threads for long, which tests of clocks and threads take for a fault of ours.
 
+What compares no clocks of its own (`BESIDE`) runs beside the rest, which leaves a core idle half of the time.
+
 What fails is run once more, by itself in a fresh process, and said: many tests compare real clocks, and a machine that
 stands still for two seconds is no defect. More than `FEW` failures, or one that fails twice, end the run as failed.
 """
@@ -13,15 +15,22 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-FEW: Final = 8
+FEW: Final = 16
 """So many failures may be noise of the machine; more are a defect, or a machine on which nothing can be told."""
+BESIDE: Final = ("browser", "rules", "old_kernel")
+"""Folders whose tests run beside the others: a browser, an old kernel, and rules on made-up vitals."""
+LAST: Final = ("frameworks", "test_forecast_real.py", "rules/test_memory_growth.py")
+"""What leaves out checks, or cannot tell, while other programs use the cores: it comes when the rest is done."""
 AT_ONCE: Final = 24
 """Test files that share a process."""
 _FAILED: Final = "GPU_DOCTOR_FAILED_TESTS"
@@ -50,35 +59,91 @@ def parts(tests: Path) -> Iterator[list[str]]:
     """The test files in groups: each folder by itself, and those at the top so many at once."""
     groups: dict[str, list[str]] = {}
     for path in sorted(tests.rglob("test_*.py")):
-        inside = path.relative_to(tests).parts
-        groups.setdefault(inside[0] if len(inside) > 1 else "", []).append(str(path.relative_to(tests.parent)))
-    for files in groups.values():
+        inside = path.relative_to(tests)
+        last = any(str(one) in LAST for one in (inside, *inside.parents))
+        group = "last" if last else inside.parts[0] if len(inside.parts) > 1 else ""
+        groups.setdefault(group, []).append(str(path.relative_to(tests.parent)))
+    for files in (*(groups[name] for name in groups if name != "last"), groups.get("last", [])):
         yield from (files[begin : begin + AT_ONCE] for begin in range(0, len(files), AT_ONCE))
 
 
-def run(arguments: Iterable[str], failed: Path, root: Path) -> int:
-    """One pytest in `root`; its exit status, and its failures as lines of `failed`."""
+def run(arguments: Iterable[str], failed: Path, root: Path, quiet: bool = False) -> int:
+    """One pytest in `root`; its exit status, and its failures as lines of `failed`.
+
+    Args:
+        quiet: what it says is said at its end, in one piece.
+    """
     command = [sys.executable, "-m", "pytest", "-p", "tests.whole", *arguments]
     done = failed.with_name(f"{failed.name}.done")
     done.unlink(missing_ok=True)
-    status = subprocess.run(command, cwd=root, env={**os.environ, _FAILED: str(failed)}, check=False).returncode
+    output = subprocess.PIPE if quiet else None
+    ended = subprocess.run(
+        command,
+        cwd=root,
+        env={**os.environ, _FAILED: str(failed)},
+        stdout=output,
+        stderr=output and subprocess.STDOUT,
+        check=False,
+    )
+    if ended.stdout:
+        sys.stdout.write("\n" + ended.stdout.decode("utf-8", "replace"))
+        sys.stdout.flush()
+    status = ended.returncode
     return status if done.exists() or status not in (0, 1) else UNFINISHED
+
+
+class Lanes:
+    """The parts in two processes at a time, those of `BESIDE` in the second."""
+
+    def __init__(self, arguments: list[str], folder: Path, root: Path) -> None:
+        self._arguments, self._folder, self._root = arguments, folder, root
+        self._numbers = count()
+        self._over = threading.Event()
+        """A part was interrupted, crashed or was given a wrong argument: nothing is to be begun any more."""
+
+    def run(self) -> set[int]:
+        """The exit statuses of all parts that ran."""
+        lanes: dict[bool, list[list[str]]] = {False: [], True: []}
+        for files in parts(self._root / "tests"):
+            lanes[all(Path(one).parts[1] in BESIDE for one in files)].append(files)
+        with ThreadPoolExecutor(2) as pool:
+            found = [pool.submit(self._lane, todo, beside) for beside, todo in lanes.items()]
+            return {status for one in found for status in one.result()}
+
+    def failures(self) -> list[str]:
+        """The tests that failed, once each."""
+        files = [path for path in sorted(self._folder.glob("failed-*")) if not path.suffix]
+        lines = [line for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+        return list(dict.fromkeys(lines))
+
+    def _lane(self, todo: list[list[str]], quiet: bool) -> set[int]:
+        statuses: set[int] = set()
+        for files in todo:
+            if self._over.is_set():
+                break
+            status = run([*self._arguments, *files], self._folder / f"failed-{next(self._numbers)}", self._root, quiet)
+            statuses.add(status)
+            if ends(status):
+                self._over.set()
+        return statuses
+
+
+def ends(status: int) -> bool:
+    """Whether nothing more can be told after an exit status: interrupted, a crash, a wrong argument."""
+    return status not in (0, 1, _NOTHING_COLLECTED)
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
     """Every part of `root`/tests, then once more what failed; the exit status of it all."""
     with tempfile.TemporaryDirectory() as folder:
-        failed, again = Path(folder, "failed"), Path(folder, "again")
-        failed.touch()
-        statuses = set()
-        for files in parts(root / "tests"):
-            status = run([*arguments, *files], failed, root)
-            statuses.add(status)
-            if status not in (0, 1, _NOTHING_COLLECTED):  # interrupted, a crash, a wrong argument
-                return status
+        lanes, again = Lanes(arguments, Path(folder), root), Path(folder, "again")
+        statuses = lanes.run()
+        over = next((status for status in sorted(statuses) if ends(status)), None)
+        if over is not None:
+            return over
         if statuses <= {_NOTHING_COLLECTED}:
             return _NOTHING_COLLECTED
-        names = list(dict.fromkeys(failed.read_text(encoding="utf-8").splitlines()))
+        names = lanes.failures()
         if not names:
             return 0
         listed = "\n".join(f"  {name}" for name in names)

@@ -168,6 +168,48 @@ LARGE_EMBEDDING = Cell(
     """,
 )
 
+USERS = Cell(
+    name="sgd-on-a-table-of-users",
+    klass="compute",
+    top=("dense-embedding-gradients",),
+    before="""
+        import torch
+        from torch import nn
+        torch.set_num_threads(1)
+        n_users = 300_000
+
+        class Ratings(nn.Module):
+            def __init__(self, sparse=False):
+                super().__init__()
+                self.users = nn.Embedding(n_users, 32, sparse=sparse)
+                self.score = nn.Linear(32, 1)
+
+            def forward(self, ids):
+                return self.score(self.users(ids)).squeeze(1)
+
+        batches = torch.randint(0, n_users, (120, 128))
+        ratings = torch.rand(120, 128)
+    """,
+    sick="""
+        model = Ratings()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        for ids, rating in zip(batches, ratings):
+            loss = (model(ids) - rating).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
+    cured="""
+        model = Ratings(sparse=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        for ids, rating in zip(batches, ratings):
+            loss = (model(ids) - rating).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
+)
+
 KEPT_GRAPHS = Cell(
     name="losses-keep-their-graphs",
     klass="compute",
@@ -195,11 +237,87 @@ KEPT_GRAPHS = Cell(
     """,
 )
 
+HEAD_ONLY = Cell(
+    name="a-head-on-a-backbone-that-was-not-frozen",
+    klass="compute",
+    top=("unused-gradients",),
+    before="""
+        import torch
+        from torch import nn
+        from torch.utils.data import DataLoader, TensorDataset
+
+        torch.set_num_threads(1)
+        backbone = nn.Sequential(*[layer for _ in range(5) for layer in (nn.Linear(256, 256), nn.ReLU())])  # pretrained
+        head = nn.Linear(256, 10)
+        features = torch.randn(64 * 150, 256)
+        labels = torch.randint(0, 10, (64 * 150,))
+        loader = [(features[i : i + 64], labels[i : i + 64]) for i in range(0, len(features), 64)]
+        criterion = nn.CrossEntropyLoss()
+    """,
+    sick="""
+        optimizer = torch.optim.SGD(head.parameters(), lr=0.1)  # only the head learns
+        model = nn.Sequential(backbone, head)
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(x), y)
+            loss.backward()
+            optimizer.step()
+    """,
+    cured="""
+        optimizer = torch.optim.SGD(head.parameters(), lr=0.1)  # only the head learns
+        backbone.requires_grad_(False)
+        model = nn.Sequential(backbone, head)
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(x), y)
+            loss.backward()
+            optimizer.step()
+    """,
+)
+
+DOUBLES = Cell(
+    name="a-model-made-double-for-numpy",
+    klass="compute",
+    top=("double-precision",),
+    before="""
+        import numpy as np
+        import torch
+        from torch import nn
+
+        torch.set_num_threads(1)
+        X = np.random.rand(64 * 100, 512)  # float64, as NumPy makes it
+        y = np.random.rand(64 * 100, 1)
+        model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1))
+    """,
+    sick="""
+        model = model.double()  # RuntimeError: mat1 and mat2 must have the same dtype
+        inputs, targets = torch.from_numpy(X), torch.from_numpy(y)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        for i in range(0, len(inputs), 64):
+            loss = ((model(inputs[i : i + 64]) - targets[i : i + 64]) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
+    cured="""
+        inputs, targets = torch.from_numpy(X).float(), torch.from_numpy(y).float()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        for i in range(0, len(inputs), 64):
+            loss = ((model(inputs[i : i + 64]) - targets[i : i + 64]) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
+)
+
 CELLS = (
     HEAVY_EVALUATION,
     EVALUATION_EVERY_FIVE,
     WITH_GRADIENTS,
     UNFUSED,
     LARGE_EMBEDDING,
+    USERS,
+    HEAD_ONLY,
+    DOUBLES,
     KEPT_GRAPHS,
 )

@@ -56,23 +56,23 @@ DECODING = Cell(
 
         torch.set_num_threads(1)  # so that the loader gets a core of its own
         rng = np.random.default_rng(0)
-        files = [zlib.compress(rng.integers(0, 8, (96, 96, 3), dtype=np.uint8).tobytes()) for _ in range(64)]
+        files = [zlib.compress(rng.integers(0, 8, (224, 224, 3), dtype=np.uint8).tobytes()) for _ in range(64)]
 
         class Compressed(Dataset):
             def __len__(self):
                 return 1120
 
             def __getitem__(self, i):
-                image = np.frombuffer(zlib.decompress(files[i % 64]), dtype=np.uint8).reshape(96, 96, 3)
-                image = image[::3, ::3].astype(np.float32) / 255
+                image = np.frombuffer(zlib.decompress(files[i % 64]), dtype=np.uint8).reshape(224, 224, 3)
+                image = image[::7, ::7].astype(np.float32) / 255
                 return torch.from_numpy(image.transpose(2, 0, 1).copy()), i % 10
 
         class Net(nn.Module):
             def __init__(self):
                 super().__init__()
-                self.conv1 = nn.Conv2d(3, 24, 3)
-                self.conv2 = nn.Conv2d(24, 24, 3)
-                self.fc = nn.Linear(24 * 7 * 7, 10)
+                self.conv1 = nn.Conv2d(3, 12, 3)
+                self.conv2 = nn.Conv2d(12, 12, 3)
+                self.fc = nn.Linear(12 * 7 * 7, 10)
 
             def forward(self, x):
                 x = F.max_pool2d(F.relu(self.conv1(x)), 2)

@@ -41,6 +41,8 @@ class Visit:
     """What was prescribed first, where a knob does it."""
     by_hand_workers: int | None = None
     """Workers that were advised in words only."""
+    by_hand_readers: int | None = None
+    """Threads that were advised to fill a queue."""
     predicted: float | None = None
     predicted_low: float | None = None
     predicted_high: float | None = None
@@ -137,7 +139,8 @@ def _examine_cell(visit: Visit, cell: Cell, rounds: int) -> None:
 def _as_prescribed(visit: Visit, cell: Cell) -> tuple[str, str]:
     """The cell as the user would change it: the settings that were prescribed, else the cure that is known.
 
-    A number of workers that was advised by hand (a stream that must be sharded first) is written into the known cure.
+    A number of workers that was advised by hand (a stream that must be sharded first) is written into the known cure,
+    one of threads that fill a queue where a line `READERS = ...` says how many those are.
     """
     if visit.settings:
         return cell.notebook(settings=visit.settings)
@@ -145,7 +148,10 @@ def _as_prescribed(visit: Visit, cell: Cell) -> tuple[str, str]:
         return cell.notebook(settings=cell.cure)
     loads = "DataLoader(" in cell.cured
     by_hand = {"num_workers": int(visit.by_hand_workers)} if visit.by_hand_workers and loads else {}
-    return cell.notebook(cell.cured, by_hand)
+    before, cured = cell.notebook(cell.cured, by_hand)
+    if visit.by_hand_readers:
+        before = re.sub(r"^READERS = \d+", f"READERS = {visit.by_hand_readers}", before, flags=re.M)
+    return before, cured
 
 
 def _judge_recording(visit: Visit, patient: Recorded) -> None:
@@ -180,6 +186,8 @@ def _told(visit: Visit, patient: Patient, diagnosis: Diagnosis) -> None:
     visit.settings = dict(first.settings)
     said = re.search(r"num_workers=(\d+)", first.code)
     visit.by_hand_workers = int(said[1]) if said and not first.settings else None
+    readers = re.search(r"range\((\d+) \* readers\)", first.code)
+    visit.by_hand_readers = int(readers[1]) if readers else None
     visit.predicted = first.predicted_speedup
     visit.predicted_low, visit.predicted_high = first.predicted_low, first.predicted_high
 

@@ -1,6 +1,7 @@
 """The list of all patients, by family; `--family` takes these names."""
 
 from tests.clinic import (
+    attention_cells,
     card_cells,
     chore_cells,
     compute_cells,
@@ -8,6 +9,7 @@ from tests.clinic import (
     device_cells,
     everyday_host_cells,
     everyday_input_cells,
+    handed_cells,
     healthy_cells,
     host_cells,
     input_cells,
@@ -16,6 +18,7 @@ from tests.clinic import (
     near_miss_cells,
     shape_cells,
     stream_cells,
+    unasked_cells,
     worker_cells,
 )
 from tests.clinic.cell import Patient
@@ -34,7 +37,10 @@ FAMILIES: dict[str, tuple[Patient, ...]] = {
     "copies": copy_cells.CELLS,
     "kernels": kernel_cells.CELLS,
     "installed": installed_cells.CELLS,
+    "attention": attention_cells.CELLS,
     "shapes": shape_cells.CELLS,
     "everyday-input": everyday_input_cells.CELLS,
     "everyday-host": everyday_host_cells.CELLS,
+    "handed": handed_cells.CELLS,
+    "unasked": unasked_cells.CELLS,
 }

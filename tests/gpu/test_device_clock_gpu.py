@@ -127,7 +127,56 @@ def test_the_gap_is_kinetos(name: str) -> None:
 def test_the_exposed_wait_is_kinetos(name: str) -> None:
     seen, true = ran(KINDS[name], traced=True)
     read = np.isfinite(seen.gpu_gap_s)
-    exposed_s = float(np.minimum(seen.data_wait_s, seen.gpu_gap_s)[read].sum())
+    exposed_s = float(seen.exposed_wait_s[read].sum())
     whole_s = float((seen.gpu_gap_s + seen.gpu_s)[read].sum())
     assert true.exposed_wait_share is not None
     assert exposed_s / whole_s == pytest.approx(true.exposed_wait_share, abs=POINTS)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_the_phases_are_those_of_events_put_by_hand() -> None:
+    kind = KINDS["compute-bound"]
+    model = kind.model().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    x = torch.randn(kind.shape, device="cuda")
+    seconds = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
+    with gpu_doctor.watch() as run:
+        for step in range(60):
+            at = [torch.cuda.Event(enable_timing=True) for _ in range(6)]
+            at[0].record()
+            y = model(x)
+            at[1].record()
+            loss = y.square().mean()
+            optimizer.zero_grad()
+            at[2].record()
+            loss.backward()
+            at[3].record()
+            at[4].record()
+            optimizer.step()
+            at[5].record()
+            torch.cuda.synchronize()
+            for i, phase in enumerate(seconds):
+                seconds[phase] += at[2 * i].elapsed_time(at[2 * i + 1]) * 1e-3 if step >= 10 else 0.0
+    assert run.recording is not None
+    seen = run.recording.steps.rows(10)
+    read = seen.device_steps > 0
+    assert read.sum() >= 40
+    for phase, expected_s in seconds.items():
+        assert float(getattr(seen, f"gpu_{phase}_s")[read].mean()) == pytest.approx(expected_s / 50, rel=0.05)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_marks_keep_within_their_share() -> None:
+    model = nn.Linear(256, 256).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    x = torch.randn(64, 256, device="cuda")
+    with gpu_doctor.watch() as run:
+        for _ in range(20_000):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    assert run.recording is not None
+    steps = run.recording.steps
+    assert 200 < steps.device_steps.sum() < 10_000

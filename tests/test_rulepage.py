@@ -1,0 +1,41 @@
+"""The page of a rule: found by every spelling, flowing under its headings, its code marked, no markup of others."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_doctor.rulepage import explain, paragraphs
+from gpu_doctor.rules import RULES
+
+
+def test_explain_knows_spellings() -> None:
+    assert "num_workers=0" in str(explain("loader-without-workers"))
+    assert str(explain(" Slow_GetItem ")) == str(explain("slow-getitem"))
+
+
+def test_explain_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match="slow-collate"):
+        explain("slow-colate")
+    with pytest.raises(ValueError, match="The rules are"):
+        explain("zzz")
+    with pytest.raises(TypeError, match="takes the name of a rule"):
+        explain(3)  # type: ignore[arg-type]
+
+
+def test_a_page_is_escaped() -> None:
+    assert "<script" not in explain("slow-getitem")._repr_html_() and "`" in str(explain("slow-getitem"))
+
+
+def test_a_page_flows_under_its_headings() -> None:
+    """A source line's end is no line's end: the browser breaks lines where it is full."""
+    html = explain("slow-getitem")._repr_html_()
+    assert ">What it means</div>" in html and "pre-wrap" not in html and "\n" not in html
+    assert "<code>__getitem__</code>" in html and "`" not in html
+    assert "the data lies in memory and the time goes into" in html
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.name))
+def test_every_page_has_its_four_headings_and_a_first_sentence(rule: object) -> None:
+    titles = [title for title, _ in paragraphs(rule.page)]  # type: ignore[attr-defined]
+    assert titles[0] == ""
+    assert {"What it means", "Why it costs you", "What to try", "When to leave it"} <= set(titles)
