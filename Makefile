@@ -32,7 +32,7 @@ help:
 	@echo "make clean  remove the environments and all caches"
 
 lab: $(VENV)/.lab-ready
-	$(PY) -m jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/01_quickstart.ipynb $(LAB_ARGS)
+	$(PY) -m jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) --ServerApp.root_dir=. notebooks/01_quickstart.ipynb $(LAB_ARGS)
 
 test: ready lint
 	$(PY) -m tests.whole $(PYTEST_ARGS)
