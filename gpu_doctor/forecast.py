@@ -18,7 +18,8 @@ from gpu_doctor.expectation import BAND as BAND
 from gpu_doctor.expectation import FEW_STEPS_BAND, error_band
 from gpu_doctor.expectation import LEAST_GAIN as LEAST_GAIN
 from gpu_doctor.expectation import Forecast as Forecast
-from gpu_doctor.handing import DOUBT, handing, pace
+from gpu_doctor.handing import DOUBT, FILLING_MOST, READING_MOST, handing, pace
+from gpu_doctor.leaving import DRAW_ALL
 from gpu_doctor.recording import Settings
 from gpu_doctor.stages import CPU_BOUND as CPU_BOUND
 from gpu_doctor.stages import SATURATED, Stages
@@ -29,9 +30,10 @@ from gpu_doctor.vitals import FEWEST_STEPS, Vitals
 from gpu_doctor.vitals_world import workers_in_shm
 from gpu_doctor.workerstarts import starting_s
 
-PERMUTING: Final = {"RandomSampler", "DistributedSampler"}
 PERMUTED_S: Final = 5e-8
 """Seconds an index of a random permutation as a list (0.025, 0.037 and 0.063 us an index for 1e5, 1e6 and 3e6)."""
+LEAST_ALONE: Final = 0.25
+"""A fetch took a third, the loop's own work a half of what they took beside workers, at least."""
 GOOD_ENOUGH: Final = 1.05
 """Of several numbers of workers the smallest is advised that is within 5 % of the best."""
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -157,8 +159,7 @@ def _step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: fl
     alone = max(s.fetch, s.fetch_cpu) if workers else s.fetch
     fetch = alone + s.fetch_cpu * (1.0 / s.speed(workers) - 1.0)
     if workers == 0:
-        drawing = drawing_s(v) * s.batches / max(_epoch_batches(s, v), 1.0) if s.workers else 0.0
-        return max(s.consumer + fetch + drawing, s.device), "the loop fetches every batch itself"
+        return max(_alone(s, fetch, v, doubt), s.device), "the loop fetches every batch itself"
     cost = s.handing(doubt)
     hand, packing = slow * cost.taking, slow * cost.packing
     on_cores = (s.fetch_cpu + (cost.packing + cost.taking_cpu) * s.slow + s.consumer_cpu) / (
@@ -175,6 +176,17 @@ def _step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: fl
     }
     stage = max(bounds, key=lambda name: bounds[name])
     return bounds[stage], stage
+
+
+def _alone(s: Stages, fetch: float, v: Vitals, doubt: float) -> float:
+    """Seconds of a step of a loop that fetches by itself; of one that has workers, what they slow down is taken out."""
+    if not s.workers:
+        return s.consumer + fetch
+    cost = s.handing((2.0 + doubt) / 3.0)  # caches are cold after a wake-up everywhere; only how cold is doubtful
+    drawing = drawing_s(v) * s.batches / max(_epoch_batches(s, v), 1.0)
+    own = s.consumer - cost.beside - min(cost.reading, READING_MOST * s.consumer)
+    fetch_s = fetch - cost.making - min(cost.filling, FILLING_MOST * fetch)
+    return max(own, s.consumer * LEAST_ALONE) + max(fetch_s, fetch * LEAST_ALONE) + drawing
 
 
 def _cores(s: Stages) -> str:
@@ -214,10 +226,10 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
     if s is None or workers < 0:
         return None
     step, stage = _step_with(s, workers, v)
-    sure, doubtful = (_step_with(s, workers, v, doubt)[0] for doubt in DOUBT)
+    sure, doubtful = (_step_with(s, workers, v, doubt)[0] for doubt in (DOUBT if workers else DOUBT[::-1]))
     # Where the loop as it is runs faster than the model of it says, the model is that much too slow.
     known = min(s.step / _step_with(s, s.workers, v)[0], 1.0) if s.workers and workers else 1.0
-    floor = max(s.consumer if workers else s.consumer + s.fetch, s.device, 1e-9)
+    floor = max(s.consumer if workers else sure, s.device, 1e-9)
     step, sure, doubtful = (max(known * one, floor) for one in (step, sure, doubtful))
     hoped, feared = s.step / min(sure, step), None if s.workers else s.step / max(doubtful, step)
     band = error_band(v)
@@ -242,7 +254,7 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
 def drawing_s(v: Vitals) -> float:
     """Seconds that the sampler takes at an epoch's begin, in the loop itself; 0 where it draws as it goes."""
     loader = v.loader
-    if loader is None or loader.sampler not in PERMUTING or not loader.dataset_len:
+    if loader is None or loader.sampler not in DRAW_ALL or not loader.dataset_len:
         return 0.0
     return PERMUTED_S * loader.dataset_len
 

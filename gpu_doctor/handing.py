@@ -30,6 +30,19 @@ PACKING_S: Final = 6e-4
 PACKING_S_PER_TENSOR: Final = 2.9e-4
 PACKING_S_PER_BYTE: Final = 0.85e-9
 """CPU seconds of a worker."""
+BESIDE_S: Final = 2.6e-4
+"""What the loop's own work of a step takes longer for each batch that a worker hands it: it wakes on a core whose
+caches hold other things (0.33, 0.86 and 2.0 ms without workers, 0.55, 1.3 and 2.7 with, at 0.83 of the usual round)."""
+MAKING_S: Final = 1.1e-4
+MAKING_S_PER_TENSOR: Final = 0.7e-4
+"""What a batch takes longer to make in a worker, which wakes for it, than in the loop, beside `PACKING_S_PER_BYTE` for
+the new pages of shared memory into which it is collated: 0.10, 0.18 and 0.57 ms in the loop, 0.34, 0.41 and 0.82 in a
+worker (two tensors of 1.5 kB); 0.14 and 0.58 ms where they hold 262 kB, 0.33 and 0.73 with 393 kB."""
+NEW_PAGES: Final = 0.5
+"""So much of what a byte in new pages costs is paid beside workers alone: the loop's own memory has new pages too."""
+READING_MOST: Final = 0.1
+FILLING_MOST: Final = 0.3
+"""New pages take no more than this of the loop's own work and of the fetch: 0.09 and 0.26 were measured."""
 USUAL_TENSORS: Final = 2.0
 """Inputs and targets: where nobody counted."""
 ROUND_S: Final = 4.5e-8
@@ -52,6 +65,13 @@ class Handing:
     """Of the cores, in the loop's process."""
     packing: float
     """Of the worker's time and of the cores."""
+    beside: float
+    reading: float
+    """Of the loop's own work, which is done in so much less where it fetches itself: however large batches are, and by
+    their bytes."""
+    making: float
+    filling: float
+    """Of the fetch, which takes so much less in the loop itself: the same two."""
 
 
 def pace(vitals: Vitals) -> float:
@@ -73,4 +93,8 @@ def handing(batches: float, nbytes: float, tensors: float | None = None, doubt: 
         taking=doubt * (batches * (TAKING_S + TAKING_S_PER_TENSOR * pieces) + touching),
         taking_cpu=doubt * (batches * (TAKING_CPU_S + TAKING_CPU_S_PER_TENSOR * pieces) + touching),
         packing=doubt * (batches * (PACKING_S + PACKING_S_PER_TENSOR * pieces) + PACKING_S_PER_BYTE * nbytes),
+        beside=doubt * batches * BESIDE_S,
+        reading=doubt * NEW_PAGES * touching,
+        making=doubt * batches * (MAKING_S + MAKING_S_PER_TENSOR * pieces),
+        filling=doubt * NEW_PAGES * PACKING_S_PER_BYTE * nbytes,
     )

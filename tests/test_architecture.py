@@ -45,7 +45,7 @@ FLOORS = {
     1: [
         "feed",
         "vitals vitals_fields vitals_memory vitals_hardware vitals_world vitals_arithmetic vitals_evaluation"
-        " vitals_machine vitals_fetching vitals_device vitals_setup growth memoryfit",
+        " vitals_machine vitals_fetching vitals_device vitals_setup growth memoryfit leaving",
         "models modelmakes modelcode",
         "batches",
         "ledger evaluations ownupdates account stepcounts steptable steadysteps rhythm rests usual"

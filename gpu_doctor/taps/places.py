@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 import sysconfig
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
@@ -45,7 +47,7 @@ class Places:
                 return None
             name = frame.f_code.co_filename
             if self._is_user(name, frame):
-                line = frame.f_lineno or frame.f_code.co_firstlineno  # None at code that no line stands for
+                line = frame.f_lineno or lineless(frame.f_code, frame.f_lasti)
                 return Place(name, line, frame.f_code.co_name, in_torch)
             in_torch = in_torch or (_TORCH in name and not _takes_apart(name, frame.f_code.co_name))
             frame = frame.f_back
@@ -65,6 +67,26 @@ class Places:
             library = _installed(name) or _written_by_a_library(frame)
             known = self._user[name] = not library and not name.startswith("<frozen")
         return known
+
+
+@lru_cache(maxsize=256)
+def lineless(code: CodeType, offset: int) -> int:
+    """The line that led to an instruction which no line stands for: the jump back at the end of an inner loop.
+
+    What left the loop ran before it: its `break`.
+    """
+    jumps = (one for one in dis.get_instructions(code) if _target(one) == offset)
+    before = next((one.offset for one in jumps if "FOR_ITER" not in one.opname), None)
+    if before is not None:
+        for begin, end, line in code.co_lines():
+            if begin <= before < end and line is not None:
+                return line
+    return code.co_firstlineno
+
+
+def _target(instruction: dis.Instruction) -> int | None:
+    jumps = instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs
+    return instruction.argval if jumps and isinstance(instruction.argval, int) else None
 
 
 def within_torch(frame: FrameType | None) -> bool:

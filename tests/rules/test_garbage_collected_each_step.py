@@ -17,7 +17,7 @@ def test_sick() -> None:
     assert finding is not None and finding.cost_share == pytest.approx(0.5)
     cure = finding.prescriptions[0]
     assert cure.predicted_low and cure.predicted_speedup and cure.predicted_high
-    assert cure.predicted_low < 2.0 < cure.predicted_speedup < cure.predicted_high < 2.5
+    assert cure.predicted_low < 2.0 < cure.predicted_speedup < cure.predicted_high < 2.7
     assert named(recording) == [RULE]
 
 

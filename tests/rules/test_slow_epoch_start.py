@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
+from gpu_doctor.leaving import LEAVES, leaving_share
 
 RULE = "slow-epoch-start"
 MILLIONS = {"sampler": "RandomSampler", "dataset_len": 2_000_000}
@@ -101,3 +102,30 @@ for epoch in range(4):
     diagnosis = gpu_doctor.diagnose(gpu_doctor.case(cell, world).run())
     found = next(one for one in diagnosis.findings if one.rule == RULE)
     assert diagnosis.findings[0] is found and found.cost_share > 0.3
+
+
+def test_what_an_epoch_drew_is_freed_at_its_end() -> None:
+    """Two million indices take 20 ms to free; who leaves the loop early pays it outside of every phase."""
+    freeing = SHUFFLING.but(other=2.0)
+    assert leaving_share(freeing.vitals()) == pytest.approx(4 * 20 / (400 + 99 * 12.5), rel=0.03)
+    cost = sick(RULE, SHUFFLING).cost_share
+    assert sick(RULE, freeing).cost_share > cost
+    assert asked("slow-python", freeing) is None  # the same seconds are not billed twice
+    workers = {"workers": 2, "fetch": 1.0, "loader": {**MILLIONS, "sampler": "SequentialSampler"}}
+    assert leaving_share(freeing.but(**workers).vitals()) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "leaves"),
+    [
+        ("break", True),
+        ("break  # enough", True),
+        ("if step == 40: break", True),
+        ("return", True),
+        ("return losses", False),
+        ("if loss.item() < 0.1: break", False),
+        ("breaks = 3", False),
+    ],
+)
+def test_a_line_that_leaves_a_loop(text: str, leaves: bool) -> None:
+    assert bool(LEAVES.match(text)) is leaves

@@ -70,6 +70,7 @@ def test_the_fewest_that_are_enough_are_advised() -> None:
 
 
 # As recorded: 4 workers hand over rows of a tensor in memory. Seven batches lie ready, and each costs 3.6 ms to take.
+# By itself the loop fetches in 0.58 ms and trains in 1.22: its caches are warm then.
 OWN = {"forward": 0.5, "backward": 0.6, "optimizer": 0.4, "cores": 2.0, "consumer_cpu": 2.7}
 HANDED = Loop(steps=600, wait=3.6, workers=4, fetch=0.84, **OWN)
 
@@ -77,10 +78,10 @@ HANDED = Loop(steps=600, wait=3.6, workers=4, fetch=0.84, **OWN)
 def test_rows_in_memory_are_fetched_sooner_than_handed_over() -> None:
     found = sick(RULE, HANDED)
     assert found.headline.startswith("4 workers take more than they give: ")
-    assert found.cost_share == pytest.approx(1.0 - (1.5 + 0.84) / 5.1, abs=0.03)
+    assert found.cost_share == pytest.approx(1.0 - (1.22 + 0.58) / 5.1, abs=0.03)
     (cure,) = found.prescriptions
     assert cure.settings == {"num_workers": 0}
-    assert cure.predicted_speedup == pytest.approx(5.1 / (1.5 + 0.84), rel=0.05)
+    assert cure.predicted_speedup == pytest.approx(5.1 / (1.22 + 0.58), rel=0.05)
     assert top(HANDED) == RULE
 
 
@@ -89,8 +90,8 @@ def test_one_worker_may_be_one_too_many() -> None:
 
 
 def test_workers_that_fetch_what_the_loop_could_not_are_kept() -> None:
-    assert asked(RULE, HANDED.but(fetch=4.0)) is None  # without them a step would be longer
-    assert asked(RULE, HANDED.but(fetch=3.0)) is None  # and here nobody can tell
+    assert asked(RULE, HANDED.but(fetch=4.6)) is None  # without them a step would be longer
+    assert asked(RULE, HANDED.but(fetch=3.8)) is None  # and here nobody can tell
 
 
 def test_starting_anew_each_epoch_is_another_rules_matter() -> None:

@@ -94,11 +94,12 @@ def test_evaluation_workers_that_stay_or_cost_their_batch_alone_are_left() -> No
 
 
 def test_tiny_fetches_are_better_done_by_the_loop_itself() -> None:
-    # Steps of 10 ms, 4 edges of 100 ms in 99 of them; a batch takes 0.2 ms, less than the edge's hand-over.
+    # Steps of 10 ms, 4 edges of 100 ms in 99 of them; a batch takes 0.2 ms, less than the edge's hand-over,
+    # and the loop's own work 9.7 with warm caches.
     tiny = SHORT.but(fetch=0.2, fetch_cpu=0.2, wait=1.0)
     first, second = sick(RULE, tiny).prescriptions
     assert first.settings == {"num_workers": 0} and second.settings == {"persistent_workers": True}
-    assert first.predicted_speedup == pytest.approx((11 + 4 * 100 / 99) / 10.2, rel=0.03)
+    assert first.predicted_speedup == pytest.approx((11 + 4 * 100 / 99) / 9.8, rel=0.03)
     assert first.predicted_speedup > (second.predicted_speedup or 9.0) > 1.0
     assert "evaluation data too" not in first.text
     too = sick(RULE, evaluating(tiny.but(evaluation=5.0), edge_ms=80.0)).prescriptions  # 10 batches of 3 ms a pass

@@ -7,9 +7,10 @@ from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import torch
 
-from gpu_doctor.taps.places import Place, Places
+from gpu_doctor.taps.places import Place, Places, lineless
 
 HERE = str(Path(__file__))
 
@@ -54,8 +55,25 @@ def test_what_torchs_own_python_computes_is_torchs() -> None:
     assert seen[0] is not None and seen[0].file == HERE and seen[0].in_torch
 
 
+LOOPS = """
+for epoch in range(3):
+    for x in data:
+        if x > 4:
+            break
+        use(x)
+"""
+
+
+@pytest.mark.parametrize("outer", ["for epoch in range(3):", "while True:"])
+def test_the_jump_between_two_loops_is_the_break_that_left_the_inner_one(outer: str) -> None:
+    code = compile(LOOPS.replace("for epoch in range(3):", outer), "<cell 1>", "exec")
+    nowhere = [begin for begin, _, line in code.co_lines() if line is None]
+    lined = {line for _, _, line in code.co_lines()}
+    assert {lineless(code, begin) for begin in nowhere} <= {5} < lined
+
+
 def test_a_frame_that_is_on_no_line_is_taken_to_be_on_its_functions_first() -> None:
-    code = SimpleNamespace(co_filename="<cell 1>", co_name="train", co_firstlineno=3)
-    frame = SimpleNamespace(f_code=code, f_lineno=None, f_globals={}, f_back=None)
+    code = compile("\n\ndef train():\n    return 1\n", "<cell 1>", "exec").co_consts[0]
+    frame = SimpleNamespace(f_code=code, f_lineno=None, f_lasti=0, f_globals={}, f_back=None)
     place = Places().of(cast(FrameType, frame))
     assert place is not None and (place.line, place.function) == (3, "train")

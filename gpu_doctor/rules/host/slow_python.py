@@ -22,6 +22,7 @@ import re
 
 from gpu_doctor.beside import beside_lines, needed_lines
 from gpu_doctor.feeding import batch_lines, elsewhere_lines
+from gpu_doctor.leaving import leaving_lines, leaving_share
 from gpu_doctor.recording import LineCost
 from gpu_doctor.removal import without
 from gpu_doctor.rules.evidence import dearest_lines, library_calls, millis, percent, phases
@@ -70,7 +71,7 @@ def check(vitals: Vitals) -> Finding | None:
     other, step_s = vitals.other_share, vitals.step_wall_s
     if other is None or step_s is None or (not vitals.forward_share and vitals.backward_share):
         return None  # a loop that computes without modules: its forward cannot be told from its Python
-    billed = vitals.chores_between_share + making_share(vitals)
+    billed = vitals.chores_between_share + making_share(vitals) + leaving_share(vitals)
     share = max(other - (vitals.loss_share or 0.0) - billed, 0.0)
     updates = _update_lines(vitals)
     lines = [one for one in _own_lines(vitals) if one not in updates]
@@ -183,11 +184,11 @@ def _update_lines(vitals: Vitals) -> list[LineCost]:
 
 
 def _own_lines(vitals: Vitals) -> list[LineCost]:
-    """Lines outside of every phase that run Python: none that makes batches (slow-generator), none of a chore.
+    """Lines outside of every phase that run Python: none that makes batches, that leaves a loop, none of a chore.
 
     Of what computes inside torch, those statements of the loop that train nothing.
     """
-    made = {(one.file, one.line) for one in making_lines(vitals)}
+    made = {(one.file, one.line) for one in (*making_lines(vitals), *leaving_lines(vitals))}
     chores = {(one.file, one.line) for one in vitals.chores or ()}
     beside = set(beside_lines(vitals.source, vitals.lines))
     return [

@@ -7,7 +7,7 @@ What it means
 
 Why it costs you
     Nothing trains meanwhile, and workers do not help: the sampler runs in the training process. A permutation takes
-    about 0.05 us an index, paid in full even where the epoch is left after a few batches.
+    about 0.05 us an index, paid in full even where the epoch is left after a few batches, and freeing it a third more.
 
 What to try
     Longer epochs, or none: keep one iterator. Draw with replacement (`RandomSampler(data, replacement=True,
@@ -20,6 +20,7 @@ When to leave it
 import math
 
 from gpu_doctor.forecast import drawing_s, taking_s
+from gpu_doctor.leaving import leaving_share
 from gpu_doctor.rules.evidence import dearest_lines, millis, percent
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
@@ -60,7 +61,10 @@ def check(vitals: Vitals) -> Finding | None:
     edge_s = share * step_s * vitals.measured_steps / edges
     # A stream ends with a batch that is fetched and not handed out, where it is not full.
     late_s = edge_s - handed_s - fetch_s * (2.0 if loader.dataset_kind == "iterable" else 1.0)
-    cost = late_s * edges / (step_s * vitals.measured_steps)
+    left = (
+        0.0 if vitals.on_gpu else min(leaving_share(vitals), vitals.other_share or 0.0)
+    )  # a GPU may compute meanwhile
+    cost = late_s * edges / (step_s * vitals.measured_steps) + left
     if late_s < LEAST_S or cost < NAMING_BAR:
         return None
     waits = [one for one in vitals.lines if one.phase == "data_wait" and not one.in_worker and not one.in_torch]
@@ -68,6 +72,7 @@ def check(vitals: Vitals) -> Finding | None:
     permutes = drawing_s(vitals) >= late_s / 2.0
     stream = loader.dataset_kind == "iterable"
     named = "" if stream or not loader.sampler else f"the loader draws from a {loader.sampler}"
+    freed_s = left * step_s * vitals.measured_steps / edges
     over = f" over {loader.dataset_len:,} samples" if loader.dataset_len else ""
     used = _used(vitals)
     text, code = (PERMUTATION, DRAWING) if permutes else (STREAM, ONE_PASS) if stream else (SAMPLER, "")
@@ -80,6 +85,11 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(
             f"{edges} epoch{'s' * (edges > 1)} began in the measured steps, after {millis(edge_s)} each; "
             f"fetching a batch takes {millis(fetch_s)} of that",
+            *(
+                (f"freeing what was drawn for an epoch takes {millis(freed_s)} at its end",)
+                if left >= NAMING_BAR
+                else ()
+            ),
             *((f"{named}{over}",) if named else ()),
             *dearest_lines(waits, vitals.source),
         ),

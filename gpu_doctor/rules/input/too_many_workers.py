@@ -21,14 +21,18 @@ When to leave it
 
 from gpu_doctor import wording
 from gpu_doctor.forecast import CPU_BOUND, GOOD_ENOUGH, Forecast, forecast, unqueued_fetch_s
+from gpu_doctor.handing import DOUBT
 from gpu_doctor.rules.evidence import millis, percent, stock_line
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.stages import stages
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("loader", "workers", "fetch_wall_s", "fetch_cpu_s", "step_wall_s", "batches_per_step", "data_wait_share")
 EXCLUDES = ("slow-storage", "slow-collate")
 """The same wait: it is for workers, whatever they do, and fewer of them are tried first."""
 
+LIKELY = 0.9
+"""A loop without workers is no slower than this at the worst that the forecast allows for."""
 QUEUED = 1 / 3
 """A worker waits for a core this part of its fetch: where that was not measured, its wall beyond its CPU seconds
 (half as long again as those), while all cores are taken."""
@@ -48,7 +52,7 @@ def check(vitals: Vitals) -> Finding | None:
 def in_the_way(vitals: Vitals) -> Finding | None:
     """The loop would be done sooner if it fetched by itself: what its workers hand over costs more than it is worth."""
     alone, wait = forecast(vitals, {"num_workers": 0}) if vitals.workers else None, vitals.data_wait_share
-    if alone is None or wait is None or alone.low < 1.0 or not vitals.step_wall_s:
+    if alone is None or wait is None or alone.low < LIKELY or not vitals.step_wall_s:
         return None  # within what the forecast can tell, they may pay
     edge = vitals.edge_share or 0.0
     if edge >= NAMING_BAR:
@@ -56,6 +60,10 @@ def in_the_way(vitals: Vitals) -> Finding | None:
     cost = min(1.0 - edge - 1.0 / alone.speedup, wait - edge)
     if cost < NAMING_BAR:
         return None
+    found = stages(vitals)
+    most = found.handing(DOUBT[1]) if found is not None else None
+    if most is None or (wait - edge) * vitals.step_wall_s > most.taking + most.packing:
+        return None  # it waits for more than the handing over: for batches that are slow to come
     taken_s, fetched_s = (wait - edge) * vitals.step_wall_s, unqueued_fetch_s(vitals) or 0.0
     theirs = (
         "A worker takes more than it gives"

@@ -1,0 +1,47 @@
+"""What leaving a pass over the data takes: its iterator is freed, and with it all that its sampler has drawn.
+
+A list of a million indices takes some 10 ms to free. Python does so on the line that leaves the loop, which computes
+nothing itself; a short run is looked at so seldom that no look may fall on it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gpu_doctor.recording import LineCost
+from gpu_doctor.vitals import Vitals
+
+DRAW_ALL: Final = {"RandomSampler", "DistributedSampler"}
+"""Samplers that draw an epoch's order at once, as a list of all indices."""
+DRAW_THEIRS: Final = {"WeightedRandomSampler"}
+"""And those that draw as many as the epoch has samples."""
+FREED_S: Final = 1e-8
+"""Seconds an index of such a list: 5 to 8 ns right after it was made, 12 after an epoch of use."""
+LEAVES: Final = re.compile(r"(if [^()\[\]]*:\s*)?(break|return|continue)\s*(#.*)?$")
+"""A line that leaves a loop; a condition that calls or indexes is none of it, since that may take the time."""
+
+
+def leaving_lines(vitals: Vitals) -> list[LineCost]:
+    """Line costs outside of every phase of lines that leave a loop."""
+    lines = (one for one in vitals.lines if one.phase == "other" and not one.in_worker and not one.in_torch)
+    return [one for one in lines if LEAVES.match(one.text)]
+
+
+def leaving_share(vitals: Vitals) -> float:
+    """Share of the wall-clock that leaving passes over the data takes, 0..1: as looked at, or what its sampler drew."""
+    seen = sum(one.share for one in leaving_lines(vitals))
+    epochs = max((vitals.epochs or 1) - 1, 0)
+    run_s = (vitals.step_wall_s or 0.0) * vitals.measured_steps
+    freed = FREED_S * _drawn(vitals) * epochs / run_s if run_s > 0 else 0.0
+    return min(max(seen, freed), vitals.other_share or 0.0)
+
+
+def _drawn(vitals: Vitals) -> float:
+    """Indices that an epoch's order holds as a list."""
+    loader = vitals.loader
+    if loader is None:
+        return 0.0
+    if loader.sampler in DRAW_ALL:
+        return float(loader.dataset_len or 0)
+    return float((loader.batches or 0) * (loader.batch_size or 0)) if loader.sampler in DRAW_THEIRS else 0.0
