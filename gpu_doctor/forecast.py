@@ -32,8 +32,8 @@ from gpu_doctor.workerstarts import starting_s
 
 PERMUTED_S: Final = 5e-8
 """Seconds an index of a random permutation as a list (0.025, 0.037 and 0.063 us an index for 1e5, 1e6 and 3e6)."""
-LEAST_ALONE: Final = 0.25
-"""A fetch took a third, the loop's own work a half of what they took beside workers, at least."""
+LEAST_ALONE: Final = (0.55, 0.25)
+"""The loop's own work took 0.6 or more, a fetch 0.25 or more of what they took beside workers."""
 GOOD_ENOUGH: Final = 1.05
 """Of several numbers of workers the smallest is advised that is within 5 % of the best."""
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -186,7 +186,7 @@ def _alone(s: Stages, fetch: float, v: Vitals, doubt: float) -> float:
     drawing = drawing_s(v) * s.batches / max(_epoch_batches(s, v), 1.0)
     own = s.consumer - cost.beside - min(cost.reading, READING_MOST * s.consumer)
     fetch_s = fetch - cost.making - min(cost.filling, FILLING_MOST * fetch)
-    return max(own, s.consumer * LEAST_ALONE) + max(fetch_s, fetch * LEAST_ALONE) + drawing
+    return max(own, s.consumer * LEAST_ALONE[0]) + max(fetch_s, fetch * LEAST_ALONE[1]) + drawing
 
 
 def _cores(s: Stages) -> str:

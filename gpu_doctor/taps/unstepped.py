@@ -19,7 +19,8 @@ from gpu_doctor.taps.tap import TapScope
 LOOK_AT: Final = 4
 """The optimizer step after which it is known: of a GAN both optimizers have stepped twice by then."""
 WORTH: Final = 0.05
-"""For a smaller part of the backward nobody asks for the optimizers of the whole process, which takes some 20 ms."""
+"""For a smaller part of the backward nobody asks for the optimizers of the whole process, which takes some 60 ms: they
+are asked for when the first optimizer is met, in the step that is left out as warm-up anyway."""
 
 
 class Unstepped:
@@ -33,6 +34,8 @@ class Unstepped:
         self._scope, self._steps = scope, 0
         self._modules: dict[int, nn.Module] = {}
         self._before: list[tuple[torch.Tensor, weakref.ref[torch.Tensor], int]] = []
+        self._everyones: set[int] | None = None
+        """Parameters of all optimizers of the process; None = nobody asked."""
         self._found: dict[str, Any] = {}
 
     def met(self, modules: Iterable[nn.Module]) -> None:
@@ -42,10 +45,14 @@ class Unstepped:
         self._modules.update({id(one): one for one in modules})
         if self.stepped not in self._scope.stepped:
             self._scope.stepped.append(self.stepped)
+            # Besides those that hold what is stepped: a backbone of its own. Names alone; no scan of the process.
+            self._modules.update({id(one): one for one in models.outermost(self._scope.namespace)})
+            if self._everyones is None and self._worth():
+                self._everyones = models.owned()
 
     def end(self) -> None:
         """The run is over: nothing of the model is held any longer."""
-        self._modules, self._before = {}, []
+        self._modules, self._before, self._everyones = {}, [], None
         if self.stepped in self._scope.stepped:
             self._scope.stepped.remove(self.stepped)
 
@@ -57,7 +64,6 @@ class Unstepped:
         """An optimizer has stepped, on the training thread."""
         self._steps += 1
         if self._steps == 1:
-            # Besides those that hold what is stepped: a backbone of its own. Names alone; no scan of the process.
             self._modules.update({id(one): one for one in models.outermost(self._scope.namespace)})
             self._before = [
                 (p, weakref.ref(p.grad), p.grad._version)
@@ -68,6 +74,11 @@ class Unstepped:
             self._scope.stepped.remove(self.stepped)
             self._steps = LOOK_AT
             self._judge()
+
+    def _worth(self) -> bool:
+        """Whether freezing all that no optimizer met so far owns would save so much that it is worth a scan."""
+        owned, modules = self._scope.owned.ids(), self._modules.values()
+        return bool(spared(modules, owned, _unowned(modules, owned))["spared_shares"][1] >= WORTH)
 
     def _judge(self) -> None:
         owned = self._scope.owned.ids()
@@ -80,7 +91,8 @@ class Unstepped:
         self._modules, self._before = {}, []
         self._found = spared(modules, owned, fresh)
         if self._found["spared_shares"][1] >= WORTH:
-            everyones = models.owned()  # one that has not stepped yet owns its parameters all the same
+            # An optimizer that has not stepped yet owns its parameters all the same.
+            everyones = models.owned() if self._everyones is None else self._everyones
             self._found = spared(modules, owned | everyones, [p for p in fresh if id(p) not in everyones])
 
 

@@ -1,9 +1,9 @@
 """The truth about a cell: the bare one and the bare cured one by the clock, without our tool.
 
 Each bare cell runs in a namespace of its own; torch's optimizer hook notes when a step ended; seconds a step are taken
-from there, without the first fifth of the steps (start of workers, first launches), which is what samples per second
-after warm-up means. Sick and cured alternate, the gain is the median of the pairs, of which there are as many as it
-takes to know it.
+from there, without the first fifth of the steps (start of workers, first launches) and without those at the end for
+which batches lay ready, which is what samples per second after warm-up means. Sick and cured alternate, the gain is the
+median of the pairs, of which there are as many as it takes to know it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ MOST_LEADING = 0.2
 FEWEST_LEADING = 3
 """Leading steps that the truth leaves out: a fifth, at least three."""
 
+PREFETCH = 2
+"""Batches that torch's workers fetch ahead, each, where nobody says how many."""
 LONGER = 5
 """A cured loop that is many times as fast runs for so many times the batches."""
 
@@ -58,7 +60,20 @@ def step_s(before: str, cell: str, tail: bool = False) -> float:
     lead = max(FEWEST_LEADING, int(MOST_LEADING * len(marks)))
     if len(marks) <= lead + 5:
         raise RuntimeError(f"the cell made {len(marks)} steps, too few to time")
-    return ((end if tail else marks[-1]) - marks[lead]) / (len(marks) - 1 - lead)
+    if tail:
+        return (end - marks[lead]) / (len(marks) - 1 - lead)
+    last = len(marks) - 1 - min(stock(before + cell), (len(marks) - lead) // 2)
+    return (marks[last] - marks[lead]) / (last - lead)
+
+
+def stock(text: str) -> int:
+    """Batches that lie ready when the workers have fetched the last one: steps that nobody fetches beside.
+
+    They were fetched in the steps that are left out at the begin; counting both would make workers too fast.
+    """
+    workers = [int(count) for count in re.findall(r"num_workers=(\d+)", text)]
+    ahead = [int(count) for count in re.findall(r"prefetch_factor=(\d+)", text)]
+    return max(workers, default=0) * max(ahead, default=PREFETCH)
 
 
 class as_it_was:  # read as a phrase

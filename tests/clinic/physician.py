@@ -147,6 +147,8 @@ def _as_prescribed(visit: Visit, cell: Cell) -> tuple[str, str]:
     if not cell.cured:
         return cell.notebook(settings=cell.cure)
     loads = "DataLoader(" in cell.cured
+    if visit.by_hand_workers and not loads:
+        visit.predicted = visit.predicted_low = visit.predicted_high = None  # of another cure than the known one
     by_hand = {"num_workers": int(visit.by_hand_workers)} if visit.by_hand_workers and loads else {}
     before, cured = cell.notebook(cell.cured, by_hand)
     if visit.by_hand_readers:
