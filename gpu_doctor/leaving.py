@@ -18,7 +18,7 @@ DRAW_THEIRS: Final = {"WeightedRandomSampler"}
 """And those that draw as many as the epoch has samples."""
 FREED_S: Final = 1e-8
 """Seconds an index of such a list: 5 to 8 ns right after it was made, 12 after an epoch of use."""
-LEAVES: Final = re.compile(r"(if [^()\[\]]*:\s*)?(break|return|continue)\s*(#.*)?$")
+LEAVES: Final = re.compile(r"(if [^()\[\]]*:\s*)?(break|return)\s*(#.*)?$")
 """A line that leaves a loop; a condition that calls or indexes is none of it, since that may take the time."""
 
 

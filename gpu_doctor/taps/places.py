@@ -5,7 +5,6 @@ from __future__ import annotations
 import dis
 import sys
 import sysconfig
-from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
@@ -38,6 +37,7 @@ class Places:
         """Args: floor: code of a frame at which the search ends; None = search the whole stack."""
         self._floor = floor
         self._user: dict[str, bool] = {}
+        self._lineless: dict[tuple[CodeType, int], int] = {}
 
     def of(self, frame: FrameType | None) -> Place | None:
         """The innermost user frame's place; None if there is none above the floor."""
@@ -47,8 +47,7 @@ class Places:
                 return None
             name = frame.f_code.co_filename
             if self._is_user(name, frame):
-                line = frame.f_lineno or lineless(frame.f_code, frame.f_lasti)
-                return Place(name, line, frame.f_code.co_name, in_torch)
+                return Place(name, frame.f_lineno or self._led_to(frame), frame.f_code.co_name, in_torch)
             in_torch = in_torch or (_TORCH in name and not _takes_apart(name, frame.f_code.co_name))
             frame = frame.f_back
         return None
@@ -61,6 +60,13 @@ class Places:
             frame = frame.f_back
         return frame is not None and frame.f_code is self._floor
 
+    def _led_to(self, frame: FrameType) -> int:
+        key = frame.f_code, frame.f_lasti
+        found = self._lineless.get(key)
+        if found is None:
+            found = self._lineless[key] = lineless(*key)
+        return found
+
     def _is_user(self, name: str, frame: FrameType) -> bool:
         known = self._user.get(name)
         if known is None:
@@ -69,7 +75,6 @@ class Places:
         return known
 
 
-@lru_cache(maxsize=256)
 def lineless(code: CodeType, offset: int) -> int:
     """The line that led to an instruction which no line stands for: the jump back at the end of an inner loop.
 

@@ -123,6 +123,7 @@ def test_what_an_epoch_drew_is_freed_at_its_end() -> None:
         ("if step == 40: break", True),
         ("return", True),
         ("return losses", False),
+        ("continue", False),
         ("if loss.item() < 0.1: break", False),
         ("breaks = 3", False),
     ],

@@ -61,9 +61,7 @@ def check(vitals: Vitals) -> Finding | None:
     edge_s = share * step_s * vitals.measured_steps / edges
     # A stream ends with a batch that is fetched and not handed out, where it is not full.
     late_s = edge_s - handed_s - fetch_s * (2.0 if loader.dataset_kind == "iterable" else 1.0)
-    left = (
-        0.0 if vitals.on_gpu else min(leaving_share(vitals), vitals.other_share or 0.0)
-    )  # a GPU may compute meanwhile
+    left = 0.0 if vitals.on_gpu else leaving_share(vitals)  # a GPU may compute meanwhile
     cost = late_s * edges / (step_s * vitals.measured_steps) + left
     if late_s < LEAST_S or cost < NAMING_BAR:
         return None
@@ -73,6 +71,7 @@ def check(vitals: Vitals) -> Finding | None:
     stream = loader.dataset_kind == "iterable"
     named = "" if stream or not loader.sampler else f"the loader draws from a {loader.sampler}"
     freed_s = left * step_s * vitals.measured_steps / edges
+    freed = (f"freeing what was drawn for an epoch takes {millis(freed_s)} at its end",)
     over = f" over {loader.dataset_len:,} samples" if loader.dataset_len else ""
     used = _used(vitals)
     text, code = (PERMUTATION, DRAWING) if permutes else (STREAM, ONE_PASS) if stream else (SAMPLER, "")
@@ -85,11 +84,7 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(
             f"{edges} epoch{'s' * (edges > 1)} began in the measured steps, after {millis(edge_s)} each; "
             f"fetching a batch takes {millis(fetch_s)} of that",
-            *(
-                (f"freeing what was drawn for an epoch takes {millis(freed_s)} at its end",)
-                if left >= NAMING_BAR
-                else ()
-            ),
+            *(freed if left >= NAMING_BAR else ()),
             *((f"{named}{over}",) if named else ()),
             *dearest_lines(waits, vitals.source),
         ),
