@@ -54,7 +54,7 @@ def classified(vitals: Vitals) -> str:
         parts = {
             "input": vitals.data_wait_share or 0.0,
             "transfer": vitals.transfer_share or 0.0,
-            "host": max((vitals.other_share or 0.0) - (vitals.loss_share or 0.0), 0.0),
+            "host": max((vitals.other_share or 0.0) - (vitals.loss_share or 0.0) - vitals.once_share, 0.0),
             "compute": _compute(vitals),
         }
     if _unheard(vitals):

@@ -27,6 +27,8 @@ WARMUP_FACTOR = 2.0
 """A leading step is warm-up while it takes more than so many times the median of the rest (worker start, autotune)."""
 WARMUP_SHARE = 0.2
 WARMUP_MOST = 50
+LONELY = 2.0
+"""What one step took outside of all phases was a single event where no other step had half as much beyond the usual."""
 FEWEST_STEPS = 5
 """Below so many steps there is no warm-up to tell apart, and no verdict."""
 
@@ -152,9 +154,19 @@ def _shares(rest: Steps) -> dict[str, float | None]:
     at_edge = (rest.edge_s > 0) & (rest.count == 1) & (rest.batches <= 1)
     return found | {
         "other_share": max(1.0 - total, 0.0),
+        "other_once_share": min(_once_s(rest) / max(float(rest.wall_s.sum()), 1e-12), max(1.0 - total, 0.0)),
         "loss_share": ratio(rest.loss_s, rest.wall_s),
         "edge_share": ratio(np.where(at_edge, rest.data_wait_s, rest.edge_s), rest.wall_s),
     }
+
+
+def _once_s(rest: Steps) -> float:
+    """Seconds outside of all phases that one step had beyond the usual one, where no other had half as much; else 0."""
+    other = rest.other_s[(rest.count == 1) & np.isfinite(rest.other_s)]
+    if len(other) < FEWEST_STEPS:
+        return 0.0
+    second, largest = np.partition(other, -2)[-2:] - np.median(other)
+    return float(largest) if largest > LONELY * max(second, 0.0) else 0.0
 
 
 def _within_phases(lines: tuple[LineCost, ...], shares: dict[str, Any]) -> tuple[LineCost, ...]:

@@ -141,6 +141,9 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     """Costly calls besides training, dearest first; None = nobody listened."""
     traffic: Traffic | None = None
     """Copies between host and devices; None = no device, or nobody listened."""
+    other_once_share: float = 0.0
+    """Part of other_share: what a single step had beyond the usual one, where no other had half as much. Python's own
+    garbage collection or the machine stood still for a moment: nothing that the loop does again and again."""
 
     def chore_share(self, kind: str) -> float | None:
         """Seconds of the chores of a kind over the wall-clock of all steps; None if nobody listened."""
@@ -157,6 +160,11 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         if self.chores is None or not self.run_s:
             return 0.0
         return sum(one.other_s if one.other_s == one.other_s else one.wall_s for one in self.chores) / self.run_s
+
+    @property
+    def once_share(self) -> float:
+        """`other_once_share` beyond the chores that lay outside of every phase: a single checkpoint has a rule."""
+        return max(self.other_once_share - self.chores_between_share, 0.0)
 
     @property
     def predicts(self) -> bool:

@@ -10,7 +10,8 @@ from found import asked, sick, top
 from recordings import Loop, line, on_gpu
 
 from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.recording import LineCost
+from gpu_doctor.facts import Chore
+from gpu_doctor.recording import LineCost, Recording
 
 RULE = "slow-python"
 LOGGING = Loop(other=10.0)
@@ -232,3 +233,31 @@ def test_predictions_are_not_to_be_made_seldom() -> None:
 def test_lines_of_unknown_use_may_be_done_seldom() -> None:
     (cure,) = sick(RULE, LOGGING).prescriptions
     assert "step % 100" in cure.code
+
+
+def stalled(*at: int) -> Recording:
+    """A healthy loop of 100 steps of 10 ms, a few of which stood still for 300 ms outside of all phases."""
+    recording = Loop(other=0.2, steps=100).recording()
+    wall_s = recording.steps.wall_s.copy()
+    wall_s[list(at)] += 0.3
+    return replace(recording, steps=replace(recording.steps, wall_s=wall_s))
+
+
+def test_a_single_step_that_stood_still_is_no_habit_of_the_loop() -> None:
+    """Python's own garbage collection takes 0.1 s where a notebook holds much, once in a short run."""
+    once = diagnose(stalled(50))
+    assert (once.vitals.other_share or 0.0) > 0.2, "where the time went is said as it was"
+    assert once.bottleneck == "compute" and RULE not in [one.rule for one in once.findings]
+    often = diagnose(stalled(20, 50, 80))
+    assert often.bottleneck == "host" and often.findings[0].rule == RULE
+    assert often.findings[0].cost_share == pytest.approx(often.vitals.other_share or 0.0, abs=0.02)
+
+
+def test_a_single_chore_is_not_taken_out_twice() -> None:
+    """A checkpoint of 300 ms, once, beside Python that takes a third of each step: that third is still found."""
+    busy = Loop(other=5.0, steps=100).recording()
+    wall_s = busy.steps.wall_s.copy()
+    wall_s[50] += 0.3
+    saved = replace(busy, steps=replace(busy.steps, wall_s=wall_s), chores=(Chore("checkpoint", 1, 0.3, other_s=0.3),))
+    share = next(one.cost_share for one in diagnose(saved).findings if one.rule == RULE)
+    assert share == pytest.approx(0.5 / (1.5 + 0.3), abs=0.02)

@@ -71,7 +71,9 @@ def check(vitals: Vitals) -> Finding | None:
     other, step_s = vitals.other_share, vitals.step_wall_s
     if other is None or step_s is None or (not vitals.forward_share and vitals.backward_share):
         return None  # a loop that computes without modules: its forward cannot be told from its Python
-    billed = vitals.chores_between_share + making_share(vitals) + leaving_share(vitals)
+    leaving = leaving_share(vitals)
+    billed = vitals.chores_between_share + making_share(vitals) + leaving
+    billed += max(vitals.once_share - leaving, 0.0)  # a step that stood still is no habit of the loop
     share = max(other - (vitals.loss_share or 0.0) - billed, 0.0)
     updates = _update_lines(vitals)
     lines = [one for one in _own_lines(vitals) if one not in updates]
