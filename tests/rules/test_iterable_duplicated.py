@@ -71,6 +71,6 @@ def test_the_words_are_those_of_the_loader() -> None:
 
 def test_copies_come_before_what_it_costs_to_hand_them_over() -> None:
     # each batch costs more to take than to fetch: without workers the loop would be faster, and that is not the trouble
-    dear = COPIES.but(workers=2, fetch=0.8, wait=9.0, steps=600)
+    dear = COPIES.but(workers=2, fetch=0.8, wait=5.0, steps=600)
     assert asked("too-many-workers", dear) is not None
     assert named(dear) == [RULE]
