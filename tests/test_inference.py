@@ -20,7 +20,7 @@ class Stored(Dataset[torch.Tensor]):
         return 240
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.002)
+        time.sleep(0.004)
         return torch.full((16,), float(index))
 
 
