@@ -15,7 +15,7 @@ import psutil
 import pynvml
 import pytest
 
-from gpu_doctor.probes import PROBES, cgroup, host, nvml, nvml_gpm, torch_memory
+from gpu_doctor.probes import PROBES, cgroup, children, host, nvml, nvml_gpm, torch_memory
 from gpu_doctor.probes.nvml_visible import look
 from gpu_doctor.probes.probe import ProbeScope, Reading
 from gpu_doctor.recording import DeviceSetup
@@ -421,13 +421,58 @@ def test_children_are_counted_and_their_cpu_goes_on_after_they_end() -> None:
     spin = "import time; t = time.perf_counter()\nwhile time.perf_counter() - t < 0.6: pass"
     with subprocess.Popen([sys.executable, "-c", spin]) as child:
         time.sleep(0.3)
-        tree._list_again_s = 0.0
         during = values(tree.read(), None)
         child.wait()
     after = values(tree.read(), None)
     assert during["child_processes"] == before + 1 and during["workers_rss_bytes"] > MIB
     assert during["process_cpu_pct"] > 5 and after["process_cpu_pct"] > 5
     assert after["child_processes"] == before
+
+
+def test_a_child_of_half_a_second_is_ours_in_every_reading() -> None:
+    found = children.Children(time.perf_counter)
+    before = {one.pid for one in found()}
+    with subprocess.Popen(["sh", "-c", "sleep 20 & wait"], stdout=subprocess.DEVNULL) as child:
+        try:
+            deadline = time.monotonic() + 10
+            while len(started := {one.pid for one in found()} - before) < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            walked = {one.pid for one in psutil.Process().children(recursive=True)} - before
+        finally:
+            for one in psutil.Process(child.pid).children():
+                one.kill()
+    assert child.pid in started and started == walked
+    assert {one.pid for one in found()} <= before
+
+
+def test_what_a_child_has_used_is_known_to_less_than_a_tick(tmp_path: Path) -> None:
+    process = SimpleNamespace(pid=5, cpu_times=lambda: SimpleNamespace(user=0.01, system=0.02))
+    assert children.cpu_s(process, tmp_path) == 0.03
+    folder(tmp_path, {"5/task/5/schedstat": "31000000 5 6\n", "5/task/6/schedstat": "7000000 1 2\n"})
+    assert children.cpu_s(process, tmp_path) == pytest.approx(0.038)
+    folder(tmp_path, {"5/task/6/schedstat": "0 0 0\n", "5/task/5/schedstat": "1000000 0 0\n"})
+    assert children.cpu_s(process, tmp_path) == 0.03  # of threads that have ended the process alone tells
+    folder(tmp_path, {"5/task/5/schedstat": ""})
+    assert children.cpu_s(process, tmp_path) == 0.03
+
+
+def test_without_the_kernels_lists_the_machine_is_walked_once_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "7" / "task" / "7").mkdir(parents=True)
+    assert children.pids(7, tmp_path) is None and children.pids(8, tmp_path) is None
+    for pid, listed in {7: "8 9", 8: "10", 9: "", 10: ""}.items():
+        folder(tmp_path, {f"{pid}/task/{pid}/children": listed})
+    assert children.pids(7, tmp_path) == [8, 9, 10]
+    monkeypatch.setattr(children, "pids", lambda of: None)
+    now = 0.0
+    found = children.Children(lambda: now)
+    before = len(found())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert len(found()) == before
+        now = 1e4
+        assert child.pid in {one.pid for one in found()}
+        child.communicate(b"\n")
 
 
 def test_busy_leaves_out_idle_and_waiting_and_counts_guests_once() -> None:

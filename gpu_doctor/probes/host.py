@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_doctor.probes import cgroup
+from gpu_doctor.probes import cgroup, children
 from gpu_doctor.probes.probe import ProbeScope, Reader, Reading
 from gpu_doctor.recording import Metric
 
@@ -21,10 +21,6 @@ try:  # at import, on the caller's thread: the poller's thread imports nothing
     import psutil
 except ImportError:
     psutil = None  # type: ignore[assignment]
-
-CHILDREN_EVERY_S: Final = 1.0
-CHILDREN_COST_SHARE: Final = 0.002
-"""Listing children walks every process of the machine; it may take this share of one core."""
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
@@ -158,24 +154,20 @@ class _Tree:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._usable = clock, usable_cores()
         self._self = psutil.Process()
-        self._children: list[Any] = []
-        self._list_again_s = float("-inf")
+        self._children = children.Children(clock)
         self._cpu: tuple[float, float] | None = None
         self._disk: tuple[float, dict[int, tuple[int, int]]] | None = None
         self._swap: tuple[float, int] | None = None
 
     def read(self) -> list[Reading]:
-        self._list_children()
         cpu_s, rss, alive = _reaped_s() + time.process_time(), 0, []
-        for child in self._children:
+        for child in self._children():
             try:
-                spent = child.cpu_times()
-                cpu_s += spent.user + spent.system
+                cpu_s += children.cpu_s(child)
                 alive.append(child)
                 rss += child.memory_info().rss
             except psutil.Error:  # gone, or (no memory any more) ended and not yet waited for
                 continue
-        self._children = alive
         found: list[Reading] = [(PROCESS_RSS, float(self._self.memory_info().rss)), (WORKERS, float(len(alive)))]
         if alive:
             found.append((WORKERS_RSS, float(rss)))
@@ -190,17 +182,6 @@ class _Tree:
         if before is None or self._swap is None or self._swap[0] <= before[0]:
             return []
         return [(SWAP_IN, max(self._swap[1] - before[1], 0) / (self._swap[0] - before[0]))]
-
-    def _list_children(self) -> None:
-        now = self._clock()
-        if now < self._list_again_s:
-            return
-        begin = time.thread_time()
-        try:
-            self._children = self._self.children(recursive=True)
-        except psutil.Error:
-            self._children = []
-        self._list_again_s = now + max(CHILDREN_EVERY_S, (time.thread_time() - begin) / CHILDREN_COST_SHARE)
 
     def _cpu_share(self, cpu_s: float) -> list[Reading]:
         """A child that ends moves from the living to the reaped, so the sum goes on."""
