@@ -215,8 +215,8 @@ def needs_more(baseline: Recording | Sequence[Recording], candidate: Recording |
 
     A second pair always is, unless the first is beyond doubt. A third is while the verdict is open, and before a small
     gain or loss is believed; more only while it is open, up to MOST_PAIRS. None is after a failure, a refusal, an
-    interrupt or a Stop. One pair that read from the storage is never beyond doubt, and one that is not judged is made
-    up for by another.
+    interrupt or a Stop. One pair that read from the storage, or measured too little, is never beyond doubt, and
+    one that is not judged is made up for by another.
     """
     effect = compare(baseline, candidate)
     sides = _side(baseline), _side(candidate)
@@ -229,7 +229,7 @@ def needs_more(baseline: Recording | Sequence[Recording], candidate: Recording |
     if pairs < 2:
         if effect.loss_verdict == "different":  # another baseline tells whether that comes by itself
             return True
-        return is_warming(*sides) or (low < ONE_PAIR and high > 1 / ONE_PAIR)
+        return is_warming(*sides) or effect.verdict == "inconclusive" or (low < ONE_PAIR and high > 1 / ONE_PAIR)
     small = 1 / BELIEVED < effect.speedup < BELIEVED
     claimed = effect.verdict in ("faster", "slower")
     return effect.verdict == "inconclusive" or (claimed and small and pairs < 3)

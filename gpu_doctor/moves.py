@@ -6,14 +6,14 @@ Pure arithmetic on a diagnosis and on what was tried; nothing is run here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpu_doctor import knobs
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.effect import FASTER
-from gpu_doctor.forecast import enough, forecast, worker_counts
+from gpu_doctor.forecast import Forecast, enough, forecast, worker_counts
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recording import Settings, SettingValue
 from gpu_doctor.rules.rule import Safety
@@ -27,6 +27,9 @@ TRIES_A_KNOB: Final = 2
 """A knob is given up after so many values that gained nothing: the first advice, and one correction."""
 ENOUGH: Final = 1.02
 """Of several numbers of workers the smallest is tried that is forecast within 2 % of the best."""
+SPARE: Final = 0.25
+"""So many more are tried where fetches wait: a pipeline whose workers are just as fast as the loop runs at neither's
+pace (8 workers for fetches that sleep gave 7 % more than the 6 that are as fast as the loop)."""
 EDGE_SHARE: Final = 0.01
 """Workers are kept over epochs from the first trial on if starting them anew would cost so much of an epoch."""
 THREADS_WORTH: Final = 1.10
@@ -148,11 +151,22 @@ def _workers(v: Vitals, kept: Settings, tried: Sequence[Tried]) -> Move | None:
     found, best = enough(seen, ENOUGH), max(one.speedup for one in seen.values())
     if found is None or best < WORTH:
         return None
-    count = found[0]
+    count = _with_spare(found[0], v, seen)
     settings: dict[str, SettingValue] = {"num_workers": count}
     if stay and count and _edge_share(v, count, seen[count].step_s) >= EDGE_SHARE:
         settings["persistent_workers"] = True
     return Move(settings, "forecast", seen[count].speedup)
+
+
+def _with_spare(found: int, v: Vitals, seen: Mapping[int, Forecast]) -> int:
+    """A number of workers that has some to spare for fetches that wait, if it is as good; see `SPARE`."""
+    if v.fetch_wall_s is None or v.fetch_cpu_s is None:
+        return found
+    slower = v.fetch_wall_s + SPARE * max(v.fetch_wall_s - v.fetch_cpu_s, 0.0)
+    side_by_side = (v.batches_per_step or 1.0) / (v.loaders_at_once or 1.0)
+    enough_for = {n: one for n, one in seen.items() if n and slower * side_by_side / n <= one.step_s}
+    good = (n for n, one in sorted(enough_for.items()) if n >= found and one.speedup * ENOUGH >= seen[found].speedup)
+    return next(good, found)
 
 
 def _open_counts(now: int, kept: Settings, tried: Sequence[Tried]) -> tuple[float, float]:

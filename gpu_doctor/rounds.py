@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,8 +12,10 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import numpy as np
+
 from gpu_doctor import wording
-from gpu_doctor.effect import MOST_PAIRS, needs_more
+from gpu_doctor.effect import MEASURED_S, MOST_PAIRS, needs_more
 from gpu_doctor.recording import TRAINING, Recording, Settings
 from gpu_doctor.snapshot import Snapshot
 from gpu_doctor.trial import Result, uninterrupted
@@ -21,6 +24,11 @@ MOST_ROUNDS: Final = MOST_PAIRS
 """Pairs of baseline and candidate in one trial, at most; fewer where the interval is clear."""
 BLOCK_SHARE: Final = 0.3
 """Part of the trial's seconds that one side of one round may take, so that both sides get their turn."""
+
+LASTING: Final = 2.0
+"""Of the least time by which a difference can be judged: the warm-up and the longest step count for nothing."""
+MOST_TIMES: Final = 32
+"""Of the steps that were asked for, where these last too short a time."""
 
 FINISHED: Final = (
     "Run again, this code trains no further step: what it calls goes on where its run ended, such as a trainer that "
@@ -49,12 +57,13 @@ class Rounds:
 
         Args:
             what: says which round this is, for people. against, settings: of the two sides.
-            steps: of one side. seconds: of the whole trial, this pair being one of several.
+            steps: of one side; more of them where those of the pairs before lasted too short a time to be judged.
+            seconds: of the whole trial, this pair being one of several.
 
         Raises:
             KeyboardInterrupt: if a side was interrupted, after the state was restored.
         """
-        begin, before_s = time.monotonic(), self.spent_s
+        begin, before_s, steps = time.monotonic(), self.spent_s, self._lasting(steps)
         for role, side, into in (("baseline", against, self.bases), ("candidate", settings, self.candidates)):
             self.say(f"{what}: {role}")
             left_s = min(BLOCK_SHARE * seconds, max(seconds - self.spent_s, 1.0))
@@ -63,6 +72,14 @@ class Rounds:
             if not goes_on:
                 return False
         return self.spent_s < seconds and needs_more(self.bases, self.candidates)
+
+    def _lasting(self, steps: int) -> int:
+        """So many steps, or as many as the faster side needs to be measured for long enough."""
+        ended = [one for one in (*self.bases[-1:], *self.candidates[-1:]) if one.outcome == "budget-reached"]
+        usual = [float(np.median(one.steps.wall_s / one.steps.count)) for one in ended if len(one.steps)]
+        if not usual or min(usual) <= 0:
+            return steps
+        return max(steps, min(math.ceil(LASTING * MEASURED_S / min(usual)), MOST_TIMES * steps))
 
     def _side(self, side: Settings, role: str, steps: int, left_s: float, into: list[Recording]) -> bool:
         """One side of one round; false if the trial ends with it."""

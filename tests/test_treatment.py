@@ -508,3 +508,28 @@ def test_what_measuring_and_trials_leave_behind_is_in_the_plan(tmp_path: Path, m
     trial, scripted.trial = scripted.trial, leaving  # type: ignore[method-assign]
     left = scripted.treat(3, steps=50).notes
     assert left == ("Your cell wrote runs/x.pt during the trial.", "A trial cannot put back: f (file).")
+
+
+class BudgetedCase(WorldCase):
+    """Its runs end with their steps, not with their code."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.steps: list[int] = []
+
+    def _once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+        self.steps.append(max_steps or 0)
+        found = super()._once(settings, role, max_steps, max_s)
+        return dataclasses.replace(found, recording=dataclasses.replace(found.recording, outcome="budget-reached"))
+
+
+def test_steps_too_short_to_be_judged_are_given_more_in_the_next_pair() -> None:
+    """Rows in memory behind workers: forty steps without them last 15 ms, in which no difference can be claimed."""
+    quick = World(computes=0.05, trains=0.2, updates=0.05, written={"num_workers": 4}, cores=8)
+    case = BudgetedCase(quick)
+    effect = case.trial({"num_workers": 0}, steps=40)
+    assert (effect.verdict, effect.reason) == ("faster", "")
+    assert case.steps[:2] == [40, 40] and 200 < case.steps[2] == case.steps[3] < 800
+    slow = BudgetedCase(World(trains=20.0, written={"num_workers": 4}))
+    slow.trial({"num_workers": 2}, steps=40)
+    assert set(slow.steps) == {40}
