@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import numpy as np
+
 from gpu_doctor import knobs
 from gpu_doctor.casefile import Case
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.snapshot import Snapshot
 from gpu_doctor.treatment import WAVES
-from gpu_doctor.vitals import measure
+from tests.clinic.bare import known
 
 AXES: Final = ("num_workers", "prefetch_factor", "persistent_workers", "fused_optimizer", "threads")
 """`threads` only where the loop has no loader: beside workers it would double the time."""
@@ -27,6 +29,11 @@ FEWEST: Final = 8
 """A run that measured fewer steps than this has more time the next time: it is no figure yet."""
 BLOCK: Final = 8
 """Combinations between two runs of the code as written."""
+STOCKS: Final = 2
+"""A run of the search is so many times as long as the batches that its workers may fetch ahead: these are fetched
+while the loop is held up and used up later, so that a part of a short run is as fast as the loop alone."""
+WHOLE: Final = 10**9
+"""Steps of a run that ends with its code."""
 
 Config: TypeAlias = dict[str, SettingValue]
 Timer: TypeAlias = "Callable[[Config, int, float], float]"
@@ -43,12 +50,24 @@ class Budget:
     first_seconds: float = 0.4
     """Of the first pass, which sees every combination once."""
     rounds: int = 4
+    final_seconds: float = 3.0
+    """The final comparison runs the whole code, if it takes no longer."""
+    duels: int = 9
+    """Pairs of runs at most, of the treatment's choice and the grid's best, which judge them."""
     trial_seconds: float = 10.0
     max_trials: int = 8
 
 
 QUICK: Final = Budget(
-    steps=24, seconds=0.6, first_steps=16, first_seconds=0.3, rounds=2, trial_seconds=4.0, max_trials=4
+    steps=24,
+    seconds=0.6,
+    first_steps=16,
+    first_seconds=0.3,
+    rounds=2,
+    final_seconds=0.6,
+    duels=2,
+    trial_seconds=4.0,
+    max_trials=4,
 )
 
 
@@ -87,11 +106,19 @@ def grid_of(setup: Setup, axes: Iterable[str] = AXES) -> list[Config]:
 
 
 def rate(recording: Recording) -> float:
-    """Samples/s after warm-up (steps/s where a batch has no size); 0 for a run that failed or measured nothing."""
+    """Samples/s (steps/s where a batch has no size); 0 for a run that failed or measured too little.
+
+    All steps count but the first, which holds the start of the workers: what these fetched ahead while the loop's first
+    steps were held up is paid for in those steps.
+    """
     if recording.outcome not in ("completed", "budget-reached"):
         return 0.0
-    vitals = measure(recording)
-    return (vitals.samples_per_s or vitals.steps_per_s or 0.0) if vitals.measured_steps >= FEWEST else 0.0
+    steps = recording.steps
+    done = float(steps.count[1:].sum())
+    if done < FEWEST:
+        return 0.0
+    samples = float(np.nansum(steps.samples[1:]))
+    return (samples or done) / max(float(steps.wall_s[1:].sum()), 1e-9)
 
 
 class Clock:
@@ -103,7 +130,9 @@ class Clock:
 
     def __call__(self, settings: Settings, steps: int, seconds: float) -> float:
         """Samples/s of one run; one that came to too few steps is run again with four times the seconds."""
-        steps = max(steps, WAVES * int(settings.get("num_workers", 0)))
+        workers = int(settings.get("num_workers", 0))
+        least = max(WAVES, STOCKS * int(settings.get("prefetch_factor", PREFETCH[0]))) * workers
+        steps, seconds = max(steps, least), seconds * max(least / steps, 1.0)
         found = 0.0
         for patience in (1, 4):
             try:
@@ -140,10 +169,25 @@ def searched(clock: Timer, grid: Sequence[Config], budget: Budget) -> list[Confi
 
 
 def finals(clock: Timer, contenders: Sequence[Config], budget: Budget) -> list[float]:
-    """Samples/s of each contender: the median of so many turns, in which all alternate."""
+    """Samples/s of each contender in whole runs of the code: the median of so many turns, in which all alternate."""
     rates: list[list[float]] = [[] for _ in contenders]
     for turn in range(budget.rounds):
         for at in range(len(contenders)):
             number = (at + turn) % len(contenders)
-            rates[number].append(clock(contenders[number], budget.steps, budget.seconds))
+            rates[number].append(clock(contenders[number], WHOLE, budget.final_seconds))
     return [statistics.median(one) for one in rates]
+
+
+def duel(clock: Timer, one: Config, other: Config, budget: Budget) -> list[float]:
+    """Samples/s of `one` over those of `other`, in pairs of whole runs: until the median is known, or all of them.
+
+    The best of several was chosen by its own figures, which are therefore too good: these are new ones.
+    """
+    shares: list[float] = []
+    while len(shares) < budget.duels and not known(shares, min(budget.rounds, budget.duels)):
+        swapped = len(shares) % 2 == 1
+        first, second = (
+            clock(config, WHOLE, budget.final_seconds) for config in ((other, one) if swapped else (one, other))
+        )
+        shares.append(second / first if swapped else first / second)
+    return shares

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.grid import AXES, Budget, Clock, Config, finals, grid_of, rate, searched
+from benchmarks.grid import AXES, Budget, Clock, Config, duel, finals, grid_of, rate, searched
 from benchmarks.treat import Row, curable, reached, totals
 from gpu_doctor.recording import Recording
 from gpu_doctor.steps import Steps
@@ -58,6 +58,19 @@ def test_the_search_finds_the_best_on_a_machine_that_slows_down_meanwhile() -> N
     assert rates[int(ranked[0].get("num_workers", 0))] >= 0.97 * rates[best]
     speeds = finals(machine(rates, drift=0.01), [ranked[0], {}], Budget(rounds=6))
     assert speeds[0] / speeds[1] == pytest.approx(rates[best] / 100.0, rel=0.03)
+
+
+def test_a_duel_knows_who_is_who_on_a_machine_that_slows_down_meanwhile() -> None:
+    clock = machine({1: 100.0, 2: 80.0}, drift=0.02)
+    shares = duel(clock, {"num_workers": 1}, {"num_workers": 2}, Budget())
+    assert len(shares) == Budget().rounds and float(np.mean(shares)) == pytest.approx(1.25, rel=0.005)
+    wild = machine({1: 100.0, 2: 80.0}, noise=0.3)
+    assert len(duel(wild, {"num_workers": 1}, {"num_workers": 2}, Budget())) == Budget().duels
+
+
+def test_steps_whose_batches_were_fetched_ahead_are_paid_for() -> None:
+    held_up_then_fast = Steps.of(wall_s=[0.2, *[0.03] * 10, *[0.01] * 20], samples=[32.0] * 31)
+    assert rate(Recording(held_up_then_fast)) == pytest.approx(30 * 32 / 0.5)
 
 
 def test_a_run_that_failed_or_came_to_too_few_steps_has_no_rate() -> None:

@@ -118,13 +118,14 @@ UNEVEN = Cell(
     top=("uneven-batches",),
     cure={"prefetch_factor": 16},
     before="""
+        LENGTH = 130  # batches
         import time, torch
         from torch import nn
         from torch.utils.data import DataLoader, Dataset
         torch.set_num_threads(1)
 
         class Documents(Dataset):
-            def __len__(self): return 4 * 130
+            def __len__(self): return 4 * LENGTH
             def __getitem__(self, i):
                 time.sleep(0.240 if i % 60 == 59 else 0.001)  # one in sixty is a book
                 return torch.randn(512)
