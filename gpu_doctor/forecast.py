@@ -162,7 +162,8 @@ def _step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: fl
         return max(_alone(s, fetch, v, doubt), s.device), "the loop fetches every batch itself"
     cost = s.handing(doubt)
     hand, packing = slow * cost.taking, slow * cost.packing
-    on_cores = (s.fetch_cpu + (cost.packing + cost.taking_cpu) * s.slow + s.consumer_cpu) / (
+    taking_cpu = 0.0 if s.workers else cost.taking_cpu  # a loop that has workers pays for it in `consumer_cpu`
+    on_cores = (s.fetch_cpu + (cost.packing + taking_cpu) * s.slow + s.consumer_cpu) / (
         (cores or s.fair_cores(workers)) * s.worth[1 if doubt == 1.0 else 0 if doubt > 1.0 else 2]
     )
     each = " for each loader" if s.loaders > 1.5 else ""

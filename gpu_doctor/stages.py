@@ -28,6 +28,9 @@ SIBLINGS_GAIN: Final = (0.0, 0.25, 0.5)
 """What the second hardware thread of a core adds to the first: least, usual, most. 16 to 28 % in Marr et al.,
 Hyper-Threading Technology (Intel Technology Journal 6(1), 2002); beside a neighbour on the other thread a Python loop
 ran at 0.54 of its speed, which leaves 8 %."""
+OWN_SHARE: Final = 0.01
+"""Of the wall-clock our own threads take no more while the loop runs (the governor's budget), whatever its begin
+took."""
 OTHERS: Final = 0.25
 """Other programs count from so many cores on: what an idle desktop and our own poller use is below."""
 
@@ -101,6 +104,8 @@ def stages(v: Vitals) -> Stages | None:
     cores = max(v.usable_cores, 1.0)
     if v.on_gpu:  # a host that waits for the GPU spins: that is no work
         consumer_cpu = max(consumer_cpu - (v.sync_share or 0.0) * step, 0.0)
+    # Our own threads look on beside the loop, which counts where it waits most of the time.
+    consumer_cpu = max(consumer_cpu - min(v.overhead_share or 0.0, OWN_SHARE) * step, 0.0)
     # Threads of a pool that spin while the loop fetches use CPU time without needing it (measured: 3x the real need).
     consumer_cpu = min(consumer_cpu, consumer * cores)
     physical = _physical(v)

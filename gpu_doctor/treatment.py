@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +12,8 @@ from gpu_doctor.fixes import Fix
 from gpu_doctor.moves import WORTH as WORTH
 from gpu_doctor.moves import Move, Tried, joined, moves
 from gpu_doctor.recording import Settings, SettingValue, describe
-from gpu_doctor.rounds import left_behind
 from gpu_doctor.rules.rule import Safety
+from gpu_doctor.treatment_plan import Behind
 from gpu_doctor.treatment_plan import Plan as Plan
 from gpu_doctor.treatment_plan import Rung as Rung
 
@@ -28,6 +27,8 @@ NOT_AGAIN: Final = "What was kept step by step was not tried once more against t
 WAVES: Final = 6
 """Workers that start together deliver together: a trial lasts for so many rounds of all of them, or it measures how the
 first ones came in (16 workers in 50 steps looked slower than 12 where they were 20 % faster)."""
+LONGER: Final = 3
+"""A trial that left a gain open is made once more with so many times the steps."""
 _CLEAN: Final = ("completed", "budget-reached")
 
 
@@ -63,10 +64,10 @@ def treat(
     trial.check_budget(steps, seconds)
     allowed = {Safety.SAFE, Safety.CHANGES_TRAINING} if changes_training else {Safety.SAFE}
     # The code as written is what is cured: the newest diagnosis may be that of a run under other settings.
-    base, behind = case.baseline, _Behind()
+    base, behind = case.baseline, Behind()
     if base is None:
         base, left = case._measured(steps, seconds)
-        behind = _Behind(base.written or (), left)
+        behind = Behind(base.written or (), left)
     diagnosis = diagnose(base)
     climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, executor, behind)
     try:
@@ -101,20 +102,6 @@ def _next_step(diagnosis: Diagnosis, allowed: set[Safety], kept: Settings, tried
     return next(moves(diagnosis, allowed, kept, tried), None)
 
 
-@dataclass(frozen=True)
-class _Behind:
-    """What measuring the code as written left behind; empty where it had been run."""
-
-    written: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-
-    def told(self, effects: Sequence[Effect]) -> tuple[str, ...]:
-        """Sentences on that, and on what the trials left behind."""
-        written = (path for one in effects for path in one.written)
-        left = (clause for one in effects for clause in one.not_restored)
-        return left_behind((*self.written, *written), (*self.left, *left))
-
-
 @dataclass
 class _Climb:
     """A treatment under way."""
@@ -127,7 +114,7 @@ class _Climb:
     steps: int
     seconds: float
     executor: Executor | None
-    behind: _Behind
+    behind: Behind
     kept: dict[str, Any] = field(default_factory=dict)
     speedup: float = 1.0
     effects: list[Effect] = field(default_factory=list)
@@ -170,6 +157,20 @@ class _Climb:
                 self._judges(batch, candidates, self.case.effects[before:])
             raise
         self._judges(batch, candidates, effects)
+        if len(batch) == 1 and _nearly(effects[0]) and self.goes_on():
+            self._tries_longer(batch[0], candidates[0])
+
+    def _tries_longer(self, move: Move, candidate: dict[str, Any]) -> None:
+        """Once more what gained, but too little to be sure: a gain that is not kept here is not found again."""
+        before = len(self.case.effects)
+        try:
+            effects = self._trials([candidate], self.kept, LONGER)
+        except KeyboardInterrupt:
+            with trial.uninterrupted():
+                self._judges([move], [candidate], self.case.effects[before:])
+            raise
+        del self.tried[-1]  # the longer trial speaks for both
+        self._judges([move], [candidate], effects)
 
     def _judges(self, batch: list[Move], candidates: list[dict[str, Any]], effects: list[Effect]) -> None:
         """Keeps the best of what was tried; an interrupt leaves the last ones without an effect."""
@@ -184,9 +185,9 @@ class _Climb:
         if best is not None:
             self._keep(*best)
 
-    def _trials(self, candidates: list[dict[str, Any]], against: dict[str, Any]) -> list[Effect]:
+    def _trials(self, candidates: list[dict[str, Any]], against: dict[str, Any], times: int = 1) -> list[Effect]:
         workers = max(int(one.get("num_workers", 0)) for one in candidates)
-        steps = max(self.steps, WAVES * workers)
+        steps = times * max(self.steps, WAVES * workers)
         budget: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "against": against}
         if self.executor is not None:
             return self.executor.trials(self.case, candidates, **budget)
@@ -252,6 +253,12 @@ class _Climb:
         self.notes.append("The treatment was interrupted: this is what was verified until then.")
         if len(self.rungs) > 2 and self.rungs[-1].label != TOGETHER:
             self.notes.append(NOT_AGAIN)
+
+
+def _nearly(effect: Effect) -> bool:
+    """Whether a trial measured a gain worth keeping and no loss, but is not sure of it."""
+    open_ = effect.verdict == "inconclusive" and effect.outcome in _CLEAN and (effect.speedup or 0.0) >= WORTH
+    return open_ and effect.low is not None and effect.low >= 1.0
 
 
 def _gains(effect: Effect) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from gpu_doctor import report_plan
 from gpu_doctor.effect import Effect
 from gpu_doctor.fixes import Fix
 from gpu_doctor.recording import SettingValue
+from gpu_doctor.rounds import left_behind
 
 
 @dataclass(frozen=True)
@@ -84,3 +85,17 @@ class Plan:
             "reason": self.reason,
             "notes": list(self.notes),
         }
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What measuring the code as written left behind; empty where it had been run."""
+
+    written: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    def told(self, effects: Sequence[Effect]) -> tuple[str, ...]:
+        """Sentences on that, and on what the trials left behind."""
+        written = (path for one in effects for path in one.written)
+        left = (clause for one in effects for clause in one.not_restored)
+        return left_behind((*self.written, *written), (*self.left, *left))

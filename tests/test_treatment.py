@@ -196,6 +196,25 @@ def test_a_gain_under_three_percent_or_in_doubt_is_not_kept() -> None:
         assert plan.speedup == 1.0
 
 
+def test_a_gain_that_was_left_open_is_tried_once_more_for_longer() -> None:
+    steps: list[int] = []
+
+    class Open(Scripted):
+        def trial(self, settings: Settings, **given: Any) -> Effect:
+            steps.append(given["steps"])
+            return super().trial(settings, **given)
+
+    def says(settings: Settings, against: Settings) -> tuple[float, str]:
+        return (1.08, "inconclusive") if len(steps) == 1 else (1.08, "faster")
+
+    plan = Open(WORLDS["an optimizer"], says).treat(2, steps=50)
+    assert steps == [50, 150] and [one.verdict for one in plan.effects] == ["inconclusive", "faster"]
+    assert plan.settings == plan.effects[1].settings == plan.effects[0].settings and plan.settings
+    steps.clear()
+    last = Open(WORLDS["an optimizer"], says).treat(1, steps=50)
+    assert steps == [50] and last.settings == {}, "no more trials than were asked for"
+
+
 def test_a_loss_that_breaks_is_no_cure() -> None:
     class Breaks(Scripted):
         def trial(self, settings: Settings, **given: Any) -> Effect:

@@ -126,7 +126,9 @@ def _part_in_python(vitals: Vitals, own: list[LineCost], updates: list[LineCost]
     (`.tolist()` of a large tensor) is seen by few of them, or by none.
     """
     python = sum(one.share for one in own)
-    training = sum(one.share for one in _between(vitals) if one not in own and (one.in_torch or one in updates))
+    # The loss was measured and taken off: looks that fell into it say nothing about what is left.
+    in_torch = sum(one.share for one in _between(vitals) if one not in own and one not in updates and one.in_torch)
+    training = max(in_torch - (vitals.loss_share or 0.0), 0.0) + sum(one.share for one in updates)
     if python + training <= 0:
         return 1.0
     few = vitals.looks is not None and (python + training) * vitals.looks < FEW_LOOKS
