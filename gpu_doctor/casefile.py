@@ -162,7 +162,8 @@ class Case(Counting, Curing):
         """Tries settings against the code as written, from the same state, and puts everything back.
 
         Args:
-            settings: knob values to try. steps: steps of one side of one round. seconds: of the whole trial.
+            settings: knob values to try. steps: steps of one side of one round; more in the next where they last too
+            short a time to be judged. seconds: of the whole trial.
             against: knob values of the baseline side; None = as written.
 
         Returns:

@@ -153,6 +153,8 @@ class Walk:
             self.kept["class"].append(value)
             self._push([one for part in class_state(value).values() for one in behind(part)], name)
             self._push(value.__bases__, name)
+        elif issubclass(value, torch.nn.Module) and _made_meanwhile(value):
+            self.kept["class"].append(value)
 
     def _function(self, value: types.FunctionType, name: str) -> None:
         # A decorator of a library, such as torch.no_grad(), gives its own function the module of the user's.
@@ -256,3 +258,11 @@ class Walk:
         self._push([part for key, part in attributes.items() if not (loader and key == "_iterator")], name)
         self._push(slots_of(value).values(), name)
         self._stack.append((cls, name))
+
+
+def _made_meanwhile(cls: type) -> bool:
+    """Whether a library makes such classes one by one: one of its own for each layer, which it takes apart later.
+
+    `torch.nn.utils.parametrize` does, whose `remove_parametrizations` deletes the weight's property from the class.
+    """
+    return getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is not cls

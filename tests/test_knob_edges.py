@@ -255,7 +255,7 @@ torch.set_num_threads(1)
 
 class Rows(Dataset):
     def __len__(self):
-        return 240
+        return 8000
     def __getitem__(self, i):
         return torch.ones(4)
 

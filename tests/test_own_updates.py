@@ -13,6 +13,7 @@ from torch import nn
 
 import gpu_doctor
 from gpu_doctor.recording import PHASES, TRAINING, Recording
+from gpu_doctor.rounds import MOST_TIMES
 
 STEPS = 14
 
@@ -168,5 +169,5 @@ def test_a_budget_ends_such_a_loop_and_a_trial_puts_the_parameters_back() -> Non
     case = gpu_doctor.case(loop, {"model": model})
     effect = case.trial({"threads": 1}, steps=20, seconds=30)
     assert effect.outcome == "budget-reached", effect
-    assert case.trials[-1][0].steps.count.sum() == 20
+    assert 20 <= case.trials[-1][0].steps.count.sum() <= 20 * MOST_TIMES, "more where twenty are too short to be judged"
     assert torch.equal(model.weight, before)
