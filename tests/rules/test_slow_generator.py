@@ -50,6 +50,14 @@ def test_sick() -> None:
     assert named(MAKING) == [RULE]
 
 
+def test_the_clock_says_how_long_it_is_and_the_looks_how_it_is_divided() -> None:
+    """Python that holds its lock is seen by few looks: 0.3 of making and 0.06 of logging in half of a step."""
+    unseen = MAKING.but(lines=(at(3, 0.3, "batches"), at(8, 0.06)))
+    assert sick(RULE, unseen).cost_share == pytest.approx(0.3 / 0.36 * 0.5, rel=0.01)
+    assert named(unseen) == [RULE], "what is left for logging is below its bar"
+    assert sick(RULE, MAKING.but(lines=(at(3, 0.2, "batches"),))).cost_share == pytest.approx(0.3), "no more than that"
+
+
 def test_making_inside_of_torch_counts() -> None:
     assert asked(RULE, MAKING.but(lines=(at(3, 0.5, "batches", in_torch=True),))) is not None
 
@@ -168,7 +176,7 @@ def test_a_worker_that_saves_next_to_nothing_is_not_said_first() -> None:
     assert "vectorise" in first.text
     assert "num_workers=2" in second.code and (second.predicted_speedup or 0.0) > 1.5
     first, *_ = sick(RULE, making.but(cores=16.0)).prescriptions  # there workers do nearly as well
-    assert "num_workers=9" in first.code
+    assert "num_workers=13" in first.code  # 88 ms over 7, though the looks saw 0.90 where the clock has 0.93
 
 
 QUEUE = "while True:\n    x = q.get()\n    loss = net(x).mean()\n    loss.backward()\n    opt.step()\n"
