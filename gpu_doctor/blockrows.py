@@ -8,14 +8,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from gpu_doctor.phases import FORWARD, LOSS, OTHER, PHASE_COUNT
+from gpu_doctor.phases import FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT
 from gpu_doctor.steps import PHASES, STEP_COLUMNS, TRAINING
 
 COLUMN: Final = {name: i for i, name in enumerate(STEP_COLUMNS)}
 Rows = npt.NDArray[np.float64]
 PLACES: Final[Rows] = np.zeros((PHASE_COUNT, len(STEP_COLUMNS)))
 """Phase by column: 1 where the phase's time is part of the column's."""
-for _phase, _name in (*((phase, name) for phase, name in enumerate(PHASES) if name != "sync"), (LOSS, "loss")):
+_PARTS: Final = ((LOSS, "loss"), (NO_GRAD, "forward"), (NO_GRAD, "no_grad"))
+for _phase, _name in (*((phase, name) for phase, name in enumerate(PHASES) if name != "sync"), *_PARTS):
     PLACES[_phase, COLUMN[f"{_name}_s"]] = 1.0
 PLACES[:, COLUMN["wall_s"]] = 1.0
 _MADE: Final = [*np.flatnonzero(PLACES.any(axis=0)).tolist(), COLUMN["start_s"], COLUMN["cpu_s"], COLUMN["samples"]]
@@ -84,7 +85,7 @@ class BlockRows:
 def no_loss(phases: list[int]) -> None:
     """What the ledger has taken back of the last forward's loss, among the phases noted."""
     for i in range(len(phases) - 1, -1, -1):
-        if phases[i] == FORWARD:
+        if phases[i] in (FORWARD, NO_GRAD):
             return
         if phases[i] == LOSS:
             phases[i] = OTHER

@@ -104,6 +104,10 @@ class InputFacts:
     new_shape_s: float = float("nan")
     """Host seconds by which the timed steps among them took longer than those with a known shape of about the same
     size; NaN where there was nothing to compare. The first steps, which warm up anyway, are left out."""
+    per_step: float | None = None
+    """Of them, so many in a step, most_per_step at most; None = not known."""
+    most_per_step: int = 0
+    """So many forwards of a step are looked at, at most."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,18 @@ from __future__ import annotations
 
 from gpu_doctor.evaluations import Evaluations
 from gpu_doctor.eventnotes import BACK
-from gpu_doctor.phases import BACKWARD, DATA_WAIT, EVALUATION, FORWARD, LOSS, OPTIMIZER, OTHER, PHASE_COUNT, TRANSFER
+from gpu_doctor.phases import (
+    BACKWARD,
+    DATA_WAIT,
+    EVALUATION,
+    FORWARD,
+    LOSS,
+    NO_GRAD,
+    OPTIMIZER,
+    OTHER,
+    PHASE_COUNT,
+    TRANSFER,
+)
 from gpu_doctor.stepcounts import Pull as Pull
 from gpu_doctor.steps import TRAINING
 
@@ -135,7 +146,7 @@ class Ledger(Evaluations):
         """
         if not self.started:
             self.begin()
-        before = self._switch(FORWARD)
+        before = self._switch(NO_GRAD if training and not grad else FORWARD)
         if self.no_loss is not None:
             self._not_a_loss()
         if self.owes and grad and not self.clears:

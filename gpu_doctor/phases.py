@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-DATA_WAIT, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SYNC, EVALUATION, LOSS, OTHER = range(9)
-"""The first seven stand in the order of `steps.PHASES`. LOSS is the part of `other` between forward and backward."""
+DATA_WAIT, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SYNC, EVALUATION, LOSS, NO_GRAD, OTHER = range(10)
+"""The first seven stand in the order of `steps.PHASES`. LOSS is the part of `other` between forward and backward,
+NO_GRAD that of `forward` in which a model in training mode records no gradients."""
 
-PHASE_COUNT: Final = 9
+PHASE_COUNT: Final = 10
 PHASE_NAMES: Final = (
     *("data_wait", "transfer", "forward", "backward", "optimizer", "sync", "evaluation"),
-    *("other", "other"),
+    *("other", "forward", "other"),
 )
 """Code -> the phase's public name."""

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from gpu_doctor.facts import Chore, EvaluationFacts, Flops, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
+from gpu_doctor.linecost import LineCost as LineCost
 from gpu_doctor.steps import INFERENCE as INFERENCE
 from gpu_doctor.steps import PHASES as PHASES
 from gpu_doctor.steps import STEP_COLUMNS as STEP_COLUMNS
@@ -203,24 +204,6 @@ class Fetch:
     """How often the loop asked on after the last batch, which ends workers that do not stay,"""
     end_s: float | None = None
     """and what that took."""
-
-
-@dataclass(frozen=True)
-class LineCost:
-    """What one line of the user's code costs, from stack samples of the training thread."""
-
-    file: str
-    line: int
-    function: str
-    text: str
-    phase: str
-    """Phase in which the samples fell; `other` where in none."""
-    share: float
-    """Share of the run's sampled wall-clock, 0..1."""
-    in_torch: bool = False
-    """The samples' innermost Python frame was inside torch: compute called by this line, not Python of the line."""
-    in_worker: bool = False
-    """Seen in a loader's worker process; `share` is then of the workers' fetch time, not of the loop's wall-clock."""
 
 
 @dataclass(frozen=True)

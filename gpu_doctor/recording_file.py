@@ -35,7 +35,7 @@ _FACTS: Final = {"model": ModelFacts, "inputs": InputFacts, "evaluation": Evalua
 SCHEMA: Final = 1
 """Number of the file format; a file with a higher one was written by a newer gpu_doctor and is refused."""
 LATER: Final = (
-    *("syncs", "exposed_wait_s", "exposed_transfer_s"),
+    *("syncs", "exposed_wait_s", "exposed_transfer_s", "no_grad_s"),
     *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s"),
 )
 """Columns of the steps that files of this schema may lack: they were not measured then."""

@@ -92,7 +92,7 @@ def row(
         start, wall, cpu: ns; `start` since the run began. sync: whether waits for a device were measured (NaN if not).
         acc, counts, kind, asked, epoch: see `Stretch`.
     """
-    wait, transfer, forward, backward, optimizer, synced, evaluation, loss, _ = acc
+    wait, transfer, forward, backward, optimizer, synced, evaluation, loss, no_grad, _ = acc
     return [
         start * 1e-9,
         wall * 1e-9,
@@ -102,12 +102,13 @@ def row(
         counts.batches,
         wait * 1e-9,
         transfer * 1e-9,
-        forward * 1e-9,
+        (forward + no_grad) * 1e-9,
         backward * 1e-9,
         optimizer * 1e-9,
         synced * 1e-9 if sync else _NAN,
         evaluation * 1e-9,
         loss * 1e-9,
+        no_grad * 1e-9,
         counts.edge_ns * 1e-9,
         cpu * 1e-9,
         counts.transfers,

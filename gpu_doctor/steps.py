@@ -49,6 +49,8 @@ class Steps:
     evaluation_s: Column
     loss_s: Column
     """Part of `other`: between the end of the last forward and the begin of backward (functional losses, metrics)."""
+    no_grad_s: Column
+    """Part of `forward_s`: forwards in training mode that recorded no gradients, such as a second one for a metric."""
     edge_s: Column
     """Part of `data_wait_s`: the iterator (end and start of workers) and first batch, at an epoch's edge."""
     cpu_s: Column

@@ -8,6 +8,7 @@ from gpu_doctor.rules import RULES
 from gpu_doctor.rules.distributed.communication_bound import exchanging_share
 from gpu_doctor.rules.evidence import joined, phases
 from gpu_doctor.rules.host.slow_generator import making_share
+from gpu_doctor.rules.idling import forward_aside
 from gpu_doctor.rules.rule import Finding
 from gpu_doctor.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.vitals import Vitals
@@ -61,6 +62,9 @@ def classified(vitals: Vitals) -> str:
         # Where its forward cannot be told from its Python, it takes about what its backward takes, or what looks found.
         computed = max(parts["host"] * _part_in_torch(vitals), min(parts["host"], vitals.backward_share or 0.0))
         parts["host"], parts["compute"] = parts["host"] - computed, parts["compute"] + computed
+    if not vitals.on_gpu:  # a forward that keeps statistics in Python computes nothing meanwhile
+        aside = min(forward_aside(vitals), parts["compute"])
+        parts["host"], parts["compute"] = parts["host"] + aside, parts["compute"] - aside
     making = min(making_share(vitals), parts["host"])
     parts["input"], parts["host"] = parts["input"] + making, parts["host"] - making
     parts["communication"] = min(exchanging_share(vitals), parts["compute"] + parts["host"])
@@ -77,7 +81,7 @@ def _unheard(vitals: Vitals) -> bool:
 
 def _part_in_torch(vitals: Vitals) -> float:
     """Of the looks outside of every phase, those that found torch computing; none where nothing was seen."""
-    seen = [one for one in vitals.lines if one.phase == "other" and not one.in_worker]
+    seen = [one for one in vitals.lines if one.phase == "other" and not one.in_worker and not one.before_backward]
     whole = sum(one.share for one in seen)
     return sum(one.share for one in seen if one.in_torch) / whole if whole > 0 else 0.0
 

@@ -6,12 +6,11 @@ mean is large), and each of one clock only.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from gpu_doctor.recording import LineCost, Recording, Setup
+from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.steps import PHASES, TRAINING, Column, Steps, ratio
 from gpu_doctor.vitals_arithmetic import arithmetic
 from gpu_doctor.vitals_device import device
@@ -19,6 +18,7 @@ from gpu_doctor.vitals_evaluation import evaluation
 from gpu_doctor.vitals_fetching import fetching, pulled, side_by_side
 from gpu_doctor.vitals_fields import Vitals as Vitals
 from gpu_doctor.vitals_hardware import hardware
+from gpu_doctor.vitals_lines import fitted
 from gpu_doctor.vitals_machine import machine
 from gpu_doctor.vitals_memory import memory
 from gpu_doctor.vitals_world import world
@@ -106,7 +106,7 @@ def measure(recording: Recording) -> Vitals:
         found |= part(recording, steps, begin_s)
     if len(rest) and rest.wall_s.sum() > 0:
         found |= _shares(rest) | _per_step(rest) | device(rest, recording.setup.on_gpu)
-        found["lines"] = _within_phases(recording.lines, found)
+        found |= fitted(recording.lines, recording.looks, found)
         batches = found["batches_per_step"]
         found["loaders_pulled"] = float(len(pulled(recording, fetch, batches))) if fetch is not None else None
         fetch, found["loaders_at_once"] = side_by_side(recording, fetch, batches)
@@ -156,6 +156,7 @@ def _shares(rest: Steps) -> dict[str, float | None]:
         "other_share": max(1.0 - total, 0.0),
         "other_once_share": min(_once_s(rest) / max(float(rest.wall_s.sum()), 1e-12), max(1.0 - total, 0.0)),
         "loss_share": ratio(rest.loss_s, rest.wall_s),
+        "no_grad_share": ratio(rest.no_grad_s, rest.wall_s),
         "edge_share": ratio(np.where(at_edge, rest.data_wait_s, rest.edge_s), rest.wall_s),
     }
 
@@ -167,24 +168,6 @@ def _once_s(rest: Steps) -> float:
         return 0.0
     second, largest = np.partition(other, -2)[-2:] - np.median(other)
     return float(largest) if largest > LONELY * max(second, 0.0) else 0.0
-
-
-def _within_phases(lines: tuple[LineCost, ...], shares: dict[str, Any]) -> tuple[LineCost, ...]:
-    """Line costs of which no phase has more than the ledger clocked in it.
-
-    Looks are of the whole run, its slow first steps included, and a look that had to wait for the interpreter's lock
-    falls into the phase that gave it up; the ledger misses nothing.
-    """
-    seen = dict.fromkeys((*PHASES, "other"), 0.0)
-    for one in lines:
-        if not one.in_worker and one.phase in seen:
-            seen[one.phase] += one.share
-    over = {phase: share for phase, share in seen.items() if share > (shares.get(f"{phase}_share") or 0.0)}
-    scales = {phase: (shares.get(f"{phase}_share") or 0.0) / share for phase, share in over.items()}
-    if not scales:
-        return lines
-    fitted = (one if one.in_worker else replace(one, share=one.share * scales.get(one.phase, 1.0)) for one in lines)
-    return tuple(sorted(fitted, key=lambda one: -one.share))
 
 
 def _per_step(rest: Steps) -> dict[str, float | None]:

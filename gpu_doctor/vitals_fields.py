@@ -58,7 +58,9 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     evaluation_share: float | None = None
     other_share: float | None = None
     loss_share: float | None = None
-    """Part of other_share: between forward and backward."""
+    """Part of other_share: between forward and backward, without the statements there that train nothing."""
+    no_grad_share: float | None = None
+    """Part of forward_share: forwards in training mode that recorded no gradients."""
     syncs_per_step: float | None = None
     """Waits of the host for the device that were heard; what they took is sync_share."""
     edge_share: float | None = None

@@ -45,12 +45,12 @@ FLOORS = {
     1: [
         "feed",
         "vitals vitals_fields vitals_memory vitals_hardware vitals_world vitals_arithmetic vitals_evaluation"
-        " vitals_machine vitals_fetching vitals_device vitals_setup growth memoryfit leaving",
+        " vitals_machine vitals_lines vitals_fetching vitals_device vitals_setup growth memoryfit leaving",
         "models modelmakes modelcode",
         "batches",
         "ledger evaluations ownupdates account stepcounts steptable steadysteps rhythm rests usual"
         " deviceclock devicemarks devicewindows blockrows eventnotes",
-        "feeding feeding_syntax beside",
+        "feeding feeding_syntax beside modelbeside steptext",
         "interval",
         "cellsource callsites arguments loadermakers loopflow looplines copylines bf16reads autocastlines switchlines"
         " frameworklines trainerlines loaderlines fixes patchwork literals",
@@ -63,7 +63,7 @@ FLOORS = {
         "snapshot snapshot_kinds snapshot_parts snapshot_process snapshot_undo snapshot_walk tensor_store trackers",
     ],
     0: [
-        "recording recording_file recording_form steps facts",
+        "recording recording_file recording_form steps facts linecost",
         "phases",
         "patching",
         "seam",

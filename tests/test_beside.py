@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.beside import beside_lines, needed_lines
+from gpu_doctor.beside import beside_lines, needed_lines, trains_nothing
 from gpu_doctor.recording import LineCost
 
 LOOP = """for x, y in loader:
@@ -78,3 +78,47 @@ def test_the_other_statements_of_the_loop_are_needed() -> None:
     costs = [LineCost("<cell>", at, "f", one.strip(), "other", 0.1) for at, one in enumerate(source.splitlines(), 1)]
     assert {one.line for one in needed_lines(source, costs)} == {2, 3, 4, 5, 7}
     assert needed_lines("fit()", costs) == () == needed_lines("for x in (", costs)
+
+
+STEP = """def train_step(x, y):
+    opt.zero_grad()
+    out = model(x)
+    loss = criterion(out, y)
+    acc = accuracy(out, y)
+    loss.backward()
+    opt.step()
+    return loss.item(), acc
+"""
+
+
+def told(text: str, *callers: str) -> set[int]:
+    return {at for at, _ in enumerate(text.splitlines(), 1) if trains_nothing(text, at, callers)}
+
+
+def test_a_step_may_be_a_function_whose_loop_stands_elsewhere() -> None:
+    assert told(STEP) == set(), "what it returns may be needed: nobody calls it here"
+    for loop in ("loss, acc = train_step(x, y)", "seen.append(train_step(x, y))", "total += train_step(x, y)[0]"):
+        assert told(STEP, f"for x, y in loader:\n    {loop}\n") == {5, 8}, loop
+    assert told(STEP + "for x, y in loader:\n    loss, acc = train_step(x, y)\n") == {5, 8}
+    assert told(STEP, "for x, y in loader:\n    loss, state = train_step(x, state)\n") == set(), "it is handed on"
+    assert told(STEP, "for x in (", "a" * 300_000) == set(), "no Python, and too long a text"
+    assert trains_nothing("a = 1\n" * 100_000 + STEP, 600_005) is None
+
+
+def test_a_step_that_returns_its_loss() -> None:
+    text = "class M(LightningModule):\n" + "".join(
+        f"    {one}\n" for one in STEP.replace("train_step(", "training_step(self, ").splitlines()
+    )
+    text = text.replace("        loss.backward()\n        opt.step()\n", "        self.log('acc', acc)\n")
+    assert told(text.replace("loss.item(), acc", "loss")) == {6, 7}
+    assert told(text) == {7}, "returned beside the loss, it may be part of it"
+
+
+def test_lines_of_no_step_are_not_judged() -> None:
+    assert [trains_nothing(STEP + "print(model)\n", at) for at in (1, 3, 9)] == [None, "", None]
+
+
+def test_a_metric_that_is_updated_trains_nothing() -> None:
+    assert rows(LOOP.format("seen.update(out)")) == {6}
+    assert rows(LOOP.format("scaler.update()")) == set()
+    assert rows(LOOP.replace("model(x)", "model(x, seen)").format("seen.update(out)")) == set()

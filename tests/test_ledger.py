@@ -88,6 +88,25 @@ def test_a_plain_epoch_is_accounted_to_the_nanosecond() -> None:
     np.testing.assert_allclose(steps.cpu_s, steps.wall_s / 2)
 
 
+def test_a_forward_that_records_no_gradients_is_told_apart() -> None:
+    bench, pull = Bench(), Pull()
+    for _ in range(3):
+        bench.pull(pull)
+        bench.train()
+        bench.forward(5, grad=False)
+    bench.exhaust(pull)
+    steps = bench.close()
+    assert sums(steps)["forward"] == 3 * (2 + 5)
+    np.testing.assert_allclose(steps.no_grad_s, 0.005)
+    evaluated = Bench()
+    for _ in range(3):
+        evaluated.pull(pull)
+        evaluated.train()
+        evaluated.forward(5, training=False, grad=False)
+    steps = evaluated.close()
+    assert steps.no_grad_s.sum() == 0.0 and sums(steps)["evaluation"] >= 10, "in evaluation mode it is an evaluation"
+
+
 def test_without_a_device_sync_is_not_measured_and_with_one_it_is_carved_out() -> None:
     bench, pull = Bench(sync_measured=True), Pull()
     bench.pull(pull)

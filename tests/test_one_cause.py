@@ -31,9 +31,10 @@ SECONDS: dict[str, str] = {
     "copies": "pageable-transfer blocking-transfer heavy-transfer many-small-transfers slow-link",
     "idle": "launch-bound not-compiled model-too-small small-batch needless-accumulation slow-python host-sync"
     " device-round-trips checkpoint-stall cache-emptied-each-step garbage-collected-each-step debug-mode-on"
-    " unfused-optimizer",
+    " unfused-optimizer python-in-forward",
     "kernels": "full-precision double-precision tf32-off cudnn-not-tuned channels-first-convolutions unaligned-shapes"
-    " attention-by-hand emulated-half-precision throttled capped-clocks shared-gpu changing-shapes unused-gradients",
+    " attention-by-hand emulated-half-precision throttled capped-clocks shared-gpu changing-shapes unused-gradients"
+    " redundant-forward per-sample-forward",
     "evaluation": "heavy-evaluation eval-with-gradients",
     "ranks": "communication-bound sync-on-every-microbatch straggler data-parallel",
     "on the CPU": "model-on-cpu cpu-oversubscription cpu-only-torch driver-too-old dense-embedding-gradients",
@@ -47,7 +48,10 @@ KIND = {name: kind for kind, names in SECONDS.items() for name in names.split()}
 
 WORKERS = {"loader-without-workers", "too-few-workers"}
 EDGES = {"workers-restart-each-epoch", "slow-epoch-start"}
-CHORES = {"checkpoint-stall", "cache-emptied-each-step", "garbage-collected-each-step", "slow-python"}
+CHORES = {
+    *("checkpoint-stall", "cache-emptied-each-step", "garbage-collected-each-step", "slow-python"),
+    "python-in-forward",
+}
 BATCHES = {"small-batch", "needless-accumulation", "launch-bound", "not-compiled"}
 CARD = {"throttled", "capped-clocks", "shared-gpu"}
 CODE = {
@@ -83,7 +87,11 @@ STAND: tuple[tuple[set[str], set[str], str], ...] = (
         {"full-precision", "double-precision", "tf32-off", "emulated-half-precision"},
         "algorithms are timed by dtype",
     ),
-    ({"unused-gradients"}, CARD | CODE, "what is computed at all, and how"),
+    (
+        {"unused-gradients", "redundant-forward", "per-sample-forward"},
+        CARD | CODE | {"unused-gradients", "per-sample-forward"},
+        "what is computed at all, and how",
+    ),
     ({"attention-by-hand"}, CODE, "the attention's kernels, and those of all layers: gains multiply"),
     ({"cudnn-not-tuned"}, {"unaligned-shapes"}, "convolutions, and large matrix layers"),
     # the rest

@@ -52,7 +52,7 @@ def laid(*troubles: Trouble) -> Recording:
     for one in troubles:
         for name, ms in one.adds.items():
             fields[name] = fields.get(name, _number(getattr(loop, name))) + ms
-        fields |= one.sets
+        fields |= {**one.sets, "lines": fields.get("lines", ()) + one.sets.get("lines", ())}
         setup |= one.setup
         flags |= one.flags
         loader |= one.loader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from gpu_doctor.facts import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
@@ -16,6 +17,13 @@ CONVOLUTIONS: dict[str, Any] = {
     "inputs": IMAGES,
     "model": ModelFacts({"cuda:0": 102 << 20}, {"float32": 102 << 20}, convolutions=53, channels_last=53),
 }
+FORWARD = line("out = model(x)", 0.22, phase="forward")
+ASIDE = replace(line("self.seen.append(h.tolist())", 0.44, phase="forward"), beside="model")
+SECOND = (
+    replace(line("right += (model(x).argmax(1) == y).sum()", 0.28, phase="forward"), beside="step"),
+    replace(FORWARD, share=0.28),
+)
+ONE_BY_ONE = InputFacts(40, 1, (784,), "float32", "cpu", per_step=32.0, most_per_step=40)
 WAIT = {"wait": 10.0, "gpu_gap": 10.0, "fetch": 10.0}
 INPUT = (
     Trouble("no workers", "loader-without-workers", WAIT, {"workers": 0, "fetch_cpu": 1.0}, loader={"num_workers": 0}),
@@ -263,6 +271,15 @@ ON_CPU = (
         gpu=False,
     ),
     Trouble("Python", "slow-python", {"other": 8.0}, {"lines": (line("plot(history)", 0.4),)}, gpu=False),
+    Trouble("statistics in the forward", "python-in-forward", {"forward": 8.0}, {"lines": (ASIDE, FORWARD)}, gpu=False),
+    Trouble(
+        "a second forward",
+        "redundant-forward",
+        {"forward": 4.0},
+        {"lines": SECOND},
+        gpu=False,
+    ),
+    Trouble("sample by sample", "per-sample-forward", setup={"inputs": ONE_BY_ONE}, gpu=False),
     Trouble("checkpoints", "checkpoint-stall", {"other": 4.0}, chore=("checkpoint", 4.0), gpu=False),
     Trouble("collections", "garbage-collected-each-step", {"other": 4.0}, chore=("collect-garbage", 4.0), gpu=False),
     Trouble("many threads", "cpu-oversubscription", setup={"torch_threads": 16}, gpu=False),

@@ -4,6 +4,10 @@ A look at the stack finds the innermost frame that is the user's (the cell, its 
 a module of the project); frames of installed libraries fold into the line that called them. Every look stands for the
 time since the look before, so that the poller may slow down without bending the shares.
 
+The whole way from the cell down to the line is kept: a metric between the forward and the backward is told from the
+loss, and a second forward from the one that is trained on, by the statement of the training step that called it (see
+`gpu_doctor.beside`).
+
 In a rest of the taps (see `gpu_doctor.rests`) it is known whether the thread waits for a batch, and not more: a line
 takes the phases in which it was seen while all was heard.
 """
@@ -14,20 +18,29 @@ import linecache
 import sys
 import time
 from collections.abc import Callable
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
-from gpu_doctor.phases import DATA_WAIT, OTHER, PHASE_NAMES
+from gpu_doctor.beside import trains_nothing
+from gpu_doctor.phases import DATA_WAIT, FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT, PHASE_NAMES
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import LineCost
 from gpu_doctor.taps.places import Place, Places, within_torch
 
 MOST_LINES: Final = 4096
-SHOWN_LINES: Final = 40
+SHOWN_LINES: Final = 60
+
+_OF_STEPS: Final = (FORWARD, NO_GRAD, LOSS, OTHER)
+"""Phases in which it is asked whether a line trains anything."""
+_PHASES: Final = tuple(code for code in range(PHASE_COUNT) if code != DATA_WAIT)
 
 
-_WAIT: Final = PHASE_NAMES[DATA_WAIT]
-_OTHER: Final = PHASE_NAMES[OTHER]
-_PHASES: Final = tuple(dict.fromkeys(one for one in PHASE_NAMES if one != _WAIT))
+class _Seen(NamedTuple):
+    """Where a look fell."""
+
+    place: Place
+    through: tuple[tuple[str, int], ...]
+    """File and line of every frame of the user's, innermost first; empty in phases of which nothing of it is asked."""
 
 
 class LineSampler:
@@ -36,8 +49,8 @@ class LineSampler:
     def __init__(self, recorder: Recorder, clock: Callable[[], float] = time.perf_counter) -> None:
         """Looks at the recorder's training thread."""
         self._recorder, self._clock = recorder, clock
-        self._seen: dict[tuple[str, int, str, str, bool], float] = {}
-        self._resting: dict[tuple[str, int, str, bool], list[float]] = {}
+        self._seen: dict[tuple[_Seen, int], float] = {}
+        self._resting: dict[_Seen, list[float]] = {}
         """Seconds of looks in rests outside of the wait, with torch on the stack and without."""
         self._total = 0.0
         self.looks = 0
@@ -56,51 +69,75 @@ class LineSampler:
             return
         self.looks += 1
         frame = sys._current_frames().get(self._recorder.thread)
-        phase, resting = PHASE_NAMES[ledger.phase_now()], ledger.pulse.resting
+        phase, resting = ledger.phase_now(), ledger.pulse.resting
         place = self._places.of(frame)
+        through = self._places.through(frame) if place is not None and phase in _OF_STEPS else ()
         if resting:
             ledger.steady.rests.mind()
-            if phase == _OTHER and place is not None and len(self._resting) < MOST_LINES:
-                self._resting.setdefault(_key(place), [0.0, 0.0])[within_torch(frame)] += now - before
+            if phase == OTHER and place is not None and len(self._resting) < MOST_LINES:
+                seconds = self._resting.setdefault(_Seen(place, through), [0.0, 0.0])
+                seconds[within_torch(frame)] += now - before
                 return
         self._total += now - before
-        if place is not None and (len(self._seen) < MOST_LINES or (*place[:3], phase, place[3]) in self._seen):
-            key = (*place[:3], phase, place[3])
-            self._seen[key] = self._seen.get(key, 0.0) + now - before
+        if place is not None:
+            key = _Seen(place, through), phase
+            if len(self._seen) < MOST_LINES or key in self._seen:
+                self._seen[key] = self._seen.get(key, 0.0) + now - before
 
     def costs(self) -> tuple[LineCost, ...]:
         """The dearest lines so far, dearest first; empty before anything was seen."""
         seen, total = self._all()
         if total <= 0:
             return ()
-        dearest = sorted(seen.items(), key=lambda item: -item[1])[:SHOWN_LINES]
-        return tuple(
-            LineCost(file, line, function, linecache.getline(file, line).strip(), phase, seconds / total, in_torch)
-            for (file, line, function, phase, in_torch), seconds in dearest
-        )
+        texts: dict[str, str] = {}
+        found: dict[LineCost, float] = {}
+        for (place, through, phase), seconds in seen.items():
+            cost = LineCost(
+                *(place.file, place.line, place.function, linecache.getline(place.file, place.line).strip()),
+                phase=PHASE_NAMES[phase],
+                share=0.0,
+                in_torch=place.in_torch,
+                before_backward=phase == LOSS,
+                no_grad=phase == NO_GRAD,
+                beside=_beside(through, texts),
+            )
+            found[cost] = found.get(cost, 0.0) + seconds / total
+        dearest = sorted(found.items(), key=lambda item: -item[1])[:SHOWN_LINES]
+        return tuple(replace(cost, share=share) for cost, share in dearest)
 
-    def _all(self) -> tuple[dict[tuple[str, int, str, str, bool], float], float]:
-        """Seconds by line and phase, those of rests among them, and their sum.
+    def _all(self) -> tuple[dict[tuple[Place, tuple[tuple[str, int], ...], int], float], float]:
+        """Seconds by line, way to it and phase, those of rests among them, and their sum.
 
         A line that was never seen but in rests is the loop's own Python where torch is not on its stack; else nobody
         knows what it was: its looks are left out.
         """
         heard, total = self._seen.copy(), self._total
-        seen = heard.copy()
-        for (file, line, function, in_torch), (own_s, torch_s) in self._resting.copy().items():
-            known = {phase: heard.get((file, line, function, phase, in_torch), 0.0) for phase in _PHASES}
-            if not any(known.values()):
-                known = {phase: heard.get((file, line, function, phase, not in_torch), 0.0) for phase in _PHASES}
-            if not any(known.values()):
-                known, torch_s = {_OTHER: 1.0}, 0.0
+        seen = {(place, through, phase): seconds for ((place, through), phase), seconds in heard.items()}
+        known_of: dict[Place, dict[int, float]] = {}
+        for ((place, _), phase), seconds in heard.items():
+            if phase in _PHASES:
+                of = known_of.setdefault(place, {})
+                of[phase] = of.get(phase, 0.0) + seconds
+        for (place, through), (own_s, torch_s) in self._resting.copy().items():
+            known = known_of.get(place) or known_of.get(place._replace(in_torch=not place.in_torch))
+            if not known:
+                known, torch_s = {OTHER: 1.0}, 0.0
             whole = sum(known.values())
             for phase, seconds in known.items():
                 if seconds and own_s + torch_s:
-                    key = (file, line, function, phase, in_torch)
+                    key = place, through if phase in _OF_STEPS else (), phase
                     seen[key] = seen.get(key, 0.0) + (own_s + torch_s) * seconds / whole
             total += own_s + torch_s
         return seen, total
 
 
-def _key(place: Place) -> tuple[str, int, str, bool]:
-    return place.file, place.line, place.function, place.in_torch
+def _beside(through: tuple[tuple[str, int], ...], texts: dict[str, str]) -> str:
+    """Whether the innermost statement of a training step, or one of a forward in it, trains nothing."""
+    for file, _ in through:
+        if file not in texts:
+            texts[file] = "".join(linecache.getlines(file))
+    for at, (file, line) in enumerate(through):
+        told = trains_nothing(texts[file], line, tuple(texts[one] for one, _ in through[at + 1 :]))
+        if told is not None:
+            return told
+    return ""

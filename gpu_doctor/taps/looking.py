@@ -163,6 +163,8 @@ class Looker:
         if self.room <= 0:
             if not self.pending:
                 self.close()
+                for shapes in self.seen.values():
+                    shapes.cut()
                 self.predicts()
             return
         self.looks += 1
@@ -224,7 +226,7 @@ class Looker:
         for logs in (self.seen, self.idle):
             found = [one for key, one in logs.items() if key in self.trained or not self.trained]
             if found:
-                return max(found, key=lambda one: one.looked_at).facts()
+                return max(found, key=lambda one: one.looked_at).facts(ROOM)
         return None
 
     def evaluation(self) -> EvaluationFacts | None:

@@ -10,6 +10,7 @@ from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
 _DEEPEST: Final = 200
+MOST_THROUGH: Final = 6
 _LIBRARIES: Final = tuple(
     {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {str(Path(__file__).resolve().parents[1])}
@@ -51,6 +52,18 @@ class Places:
             in_torch = in_torch or (_TORCH in name and not _takes_apart(name, frame.f_code.co_name))
             frame = frame.f_back
         return None
+
+    def through(self, frame: FrameType | None) -> tuple[tuple[str, int], ...]:
+        """File and line of every user frame on a stack, the innermost ones first, MOST_THROUGH at most."""
+        found: list[tuple[str, int]] = []
+        for _ in range(_DEEPEST):
+            if frame is None or len(found) == MOST_THROUGH:
+                break
+            name = frame.f_code.co_filename
+            if self._is_user(name, frame):
+                found.append((name, frame.f_lineno or self._led_to(frame)))
+            frame = frame.f_back
+        return tuple(found)
 
     def above(self, frame: FrameType | None) -> bool:
         """Whether the stack stands on the floor."""

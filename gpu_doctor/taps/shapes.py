@@ -30,7 +30,7 @@ class Shapes:
         self.counts: Counter[tuple[int, ...]] = Counter()
         self.dtype = self.device = ""
         self.channels_last = False
-        self._steps = 0
+        self._steps = self._cut = 0
         self._timed: list[tuple[int, bool, float]] = []
         """Elements, whether the shape was new, seconds: of steps with one forward."""
         self._open: list[tuple[int, bool]] = []
@@ -62,6 +62,11 @@ class Shapes:
         if seconds is not None and len(given) == 1 and self._steps > WARM_STEPS and len(self._timed) < MOST_STEPS:
             self._timed.append((*given[0], seconds))
 
+    def cut(self) -> None:
+        """No more forwards of this step are looked at: there were many."""
+        self._cut += bool(self._open)
+        self._open.clear()
+
     def new_shape_s(self) -> float:
         """Seconds by which steps with a new shape exceeded those of about the same size with a known one.
 
@@ -85,8 +90,9 @@ class Shapes:
         extra = float(first.sum())
         return extra if extra > SURE * chance else 0.0
 
-    def facts(self) -> InputFacts:
-        """All of it, by now."""
+    def facts(self, most: int = 0) -> InputFacts:
+        """All of it, by now; `most` forwards of a step were looked at."""
+        steps = self._steps + self._cut
         return InputFacts(
             looked_at=self.looked_at,
             shapes=len(self.counts),
@@ -96,4 +102,6 @@ class Shapes:
             channels_last=self.channels_last,
             new_shape_steps=self.new_steps,
             new_shape_s=self.new_shape_s(),
+            per_step=self.looked_at / steps if steps else None,
+            most_per_step=most,
         )

@@ -5,6 +5,7 @@ How bare cells are timed stands in `bare`.
 
 from __future__ import annotations
 
+import linecache
 import re
 import resource
 import statistics
@@ -198,8 +199,14 @@ def watched(before: str, cell: str, settings: Mapping[str, SettingValue] | None 
     """One run under the doctor, as `%%gpudoctor` makes it."""
     with as_it_was():
         namespace: dict[str, Any] = {"__name__": "__main__"}
-        exec(compile(before, "<above>", "exec"), namespace)
+        _run_above(before, namespace)
         return gpu_doctor.diagnose(gpu_doctor.case(cell, namespace).run(settings))
+
+
+def _run_above(before: str, namespace: dict[str, Any]) -> None:
+    """Runs the cells above; their text can be read, as that of a notebook's cells can."""
+    linecache.cache["<above>"] = (len(before), None, before.splitlines(keepends=True), "<above>")
+    exec(compile(before, "<above>", "exec"), namespace)
 
 
 def _cpu() -> tuple[float, float]:
@@ -233,7 +240,7 @@ def glance(patient: Patient, family: str) -> Visit:
             for before, cell in {patient.notebook(), patient.notebook(patient.cured, patient.cure)}:
                 namespace: dict[str, Any] = {"__name__": "__main__"}
                 with as_it_was():
-                    exec(compile(before, "<above>", "exec"), namespace)
+                    _run_above(before, namespace)
                     made = gpu_doctor.case(cell, namespace).run(steps=GLANCE_STEPS)
                 if not len(made.steps):
                     visit.error = "no step was seen"

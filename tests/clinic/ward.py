@@ -1,7 +1,9 @@
 """The list of all patients, by family; `--family` takes these names."""
 
 from tests.clinic import (
+    aside_cells,
     attention_cells,
+    between_cells,
     card_cells,
     chore_cells,
     compute_cells,
@@ -43,4 +45,6 @@ FAMILIES: dict[str, tuple[Patient, ...]] = {
     "everyday-host": everyday_host_cells.CELLS,
     "handed": handed_cells.CELLS,
     "unasked": unasked_cells.CELLS,
+    "between": between_cells.CELLS,
+    "aside": aside_cells.CELLS,
 }

@@ -55,7 +55,10 @@ def test_the_clock_says_how_long_it_is_and_the_looks_how_it_is_divided() -> None
     unseen = MAKING.but(lines=(at(3, 0.3, "batches"), at(8, 0.06)))
     assert sick(RULE, unseen).cost_share == pytest.approx(0.3 / 0.36 * 0.5, rel=0.01)
     assert named(unseen) == [RULE], "what is left for logging is below its bar"
-    assert sick(RULE, MAKING.but(lines=(at(3, 0.2, "batches"),))).cost_share == pytest.approx(0.3), "no more than that"
+    recording = MAKING.but(lines=(at(3, 0.2, "batches"),)).recording()
+    for looks, share in ((100, 0.5), (10, 0.2)):  # two looks divide nothing
+        found = rule(RULE).check(measure(replace(recording, looks=looks)))
+        assert found is not None and found.cost_share == pytest.approx(share)
 
 
 def test_making_inside_of_torch_counts() -> None:
@@ -83,7 +86,7 @@ def test_two_causes_have_their_own_seconds_each() -> None:
 
 def test_well() -> None:
     assert asked(RULE, Loop(has_loader=False, source=SOURCE, setup=SETUP)) is None
-    assert asked(RULE, MAKING.but(lines=(at(3, 0.05, "batches"),))) is None
+    assert asked(RULE, MAKING.but(lines=(at(3, 0.05, "batches"), at(8, 0.45)))) is None
 
 
 def test_logging_is_not_the_making_of_batches() -> None:

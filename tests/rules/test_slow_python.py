@@ -143,7 +143,7 @@ def test_beside_an_optimizer_such_a_line_is_pythons() -> None:
 def test_a_line_is_named_once() -> None:
     plot = line("plot(history)", 0.3)
     named = sick(RULE, LOGGING.but(lines=(plot, replace(plot, share=0.1))))
-    assert [one for one in named.evidence if "plot" in one] == ["40 % at cell line 7 in <module>: plot(history)"]
+    assert [one for one in named.evidence if "plot" in one] == ["50 % at cell line 7 in <module>: plot(history)"]
 
 
 def test_what_is_prepared_for_the_model_has_to_be_prepared() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
+import linecache
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+import gpu_doctor
 from gpu_doctor.phases import DATA_WAIT
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.taps.lines import LineSampler
@@ -132,3 +135,80 @@ def test_looking_puts_nothing_anywhere() -> None:
     stage = Stage()
     stage.watch(lambda: slow(stage), [0.1] * 10)
     assert stage.sampler.costs()[0].share == pytest.approx(1.0)
+
+
+STEP = """\
+import time
+
+def metric(out):
+    return ahead(out)
+
+def ahead(out):
+    time.sleep(4 * unit)
+
+def criterion(out):
+    time.sleep(2 * unit)
+    return out.square().mean()
+
+def train_step(x):
+    opt.zero_grad()
+    out = net(x)
+    loss = criterion(out)
+    score = metric(out)
+    loss.backward()
+    opt.step()
+    time.sleep(unit)
+    return loss.item(), score
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "unit"), [(25, 0.006), (150, 0.001)], ids=["while all is heard", "in steps that repeat"]
+)
+def test_what_lies_before_the_backward_is_known_and_what_of_it_trains_nothing(steps: int, unit: float) -> None:
+    """A metric two calls deep, in a step of another cell, whose loop uses what it returns for nothing."""
+    file = "<another cell>"
+    linecache.cache[file] = (len(STEP), None, STEP.splitlines(keepends=True), file)
+    net = torch.nn.Linear(8, 8)
+    names = {"net": net, "opt": torch.optim.SGD(net.parameters(), lr=0.01), "x": torch.rand(4, 8), "unit": unit}
+    exec(compile(STEP, file, "exec"), names)
+    cell = f"for _ in range({steps}):\n    loss, score = train_step(x)\n"
+    recording = gpu_doctor.case(cell, names).run()
+    told = {one.text: (one.before_backward, one.beside) for one in recording.lines if "sleep" in one.text}
+    assert told == {
+        "time.sleep(4 * unit)": (True, "step"),
+        "time.sleep(2 * unit)": (True, ""),
+        "time.sleep(unit)": (False, "step"),
+    }
+    vitals = gpu_doctor.diagnose(recording).vitals
+    assert vitals.loss_share is not None and 0.15 < vitals.loss_share < 0.45, "2 of some 7.5 ms"
+
+
+TWICE = """
+import time
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x + (time.sleep(0.002) or 0.0))
+net = Net(8, 8)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for _ in range({steps}):
+    opt.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    opt.step()
+    with torch.no_grad():
+        seen = net(x).argmax(1)
+"""
+
+
+@pytest.mark.parametrize("steps", [60, 200])
+def test_the_clock_of_a_second_forward_is_its_own(steps: int) -> None:
+    """Looks tell that it trains nothing, the ledger how long it is: half of both, to the microsecond."""
+    recording = gpu_doctor.case(TWICE.format(steps=steps), {"torch": torch, "x": torch.rand(4, 8)}).run()
+    vitals = gpu_doctor.diagnose(recording).vitals
+    assert vitals.forward_share is not None and vitals.no_grad_share is not None
+    assert vitals.no_grad_share / vitals.forward_share == pytest.approx(0.5, abs=0.03)
+    again = [one for one in vitals.lines if one.no_grad]
+    assert {one.beside for one in again} == {"step"} and {one.phase for one in again} == {"forward"}
+    assert sum(one.share for one in again) == pytest.approx(vitals.no_grad_share)
+    assert not any(one.beside for one in vitals.lines if one.phase == "forward" and not one.no_grad)

@@ -47,3 +47,17 @@ def test_three_steps_alike_are_too_few_to_tell_chance_by() -> None:
     """Each of them has only two others to be compared with."""
     assert math.isnan(played(*[(1000, 0.01)] * 3, (1001, 0.02)).new_shape_s())
     assert math.isnan(played(*[(1000, 0.01)] * 3, (2000, 0.02)).new_shape_s())
+
+
+def test_forwards_of_a_step_are_counted_and_cut_where_there_are_too_many() -> None:
+    assert Shapes().facts().per_step is None
+    assert played((100, 1.0)).facts().per_step == 1.0
+    many = Shapes()
+    for _ in range(3):
+        for _ in range(40):
+            many.add(torch.empty(784))
+        many.cut()
+        many.cut()  # the window is closed already
+    facts = many.facts(most=40)
+    assert (facts.per_step, facts.most_per_step) == (40.0, 40)
+    assert math.isnan(facts.new_shape_s), "no step of it was timed"

@@ -10,6 +10,7 @@ from gpu_doctor.rules.host import (
     garbage_collected_each_step,
     host_sync,
     launch_bound,
+    python_in_forward,
     slow_generator,
     slow_python,
 )
@@ -22,6 +23,7 @@ MODULES: tuple[ModuleType, ...] = (
     garbage_collected_each_step,
     host_sync,
     launch_bound,
+    python_in_forward,
     slow_generator,
     slow_python,
 )

@@ -64,26 +64,13 @@ LEFT_OF_MAKING = 0.1
 slow-python); that is said first where workers would leave twice as much of the step."""
 UNFAIR = 2.0
 """So many times its fair turn a thread may wait for a core: the load is a minute's mean, and knows no priorities."""
-FEW_LOOKS = 3.0
-"""So few divide nothing."""
-UNSEEN = 1.5
-"""Nor is more said than this of what they saw."""
 WHOLE = 0.05
 """Of a worker: 4.03 of them are 4."""
 
 
 def making_share(vitals: Vitals) -> float:
-    """Share of the wall-clock that the loop's own making of batches takes outside of every phase, 0..1.
-
-    The clock says how long all of that is, the looks only how it is divided: Python that holds its lock for long is
-    seen by few of them (0.47 to 0.57 of a loop in which it was 0.73).
-    """
-    made = sum(one.share for one in making_lines(vitals))
-    seen = sum(one.share for one in vitals.lines if one.phase == "other" and not one.in_worker)
-    few = vitals.looks is not None and seen * vitals.looks < FEW_LOOKS
-    if few or seen <= 0:
-        return made
-    return made * min(max(((vitals.other_share or 0.0) - vitals.once_share) / seen, 1.0), UNSEEN)
+    """Share of the wall-clock that the loop's own making of batches takes outside of every phase, 0..1."""
+    return min(sum(one.share for one in making_lines(vitals)), vitals.other_share or 0.0)
 
 
 def making_lines(vitals: Vitals) -> list[LineCost]:
@@ -96,8 +83,10 @@ def making_lines(vitals: Vitals) -> list[LineCost]:
     beyond = elsewhere_lines(vitals.source, vitals.lines, models)
     more = [one for one in beyond if one.phase == "other" and not one.in_worker and one not in named]
     # What the cell's text knows nothing of may also be the loss: that is as long as the clock says.
+    told = any(one.before_backward for one in vitals.lines)
+    more = [one for one in more if not one.before_backward]
     total = sum(one.share for one in more)
-    if (left := total - (vitals.loss_share or 0.0)) > 0:
+    if (left := total - (0.0 if told else vitals.loss_share or 0.0)) > 0:
         named += [replace(one, share=one.share * left / total) for one in more]
     return sorted(named, key=lambda one: -one.share)
 
@@ -108,7 +97,7 @@ def check(vitals: Vitals) -> Finding | None:
     if vitals.loader is not None or step_s is None or other is None:
         return None
     # Not without the loss: what follows a second forward counts as such until the next backward, batches included.
-    share = min(making_share(vitals), other)
+    share = making_share(vitals)
     if vitals.on_gpu:
         if vitals.gpu_gap_share is None:
             return None

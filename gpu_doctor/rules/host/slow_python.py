@@ -126,9 +126,11 @@ def _part_in_python(vitals: Vitals, own: list[LineCost], updates: list[LineCost]
     (`.tolist()` of a large tensor) is seen by few of them, or by none.
     """
     python = sum(one.share for one in own)
-    # The loss was measured and taken off: looks that fell into it say nothing about what is left.
     in_torch = sum(one.share for one in _between(vitals) if one not in own and one not in updates and one.in_torch)
-    training = max(in_torch - (vitals.loss_share or 0.0), 0.0) + sum(one.share for one in updates)
+    if not any(one.before_backward for one in vitals.lines):
+        # The loss was measured and taken off: looks that fell into it say nothing about what is left.
+        in_torch = max(in_torch - (vitals.loss_share or 0.0), 0.0)
+    training = in_torch + sum(one.share for one in updates)
     if python + training <= 0:
         return 1.0
     few = vitals.looks is not None and (python + training) * vitals.looks < FEW_LOOKS
@@ -169,8 +171,8 @@ def _ways_out(vitals: Vitals, own: list[LineCost]) -> list[tuple[str, str]]:
 
 
 def _between(vitals: Vitals) -> list[LineCost]:
-    """Line costs of the training thread outside of every phase."""
-    return [one for one in vitals.lines if one.phase == "other" and not one.in_worker]
+    """Line costs of the training thread outside of every phase and of the loss."""
+    return [one for one in vitals.lines if one.phase == "other" and not one.in_worker and not one.before_backward]
 
 
 def _part_of(lines: list[LineCost], vitals: Vitals) -> float:
@@ -198,7 +200,7 @@ def _own_lines(vitals: Vitals) -> list[LineCost]:
     return [
         one
         for one in _between(vitals)
-        if (not one.in_torch or one in beside)
+        if (not one.in_torch or one.beside or one in beside)
         and (one.file, one.line) not in made
         and (one.file, one.line) not in chores
     ]

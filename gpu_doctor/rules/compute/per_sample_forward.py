@@ -1,0 +1,73 @@
+"""The model is called once for each sample of a batch instead of once for all of them.
+
+What it means
+    The loop takes a batch from its loader and then hands the model one sample after the other. Each call reads all
+    weights anew, computes a product of one row, and leaves a graph of its own for the backward to walk through.
+
+Why it costs you
+    A layer's product of 64 rows takes little longer than that of one: the weights are read once, and the call's own
+    cost is paid once. On a GPU each call launches every kernel of the model (not yet run on one). The backward is as
+    long a chain of small pieces.
+
+What to try
+    Hand the model the whole batch. Samples of different length: pad them and mask what is padded, or sort those of a
+    length into one batch. What must be done sample by sample (a loss with a condition) is done on the outputs.
+
+When to leave it
+    When one sample fills the device already, or batch statistics would change what is trained (batch norm).
+"""
+
+from gpu_doctor.rules.evidence import dearest_lines, percent
+from gpu_doctor.rules.host import launch_bound
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+
+NEEDS = ("forward_share", "backward_share", "samples_per_step", "inputs")
+EXCLUDES = ("launch-bound", "small-batch", "model-too-small")
+
+FEWEST = 8
+"""Samples of a batch, and forwards in its step, from which on it is told: four tiles of an image are no batch."""
+ALL_OF_THEM = 0.9
+"""Forwards of a step over its samples: some may be left out."""
+COMPUTING_SHARE = 0.10
+"""Of the wall-clock: below, all of the computing is too little to matter."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where a step has about as many forwards as samples, each of one sample."""
+    inputs, samples, loader = vitals.inputs, vitals.samples_per_step, vitals.loader
+    if inputs is None or samples is None or loader is None or not vitals.backward_share or not inputs.shape:
+        return None
+    often = inputs.per_step
+    if often is None or samples < FEWEST or often < max(FEWEST, ALL_OF_THEM * min(samples, inputs.most_per_step)):
+        return None
+    if inputs.shape[0] > 1 and inputs.shape[0] == round(samples / max(vitals.batches_per_step or 1.0, 1.0)):
+        return None  # whole batches: a cell that is called for every time step
+    shares = [vitals.forward_share, vitals.loss_share, vitals.backward_share]
+    if vitals.on_gpu:  # its kernels of one row take about as long as those of all rows, and it waits for launches
+        bound = launch_bound.check(vitals)
+        shares = [vitals.gpu_forward_share, vitals.gpu_backward_share, bound.cost_share if bound is not None else None]
+    share = min(sum(one for one in shares if one is not None), 1.0) * (1.0 - 1.0 / samples)
+    if share < COMPUTING_SHARE:
+        return None
+    shape = ", ".join(str(one) for one in inputs.shape)
+    more = "or more " if often >= inputs.most_per_step else ""
+    lines = [one for one in vitals.lines if one.phase == "forward" and not one.in_worker]
+    pad = "" if inputs.shapes <= 2 else " Samples of different sizes are padded to one, or sorted by size into batches."
+    return Finding(
+        rule="per-sample-forward",
+        headline=f"The model is called for one sample at a time: up to {percent(share)} of the time.",
+        cost_share=share,
+        evidence=(
+            f"{often:.0f} {more}forwards in a step of {samples:.0f} samples, each of a tensor of shape ({shape})",
+            *dearest_lines(lines, vitals.source),
+        ),
+        prescriptions=(
+            Prescription(
+                text=f"Call the model once, with the whole batch.{pad}",
+                safety=Safety.BY_HAND,
+                code="outputs = model(inputs)  # all samples of the batch in one call\n"
+                "loss = criterion(outputs, targets)",
+            ),
+        ),
+    )

@@ -1,0 +1,74 @@
+"""The model runs once more in every step, and nothing that trains reads what it gives.
+
+What it means
+    Beside the forward that the loss is computed from, the step calls the model again: for the accuracy of the batch,
+    for a loss over other data, for a curve. The text of the step tells that neither the loss nor the update depends on
+    it; looks at the running loop tell how long it takes. In evaluation mode the same is `heavy-evaluation`.
+
+Why it costs you
+    A forward is a third to a half of a step's computing, and this one teaches the model nothing.
+
+What to try
+    Take the outputs that training has made of the batch, detached. What needs a forward of its own (other data, the
+    weights after the update) is as telling every hundred steps.
+
+When to leave it
+    When the figure decides something at each step (a line search, early stopping by the step).
+"""
+
+from gpu_doctor.removal import without
+from gpu_doctor.rules.compute.heavy_evaluation import FROM_TRAINING
+from gpu_doctor.rules.evidence import dearest_lines, millis, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+from gpu_doctor.vitals_lines import FEW_LOOKS
+
+NEEDS = ("forward_share", "backward_share", "step_wall_s")
+
+FORWARD_SHARE = 0.10
+"""As for Python in the loop: TraceML 0.5 warns of a residual from 10 % on."""
+SELDOM = Prescription(
+    text="What needs a forward of its own: every n steps, on as few samples as will do",
+    safety=Safety.BY_HAND,
+    code="if step % 100 == 0:\n    with torch.no_grad():\n        ...",
+)
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where forwards of statements that train nothing take a tenth of the wall-clock."""
+    forward, step_s = vitals.forward_share, vitals.step_wall_s
+    if not forward or step_s is None or not vitals.backward_share:
+        return None
+    lines = [one for one in vitals.lines if one.phase == "forward" and one.beside == "step" and not one.in_worker]
+    share = sum(one.share for one in lines)
+    if vitals.looks is not None and share * vitals.looks < FEW_LOOKS:
+        return None
+    if vitals.on_gpu:  # the host is soon done with it, the GPU is not
+        if vitals.gpu_forward_share is None:
+            return None
+        share = vitals.gpu_forward_share * min(share / forward, 1.0)
+    if share < FORWARD_SHARE:
+        return None
+    gain = without(vitals, share, cooling=0.0)  # it is the model's own code that runs
+    return Finding(
+        rule="redundant-forward",
+        headline=f"The model runs again in each step, and nothing that trains reads it: {percent(share)} of the time.",
+        cost_share=share,
+        evidence=(
+            f"{millis(share * step_s)} of every {millis(step_s)} step",
+            *dearest_lines(lines, vitals.source),
+        ),
+        prescriptions=(
+            Prescription(
+                text=FROM_TRAINING.text,
+                safety=Safety.BY_HAND,
+                code=FROM_TRAINING.code,
+                predicted_speedup=gain.speedup,
+                predicted_low=gain.low,
+                predicted_high=gain.high,
+                at_most=True,
+                changes=FROM_TRAINING.changes,
+            ),
+            SELDOM,
+        ),
+    )

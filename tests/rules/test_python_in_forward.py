@@ -1,0 +1,48 @@
+"""python-in-forward: statements of a forward on which its output does not depend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from found import asked, named, rule, sick
+from recordings import Loop, line, on_gpu
+
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.vitals import measure
+
+RULE = "python-in-forward"
+NEEDED = line("h = self.body(x)", 0.2, phase="forward")
+KEPT = replace(line("self.seen.append(h.tolist())", 0.4, phase="forward"), beside="model")
+KEEPING = Loop(forward=12.0, lines=(NEEDED, KEPT))
+"""12 of 18 ms are forwards, two thirds of them statistics."""
+
+
+def test_sick() -> None:
+    found = sick(RULE, KEEPING)
+    assert found.cost_share == pytest.approx(8 / 18)
+    assert any("self.seen.append" in one for one in found.evidence)
+    cure = found.prescriptions[0]
+    compile(cure.code, RULE, "exec")
+    assert (cure.predicted_speedup or 0.0) > 18 / 10 and cure.at_most
+    assert named(KEEPING) == [RULE]
+    assert diagnose(KEEPING.recording()).bottleneck == "host"
+
+
+def test_well() -> None:
+    assert asked(RULE, KEEPING.but(lines=(replace(NEEDED, share=0.6),))) is None
+    assert asked(RULE, KEEPING.but(lines=(NEEDED, replace(KEPT, share=0.02)))) is None
+    assert asked(RULE, KEEPING.but(lines=(NEEDED, replace(KEPT, beside="step")))) is None, "a forward too many"
+    assert diagnose(KEEPING.but(lines=(NEEDED,)).recording()).bottleneck == "compute"
+
+
+def test_two_looks_tell_nothing() -> None:
+    for looks, told in ((100, True), (4, False)):
+        recording = replace(KEEPING.recording(), looks=looks)
+        assert (rule(RULE).check(measure(recording)) is not None) == told
+
+
+def test_behind_a_busy_gpu_it_is_free() -> None:
+    assert asked(RULE, on_gpu(forward=12.0, lines=(NEEDED, KEPT), gpu_gap=0.1, gpu_work=19.9)) is None
+    found = asked(RULE, on_gpu(forward=12.0, lines=(NEEDED, KEPT), gpu_gap=6.0, gpu_work=14.0))
+    assert found is not None and found.cost_share == pytest.approx(0.3)
