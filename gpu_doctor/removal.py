@@ -2,8 +2,9 @@
 
 Two things go. The work itself, which the ledger's clock has. And, on a CPU, what it does to the training after it:
 torch finds its code, its objects and small weights out of the caches, and cores asleep. That was measured by drawing
-the work before each step at random (torch 2.13, one thread): after 2, 6 and 12 ms of Python, of sleep or of `tolist()`
-a step took 0.3, 0.6 and 0.7 ms longer, as much for two layers of 64 (0.26 ms warm) as for two of 256 (0.37 ms).
+the work before each step at random (torch 2.13, one thread), for two layers of 64 (0.23 to 0.26 ms warm) and of 256
+(0.37 ms): after 2, 6 and 12 ms of Python, of sleep or of `tolist()` a step took 0.3, 0.6 and 0.7 ms longer on one day,
+and 0.08, 0.3 to 0.5 and 0.45 to 0.6 on another one (0.04 after 1 ms, 0.2 after 4). What is said lies between the days.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 from gpu_doctor.vitals import Vitals
 
 COLD_S: Final = 7e-4
-FORGETS_S: Final = 3e-3
+FORGETS_S: Final = 6e-3
 """What a step takes longer after long other work, and the time in which most of that is reached (see above)."""
 CACHED_BYTES: Final = 8e6
 COLD_BYTES_PER_S: Final = 20e9

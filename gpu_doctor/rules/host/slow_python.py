@@ -92,8 +92,9 @@ def check(vitals: Vitals) -> Finding | None:
     if share < OTHER_SHARE or share * step_s < LEAST_S:
         return None
     feeding = _feeding_part(vitals, lines)
-    gain = without(vitals, share * (1.0 - LEFT_OF_FEEDING * feeding), most)
-    slowly = without(vitals, share * (1.0 - LEFT_AT_MOST * feeding))
+    own = max(share - LEAST_S / step_s, 0.0)
+    gain = without(vitals, own * (1.0 - LEFT_OF_FEEDING * feeding), most)
+    slowly = without(vitals, own * (1.0 - LEFT_AT_MOST * feeding))
     (text, code), *more = [THERE] if _in_a_library(vitals, lines) else _ways_out(vitals, lines)
     return Finding(
         rule="slow-python",
