@@ -16,10 +16,10 @@ from typing import Final
 from gpu_doctor.vitals import Vitals
 
 COLD_S: Final = 7e-4
-FORGETS_S: Final = 6e-3
+FORGETS_S: Final = 9e-3
 """What a step takes longer after long other work, and the time in which most of that is reached (see above)."""
 CACHED_BYTES: Final = 8e6
-COLD_BYTES_PER_S: Final = 20e9
+COLD_BYTES_PER_S: Final = 10e9
 """Weights and gradients that a core may hold in its caches, and how fast they come back (a step with 3.2 MB of weights
 took 0.4 ms longer after 12 ms on a busy machine and 1.2 ms on a quiet one)."""
 COLD_MOST: Final = 0.65

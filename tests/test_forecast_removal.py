@@ -17,21 +17,21 @@ def test_amdahl_and_the_warming_of_the_rest() -> None:
     loop = Loop(other=10.0).vitals()  # half of 20 ms
     found = without(loop, 0.5)
     assert found.low < 2.0 < found.speedup < found.high
-    assert found.speedup == pytest.approx(20 / (10 - 0.57), rel=0.01), "0.57 ms of coldness after 10 ms of other work"
+    assert found.speedup == pytest.approx(20 / (10 - 0.47), rel=0.01), "0.47 ms of coldness after 10 ms of other work"
 
 
 def test_after_little_work_little_is_cold_and_small_models_are_not_all_cold() -> None:
     short = Loop(other=0.3).vitals()
     assert cold_share(short, 0.03) * 10.3 < 0.08
-    tiny = Loop(forward=0.3, backward=0.4, optimizer=0.1, other=12.0).vitals()
-    share = 12.0 / 12.8
+    tiny = Loop(forward=0.2, backward=0.2, optimizer=0.1, other=12.0).vitals()
+    share = 12.0 / 12.5
     assert cold_share(tiny, share) == pytest.approx(COLD_MOST * (1 - share))
 
 
 def test_an_interruption_every_twenty_steps_leaves_the_others_warm() -> None:
     loop = Loop(other=2.0).vitals()
     each, seldom = cold_share(loop, 1 / 6), cold_share(loop, 1 / 6, calls_per_step=0.05)
-    assert seldom < each / 5
+    assert seldom < each / 3
 
 
 def test_weights_come_back_from_memory() -> None:

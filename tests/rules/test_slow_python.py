@@ -261,3 +261,15 @@ def test_a_single_chore_is_not_taken_out_twice() -> None:
     saved = replace(busy, steps=replace(busy.steps, wall_s=wall_s), chores=(Chore("checkpoint", 1, 0.3, other_s=0.3),))
     share = next(one.cost_share for one in diagnose(saved).findings if one.rule == RULE)
     assert share == pytest.approx(0.5 / (1.5 + 0.3), abs=0.02)
+
+
+def test_looks_at_the_edges_of_phases_are_next_to_nothing() -> None:
+    edges = [line("opt.step()", 0.05, in_torch=True), line("opt.step()", 0.1, phase="optimizer")]
+    plot = line("plot(history)", 0.45)
+    found = sick(RULE, LOGGING.but(lines=(plot, *edges)))
+    assert found.cost_share == pytest.approx(0.5, rel=0.02)
+    resized = replace(
+        edges[0], text="out = model(resize(x))", share=0.3
+    )  # what calls a module may compute much besides
+    half = LOGGING.but(lines=(replace(plot, share=0.2), resized, replace(resized, phase="forward")))
+    assert sick(RULE, half).cost_share == pytest.approx(0.2)

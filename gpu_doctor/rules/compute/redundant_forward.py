@@ -49,7 +49,7 @@ def check(vitals: Vitals) -> Finding | None:
         share = vitals.gpu_forward_share * min(share / forward, 1.0)
     if share < FORWARD_SHARE:
         return None
-    gain = without(vitals, share, cooling=0.0)  # it is the model's own code that runs
+    gain = without(vitals, share)  # its code stays warm, the batch and what is made of it do not
     return Finding(
         rule="redundant-forward",
         headline=f"The model runs again in each step, and nothing that trains reads it: {percent(share)} of the time.",
