@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from gpu_doctor.feeding_syntax import LOOPS, called, paths_of_loops, reads, writes
+from gpu_doctor.feeding_syntax import LOOPS, called, lines_of, paths_of_loops, reads, writes
 from gpu_doctor.modelbeside import idle_rows
 from gpu_doctor.recording import LineCost
 from gpu_doctor.steptext import FUNCTIONS, name_of, parsed, parts_of, rows_of, trains, unneeded
 
+_COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _STEPS: Final = {"training_step", "compute_loss"}
 """Methods that return a loss which the caller (Lightning, transformers) takes the gradients of."""
 _LONGEST: Final = 200_000
@@ -60,6 +61,18 @@ def trains_nothing(text: str, line: int, callers: tuple[str, ...] = ()) -> str |
         return "model"
     beside, needed = _rows(text, callers)
     return "step" if line in beside else "" if line in needed else None
+
+
+@lru_cache(maxsize=32)
+def loop_rows(text: str) -> frozenset[int]:
+    """Lines inside of loops, comprehensions too, that do not train themselves: inner loops of a step.
+
+    Args:
+        text: all of a file.
+    """
+    tree = parsed(text) if len(text) <= _LONGEST else None
+    loops = [one for one in ast.walk(tree or ast.Module([], [])) if isinstance(one, (*LOOPS, *_COMPREHENSIONS))]
+    return frozenset(row for one in loops if "backward" not in called((one,)) for row in lines_of(one))
 
 
 def _on_rows(source: str, lines: Sequence[LineCost], rows: frozenset[int]) -> tuple[LineCost, ...]:

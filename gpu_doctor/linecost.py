@@ -23,6 +23,8 @@ class LineCost:
     """Seen in a loader's worker process; `share` is then of the workers' fetch time, not of the loop's wall-clock."""
     before_backward: bool = False
     """Seen in `other` between a forward and the backward after it, where losses are computed."""
+    looped: bool = False
+    """Reached through a loop inside of the training step, as its file's text tells."""
     no_grad: bool = False
     """Seen in a forward in training mode that recorded no gradients."""
     beside: str = ""

@@ -107,6 +107,10 @@ class Setup:
     inputs: InputFacts | None = None
     evaluation: EvaluationFacts | None = None
     world: World | None = None
+    graph_operations: int | None = None
+    """Operations that the first backward of the run went through, and"""
+    graph_leaves: int | None = None
+    """tensors that it gave gradients to."""
 
     @property
     def on_gpu(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.beside import beside_lines, needed_lines, trains_nothing
+from gpu_doctor.beside import beside_lines, loop_rows, needed_lines, trains_nothing
 from gpu_doctor.recording import LineCost
 
 LOOP = """for x, y in loader:
@@ -122,3 +122,11 @@ def test_a_metric_that_is_updated_trains_nothing() -> None:
     assert rows(LOOP.format("seen.update(out)")) == {6}
     assert rows(LOOP.format("scaler.update()")) == set()
     assert rows(LOOP.replace("model(x)", "model(x, seen)").format("seen.update(out)")) == set()
+
+
+def test_loops_inside_of_a_step() -> None:
+    text = (
+        LOOP.format("for i in range(9):\n        f(i)\n    g = [h(i) for i in x]\n    k = 1") + "z = [1 for _ in y]\n"
+    )
+    assert loop_rows(text) == {6, 7, 8, 11}
+    assert loop_rows("for x in (") == frozenset()

@@ -34,7 +34,7 @@ SECONDS: dict[str, str] = {
     " unfused-optimizer python-in-forward",
     "kernels": "full-precision double-precision tf32-off cudnn-not-tuned channels-first-convolutions unaligned-shapes"
     " attention-by-hand emulated-half-precision throttled capped-clocks shared-gpu changing-shapes unused-gradients"
-    " redundant-forward per-sample-forward",
+    " redundant-forward per-sample-forward loss-in-a-loop",
     "evaluation": "heavy-evaluation eval-with-gradients",
     "ranks": "communication-bound sync-on-every-microbatch straggler data-parallel",
     "on the CPU": "model-on-cpu cpu-oversubscription cpu-only-torch driver-too-old dense-embedding-gradients",
@@ -88,8 +88,8 @@ STAND: tuple[tuple[set[str], set[str], str], ...] = (
         "algorithms are timed by dtype",
     ),
     (
-        {"unused-gradients", "redundant-forward", "per-sample-forward"},
-        CARD | CODE | {"unused-gradients", "per-sample-forward"},
+        {"unused-gradients", "redundant-forward", "per-sample-forward", "loss-in-a-loop"},
+        CARD | CODE | {"unused-gradients", "per-sample-forward", "loss-in-a-loop"},
         "what is computed at all, and how",
     ),
     ({"attention-by-hand"}, CODE, "the attention's kernels, and those of all layers: gains multiply"),

@@ -23,6 +23,8 @@ SECOND = (
     replace(line("right += (model(x).argmax(1) == y).sum()", 0.28, phase="forward"), beside="step"),
     replace(FORWARD, share=0.28),
 )
+PIECES = replace(line("total = total + pair(z, i)", 0.3), before_backward=True, looped=True)
+IN_PIECES = {"graph_operations": 500, "graph_leaves": 4}
 ONE_BY_ONE = InputFacts(40, 1, (784,), "float32", "cpu", per_step=32.0, most_per_step=40)
 WAIT = {"wait": 10.0, "gpu_gap": 10.0, "fetch": 10.0}
 INPUT = (
@@ -279,6 +281,7 @@ ON_CPU = (
         {"lines": SECOND},
         gpu=False,
     ),
+    Trouble("a loss in pieces", "loss-in-a-loop", {"loss": 6.0}, {"lines": (PIECES,)}, setup=IN_PIECES, gpu=False),
     Trouble("sample by sample", "per-sample-forward", setup={"inputs": ONE_BY_ONE}, gpu=False),
     Trouble("checkpoints", "checkpoint-stall", {"other": 4.0}, chore=("checkpoint", 4.0), gpu=False),
     Trouble("collections", "garbage-collected-each-step", {"other": 4.0}, chore=("collect-garbage", 4.0), gpu=False),

@@ -171,7 +171,9 @@ def _backward(
         if ledger.own and pulse.ending:
             recorder.check_end()
         if not (ledger.any_optimizer or learned) and ledger.own is None and ledger.alone is not None:
-            learned.extend(weakref.ref(one) for one in models.leaves(tensors))
+            learning, operations = models.leaves(tensors)
+            learned.extend(weakref.ref(one) for one in learning)
+            recorder.facts.update(graph_operations=operations, graph_leaves=len(learning))
         if pulse.count >= pulse.loss_next:
             loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
             if unscaled and unscaled[0][0]() is loss:

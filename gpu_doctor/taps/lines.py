@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpu_doctor.beside import trains_nothing
+from gpu_doctor.beside import loop_rows, trains_nothing
 from gpu_doctor.phases import DATA_WAIT, FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT, PHASE_NAMES
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import LineCost
@@ -99,7 +99,8 @@ class LineSampler:
                 in_torch=place.in_torch,
                 before_backward=phase == LOSS,
                 no_grad=phase == NO_GRAD,
-                beside=_beside(through, texts),
+                beside=(told := _told(through, texts))[0],
+                looped=phase == LOSS and told[1],
             )
             found[cost] = found.get(cost, 0.0) + seconds / total
         dearest = sorted(found.items(), key=lambda item: -item[1])[:SHOWN_LINES]
@@ -131,13 +132,16 @@ class LineSampler:
         return seen, total
 
 
-def _beside(through: tuple[tuple[str, int], ...], texts: dict[str, str]) -> str:
-    """Whether the innermost statement of a training step, or one of a forward in it, trains nothing."""
+def _told(through: tuple[tuple[str, int], ...], texts: dict[str, str]) -> tuple[str, bool]:
+    """Whether the innermost statement of a training step, or one of a forward in it, trains nothing, as `beside` says;
+    and whether the way to it leads through a loop inside of the step."""
     for file, _ in through:
         if file not in texts:
             texts[file] = "".join(linecache.getlines(file))
+    looped = False
     for at, (file, line) in enumerate(through):
+        looped = looped or line in loop_rows(texts[file])
         told = trains_nothing(texts[file], line, tuple(texts[one] for one, _ in through[at + 1 :]))
         if told is not None:
-            return told
-    return ""
+            return told, looped
+    return "", False

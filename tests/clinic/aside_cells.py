@@ -129,6 +129,66 @@ ONE_BY_ONE = Cell(
     cured=PLAIN,
 )
 
+PAIR_BY_PAIR = Cell(
+    name="a-loss-pair-by-pair",
+    klass="compute",
+    top=("loss-in-a-loop",),
+    before=digits(80)
+    + """
+        def pulled(z, y):
+            total = 0.0
+            for i in range(len(z)):
+                j = (i + 1) % len(z)
+                if y[i] == y[j]:
+                    total = total + (z[i] - z[j]).square().sum()
+                else:
+                    total = total + torch.relu(1.0 - (z[i] - z[j]).norm()) ** 2
+            return total / len(z)
+    """,
+    sick="""
+        for x, y in loader:
+            optimizer.zero_grad()
+            z = model(x)
+            loss = criterion(z, y) + pulled(z, y)
+            loss.backward()
+            optimizer.step()
+    """,
+    cured="""
+        for x, y in loader:
+            optimizer.zero_grad()
+            z = model(x)
+            apart, same = z - z.roll(-1, 0), y == y.roll(-1)
+            far = torch.relu(1.0 - apart.norm(dim=1)) ** 2
+            loss = criterion(z, y) + torch.where(same, apart.square().sum(1), far).mean()
+            loss.backward()
+            optimizer.step()
+    """,
+)
+
+HEADS = Cell(
+    name="a-loss-over-three-heads",
+    klass="compute",
+    healthy=True,
+    never=("loss-in-a-loop", "slow-python"),
+    before=digits(80)
+    + """
+        heads = nn.ModuleList(nn.Linear(10, 400) for _ in range(3))
+    """,
+    sick="""
+        for x, y in loader:
+            x, y = x.repeat(4, 1), y.repeat(4)
+            optimizer.zero_grad()
+            z = model(x)
+            loss = 0.0
+            for head in heads:
+                scores = torch.nn.functional.linear(z, head.weight, head.bias)
+                loss = loss + torch.cdist(scores, scores).mean() + scores.logsumexp(1).mean()
+            loss = loss + criterion(z, y)
+            loss.backward()
+            optimizer.step()
+    """,
+)
+
 TEACHER = Cell(
     name="a-teacher-without-gradients",
     klass="compute",
@@ -242,6 +302,8 @@ CELLS = (
     STATISTICS_IN_FORWARD,
     HOOKED,
     ONE_BY_ONE,
+    PAIR_BY_PAIR,
+    HEADS,
     TEACHER,
     REPLAY,
     UNROLLED,

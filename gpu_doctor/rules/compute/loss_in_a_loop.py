@@ -1,0 +1,83 @@
+"""The loss is put together piece by piece in a Python loop: over samples, pairs or boxes.
+
+What it means
+    Between forward and backward the step runs a loop of the user's, as its text tells, and the graph that the backward
+    goes through has hundreds of operations for a handful of weights. Each handles one sample or one pair.
+
+Why it costs you
+    An operation on a few numbers takes some microseconds of Python and of torch's own bookkeeping, and as much again on
+    the way back, however little there is to compute. On a GPU each is a kernel to be launched (not yet run on one).
+
+What to try
+    Compute it for all samples at once: index with tensors instead of a loop variable, compare with broadcasting
+    (`z[:, None] - z[None, :]`), choose with a mask instead of `if`, sum once at the end. `torch.func.vmap` turns a
+    function of one sample into one of a batch.
+
+When to leave it
+    When the pieces are large themselves, or of sizes too different to be padded.
+"""
+
+from gpu_doctor.recording import LineCost
+from gpu_doctor.rules.evidence import dearest_lines, millis, percent
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import Vitals
+from gpu_doctor.vitals_lines import FEW_LOOKS
+
+NEEDS = ("loss_share", "backward_share", "step_wall_s")
+EXCLUDES = ("launch-bound", "small-batch")
+
+LOSS_SHARE = 0.10
+"""As for Python in the loop: TraceML 0.5 warns of a residual from 10 % on."""
+LOOPED = 0.5
+"""Of the looks at the loss, those inside of a loop."""
+MANY_OPERATIONS = 200
+A_WEIGHT = 20.0
+"""Operations of a graph for each tensor that gets gradients: plain networks have 2 to 10 (a linear layer 1.5, a
+transformer's some 6), a loop over 64 samples with two weights 100 and more."""
+OF_THE_MODEL = 10.0
+"""As many of them are laid to the model, for each tensor."""
+QUEUE_EMPTY = 0.8
+"""On a GPU the pieces cost where it waits for launches (bar of launch-bound)."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where a loop inside of the step makes the loss, out of hundreds of operations."""
+    loss, backward, step_s = vitals.loss_share, vitals.backward_share, vitals.step_wall_s
+    operations, leaves = vitals.setup.graph_operations, vitals.setup.graph_leaves
+    if loss is None or not backward or step_s is None or not operations or not leaves or loss < LOSS_SHARE:
+        return None
+    if operations < max(MANY_OPERATIONS, A_WEIGHT * leaves):
+        return None
+    if vitals.on_gpu and (vitals.queue_empty_share or 0.0) < QUEUE_EMPTY:
+        return None
+    seen = [one for one in vitals.lines if one.before_backward]
+    looped = [one for one in seen if one.looped]
+    whole, inside = _sum(seen), _sum(looped)
+    if not inside or inside < LOOPED * whole or (vitals.looks is not None and inside * vitals.looks < FEW_LOOKS):
+        return None
+    share = loss * inside / whole + backward * (1.0 - OF_THE_MODEL * leaves / operations)
+    return Finding(
+        rule="loss-in-a-loop",
+        headline=f"The loss is made piece by piece in a Python loop: with its backward up to {percent(share)} of the "
+        "time.",
+        cost_share=share,
+        evidence=(
+            f"{millis(loss * step_s)} of every {millis(step_s)} step lie between forward and backward, "
+            f"{millis(backward * step_s)} in the backward",
+            f"the backward goes through {operations} operations for {leaves} tensors that get gradients",
+            *dearest_lines(looped, vitals.source),
+        ),
+        prescriptions=(
+            Prescription(
+                text="Compute the loss for the whole batch at once: index, compare and choose with tensors",
+                safety=Safety.BY_HAND,
+                code="different = targets[:, None] != targets[None, :]  # every pair at once\n"
+                "distances = torch.cdist(outputs, outputs)\n"
+                "loss = distances.masked_fill(different, 0.0).mean()",
+            ),
+        ),
+    )
+
+
+def _sum(lines: list[LineCost]) -> float:
+    return sum(one.share for one in lines)
