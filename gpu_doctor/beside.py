@@ -13,11 +13,28 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from gpu_doctor.feeding_syntax import LOOPS, called, lines_of, paths_of_loops, reads, writes
+from gpu_doctor.feeding_syntax import LOOPS, lines_of, paths_of_loops, writes
 from gpu_doctor.modelbeside import idle_rows
 from gpu_doctor.recording import LineCost
-from gpu_doctor.steptext import FUNCTIONS, name_of, parsed, parts_of, rows_of, trains, unneeded
+from gpu_doctor.steptext import (
+    FUNCTIONS,
+    Function,
+    bound,
+    changes_unknown,
+    condition,
+    differentiates,
+    harmless_functions,
+    name_of,
+    parsed,
+    parts_of,
+    rows_of,
+    tells,
+    trains,
+    unneeded,
+)
 
+_KEEPING: Final = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)
+_SIMPLE: Final = (*_KEEPING, ast.Return, ast.If, ast.While)
 _COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _STEPS: Final = {"training_step", "compute_loss"}
 """Methods that return a loss which the caller (Lightning, transformers) takes the gradients of."""
@@ -43,12 +60,13 @@ def needed_lines(source: str, lines: Sequence[LineCost]) -> tuple[LineCost, ...]
     return _on_rows(source, lines, _rows(source)[1])
 
 
-def trains_nothing(text: str, line: int, callers: tuple[str, ...] = ()) -> str | None:
+def trains_nothing(text: str, line: int, others: tuple[str, ...] = ()) -> str | None:
     """Whether a line of a file lies in a statement that trains nothing.
 
     Args:
         text: all of the file. line: its number, from 1.
-        callers: the texts of other files from which it was reached: what a step returns is used there.
+        others: the texts of all other files of the user's that are known: what a step returns, or a forward keeps, may
+            be used there.
 
     Returns:
         `step` where it lies in a training step and neither loss nor update need it, `model` where it lies in a model's
@@ -56,10 +74,10 @@ def trains_nothing(text: str, line: int, callers: tuple[str, ...] = ()) -> str |
     """
     if len(text) > _LONGEST:
         return None
-    callers = tuple(one for one in callers if one != text and len(one) <= _LONGEST)
-    if line in idle_rows(text, callers):
+    others = tuple(dict.fromkeys(one for one in others if one != text and len(one) <= _LONGEST))
+    if line in idle_rows(text, others):
         return "model"
-    beside, needed = _rows(text, callers)
+    beside, needed = _rows(text, others)
     return "step" if line in beside else "" if line in needed else None
 
 
@@ -72,7 +90,7 @@ def loop_rows(text: str) -> frozenset[int]:
     """
     tree = parsed(text) if len(text) <= _LONGEST else None
     loops = [one for one in ast.walk(tree or ast.Module([], [])) if isinstance(one, (*LOOPS, *_COMPREHENSIONS))]
-    return frozenset(row for one in loops if "backward" not in called((one,)) for row in lines_of(one))
+    return frozenset(row for one in loops if not differentiates(one) for row in lines_of(one))
 
 
 def _on_rows(source: str, lines: Sequence[LineCost], rows: frozenset[int]) -> tuple[LineCost, ...]:
@@ -84,50 +102,80 @@ def _on_rows(source: str, lines: Sequence[LineCost], rows: frozenset[int]) -> tu
     )
 
 
-@lru_cache(maxsize=32)
-def _rows(source: str, callers: tuple[str, ...] = ()) -> tuple[frozenset[int], frozenset[int]]:
+@lru_cache(maxsize=64)
+def _rows(source: str, others: tuple[str, ...] = ()) -> tuple[frozenset[int], frozenset[int]]:
     """Rows of the training loops' statements that train nothing, and of those that training needs."""
-    if not any(word in source for word in ("backward", *_STEPS)):
-        return frozenset(), frozenset()
-    tree = parsed(source)
+    tree = parsed(source) if any(word in source for word in ("backward", *_STEPS)) else None
     if tree is None:
         return frozenset(), frozenset()
-    trees = [tree, *(found for one in callers if (found := parsed(one)) is not None)]
+    trees = [tree, *(found for one in others if (found := parsed(one)) is not None)]
+    harmless = harmless_functions(trees)
     beside: set[int] = set()
     needed: set[int] = set()
-    for block in (*(path[-1] for path in paths_of_loops(tree)), *_functions(tree)):
-        own = [one for one in parts_of(block.body) if "backward" in called((one,))]
+    for path in (*paths_of_loops(tree), *((one,) for one in ast.walk(tree) if isinstance(one, FUNCTIONS))):
+        block, around = path[-1], path[0]  # an epoch's end may read what a step keeps
         inside = [one for one in ast.walk(block) if isinstance(one, LOOPS) and one is not block]
-        if (own or getattr(block, "name", "") in _STEPS) and not any("backward" in called((one,)) for one in inside):
-            told = bool(own) and isinstance(block, FUNCTIONS) and _only_told(trees, block.name)
-            for rows, more in zip((beside, needed), _of_body(block.body, told), strict=True):
-                rows |= more
-    return frozenset(beside), frozenset(needed)
-
-
-def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """A step may be a function of its own, which the loop calls."""
-    yield from (one for one in ast.walk(tree) if isinstance(one, FUNCTIONS))
-
-
-def _only_told(trees: Sequence[ast.AST], name: str) -> bool:
-    """Whether what a function returns only tells how it went: no call of it is handed what such a call gave."""
-    found = False
-    for statement in (one for tree in trees for one in ast.walk(tree)):
-        if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)):
+        own = any(differentiates(one) for one in block.body)
+        if not (own or getattr(block, "name", "") in _STEPS) or any(differentiates(one) for one in inside):
             continue
-        for call in ast.walk(statement):
-            if isinstance(call, ast.Call) and name_of(call) == name:
-                given = {one for part in (*call.args, *call.keywords) for one in reads(part)}
-                if not isinstance(statement, ast.Expr) and writes(statement) & given:
-                    return False
-                found = True
+        told = own and isinstance(block, FUNCTIONS) and _only_told(trees, block)
+        parts = list(parts_of(around.body))
+        outer = {name for one in ast.walk(block) if isinstance(one, (ast.Global, ast.Nonlocal)) for name in one.names}
+        sinks = [one for one in parts if trains(one) and not (told and isinstance(one, ast.Return))]
+        sinks += [one for one in parts if changes_unknown(one, harmless) or bound(one) & outer]
+        sinks += [condition(one.test) for one in path if isinstance(one, ast.While)]
+        rest = unneeded(parts, sinks, harmless)
+        within = set(lines_of(block))
+        beside |= rows_of(rest) & within
+        needed |= rows_of([one for one in parts if one not in rest]) & within
+    return frozenset(beside - needed), frozenset(needed)
+
+
+def _only_told(trees: Sequence[ast.AST], step: Function) -> bool:
+    """Whether what a step returns only tells how it went: it is called, its values are printed, kept or added up."""
+    scopes = (one for tree in trees for one in ast.walk(tree) if isinstance(one, (ast.Module, *FUNCTIONS)))
+    found = False
+    for scope in scopes:
+        statements = [] if scope is step else list(_within(scope))
+        called = [one for one in statements if _calls(one, step.name)]
+        found = found or bool(called)
+        given = {name for one in called for name in writes(one)}
+        users = [one for one in statements if isinstance(one, _SIMPLE) and _reads_itself(one) & given]
+        if not all(isinstance(one, _KEEPING) and _tells_only(one, step.name) for one in (*called, *users)):
+            return False
     return found
 
 
-def _of_body(body: Sequence[ast.stmt], told: bool = False) -> tuple[set[int], set[int]]:
-    """Rows of a body's statements that train nothing, and of the others; `told`: what it returns trains nothing."""
-    parts = list(parts_of(body))
-    training = [one for one in parts if trains(one) and not (told and isinstance(one, ast.Return))]
-    rest = unneeded(parts, training)
-    return rows_of(rest), rows_of([one for one in parts if one not in rest]) - rows_of(rest)
+def _within(scope: ast.AST) -> Iterator[ast.stmt]:
+    """The statements of a scope, those in its blocks too, without those of the functions in it."""
+    for one in ast.iter_child_nodes(scope):
+        if isinstance(one, ast.stmt):
+            yield one
+        if not isinstance(one, (*FUNCTIONS, ast.expr)):
+            yield from _within(one)
+
+
+def _calls(statement: ast.stmt, name: str) -> bool:
+    return any(isinstance(one, ast.Call) and name_of(one) == name for one in _of_itself(statement))
+
+
+def _of_itself(statement: ast.stmt) -> list[ast.AST]:
+    """The nodes of a statement without those of the statements in it."""
+    blocks = [one for one in ast.iter_child_nodes(statement) if not isinstance(one, (ast.stmt, ast.ExceptHandler))]
+    return [node for one in blocks for node in ast.walk(one)]
+
+
+def _reads_itself(statement: ast.stmt) -> set[str]:
+    return {one.id for one in _of_itself(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+
+
+def _tells_only(statement: ast.stmt, step: str) -> bool:
+    """`losses.append(step(x, y))`, `total += loss`, `print(loss)`, `history[i] = loss`, `loss, acc = step(x, y)`."""
+    if isinstance(statement, ast.Expr):
+        call = statement.value
+        return isinstance(call, ast.Call) and (tells(name_of(call)) or name_of(call) in (step, "update"))
+    if isinstance(statement, ast.AugAssign):
+        return isinstance(statement.op, ast.Add)
+    return (_calls(statement, step) and not writes(statement) & _reads_itself(statement)) or (
+        isinstance(statement, ast.Assign) and all(isinstance(one, ast.Subscript) for one in statement.targets)
+    )

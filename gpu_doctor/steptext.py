@@ -6,27 +6,45 @@ What the text does not tell is taken for training.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from gpu_doctor.feeding_syntax import LOOPS, key, lines_of, reads, writes
+from gpu_doctor.feeding_syntax import LOOPS, called, key, lines_of, reads, writes
 
-_UPDATES: Final = {"backward", "step", "zero_grad", "update", "unscale_", "scale", "train", "eval", "synchronize"}
-"""`scaler.update()` is one, `metric.update(guess, y)` none."""
-_CLIPS: Final = ("clip_grad",)
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+_UPDATES: Final = {"zero_grad", "unscale_", "scale", "train", "eval", "synchronize"}
+_UPDATING: Final = ("backward", "step")
+"""Parts of the names of calls that train: `manual_backward`, `first_step`, `optimizer_step`, `env.step`."""
+_CLIPS: Final = ("clip_grad",)
+_TELLS: Final = re.compile(
+    r"log|print|plot|draw|show|display|save|dump|write|record|report|track|watch|eval|valid|test|metric|append|extend"
+    r"|add_(scalar|histogram|image|figure|text|graph)|set_(postfix|description)|info|debug"
+)
+"""Names of calls that tell of their arguments and change none of them."""
+_SHELVES: Final = {"np", "numpy", "random", "torch", "heapq", "dist", "functional", "F", "nn", "gc", "os"}
+"""Modules whose functions may change an argument: `random.shuffle(order)`."""
 _BLOCKS: Final = (ast.If, ast.With, ast.AsyncWith, ast.Try, *LOOPS)
+_LEAVES: Final = (
+    *(ast.Return, ast.Break, ast.Continue, ast.Raise, ast.Global, ast.Nonlocal),
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+)
 
 
 @lru_cache(maxsize=64)
 def parsed(source: str) -> ast.Module | None:
     """The tree of a text without its lines for IPython; None if it is no Python."""
-    plain = "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in source.splitlines())
+    plain = "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in source.split("\n"))
     try:
-        return ast.parse(plain)
-    except (SyntaxError, ValueError, RecursionError):
+        if "\\" not in plain:
+            return ast.parse(plain)
+        with warnings.catch_warnings():  # "invalid escape sequence" was said when the file itself was compiled
+            warnings.simplefilter("ignore")
+            return ast.parse(plain)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
@@ -35,10 +53,24 @@ def name_of(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
+def differentiates(node: ast.AST) -> bool:
+    """Whether anything in it asks for gradients: `loss.backward()`, `self.manual_backward(loss)`."""
+    return any("backward" in name for name in called((node,)))
+
+
+def tells(name: str) -> bool:
+    """Whether a call of that name only tells of its arguments, as far as names go."""
+    return _TELLS.search(name) is not None
+
+
 def parts_of(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a body; a block that holds no training at all counts as one of them."""
+    """The statements of a body; a block that holds no training at all counts as one of them.
+
+    Of a block that does, what decides whether and on what it runs comes first, as a statement of its own.
+    """
     for one in body:
         if isinstance(one, _BLOCKS) and any(trains(part) for part in ast.walk(one) if isinstance(part, ast.stmt)):
+            yield from _heads(one)
             for name in ("body", "orelse", "finalbody"):
                 yield from parts_of(getattr(one, name, []))
             for handler in getattr(one, "handlers", []):
@@ -47,28 +79,84 @@ def parts_of(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield one
 
 
-def bound(block: ast.stmt) -> set[str]:
-    """Names that a block makes, also inside of itself, and those of objects whose methods it calls for their effect."""
-    return {name for one in ast.walk(block) if isinstance(one, ast.stmt) for name in (*writes(one), *_handled(one))}
+def condition(test: ast.expr) -> ast.stmt:
+    """A statement that is needed, and reads what a condition reads."""
+    return ast.copy_location(ast.Raise(exc=test, cause=None), test)
 
 
-def _handled(statement: ast.stmt) -> set[str]:
-    """The object of `memory.push(state)`: what the method changes in it is not told."""
+def _heads(block: ast.stmt) -> Iterator[ast.stmt]:
+    if isinstance(block, (ast.If, ast.While)):
+        yield condition(block.test)
+    if isinstance(block, (ast.For, ast.AsyncFor)):
+        yield ast.copy_location(ast.Assign([block.target], block.iter), block.target)
+    for item in getattr(block, "items", []):
+        if item.optional_vars is not None:
+            yield ast.copy_location(ast.Assign([item.optional_vars], item.context_expr), item.context_expr)
+
+
+def bound(block: ast.stmt, harmless: Iterable[str] = ()) -> set[str]:
+    """Names that a block makes or may change, also inside of itself.
+
+    Args:
+        block: a statement. harmless: names of functions that are known to change nothing.
+    """
+    return {
+        name
+        for one in ast.walk(block)
+        if isinstance(one, ast.stmt)
+        for name in (*writes(one), *_handled(one, harmless))
+    }
+
+
+def _handled(statement: ast.stmt, harmless: Iterable[str]) -> set[str]:
+    """The object of `memory.push(state)` and the arguments of `soft_update(target, net)`: what they change is not told.
+
+    Of names that only tell (`log`, `plot`, `append`), and of functions known to be harmless, the object alone. A method
+    changes its own object; of its arguments (`ema.update(model)`) at most those that are called themselves.
+    """
     call = statement.value if isinstance(statement, ast.Expr) else None
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-        return {key(call.func.value)} - {"", "self"}
-    return set()
+    if not isinstance(call, ast.Call):
+        return set()
+    found = {key(call.func.value)} if isinstance(call.func, ast.Attribute) else set()
+    name = name_of(call)
+    if not tells(name) and name not in harmless:
+        given = (*call.args, *(one.value for one in call.keywords))
+        names = {key(one) for one in given if isinstance(one, (ast.Name, ast.Attribute))}
+        found |= {f"{one}()" for one in names} | (set() if _is_method(call) else names)
+    return found - {"", "self"}
+
+
+def _is_method(call: ast.Call) -> bool:
+    """Of an object, not a function of a module."""
+    return isinstance(call.func, ast.Attribute) and key(call.func.value) not in _SHELVES
+
+
+def changes_unknown(statement: ast.stmt, harmless: Iterable[str]) -> bool:
+    """Whether it is a bare call of which nobody knows what it changes: of a function, or of a part of `self`."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or tells(name_of(call)) or name_of(call) in harmless:
+        return False
+    held = key(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    keeps = held != "self" and name_of(call) == "update" and bool(call.args)  # `self.seen.update(words)`
+    return not _is_method(call) or (held.startswith("self") and not keeps)
 
 
 def trains(statement: ast.stmt) -> bool:
-    """An update, or anything that changes tensors in place: gradients, weights."""
-    if isinstance(statement, (ast.Return, ast.Break, ast.Continue, ast.Raise, ast.FunctionDef, ast.ClassDef)):
-        return True
+    """An update, or anything that changes tensors in place: gradients, weights; and what leaves the step."""
+    return isinstance(statement, _LEAVES) or _changes(statement)
+
+
+def _changes(statement: ast.stmt) -> bool:
+    own = statement.value if isinstance(statement, ast.Expr) else None
     for one in ast.walk(statement):
         if isinstance(one, ast.Call):
             name = name_of(one)
-            updates = name in _UPDATES and not (name == "update" and one.args)
+            updates = name in _UPDATES or any(part in name for part in _UPDATING) or (name == "update" and not one.args)
             if updates or name.startswith(_CLIPS) or (name.endswith("_") and not name.endswith("__")):
+                return True
+            if any(word.arg == "out" for word in one.keywords):
+                return True
+            if one is own and (_of_self(one) or any(_is_weight(arg) for arg in one.args)):
                 return True
         if isinstance(one, (ast.Attribute, ast.Subscript)) and isinstance(one.ctx, ast.Store):
             held = one.value if isinstance(one, ast.Subscript) else one
@@ -79,18 +167,45 @@ def trains(statement: ast.stmt) -> bool:
     return False
 
 
-def unneeded(parts: Sequence[ast.stmt], sinks: Sequence[ast.stmt]) -> list[ast.stmt]:
+def _of_self(call: ast.Call) -> bool:
+    """`self.momentum_update()`, by itself: nobody knows what it changes, but that `self.log(...)` tells."""
+    held = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return isinstance(held, ast.Name) and held.id == "self" and not tells(name_of(call))
+
+
+def _is_weight(arg: ast.expr) -> bool:
+    return isinstance(arg, ast.Attribute) and arg.attr in ("grad", "data", "weight", "bias")
+
+
+def harmless_functions(trees: Sequence[ast.AST]) -> frozenset[str]:
+    """Names of the functions that some texts define, none of whose definitions changes tensors in place or updates."""
+    found: dict[str, bool] = {}
+    for one in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(one, FUNCTIONS):
+            inside = (part for part in ast.walk(one) if isinstance(part, ast.stmt) and not isinstance(part, _LEAVES))
+            found[one.name] = found.get(one.name, True) and not any(_changes(part) for part in inside)
+    return frozenset(name for name, well in found.items() if well)
+
+
+def unneeded(parts: Sequence[ast.stmt], sinks: Sequence[ast.stmt], harmless: Iterable[str] = ()) -> list[ast.stmt]:
     """Those of a body's statements on which none of the sinks depends.
 
     Args:
         parts: the statements, as `parts_of` gives them. sinks: those of them that are needed for what they do.
+        harmless: names of functions that are known to change nothing.
     """
     found = list(sinks)
-    needed = {name for one in found for name in reads(one) | bound(one)}
-    while more := [one for one in parts if one not in found and bound(one) & needed]:
+    needed = {name for one in found for name in _asked(one) | bound(one, harmless)}
+    while more := [one for one in parts if one not in found and bound(one, harmless) & needed]:
         found += more
-        needed |= {name for one in more for name in reads(one)}
+        needed |= {name for one in more for name in _asked(one)}
     return [one for one in parts if one not in found]
+
+
+def _asked(statement: ast.stmt) -> set[str]:
+    """Names that a statement reads, and those of what it calls: a module may be changed by its methods."""
+    calls = {one.func.id for one in ast.walk(statement) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
+    return reads(statement) | calls | {f"{one}()" for one in calls}
 
 
 def rows_of(statements: Sequence[ast.stmt]) -> set[int]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gpu_doctor.blockrows import COLUMN, PLACES, Rows
 from gpu_doctor.eventnotes import DELIVERED, FORWARDS, GRADIENT, OPTIMIZER_DONE, Noted
-from gpu_doctor.phases import DATA_WAIT, LOSS, OTHER, PHASE_COUNT
+from gpu_doctor.phases import DATA_WAIT, FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT
 from gpu_doctor.steps import PHASES
 
 FAR: Final = 3.0
@@ -132,6 +132,7 @@ class Usual:
         if work > FAR * self._typical.sum():
             usual = self._typical @ self._shares
             usual[OTHER] += usual[LOSS]
+            usual[FORWARD] += usual[NO_GRAD]
             self._far += np.maximum(values - usual, 0.0)
 
     def _means(self, part: int) -> Times:

@@ -16,6 +16,8 @@ from gpu_doctor.steps import PHASES
 
 FEW_LOOKS: Final = 3.0
 """So few looks divide nothing: what they say is left as it is."""
+MOST_TIMES: Final = 4.0
+"""No line is made longer than so many times what was seen of it."""
 MOSTLY: Final = 0.5
 """Where the clock has less than this of what was seen between forward and backward, most of that was no loss: nothing
 was differentiated after it."""
@@ -78,5 +80,5 @@ def _scaled(lines: list[LineCost], looks: int | None, least: float, most: float)
     seen = _sum(lines)
     if seen <= 0:
         return lines
-    wanted = min(max(seen, least) if _enough(lines, looks) else seen, most)
+    wanted = min(max(seen, min(least, MOST_TIMES * seen)) if _enough(lines, looks) else seen, most)
     return lines if wanted == seen else [replace(one, share=one.share * wanted / seen) for one in lines]

@@ -120,8 +120,47 @@ def test_lines_of_no_step_are_not_judged() -> None:
 
 def test_a_metric_that_is_updated_trains_nothing() -> None:
     assert rows(LOOP.format("seen.update(out)")) == {6}
+    assert rows(LOOP.format("self.seen.update(out)")) == {6} and rows(LOOP.format("self.renew(out)")) == set()
+    assert rows(LOOP.replace("model(x)", "self.net(x)").format("self.net.update(out)")) == set()
     assert rows(LOOP.format("scaler.update()")) == set()
     assert rows(LOOP.replace("model(x)", "model(x, seen)").format("seen.update(out)")) == set()
+
+
+SAFE = {
+    "manual optimization": "class M:\n def training_step(self, b):\n  e = d(b)\n  self.manual_backward(e)\n\n",
+    "an opened block": "for x in l:\n out = net(x)\n k = out.mean()\n with scale(k, o) as s: s.backward()\n o.step()\n",
+    "a condition": "for x in l:\n k = f(net(x))\n ok = g(k)\n k.backward()\n if ok: o.step()\n",
+    "the loop's own": "while not done:\n k = f(net(x))\n k.backward()\n o.step()\n a = g(k)\n done = a > 1\n",
+    "a loaded target": "for x in l:\n f(net(x), t(x)).backward()\n o.step()\n t.load_state_dict(net.state_dict())\n",
+    "a function that updates": "for x in l:\n f(net(x), t(x)).backward()\n o.step()\n soft_update(t, net)\n",
+    "averages that are trained on": "for x in l:\n f(net(x), t(x)).backward()\n o.step()\n t.update(net)\n",
+    "two steps": "for x in l:\n net(x).backward()\n o.first_step()\n f(net(x)).backward()\n o.second_step()\n",
+    "a bank": "for x in l:\n z = net(x)\n nce(z, queue).backward()\n o.step()\n enqueue(queue, z)\n",
+    "a plateau": "for e in r:\n for x in l:\n  net(x).backward()\n  o.step()\n  k.append(f(x))\n s.step(sum(k))\n",
+    "gradients by hand": "for x in l:\n f(net(x)).backward()\n average(net)\n dist.all_reduce(p.grad)\n o.step()\n",
+    "a rate by hand": "for i, x in l:\n f(net(x)).backward()\n o.step()\n adjust(i)\n",
+    "a global": "def step(x):\n global h\n k, h = net(x, h)\n k.backward()\n h = h.detach()\n\nfor x in l: step(x)\n",
+}
+"""Loops all of whose statements training needs."""
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_nothing_of_these_can_go(name: str) -> None:
+    assert told(SAFE[name]) == set()
+
+
+def test_a_function_that_is_known_to_look_only() -> None:
+    loop = "for x in l:\n    f(net(x)).backward()\n    o.step()\n    check(net, seen)\n"
+    assert told(loop) == set()
+    assert told(loop, "def check(net, seen):\n    seen.append(net(X).mean().item())\n") == {4}
+    assert told(loop, "def check(net, seen):\n    for p in net.parameters(): p.data.mul_(0.9)\n") == set()
+
+
+def test_what_a_step_returns_and_the_loop_goes_on_with() -> None:
+    text = "def learn(b):\n    k = f(net(b))\n    p = td(k)\n    k.backward()\n    o.step()\n    return k.item(), p\n"
+    assert told(text, "for b in l:\n    k, p = learn(b)\n    print(k, p)\n") == {3, 6}
+    assert told(text, "for b in l:\n    k, p = learn(b)\n    buf.priorities(p)\n") == set()
+    assert told(text, "for b in l:\n    k, p = learn(b)\n    bank = merge(bank, p)\n") == set()
 
 
 def test_loops_inside_of_a_step() -> None:

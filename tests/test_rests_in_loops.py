@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter_ns
@@ -532,7 +533,7 @@ def test_line_costs_in_a_rest_leave_out_what_was_never_seen_before_with_torch_on
     costs = sampler.costs()
     assert costs and {one.phase for one in costs} == {"other"}
     assert sum(one.share for one in costs) == pytest.approx(1.0)
-    assert sampler._resting and len(sampler._resting) == 1  # one line, half of its looks with torch
+    assert len({one.place for one in sampler._resting}) == 1  # one line, half of its looks with torch
 
 
 def test_a_wrapper_on_a_class_stays_where_python_would_stop_caching_its_attributes(
@@ -567,6 +568,8 @@ def test_line_costs_in_a_rest_take_the_phases_seen_before() -> None:
                 look()
                 rested += recorder.pulse.resting
     assert rested > LONG // 2
-    lines = {(one.function, one.phase): one.share for one in sampler.costs()}
+    lines = Counter[tuple[str, str]]()
+    for one in sampler.costs():  # the line is reached in two ways
+        lines[one.function, one.phase] += one.share  # type: ignore[assignment]
     assert lines["look", "forward"] == pytest.approx(0.5, abs=0.02)
     assert lines["look", "other"] == pytest.approx(0.5, abs=0.02)

@@ -25,10 +25,10 @@ from gpu_doctor.beside import loop_rows, trains_nothing
 from gpu_doctor.phases import DATA_WAIT, FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT, PHASE_NAMES
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import LineCost
-from gpu_doctor.taps.places import Place, Places, within_torch
+from gpu_doctor.taps.places import MOST_THROUGH, Place, Places, within_torch
 
 MOST_LINES: Final = 4096
-SHOWN_LINES: Final = 60
+SHOWN_LINES: Final = 120
 
 _OF_STEPS: Final = (FORWARD, NO_GRAD, LOSS, OTHER)
 """Phases in which it is asked whether a line trains anything."""
@@ -89,7 +89,8 @@ class LineSampler:
         seen, total = self._all()
         if total <= 0:
             return ()
-        texts: dict[str, str] = {}
+        files = {file for _, through, _ in seen for file, _ in through}
+        texts = {file: "".join(linecache.getlines(file)) for file in sorted(files)}
         found: dict[LineCost, float] = {}
         for (place, through, phase), seconds in seen.items():
             cost = LineCost(
@@ -99,7 +100,7 @@ class LineSampler:
                 in_torch=place.in_torch,
                 before_backward=phase == LOSS,
                 no_grad=phase == NO_GRAD,
-                beside=(told := _told(through, texts))[0],
+                beside=(told := _asked(through, texts))[0],
                 looped=phase == LOSS and told[1],
             )
             found[cost] = found.get(cost, 0.0) + seconds / total
@@ -114,34 +115,42 @@ class LineSampler:
         """
         heard, total = self._seen.copy(), self._total
         seen = {(place, through, phase): seconds for ((place, through), phase), seconds in heard.items()}
-        known_of: dict[Place, dict[int, float]] = {}
-        for ((place, _), phase), seconds in heard.items():
-            if phase in _PHASES:
-                of = known_of.setdefault(place, {})
+        known_of: dict[_Seen | Place, dict[int, float]] = {}
+        for (at, phase), seconds in heard.items():
+            for key in (at, at.place) if phase in _PHASES else ():
+                of = known_of.setdefault(key, {})
                 of[phase] = of.get(phase, 0.0) + seconds
         for (place, through), (own_s, torch_s) in self._resting.copy().items():
-            known = known_of.get(place) or known_of.get(place._replace(in_torch=not place.in_torch))
+            known = known_of.get(_Seen(place, through)) or known_of.get(place)
+            known = known or known_of.get(place._replace(in_torch=not place.in_torch))
             if not known:
                 known, torch_s = {OTHER: 1.0}, 0.0
             whole = sum(known.values())
             for phase, seconds in known.items():
                 if seconds and own_s + torch_s:
-                    key = place, through if phase in _OF_STEPS else (), phase
-                    seen[key] = seen.get(key, 0.0) + (own_s + torch_s) * seconds / whole
+                    row = place, through if phase in _OF_STEPS else (), phase
+                    seen[row] = seen.get(row, 0.0) + (own_s + torch_s) * seconds / whole
             total += own_s + torch_s
         return seen, total
+
+
+def _asked(through: tuple[tuple[str, int], ...], texts: dict[str, str]) -> tuple[str, bool]:
+    """As `_told`; of a text that no parser gets through, nothing is told."""
+    try:
+        return _told(through, texts)
+    except (RecursionError, MemoryError, ValueError):
+        return "", False
 
 
 def _told(through: tuple[tuple[str, int], ...], texts: dict[str, str]) -> tuple[str, bool]:
     """Whether the innermost statement of a training step, or one of a forward in it, trains nothing, as `beside` says;
     and whether the way to it leads through a loop inside of the step."""
-    for file, _ in through:
-        if file not in texts:
-            texts[file] = "".join(linecache.getlines(file))
-    looped = False
-    for at, (file, line) in enumerate(through):
+    looped, others = False, tuple(texts.values())
+    for file, line in through:
         looped = looped or line in loop_rows(texts[file])
-        told = trains_nothing(texts[file], line, tuple(texts[one] for one, _ in through[at + 1 :]))
+        told = trains_nothing(texts[file], line, others)
+        if told == "model" and len(through) == MOST_THROUGH:
+            return "", False  # the step itself was not reached
         if told is not None:
             return told, looped
     return "", False

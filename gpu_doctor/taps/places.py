@@ -10,7 +10,7 @@ from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
 _DEEPEST: Final = 200
-MOST_THROUGH: Final = 6
+MOST_THROUGH: Final = 12
 _LIBRARIES: Final = tuple(
     {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {str(Path(__file__).resolve().parents[1])}

@@ -43,6 +43,12 @@ def test_two_looks_tell_nothing() -> None:
 
 
 def test_behind_a_busy_gpu_it_is_free() -> None:
-    assert asked(RULE, on_gpu(forward=12.0, lines=(NEEDED, KEPT), gpu_gap=0.1, gpu_work=19.9)) is None
-    found = asked(RULE, on_gpu(forward=12.0, lines=(NEEDED, KEPT), gpu_gap=6.0, gpu_work=14.0))
-    assert found is not None and found.cost_share == pytest.approx(0.3)
+    """It stalls the device inside of the step, whose forward then takes longer on the device's own clock."""
+    loop = on_gpu(forward=12.0, lines=(NEEDED, KEPT), queue_empty=1.0)
+    recording = loop.recording()
+    recording = replace(recording, steps=replace(recording.steps, gpu_forward_s=recording.steps.gpu_s * 0.3))
+    stalled = measure(recording)
+    found = rule(RULE).check(stalled)
+    assert found is not None and stalled.gpu_forward_share is not None
+    assert found.cost_share == pytest.approx(stalled.gpu_forward_share)
+    assert asked(RULE, loop.but(queue_empty=0.0)) is None

@@ -55,7 +55,8 @@ def check(vitals: Vitals) -> Finding | None:
     whole, inside = _sum(seen), _sum(looped)
     if not inside or inside < LOOPED * whole or (vitals.looks is not None and inside * vitals.looks < FEW_LOOKS):
         return None
-    share = loss * inside / whole + backward * (1.0 - OF_THE_MODEL * leaves / operations)
+    calls = max(vitals.inputs.per_step or 1.0, 1.0) if vitals.inputs is not None else 1.0
+    share = loss * inside / whole + backward * max(1.0 - OF_THE_MODEL * calls * leaves / operations, 0.0)
     return Finding(
         rule="loss-in-a-loop",
         headline=f"The loss is made piece by piece in a Python loop: with its backward up to {percent(share)} of the "

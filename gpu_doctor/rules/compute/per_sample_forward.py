@@ -23,7 +23,7 @@ from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("forward_share", "backward_share", "samples_per_step", "inputs")
-EXCLUDES = ("launch-bound", "small-batch", "model-too-small")
+EXCLUDES = ("launch-bound", "small-batch", "model-too-small", "loss-in-a-loop")
 
 FEWEST = 8
 """Samples of a batch, and forwards in its step, from which on it is told: four tiles of an image are no batch."""
@@ -41,8 +41,9 @@ def check(vitals: Vitals) -> Finding | None:
     often = inputs.per_step
     if often is None or samples < FEWEST or often < max(FEWEST, ALL_OF_THEM * min(samples, inputs.most_per_step)):
         return None
-    if inputs.shape[0] > 1 and inputs.shape[0] == round(samples / max(vitals.batches_per_step or 1.0, 1.0)):
-        return None  # whole batches: a cell that is called for every time step
+    batch = round(samples / max(vitals.batches_per_step or 1.0, 1.0))
+    if batch in inputs.shape[:2] or (inputs.shape[0] > 1 and len(inputs.shape) > 1 and inputs.shape[0] < batch):
+        return None  # whole batches: a cell that is called for every time step; or parts of samples: crops
     shares = [vitals.forward_share, vitals.loss_share, vitals.backward_share]
     if vitals.on_gpu:  # its kernels of one row take about as long as those of all rows, and it waits for launches
         bound = launch_bound.check(vitals)
@@ -51,6 +52,7 @@ def check(vitals: Vitals) -> Finding | None:
     if share < COMPUTING_SHARE:
         return None
     shape = ", ".join(str(one) for one in inputs.shape)
+    each = "each" if inputs.shapes < 2 else "mostly"
     more = "or more " if often >= inputs.most_per_step else ""
     lines = [one for one in vitals.lines if one.phase == "forward" and not one.in_worker]
     pad = "" if inputs.shapes <= 2 else " Samples of different sizes are padded to one, or sorted by size into batches."
@@ -59,7 +61,7 @@ def check(vitals: Vitals) -> Finding | None:
         headline=f"The model is called for one sample at a time: up to {percent(share)} of the time.",
         cost_share=share,
         evidence=(
-            f"{often:.0f} {more}forwards in a step of {samples:.0f} samples, each of a tensor of shape ({shape})",
+            f"{often:.0f} {more}forwards in a step of {samples:.0f} samples, {each} of a tensor of shape ({shape})",
             *dearest_lines(lines, vitals.source),
         ),
         prescriptions=(

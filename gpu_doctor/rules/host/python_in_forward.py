@@ -1,8 +1,9 @@
 """The model's forward does work that its output does not depend on: statistics, prints, checks, kept activations.
 
 What it means
-    Statements of a `forward` are told apart by its text: those on which nothing that it returns depends, and which keep
-    nothing that is read elsewhere in the cells. Looks at the running loop tell how long they take.
+    Statements of a `forward`, and of forward hooks that return nothing, are told apart by their text: those on which
+    nothing that is returned depends, and which keep nothing that is read in any text that the run has passed through.
+    Looks at the running loop tell how long they take. GPU: not yet run on one.
 
 Why it costs you
     They run in every step, and often fetch values from the device or turn tensors into Python numbers one by one. In
@@ -24,9 +25,14 @@ from gpu_doctor.vitals import Vitals
 
 NEEDS = ("forward_share", "step_wall_s")
 
+QUEUE_EMPTY = 0.8
+"""On a GPU it costs where that waits for the host (bar of launch-bound)."""
 PYTHON_SHARE = 0.10
 """As for Python in the loop: TraceML 0.5 warns of a residual from 10 % on."""
-SELDOM = ("Take it out of the forward, or do it every n steps", "if self.step % 100 == 0:\n    ...")
+SELDOM = (
+    "Take it out of the forward, or do it every n steps; take a hook off when it has seen enough",
+    "if self.step % 100 == 0:  # in the forward\n    ...\nhandle.remove()  # what register_forward_hook returned",
+)
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -34,12 +40,10 @@ def check(vitals: Vitals) -> Finding | None:
     step_s, share = vitals.step_wall_s, idling.forward_aside(vitals)
     if step_s is None:
         return None
-    if vitals.on_gpu:
-        if vitals.gpu_gap_share is None:
+    if vitals.on_gpu:  # it stalls the GPU inside of the step, where its queue is empty
+        if (vitals.queue_empty_share or 0.0) < QUEUE_EMPTY:
             return None
-        taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
-        taken += idling.idle_elsewhere(vitals) - share
-        share = min(share, max(vitals.gpu_gap_share - taken, 0.0))
+        share = min(share, vitals.gpu_forward_share or 0.0)
     if share < PYTHON_SHARE:
         return None
     gain = without(vitals, share)

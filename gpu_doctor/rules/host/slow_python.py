@@ -30,6 +30,7 @@ from gpu_doctor.rules.host import host_sync
 from gpu_doctor.rules.host.slow_generator import making_lines, making_share
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
+from gpu_doctor.vitals_lines import FEW_LOOKS
 
 NEEDS = ("other_share", "forward_share", "backward_share", "step_wall_s")
 
@@ -42,9 +43,6 @@ LEFT_OF_FEEDING = 0.1
 LEFT_AT_MOST = 0.5
 """What a line prepares for the model has to be prepared: vectorised it takes a tenth of the time, or half where that
 goes badly (an estimate: array operations do in 1/10 to 1/100 what a Python loop over their elements does)."""
-FEW_LOOKS = 3.0
-"""A short run is looked at some ten times. Where fewer than three looks fell outside of all phases, what they happened
-to find counts for half, and the clock for the rest: one look at torch does not make Python of 50 % nothing."""
 SELDOM = ("Do it every n steps, or move it out of the loop", "if step % 100 == 0:\n    ...")
 FED = (
     "The model is fed with it: do it for the whole batch in one call, or for all of the data once, before the loop",
