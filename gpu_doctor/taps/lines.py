@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from gpu_doctor.beside import loop_rows, trains_nothing
 from gpu_doctor.phases import DATA_WAIT, FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT, PHASE_NAMES
@@ -30,6 +30,8 @@ from gpu_doctor.taps.places import MOST_THROUGH, Place, Places, within_torch
 MOST_LINES: Final = 4096
 SHOWN_LINES: Final = 120
 
+Way: TypeAlias = "tuple[tuple[str, int], ...]"
+"""File and line of every frame of the user's, innermost first."""
 _OF_STEPS: Final = (FORWARD, NO_GRAD, LOSS, OTHER)
 """Phases in which it is asked whether a line trains anything."""
 _PHASES: Final = tuple(code for code in range(PHASE_COUNT) if code != DATA_WAIT)
@@ -39,8 +41,8 @@ class _Seen(NamedTuple):
     """Where a look fell."""
 
     place: Place
-    through: tuple[tuple[str, int], ...]
-    """File and line of every frame of the user's, innermost first; empty in phases of which nothing of it is asked."""
+    through: Way
+    """Empty in phases of which nothing of it is asked."""
 
 
 class LineSampler:
@@ -57,6 +59,7 @@ class LineSampler:
         """How often the running loop was looked at."""
         self._before: float | None = None
         self._places = Places()
+        self._texts: tuple[dict[str, str], dict[Way, tuple[str, bool]]] = {}, {}
 
     def look(self) -> None:
         """One look; nothing before the loop began and nothing after it ended."""
@@ -89,10 +92,12 @@ class LineSampler:
         seen, total = self._all()
         if total <= 0:
             return ()
-        files = {file for _, through, _ in seen for file, _ in through}
-        texts = {file: "".join(linecache.getlines(file)) for file in sorted(files)}
+        texts, told_of = self._known({file for _, through, _ in seen for file, _ in through})
         found: dict[LineCost, float] = {}
         for (place, through, phase), seconds in seen.items():
+            told = told_of.get(through)
+            if told is None:
+                told = told_of[through] = _asked(through, texts)
             cost = LineCost(
                 *(place.file, place.line, place.function, linecache.getline(place.file, place.line).strip()),
                 phase=PHASE_NAMES[phase],
@@ -100,14 +105,20 @@ class LineSampler:
                 in_torch=place.in_torch,
                 before_backward=phase == LOSS,
                 no_grad=phase == NO_GRAD,
-                beside=(told := _asked(through, texts))[0],
+                beside=told[0],
                 looped=phase == LOSS and told[1],
             )
             found[cost] = found.get(cost, 0.0) + seconds / total
         dearest = sorted(found.items(), key=lambda item: -item[1])[:SHOWN_LINES]
         return tuple(replace(cost, share=share) for cost, share in dearest)
 
-    def _all(self) -> tuple[dict[tuple[Place, tuple[tuple[str, int], ...], int], float], float]:
+    def _known(self, files: set[str]) -> tuple[dict[str, str], dict[Way, tuple[str, bool]]]:
+        """The texts of all files passed through, and what they have told so far: anew where there are more of them."""
+        if not files <= self._texts[0].keys():
+            self._texts = {file: "".join(linecache.getlines(file)) for file in sorted(files)}, {}
+        return self._texts
+
+    def _all(self) -> tuple[dict[tuple[Place, Way, int], float], float]:
         """Seconds by line, way to it and phase, those of rests among them, and their sum.
 
         A line that was never seen but in rests is the loop's own Python where torch is not on its stack; else nobody
@@ -134,7 +145,7 @@ class LineSampler:
         return seen, total
 
 
-def _asked(through: tuple[tuple[str, int], ...], texts: dict[str, str]) -> tuple[str, bool]:
+def _asked(through: Way, texts: dict[str, str]) -> tuple[str, bool]:
     """As `_told`; of a text that no parser gets through, nothing is told."""
     try:
         return _told(through, texts)
@@ -142,7 +153,7 @@ def _asked(through: tuple[tuple[str, int], ...], texts: dict[str, str]) -> tuple
         return "", False
 
 
-def _told(through: tuple[tuple[str, int], ...], texts: dict[str, str]) -> tuple[str, bool]:
+def _told(through: Way, texts: dict[str, str]) -> tuple[str, bool]:
     """Whether the innermost statement of a training step, or one of a forward in it, trains nothing, as `beside` says;
     and whether the way to it leads through a loop inside of the step."""
     looped, others = False, tuple(texts.values())
