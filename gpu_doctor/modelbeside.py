@@ -1,9 +1,10 @@
 """Which lines of a model's forward its output does not depend on, read off the text: statistics, prints, checks.
 
 As in a training step one asks back from what is returned. What a statement keeps (`self.seen.append(...)`) may be read
-by anybody who has the model, so it counts as needed where any of the texts at hand reads an attribute or a name like
-it. What calls a method of the model's own is needed, since nobody knows what that changes. A function that is put on a
-module as a forward hook, and returns nothing, is such a forward of which nothing is returned.
+by anybody who has the model, so it counts as needed where gradients may go through it (a loss of its own), and where
+any of the texts at hand reads an attribute or a name like it. What calls a method of the model's own, or an unknown
+function for its effect, is needed. A function that is put on a module as a forward hook, and returns nothing, is such a
+forward of which nothing is returned.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 What it means
     Beside the forward that the loss is computed from, the step calls the model again: for the accuracy of the batch,
     for a loss over other data, for a curve. The text of the step tells that neither the loss nor the update depends on
-    it; looks at the running loop tell how long it takes. In evaluation mode the same is `heavy-evaluation`.
+    it. How long it takes is measured where it records no gradients, else told by looks at the running loop; on a GPU it
+    is a part of the device's own forward seconds (not yet run on one). In evaluation mode it is `heavy-evaluation`.
 
 Why it costs you
-    A forward is a third to a half of a step's computing, and this one teaches the model nothing.
+    It computes as much as the forward that is trained on, and teaches the model nothing.
 
 What to try
     Take the outputs that training has made of the batch, detached. What needs a forward of its own (other data, the
