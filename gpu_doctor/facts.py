@@ -174,6 +174,9 @@ class World:
     """How often `no_sync()` of such a module was entered."""
     local_size: int = 1
     """Ranks on this machine: what torchrun says (LOCAL_WORLD_SIZE), else all."""
+    oom_kills: float = float("nan")
+    """Processes of this container (or control group) that the kernel killed for want of memory while the run lasted,
+    NaN where it is not counted."""
 
 
 def of_plain(kind: type[Any], plain: Mapping[str, Any] | None) -> Any:

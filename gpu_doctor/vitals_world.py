@@ -35,6 +35,8 @@ class WorldVitals:
     step_s_by_rank: tuple[float, ...] | None = None
     """Mean seconds of a step on every rank without communication and backward; empty where there is but one rank, None
     where they were not exchanged."""
+    oom_kills: int | None = None
+    """Processes that the kernel killed for want of memory while the run lasted."""
     epoch_samples: float | None = None
     """Samples of the longest epoch that was seen from its begin to its end."""
 
@@ -52,6 +54,7 @@ def world(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
     found |= {
         "world_size": seen.world_size,
         "shm_free_bytes": _known(seen.shm_free_bytes),
+        "oom_kills": int(seen.oom_kills) if math.isfinite(seen.oom_kills) else None,
         "step_s_by_rank": seen.step_s_by_rank or (() if seen.world_size == 1 else None),
     }
     exposed_s = seen.reduce_s - seen.reduce_hidden_s

@@ -67,6 +67,7 @@ FLOORS = {
         "phases",
         "patching",
         "seam",
+        "cgroup",
         "wording",
         "nvidia",
         "peaks",

@@ -15,7 +15,8 @@ import psutil
 import pynvml
 import pytest
 
-from gpu_doctor.probes import PROBES, cgroup, children, host, nvml, nvml_gpm, torch_memory
+from gpu_doctor import cgroup
+from gpu_doctor.probes import PROBES, children, host, nvml, nvml_gpm, torch_memory
 from gpu_doctor.probes.nvml_visible import look
 from gpu_doctor.probes.probe import ProbeScope, Reading
 from gpu_doctor.recording import DeviceSetup
@@ -536,6 +537,43 @@ def test_the_containers_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
     assert cgroup.quota_cores(root) == quota
     monkeypatch.setattr(host, "affinity_cores", lambda: 2)
     assert host.usable_cores(root) == (2.0 if quota is None else min(2.0, quota))
+
+
+@pytest.mark.parametrize(
+    ("files", "kills"),
+    [
+        ({}, None),
+        ({"proc/self/cgroup": "0::/\n", "proc/vmstat": "nr_free_pages 5\noom_kill 7\n"}, None),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/x": "",
+                "sys/fs/cgroup/a/memory.events": "oom_kill 3\n",
+            },
+            None,
+        ),
+        (
+            {
+                "proc/self/cgroup": "0::/box\n",
+                "sys/fs/cgroup/box/memory.events": "oom 3\noom_kill 2\noom_group_kill 0\n",
+            },
+            2,
+        ),
+        (
+            {
+                "proc/self/cgroup": V1,
+                "sys/fs/cgroup/memory/box/a/memory.oom_control": "under_oom 0\noom_kill 4\n",
+                "sys/fs/cgroup/memory/memory.oom_control": "under_oom 0\noom_kill 9\n",
+                "proc/vmstat": "oom_kill 11\n",
+            },
+            4,
+        ),
+        ({"proc/self/cgroup": V1, "sys/fs/cgroup/memory/box/a/memory.oom_control": "under_oom 0\n"}, None),
+    ],
+    ids=["no count", "the machine's alone", "the parent's alone", "v2", "v1, own group first", "v1 of an old kernel"],
+)
+def test_processes_killed_for_want_of_memory(tmp_path: Path, files: dict[str, str], kills: int | None) -> None:
+    assert cgroup.oom_kills(folder(tmp_path, files)) == kills
 
 
 def test_the_containers_memory_and_cpu_seconds(tmp_path: Path) -> None:

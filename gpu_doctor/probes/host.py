@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_doctor.probes import cgroup, children
+from gpu_doctor import cgroup
+from gpu_doctor.probes import children
 from gpu_doctor.probes.probe import ProbeScope, Reader, Reading
 from gpu_doctor.recording import Metric
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpu_doctor import models
+from gpu_doctor import cgroup, models
 from gpu_doctor.facts import Chore, World
 from gpu_doctor.phases import OTHER
 from gpu_doctor.recorder import Recorder
@@ -61,6 +61,7 @@ class Listening:
         self._run = peers.run_number()
         self._seen = World(shm_free_bytes=_shm_free_bytes(), visible_gpus=_visible_gpus())
         self._size, self._rank, self._local = 1, 0, 1
+        self._killed_before = cgroup.oom_kills()
         self._models: list[weakref.ref[DistributedDataParallel]] = []
         self._newest: list[DistributedDataParallel] = []
         """Alive until another is met, or the run ends: their own figures are read when the loop is over."""
@@ -68,12 +69,13 @@ class Listening:
         self._reduce_s = self._hidden_s = _NAN
         self.unsynced = 0
 
-    def __call__(self) -> World:
-        """As of now."""
+    def __call__(self, *, ended: bool = False) -> World:
+        """As of now; what the kernel did meanwhile is read once, when the run has ended."""
         return World(
             world_size=self._size,
             rank=self._rank,
             local_size=self._local,
+            oom_kills=self._killed() if ended else _NAN,
             visible_gpus=self._seen.visible_gpus,
             shm_free_bytes=self._seen.shm_free_bytes,
             step_s_by_rank=self._by_rank or (),
@@ -82,6 +84,10 @@ class Listening:
             replicated=bool(self._models),
             unsynced=self.unsynced,
         )
+
+    def _killed(self) -> float:
+        before, now = self._killed_before, cgroup.oom_kills()
+        return _NAN if before is None or now is None else float(max(now - before, 0))
 
     def look(self) -> bool:
         """Whether there is a process group of several; notes its size and this process' rank."""
@@ -168,7 +174,9 @@ def tap(scope: TapScope) -> Iterator[None]:
         yield
     finally:
         state.end()
-        scope.recorder.facts["world"] = state()  # what listens holds the namespace, which may not outlive the run
+        scope.recorder.facts["world"] = state(
+            ended=True
+        )  # what listens holds the namespace, which may not outlive the run
         compose()
 
 

@@ -51,6 +51,8 @@ def test_where_there_is_no_such_memory_nothing_is_said() -> None:
     "reason",
     [
         "RuntimeError: unable to write to file </torch_4012_1718_3>: No space left on device (28)",
+        "RuntimeError: unable to allocate shared memory(shm) for file </torch_74_32_0>: No space left on device (28) "
+        "(in a DataLoader worker)",
         "RuntimeError: DataLoader worker (pid 12) is killed by signal: Bus error. It is possible that dataloader's "
         "workers are out of shared memory. Please try to raise your shared memory limit.",
     ],

@@ -69,6 +69,7 @@ def test_a_process_alone_says_so() -> None:
     )
     assert world.reduce_s != world.reduce_s
     assert world.shm_free_bytes > 0 or world.shm_free_bytes != world.shm_free_bytes
+    assert world.oom_kills == 0.0 or world.oom_kills != world.oom_kills
     assert recorder.notes == []
 
 

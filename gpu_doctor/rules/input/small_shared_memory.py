@@ -30,7 +30,7 @@ PREFETCH = 2
 ROOM = 2.0
 """So many times what is needed is advised as the size."""
 _FULL = re.compile(
-    r"unable to (?:write to|mmap|resize|open).*torch_|[Bb]us error|shared memory \(shm\)|insufficient shared"
+    r"unable to (?:write to|mmap|resize|open|allocate).*torch_|[Bb]us error|shared memory \(shm\)|insufficient shared"
 )
 
 

@@ -1,8 +1,8 @@
-"""The host's memory is nearly used up, or the process is being swapped out.
+"""The host's memory is nearly used up, the process is swapped out, or the system has killed one for want of memory.
 
 What it means
     Hardly any memory is available any more (within the container's limit), or pages of the training process lie in
-    swap and are read back while it runs.
+    swap and are read back while it runs, or the system has killed a process for want of memory.
 
 Why it costs you
     Swapping turns memory accesses into disk accesses. When nothing is left, the system kills a process: often a loader
@@ -16,12 +16,14 @@ When to leave it
     When the memory is another program's that will end soon.
 """
 
+import re
+
 from gpu_doctor import wording
 from gpu_doctor.rules.cures import fewer_workers
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
 
-NEEDS = ("host_memory_available_bytes", "host_memory_total_bytes")
+NEEDS = ("outcome", "host_memory_available_bytes", "host_memory_total_bytes")
 
 LOW_SHARE = 0.05
 """Of the host's memory; earlyoom, which kills before the kernel has to, begins to at 10 %."""
@@ -32,17 +34,21 @@ SWAP_IN_BYTES_PER_S = 1e6
 WORKERS_SHARE = 0.2
 """Of the memory in use: from here on fewer workers make a difference."""
 
+_SAID = re.compile(r"DataLoader worker .*(?:killed by signal: (Killed)|exited unexpectedly)")
+"""What torch says of a worker that is gone; the second way tells not why."""
+
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where little is left, or where the process itself is swapped and read back."""
+    """Fires where little is left, where the process itself is swapped and read back, or where one was killed."""
     left, total = vitals.host_memory_available_bytes, vitals.host_memory_total_bytes
     if left is None or not total:
         return None
+    killed = _killed(vitals)
     low = left < min(LOW_SHARE * total, LOW_BYTES)
     swapping = bool(vitals.process_swapped_bytes) and (vitals.swap_in_bytes_per_s or 0.0) >= SWAP_IN_BYTES_PER_S
-    if not low and not swapping:
+    if not low and not swapping and not killed:
         return None
-    evidence = [f"least available {wording.size(left)} of {wording.size(total)}"]
+    evidence = [*killed, f"least available {wording.size(left)} of {wording.size(total)}"]
     if swapping:
         swapped, rate = vitals.process_swapped_bytes or 0.0, vitals.swap_in_bytes_per_s or 0.0
         evidence.append(f"{wording.size(swapped)} of the process are swapped out; {wording.size(rate)}/s are read back")
@@ -54,14 +60,33 @@ def check(vitals: Vitals) -> Finding | None:
             f"its {wording.count(vitals.workers, 'worker')} may hold up to {wording.size(theirs)} of their own"
         )
     headline = "The process is being swapped out and read back." if swapping else "The host's memory is nearly used up."
+    headline = headline.replace(".", f": {wording.size(left)} of {wording.size(total)} are left.")
+    if killed:  # what was left when a reading was taken tells less: memory may fill between two of them
+        headline = f"The memory of {wording.size(total)} ran out: the system killed a process."
     return Finding(
         rule="host-memory-pressure",
-        headline=headline.replace(".", f": {wording.size(left)} of {wording.size(total)} are left."),
+        headline=headline,
         cost_share=0.0,
         evidence=tuple(evidence),
         prescriptions=tuple(_cures(vitals, theirs, total - left)),
         risk="When nothing is left, the system kills a worker or the kernel.",
     )
+
+
+def _killed(vitals: Vitals) -> list[str]:
+    """How it is known that the system killed a process for want of memory: by the kernel's count, else by torch's word.
+
+    A worker that is killed by hand dies in the same words, but where the kernel counts, it has not counted that one.
+    """
+    said = _SAID.search(vitals.reason) if vitals.outcome == "failed" else None
+    counted = vitals.oom_kills
+    if counted == 0 or (counted is None and (said is None or said[1] is None)):
+        return []
+    told = [vitals.reason] if said else []
+    if counted is not None:
+        processes = "a process" if counted == 1 else f"{counted} processes"
+        told.append(f"the kernel killed {processes} for want of memory")
+    return told
 
 
 def _workers_bytes(vitals: Vitals, left: float, total: float) -> float:

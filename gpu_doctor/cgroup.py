@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,7 @@ _MOUNTS: Final = {
     "cpuacct": ("sys/fs/cgroup/cpuacct", "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu"),
     "memory": ("sys/fs/cgroup/memory",),
 }
+_COUNTED: Final = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _UNLIMITED_BYTES: Final = 1 << 60
 """v1 says 'no limit' with a number near 2**63."""
 
@@ -62,6 +64,19 @@ def memory_bytes(root: Path = ROOT) -> tuple[int, int] | None:
             if limit.isdigit() and used.isdigit() and int(limit) < _UNLIMITED_BYTES:
                 found.append((int(limit), max(int(used) - _stat(folder / "memory.stat", cache), 0)))
     return min(found, key=lambda one: one[0] - one[1], default=None)
+
+
+def oom_kills(root: Path = ROOT) -> int | None:
+    """Processes of the process' own group that the kernel killed for want of memory so far.
+
+    None where the group has no count of its own: its parents' and the machine's (/proc/vmstat) count other programs'.
+    """
+    for kind, name in (("v2", "memory.events"), ("memory", "memory.oom_control")):
+        for folder in _folders(kind, root)[:1]:
+            found = _COUNTED.search(_text(folder / name))
+            if found:
+                return int(found[1])
+    return None
 
 
 def _folders(kind: str, root: Path) -> tuple[Path, ...]:
