@@ -273,3 +273,10 @@ def test_looks_at_the_edges_of_phases_are_next_to_nothing() -> None:
     )  # what calls a module may compute much besides
     half = LOGGING.but(lines=(replace(plot, share=0.2), resized, replace(resized, phase="forward")))
     assert sick(RULE, half).cost_share == pytest.approx(0.2)
+
+
+def test_so_few_looks_that_none_need_have_fallen_there_are_no_evidence() -> None:
+    # 15 % lie outside of every phase: of 100 looks some would be there, unless it keeps Python's lock; of 4 none need.
+    recording = Loop(other=1.75, lines=(line("loss.backward()", 0.4, phase="backward"),)).recording()
+    found = {looks: diagnose(replace(recording, looks=looks)).findings for looks in (4, 100)}
+    assert [one.rule for one in found[100]] == [RULE] and found[4] == ()

@@ -85,6 +85,21 @@ def test_rows_in_memory_are_fetched_sooner_than_handed_over() -> None:
     assert top(HANDED) == RULE
 
 
+@pytest.mark.parametrize("fetch", [0.84, 3.0])
+def test_where_waking_is_dearer_than_anywhere_what_is_left_of_the_wait_is_handing_over(fetch: float) -> None:
+    slow = HANDED.but(wait=12.0, fetch=fetch)
+    assert sick(RULE, slow).cost_share == pytest.approx(1.0 - (1.22 + fetch * 0.7) / 13.5, abs=0.06)
+
+
+def test_a_sampler_of_ones_own_may_be_what_takes_long() -> None:
+    assert asked(RULE, HANDED.but(wait=12.0, loader={"sampler": "BucketSampler"})) is None
+    assert asked(RULE, HANDED.but(wait=12.0, loader={"sampler": "RandomSampler"})) is not None
+
+
+def test_a_wait_that_its_workers_explain_is_for_batches_that_are_slow_to_come() -> None:
+    assert asked(RULE, HANDED.but(wait=12.0, workers=1, fetch=9.0)) is None
+
+
 def test_one_worker_may_be_one_too_many() -> None:
     assert sick(RULE, HANDED.but(workers=1)).headline.startswith("A worker takes more than it gives: ")
 

@@ -58,6 +58,8 @@ KEPT = (
     "What the loop is there for cannot be left out: do it for a whole batch in one call, or for all batches afterwards",
     "kept.append(outputs)  # after the loop: torch.cat(kept)",
 )
+UNSEEN = 0.5
+"""Of what lies outside of every phase, this part is taken for Python where nothing was seen of it: nobody knows."""
 BESIDE_IT = 0.25
 """From this part of the loop's own lines on, what is to be done about them is said as well."""
 UPDATE = re.compile(r"\.grad\b|\.data\.\w+_\(|\.data(\[.*\])?\s*[-+*/]=")
@@ -133,7 +135,9 @@ def _part_in_python(vitals: Vitals, own: list[LineCost], updates: list[LineCost]
         in_torch -= _edges_beyond(vitals, own)
     training = in_torch + sum(one.share for one in updates)
     if python + training <= 0:
-        return 1.0
+        # What is never seen keeps Python's lock; but of few looks none need have fallen there.
+        missed = vitals.looks is not None and (vitals.other_share or 0.0) * vitals.looks < FEW_LOOKS
+        return UNSEEN if missed else 1.0
     few = vitals.looks is not None and (python + training) * vitals.looks < FEW_LOOKS
     doubt = (python + training) if few else 0.0
     return (python + doubt) / (python + training + doubt)

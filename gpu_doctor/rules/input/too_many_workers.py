@@ -24,7 +24,7 @@ from gpu_doctor.forecast import CPU_BOUND, GOOD_ENOUGH, Forecast, forecast, unqu
 from gpu_doctor.handing import DOUBT
 from gpu_doctor.rules.evidence import millis, percent, stock_line
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.stages import stages
+from gpu_doctor.stages import fetched_s, stages
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("loader", "workers", "fetch_wall_s", "fetch_cpu_s", "step_wall_s", "batches_per_step", "data_wait_share")
@@ -33,6 +33,15 @@ EXCLUDES = ("slow-storage", "slow-collate")
 
 LIKELY = 0.9
 """A loop without workers is no slower than this at the worst that the forecast allows for."""
+SOON = 0.25
+"""Batches that are fetched in this part of the wait do not explain it: what is left is handing over, on a machine that
+wakes its processes more slowly than any that was measured (a virtual one whose cores are taken away took five times as
+long)."""
+TORCHS = {
+    *("", "RandomSampler", "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler", "DistributedSampler"),
+    "_InfiniteConstantSampler",
+}
+"""torch's own samplers, which draw the indices of a batch in microseconds; empty = not told."""
 QUEUED = 1 / 3
 """A worker waits for a core this part of its fetch: where that was not measured, its wall beyond its CPU seconds
 (half as long again as those), while all cores are taken."""
@@ -62,9 +71,10 @@ def in_the_way(vitals: Vitals) -> Finding | None:
         return None
     found = stages(vitals)
     most = found.handing(DOUBT[1]) if found is not None else None
-    if most is None or (wait - edge) * vitals.step_wall_s > most.taking + most.packing:
-        return None  # it waits for more than the handing over: for batches that are slow to come
-    taken_s, fetched_s = (wait - edge) * vitals.step_wall_s, unqueued_fetch_s(vitals) or 0.0
+    taken_s, alone_s = (wait - edge) * vitals.step_wall_s, unqueued_fetch_s(vitals) or 0.0
+    slow_to_come = _draws_itself(vitals) or fetched_s(vitals) > SOON * taken_s
+    if most is None or (slow_to_come and taken_s > most.taking + most.packing):
+        return None  # it waits for more than the handing over
     theirs = (
         "A worker takes more than it gives"
         if vitals.workers == 1
@@ -75,11 +85,16 @@ def in_the_way(vitals: Vitals) -> Finding | None:
         headline=f"{theirs}: {percent(cost)} of the time goes into handing batches over.",
         cost_share=cost,
         evidence=(
-            f"the loop waits {millis(taken_s)} a step for what takes {millis(fetched_s)} to fetch",
+            f"the loop waits {millis(taken_s)} a step for what takes {millis(alone_s)} to fetch",
             *stock_line(vitals),
         ),
         prescriptions=(_with(vitals, 0, "Fetch in the loop itself, without workers", alone),),
     )
+
+
+def _draws_itself(vitals: Vitals) -> bool:
+    """Whether code of the user's may draw the indices: the loop's process does that while it waits, workers or not."""
+    return vitals.loader is None or vitals.loader.sampler not in TORCHS
 
 
 def _crowded(vitals: Vitals) -> Finding | None:
