@@ -573,3 +573,47 @@ def test_line_costs_in_a_rest_take_the_phases_seen_before() -> None:
         lines[one.function, one.phase] += one.share  # type: ignore[assignment]
     assert lines["look", "forward"] == pytest.approx(0.5, abs=0.02)
     assert lines["look", "other"] == pytest.approx(0.5, abs=0.02)
+
+
+class Twice(torch.nn.Linear):
+    """Is looked at on a line of which in a rest the forward that is not meant is known only."""
+
+    def __init__(self, look: Callable[[], None], resting: Callable[[], bool]) -> None:
+        super().__init__(1, 1)
+        self.look, self.resting = look, resting
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.resting() == torch.is_grad_enabled():
+            self.look()
+        else:
+            self.look()  # the other one
+        return super().forward(x)
+
+
+def test_line_costs_in_a_rest_are_those_of_the_way_that_was_taken() -> None:
+    now = 0.0
+    recorder = Recorder()
+    sampler = LineSampler(recorder, lambda: now)
+
+    def look() -> None:
+        nonlocal now
+        now += 1.0
+        sampler.look()
+
+    rested = 0
+    model = Twice(look, lambda: recorder.pulse.resting)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with listening(recorder, {"model": model}, accelerated=False):
+        for _ in range(2):
+            for (x,) in DataLoader(TensorDataset(torch.rand(LONG * BATCH, 1)), BATCH):
+                optimizer.zero_grad()
+                model(x).sum().backward()
+                optimizer.step()
+                with torch.no_grad():
+                    seen = model(x).argmax(1)
+                rested += recorder.pulse.resting
+    assert rested > LONG // 2 and len(seen) == BATCH
+    forwards = [one for one in sampler.costs() if one.phase == "forward"]
+    assert sum(one.share for one in forwards) == pytest.approx(1.0)
+    assert sum(one.share for one in forwards if one.no_grad) == pytest.approx(0.5, abs=0.02)
+    assert {(one.no_grad, one.beside) for one in forwards} == {(True, "step"), (False, "")}

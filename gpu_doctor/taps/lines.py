@@ -75,6 +75,8 @@ class LineSampler:
         phase, resting = ledger.phase_now(), ledger.pulse.resting
         place = self._places.of(frame)
         through = self._places.through(frame) if place is not None and phase in _OF_STEPS else ()
+        if ledger.phase_now() != phase:  # on a busy machine the thread went on meanwhile
+            place = None
         if resting:
             ledger.steady.rests.mind()
             if phase == OTHER and place is not None and len(self._resting) < MOST_LINES:
@@ -122,18 +124,28 @@ class LineSampler:
         """Seconds by line, way to it and phase, those of rests among them, and their sum.
 
         A line that was never seen but in rests is the loop's own Python where torch is not on its stack; else nobody
-        knows what it was: its looks are left out.
+        knows what it was: its looks are left out. One that was seen, but not on the way that a look in a rest took,
+        has of its phases those that the nearest caller on this way was seen in: a line of a forward that runs twice a
+        step.
         """
         heard, total = self._seen.copy(), self._total
         seen = {(place, through, phase): seconds for ((place, through), phase), seconds in heard.items()}
-        known_of: dict[_Seen | Place, dict[int, float]] = {}
+        known_of: dict[_Seen | Place | Way, dict[int, float]] = {}
         for (at, phase), seconds in heard.items():
-            for key in (at, at.place) if phase in _PHASES else ():
+            keys: list[_Seen | Place | Way] = [at, at.place]
+            keys += [at.through[above:] for above in range(1, len(at.through))]
+            for key in keys if phase in _PHASES else ():
                 of = known_of.setdefault(key, {})
                 of[phase] = of.get(phase, 0.0) + seconds
         for (place, through), (own_s, torch_s) in self._resting.copy().items():
             known = known_of.get(_Seen(place, through)) or known_of.get(place)
             known = known or known_of.get(place._replace(in_torch=not place.in_torch))
+            if known and through[1:]:
+                ways = (known_of.get(through[above:]) for above in range(1, len(through)))
+                nearest = next((one for one in ways if one), {})
+                known = {phase: seconds for phase, seconds in known.items() if phase in nearest} or nearest
+                if not known:
+                    continue
             if not known:
                 known, torch_s = {OTHER: 1.0}, 0.0
             whole = sum(known.values())
