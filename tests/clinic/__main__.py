@@ -22,6 +22,7 @@ import psutil
 from tests.clinic import bare, physician, score
 from tests.clinic.cell import Cell, Patient
 from tests.clinic.physician import Visit
+from tests.clinic.room import leave
 from tests.clinic.ward import FAMILIES
 
 PATIENCE_S = 120.0
@@ -42,7 +43,12 @@ def main(words: list[str] | None = None) -> int:
         if isinstance(patient, Cell) and not options.quick:
             _wait_for_quiet(options.wait)
         visits.append(_in_a_room(patient, family, options))
-        print(f"{patient.name:32} {visits[-1].error or 'ran'}" if options.quick else score.line(visits[-1]), flush=True)
+        print(
+            f"{patient.name:32} {visits[-1].error or visits[-1].absent or 'ran'}"
+            if options.quick
+            else score.line(visits[-1]),
+            flush=True,
+        )
         if options.verbose:
             print(f"    {visits[-1].shares} {visits[-1].findings} {visits[-1].settings}", flush=True)
     if not options.quick:
@@ -96,6 +102,8 @@ def _in_a_room(patient: Patient, family: str, options: argparse.Namespace) -> Vi
     except EOFError:
         visit.error = "the process died"
     room.join()
+    if isinstance(patient, Cell) and patient.room is not None and patient.room.memory_bytes is not None:
+        leave(room.pid or 0)
     return visit
 
 

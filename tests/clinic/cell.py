@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gpu_doctor.recording import Recording, SettingValue
+from tests.clinic.room import Room
 
 OPTIMIZERS = ("SGD", "Adam", "AdamW")
 
@@ -51,6 +52,10 @@ class Cell(Known):
     """Work that belongs to the loop follows its last step (an evaluation each epoch): timed to the end of the cell."""
     in_before: bool = False
     """The cure by settings is written into the cells above (where the loader is made)."""
+    room: Room | None = None
+    """What the machine is short of, for it to be sick."""
+    dies: bool = False
+    """The bare sick cell raises and the cured one does not: nothing is timed, that is the truth."""
 
     def notebook(self, source: str = "", settings: Mapping[str, SettingValue] | None = None) -> tuple[str, str]:
         """The cells above and the cell itself, with settings written into them as a person would paste them."""

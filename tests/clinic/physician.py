@@ -11,6 +11,7 @@ import resource
 import statistics
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,8 +20,10 @@ import psutil
 import gpu_doctor
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.recording import SettingValue
+from tests.clinic import room
 from tests.clinic.bare import LONGER, ROUNDS, as_it_was, known, longer, step_s
 from tests.clinic.cell import Cell, Patient, Recorded
+from tests.clinic.room import Room
 
 HEALTHY_BAR = 0.10
 """On a healthy patient no finding may cost so much (the bar of the benchmark)."""
@@ -63,6 +66,8 @@ class Visit:
     """Laws of this patient that were broken: rules that must not be named, too many workers advised."""
     error: str = ""
     seconds: float = 0.0
+    absent: str = ""
+    """Why the machine that this patient needs could not be set up here; then nothing was examined."""
 
     @property
     def class_right(self) -> bool:
@@ -102,7 +107,11 @@ def examine(patient: Patient, family: str, rounds: int = ROUNDS) -> Visit:
         if isinstance(patient, Recorded):
             _judge_recording(visit, patient)
         else:
-            _examine_cell(visit, patient, rounds)
+            if patient.room is not None:
+                room.enter(patient.room)
+            (_examine_ending if patient.dies else _examine_cell)(visit, patient, rounds)
+    except room.NotHere as why:
+        visit.absent = str(why)
     except Exception as error:
         visit.error = f"{type(error).__name__}: {error}"
     visit.seconds = time.perf_counter() - began
@@ -132,9 +141,49 @@ def _examine_cell(visit: Visit, cell: Cell, rounds: int) -> None:
         sick_s.append(step_s(before, sick, cell.tail))
         cured_s.append(step_s(*better, cell.tail))
         gains.append(sick_s[-1] / cured_s[-1])
-    visit.real_all = gains
+    more = _more_samples(visit, cell)
+    visit.real_all = [more * one for one in gains]
     visit.real = statistics.median(visit.real_all)
     visit.sick_ms, visit.cured_ms = 1e3 * statistics.median(sick_s), 1e3 * statistics.median(cured_s)
+
+
+def _more_samples(visit: Visit, cell: Cell) -> float:
+    """Samples of a step of the cured loop over those of the sick one: the truth is samples a second."""
+    size = (visit.settings or cell.cure).get("batch_size")
+    if size is None:
+        return 1.0
+    written = {int(one) for one in re.findall(r"batch_size=(\d+)", cell.before + cell.sick)}
+    if len(written) != 1:
+        raise ValueError(f"how many samples are in a batch as written? {sorted(written)}")
+    return float(size) / written.pop()
+
+
+def _examine_ending(visit: Visit, cell: Cell, rounds: int) -> None:
+    """A cell that does not run to its end: repaired by hand, by itself, and under the doctor.
+
+    The repaired one comes first: a run that failed leaves its batches and workers behind for a while.
+    """
+    said = ends(*cell.notebook(cell.cured), cell.room)
+    if said:
+        raise RuntimeError(f"the bare cured cell failed: {said}")
+    before, sick = cell.notebook()
+    if not ends(before, sick, cell.room):
+        raise RuntimeError("the bare sick cell ran to its end")
+    _told(visit, cell, watched(before, sick, ended=True, where=cell.room))
+
+
+def ends(before: str, cell: str, where: Room | None) -> str:
+    """What the bare cell raises; empty if it runs to its end."""
+    with as_it_was():
+        names = room.namespace(where)
+        try:
+            exec(compile(before, "<above>", "exec"), names)
+            exec(compile(cell, "<cell>", "exec"), names)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        finally:
+            names.clear()  # the batches of a failed run would lie in the next one's shared memory
+    return ""
 
 
 def _as_prescribed(visit: Visit, cell: Cell) -> tuple[str, str]:
@@ -195,12 +244,22 @@ def _told(visit: Visit, patient: Patient, diagnosis: Diagnosis) -> None:
     visit.predicted_low, visit.predicted_high = first.predicted_low, first.predicted_high
 
 
-def watched(before: str, cell: str, settings: Mapping[str, SettingValue] | None = None) -> Diagnosis:
-    """One run under the doctor, as `%%gpudoctor` makes it."""
+def watched(
+    before: str,
+    cell: str,
+    settings: Mapping[str, SettingValue] | None = None,
+    *,
+    ended: bool = False,
+    where: Room | None = None,
+) -> Diagnosis:
+    """One run under the doctor, as `%%gpudoctor` makes it; one that is expected to raise, if it `ended`."""
     with as_it_was():
-        namespace: dict[str, Any] = {"__name__": "__main__"}
+        namespace = room.namespace(where)
         _run_above(before, namespace)
-        return gpu_doctor.diagnose(gpu_doctor.case(cell, namespace).run(settings))
+        case = gpu_doctor.case(cell, namespace)
+        with suppress(Exception) if ended else nullcontext():
+            case.run(settings)
+        return gpu_doctor.diagnose(case.recordings[-1])
 
 
 def _run_above(before: str, namespace: dict[str, Any]) -> None:
@@ -210,9 +269,9 @@ def _run_above(before: str, namespace: dict[str, Any]) -> None:
 
 
 def _cpu() -> tuple[float, float]:
-    """CPU seconds of the whole machine, and of this process and the children it waited for."""
+    """CPU seconds of the whole machine, taken ones (steal) too, and of this process and the children it waited for."""
     machine = psutil.cpu_times()
-    busy = sum(machine[:3]) + sum(getattr(machine, name, 0.0) for name in ("irq", "softirq"))
+    busy = sum(machine[:3]) + sum(getattr(machine, name, 0.0) for name in ("irq", "softirq", "steal"))
     own = sum(
         one.ru_utime + one.ru_stime
         for one in (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
@@ -230,7 +289,12 @@ GLANCE_STEPS = 12
 
 
 def glance(patient: Patient, family: str) -> Visit:
-    """Only sees that the sick and the cured cell run, a few steps of each; nothing is judged."""
+    """Only sees that the sick and the cured cell run, a few steps of each; nothing is judged.
+
+    But a cell that ends early is examined: that takes no longer, and hangs on no timing.
+    """
+    if isinstance(patient, Cell) and patient.dies:
+        return examine(patient, family)
     began = time.perf_counter()
     visit = Visit(patient.name, family, patient.klass, patient.klass, patient.top, healthy=patient.healthy)
     try:

@@ -23,6 +23,8 @@ HEAD = (
 
 def line(visit: Visit) -> str:
     """One patient in one line."""
+    if visit.absent:
+        return f"{visit.name:32} not examined: {visit.absent}"
     if visit.error:
         return f"{visit.name:32} FAILED: {visit.error}"
     klass = visit.told_class if visit.class_right else f"{visit.told_class}!={visit.klass}"
@@ -63,12 +65,14 @@ def _gain(value: float | None) -> str:
 
 def totals(visits: Sequence[Visit]) -> str:
     """The bars and what was reached, a line each."""
-    seen = [one for one in visits if not one.error]
+    seen = [one for one in visits if not (one.error or one.absent)]
+    absent = [one.name for one in visits if one.absent]
     sick, well = [one for one in seen if not one.healthy], [one for one in seen if one.healthy]
     errors = [abs(one.error_share) for one in seen if one.error_share is not None]
     near = sum(one <= NEAR for one in errors)
+    failed, took = sum(bool(one.error) for one in visits), sum(one.seconds for one in visits)
     lines = [
-        f"{len(visits)} patients, {len(visits) - len(seen)} failed to run, {sum(one.seconds for one in visits):.0f} s",
+        f"{len(visits)} patients, {failed} failed to run, {took:.0f} s",
         f"class right      {_of(sum(one.class_right for one in seen), len(seen))}   bar: all",
         f"top rule right   {_of(sum(one.rule_right for one in sick), len(sick))}   bar: {RULE_BAR:.0%}",
         f"healthy left be  {_of(sum(one.rule_right for one in well), len(well))}   bar: all",
@@ -76,6 +80,8 @@ def totals(visits: Sequence[Visit]) -> str:
     ]
     if errors:
         lines.append(f"median error     {100 * statistics.median(errors):.0f} %   bar: {100 * MEDIAN_BAR:.0f} %")
+    if absent:
+        lines.append(f"not examined, for this machine cannot be made as theirs: {', '.join(absent)}")
     busy = sum(one.others_pct >= BUSY_PCT for one in seen if one.real is not None)
     if busy:
         lines.append(f"{busy} gains were timed while other programs used {BUSY_PCT:.0f} % of the cores or more: these")
@@ -93,6 +99,7 @@ def passed(visits: Sequence[Visit]) -> bool:
     """Whether every bar is reached."""
     if any(one.error for one in visits):
         return False
+    visits = [one for one in visits if not one.absent]
     sick, well = [one for one in visits if not one.healthy], [one for one in visits if one.healthy]
     errors = [abs(one.error_share) for one in visits if one.error_share is not None]
     return (

@@ -23,6 +23,7 @@ from tests.clinic.ward import FAMILIES
 ROOT = Path(__file__).parents[2]
 PATIENTS = [one for patients in FAMILIES.values() for one in patients]
 CELLS = [one for one in PATIENTS if isinstance(one, Cell)]
+ENDING = {one.name for one in CELLS if one.dies}
 CLASSES = {"input", "transfer", "host", "compute", "memory", "communication", "unknown"}
 
 
@@ -79,6 +80,8 @@ def test_every_cell_runs(family: str, tmp_path: Path) -> None:
     visits = clinic("--quick", "--family", family, out=tmp_path / "visits.json")
     assert [one["name"] for one in visits] == [one.name for one in FAMILIES[family]]
     assert [f"{one['name']}: {one['error']}" for one in visits if one["error"]] == []
+    ends = [one for one in visits if one["name"] in ENDING and not one["absent"]]
+    assert [one["name"] for one in ends if not (one["class_right"] and one["rule_right"])] == []
 
 
 WIDE_MARGINS = (

@@ -9,6 +9,7 @@ from tests.clinic import (
     compute_cells,
     copy_cells,
     device_cells,
+    ending_cells,
     everyday_host_cells,
     everyday_input_cells,
     handed_cells,
@@ -19,6 +20,7 @@ from tests.clinic import (
     kernel_cells,
     near_miss_cells,
     shape_cells,
+    small_cells,
     stream_cells,
     unasked_cells,
     worker_cells,
@@ -47,4 +49,6 @@ FAMILIES: dict[str, tuple[Patient, ...]] = {
     "unasked": unasked_cells.CELLS,
     "between": between_cells.CELLS,
     "aside": aside_cells.CELLS,
+    "small": small_cells.CELLS,
+    "ending": ending_cells.CELLS,
 }
