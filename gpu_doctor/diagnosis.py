@@ -15,7 +15,7 @@ from gpu_doctor.rules.rule import NAMING_BAR, Finding
 from gpu_doctor.unjudged import HUSHED, failed
 from gpu_doctor.unjudged import Silence as Silence
 from gpu_doctor.unjudged import reason as silent_reason
-from gpu_doctor.verdict import classified, too_little
+from gpu_doctor.verdict import classified, ended_the_run, too_little
 from gpu_doctor.verdict import verdict as verdict_on
 from gpu_doctor.vitals import FEWEST_STEPS, Vitals, measure
 
@@ -93,6 +93,8 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
         if few and "outcome" not in rule.needs and rule.name not in quiet:
             continue  # but how a run ended can be told of a run without steps
         reason = HUSHED if rule.name in quiet else silent_reason(rule, vitals)
+        if reason and few and reason != HUSHED:
+            continue  # of a run without steps nothing else is told either
         if reason:
             silent.append(Silence(rule.name, reason))
             continue
@@ -103,11 +105,14 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
             continue
         if finding is not None and (finding.cost_share >= NAMING_BAR or finding.risk):
             findings.append(offered(dataclasses.replace(finding, early=early), vitals))
-    findings = one_cause(findings)
+    findings = ended_first(one_cause(findings), vitals)
     if few:
-        verdict = findings[0].headline if findings else too_little(vitals)
+        told = findings and (ended_the_run(findings[0], vitals) or vitals.outcome != "completed")
+        verdict = findings[0].headline if told else too_little(vitals)
         return Diagnosis("unknown", verdict, tuple(findings), tuple(silent), vitals, True, notes)
     bottleneck = classified(vitals)
+    if bottleneck == "compute" and findings and findings[0].rule == "launch-bound" and not vitals.on_gpu:
+        bottleneck = "host"  # by the clock it computes; what it does most is get from one operation to the next
     return Diagnosis(
         bottleneck, verdict_on(bottleneck, findings, vitals), tuple(findings), tuple(silent), vitals, early, notes
     )
@@ -132,3 +137,8 @@ def one_cause(findings: list[Finding]) -> list[Finding]:
     absorbed = {name for finding in findings for name in excludes.get(finding.rule, ())}
     named = (one for one in findings if one.rule not in absorbed)
     return sorted(named, key=lambda one: (bool(one.risk), -one.cost_share))
+
+
+def ended_first(findings: list[Finding], vitals: Vitals) -> list[Finding]:
+    """What ended the run stands before what made it slow: nothing else is to be cured before."""
+    return sorted(findings, key=lambda one: not ended_the_run(one, vitals))

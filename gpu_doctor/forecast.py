@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from gpu_doctor.batchsizes import DISPATCH_SHARE as DISPATCH_SHARE
 from gpu_doctor.batchsizes import batch_forecast as batch_forecast
 from gpu_doctor.copying import copies_with
 from gpu_doctor.expectation import BAND as BAND

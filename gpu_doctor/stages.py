@@ -213,6 +213,13 @@ def unqueued_fetch_s(vitals: Vitals) -> float | None:
     return found.fetch if found is not None else None
 
 
+def fetched_s(v: Vitals) -> float:
+    """Seconds after which workers have fetched the batches of a next step; 0 where the loop fetches them itself."""
+    if not v.workers:
+        return 0.0
+    return (v.fetch_wall_s or 0.0) * (v.batches_per_step or 1.0) / (v.workers * (v.loaders_at_once or 1.0))
+
+
 def on_cores_s(vitals: Vitals) -> float | None:
     """Seconds that the usable cores need at least for the CPU work of a step, fetching and training."""
     found = stages(vitals)

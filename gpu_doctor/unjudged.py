@@ -53,6 +53,7 @@ _ANYWHERE: Final = {
     **dict.fromkeys(("backward_share", "loss_share"), "no backward pass was seen"),
     **dict.fromkeys(("optimizer_share", "optimizer_facts"), "no optimizer step was seen"),
     "evaluation_share": "evaluation was not told apart",
+    "dispatch_share": "operations are counted of one backward a step, and timed when a run is over",
     **dict.fromkeys(("fetch_wall_s", "fetch_cpu_s", "collate_s", "fetch_median_s", "fetch_p99_s"), _FETCH),
     "fetch_stored_bytes": "how much came from the storage could not be counted",
     **dict.fromkeys(("epochs", "edge_share"), "epochs were not told apart"),
@@ -74,7 +75,7 @@ _CLOCKED: Final = ("exposed_wait_share", "exposed_transfer_share")
 
 def reason(rule: Rule, vitals: Vitals) -> str:
     """Why a rule cannot judge these vitals, one cause even if it lacks several; empty if it can."""
-    lacking = {name for name in rule.needs if getattr(vitals, name) is None}
+    lacking = {name for name in rule.needed(vitals) if getattr(vitals, name) is None}
     if not lacking:
         return ""
     of_gpu = lacking & _ON_GPU.keys()

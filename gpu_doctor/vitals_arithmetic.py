@@ -6,6 +6,7 @@ count all of this is None. GPU: not yet run on one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,11 @@ from gpu_doctor.steps import Steps
 
 TF32_CAPABILITY: Final = (8, 0)
 """TF32 came with compute capability 8.0 (NVIDIA's Ampere tuning guide)."""
+CORE_FLOPS: Final = 10e9
+"""Float32 operations a second that one core sustains in matrix products: a third of what a core with AVX2 at 2 GHz
+does at its peak (2 units x 8 lanes x 2 operations), so that nobody is told too early that a CPU is as fast."""
+FLOPS_PER_WEIGHT: Final = 6.0
+"""Of one position in one training step: 2 in the forward, 4 in the backward."""
 _CONVOLUTIONS: Final = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
 
 
@@ -77,3 +83,27 @@ def arithmetic_kind(setup: Setup) -> str:
 def _peak(setup: Setup) -> float | None:
     card = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
     return None if card is None else peak_flops_per_s(card.name, arithmetic_kind(setup))
+
+
+def flops_at_most(setup: Setup) -> float | None:
+    """Floating-point operations of a forward and its backward if every weight were used at every position.
+
+    None where no model was seen at work.
+    """
+    inputs = setup.inputs
+    if inputs is None or not inputs.shape or not setup.parameters:
+        return None
+    return FLOPS_PER_WEIGHT * setup.parameters * positions(inputs.shape, inputs.dtype)
+
+
+def positions(shape: tuple[int, ...], dtype: str) -> float:
+    """How often each weight is used in a forward, at most: samples, times tokens, steps or pixels.
+
+    Args:
+        shape: of the batch, samples first. dtype: such as `int64` for tokens.
+    """
+    if "int" in dtype or len(shape) < 3:
+        return float(math.prod(shape) if "int" in dtype else shape[0])
+    if len(shape) == 3:  # (sample, step, feature) or the other way round
+        return float(shape[0] * max(shape[1:]))
+    return float(shape[0] * math.prod(shape[2:]))  # images and volumes, channels first

@@ -35,7 +35,7 @@ def judged(name: str, recording: Recording | Loop) -> Finding | None:
     """What the rule finds; None also where a vital that it needs is missing."""
     vitals = measure(recording.recording() if isinstance(recording, Loop) else recording)
     one = next(one for one in RULES if one.name == name)
-    if any(getattr(vitals, need) is None for need in one.needs):
+    if any(getattr(vitals, need) is None for need in one.needed(vitals)):
         return None
     found = one.check(vitals)
     if found is not None:

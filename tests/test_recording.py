@@ -80,6 +80,7 @@ def full() -> Recording:
         inputs=InputFacts(9, 2, (8, 3), "float32", "cuda:0", True, 1),
         evaluation=EvaluationFacts(5, 2, 0.25),
         graph_operations=40,
+        operation_s=6.3e-6,
         graph_leaves=6,
         world=World(4, 1, 8, 1e9, (0.1, 0.2)),
     )

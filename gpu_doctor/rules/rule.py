@@ -78,8 +78,14 @@ class Rule:
     check: Callable[[Vitals], Finding | None]
     page: str
     """Markdown: What it means / Why it costs you / What to try / When to leave it."""
+    cpu_needs: tuple[str, ...] | None = None
+    """What it needs instead where the loop trains on a CPU; None = the same."""
     excludes: tuple[str, ...] = ()
     """Rules that explain the same symptom: when this one finds something, those are dropped from the list."""
+
+    def needed(self, vitals: Vitals) -> tuple[str, ...]:
+        """What it needs of these vitals."""
+        return self.needs if vitals.on_gpu or self.cpu_needs is None else self.cpu_needs
 
     @property
     def summary(self) -> str:
@@ -98,6 +104,7 @@ def rule_of(module: ModuleType) -> Rule:
         family=parts[-2],
         needs=tuple(module.NEEDS),
         check=module.check,
+        cpu_needs=tuple(module.CPU_NEEDS) if hasattr(module, "CPU_NEEDS") else None,
         page=inspect.cleandoc(module.__doc__ or ""),
         excludes=tuple(getattr(module, "EXCLUDES", ())),
     )

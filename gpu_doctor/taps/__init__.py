@@ -14,6 +14,7 @@ from gpu_doctor.taps.clipping import tap as clipping
 from gpu_doctor.taps.compute import tap as compute
 from gpu_doctor.taps.dataloader import tap as dataloader
 from gpu_doctor.taps.debugging import tap as debugging
+from gpu_doctor.taps.dispatching import tell as tell_dispatching
 from gpu_doctor.taps.makes import tap as makes
 from gpu_doctor.taps.optimizer import tap as optimizer
 from gpu_doctor.taps.scenery import accelerated as torch_accelerated
@@ -58,25 +59,28 @@ def listening(
     """
     if accelerated is None:
         accelerated = torch_accelerated()
-    with Patches() as patches, ExitStack() as stack:
-        scope = TapScope(recorder, patches, namespace, accelerated)
-        stack.callback(_retire, scope)
-        for name, tap in TAPS:
+    try:
+        with Patches() as patches, ExitStack() as stack:
+            scope = TapScope(recorder, patches, namespace, accelerated)
+            stack.callback(_retire, scope)
+            for name, tap in TAPS:
+                try:
+                    stack.enter_context(tap(scope))
+                except Exception as error:
+                    recorder.note(f"The {name} tap could not be set and stayed off: {error}")
             try:
-                stack.enter_context(tap(scope))
-            except Exception as error:
-                recorder.note(f"The {name} tap could not be set and stayed off: {error}")
-        try:
-            yield scope
-        except BaseException as error:
-            _take_out_ours(error)
-            raise
-        finally:
-            # What listens holds the model and, through the scope, itself: a circle would outlive `del model`.
-            scope.pulled.clear()
-            scope.optimized.clear()
-            scope.stepped.clear()
-            scope.heard.clear()
+                yield scope
+            except BaseException as error:
+                _take_out_ours(error)
+                raise
+            finally:
+                # What listens holds the model and, through the scope, itself: a circle would outlive `del model`.
+                scope.pulled.clear()
+                scope.optimized.clear()
+                scope.stepped.clear()
+                scope.heard.clear()
+    finally:
+        tell_dispatching(recorder)
     for note in patches.notes:
         recorder.note(note)
 

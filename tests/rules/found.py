@@ -19,7 +19,7 @@ def rule(name: str) -> Rule:
 def asked(name: str, loop: Loop) -> Finding | None:
     """What the rule itself finds; None also where a vital that it needs is missing."""
     vitals = loop.vitals()
-    if any(getattr(vitals, need) is None for need in BY_NAME[name].needs):
+    if any(getattr(vitals, need) is None for need in BY_NAME[name].needed(vitals)):
         return None
     found = BY_NAME[name].check(vitals)
     if found is not None:

@@ -35,7 +35,7 @@ def reading(loop: Loop, read: float, stored: float | None, queued: float = 0.0) 
 def asked(recording: Recording) -> Finding | None:
     """What the rule finds."""
     vitals = measure(recording)
-    if any(getattr(vitals, need) is None for need in rule(RULE).needs):
+    if any(getattr(vitals, need) is None for need in rule(RULE).needed(vitals)):
         return None
     return rule(RULE).check(vitals)
 

@@ -19,10 +19,10 @@ When to leave it
 """
 
 from gpu_doctor.rules import half_precision
-from gpu_doctor.rules.compute.model_too_small import FLOPS_PER_WEIGHT, positions
 from gpu_doctor.rules.evidence import percent
 from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
+from gpu_doctor.vitals_arithmetic import FLOPS_PER_WEIGHT, positions
 
 NEEDS = ("forward_share", "backward_share", "model", "inputs", "parameters", "step_wall_s")
 EXCLUDES = ("unaligned-shapes", "tf32-off")

@@ -15,23 +15,17 @@ When to leave it
     When the run is short anyway, or the model is about to grow.
 """
 
-import math
-
 from gpu_doctor.rules.evidence import millis, percent
 from gpu_doctor.rules.host import launch_bound
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.vitals import Vitals
+from gpu_doctor.vitals_arithmetic import CORE_FLOPS, flops_at_most
 
 NEEDS = (*launch_bound.NEEDS, "inputs", "parameters")
 EXCLUDES = ("launch-bound", "not-compiled", "small-batch", "full-precision", "tf32-off")
 
 LARGE_BATCH = 1024
 """From here on a batch counts as large: small-batch's cure has been taken already."""
-CORE_FLOPS = 10e9
-"""Float32 operations a second that one core sustains in matrix products: a third of what a core with AVX2 at 2 GHz
-does at its peak (2 units x 8 lanes x 2 operations), so that 'as fast' is not said too early."""
-FLOPS_PER_WEIGHT = 6.0
-"""Of one position in one training step: 2 in the forward, 4 in the backward."""
 
 FEWER_LAUNCHES = Prescription(
     text="To shorten the step all the same, launch fewer pieces: compile the model",
@@ -51,7 +45,7 @@ def check(vitals: Vitals) -> Finding | None:
     whole = loader is not None and loader.dataset_len is not None and batch >= loader.dataset_len > 1
     if batch < LARGE_BATCH and not whole:
         return None
-    flops = FLOPS_PER_WEIGHT * setup.parameters * positions(inputs.shape, inputs.dtype)
+    flops = flops_at_most(setup) or 0.0
     cpu_s = flops * max(vitals.micro_batches or 1.0, 1.0) / (CORE_FLOPS * max(vitals.usable_cores, 1.0))
     if cpu_s > wall:
         return None
@@ -75,16 +69,3 @@ def check(vitals: Vitals) -> Finding | None:
             *((FEWER_LAUNCHES,) if setup.model is not None and not compiled else ()),
         ),
     )
-
-
-def positions(shape: tuple[int, ...], dtype: str) -> float:
-    """How often each weight is used in a forward, at most: samples, times tokens, steps or pixels.
-
-    Args:
-        shape: of the batch, samples first. dtype: such as `int64` for tokens.
-    """
-    if "int" in dtype or len(shape) < 3:
-        return float(math.prod(shape) if "int" in dtype else shape[0])
-    if len(shape) == 3:  # (sample, step, feature) or the other way round
-        return float(shape[0] * max(shape[1:]))
-    return float(shape[0] * math.prod(shape[2:]))  # images and volumes, channels first

@@ -1,25 +1,32 @@
-"""The GPU finishes each step's work before the host has launched the next: its queue never fills.
+"""The loop goes from one small operation to the next: launching them takes about as long as what they compute.
 
 What it means
-    The step consists of many small kernels. Launching one costs the host microseconds, running it costs the GPU less.
+    The step consists of many small operations. On a GPU, launching one costs the host microseconds and running it costs
+    the GPU less: it has finished before the next one comes. On a CPU, Python and torch take about as long to reach an
+    operation as its numbers take, or longer.
 
 Why it costs you
-    The GPU idles between kernels; its utilisation figure looks low although nothing waits for data.
+    A GPU idles between kernels; its utilisation figure looks low although nothing waits for data. A CPU is busy, but
+    computes little: a batch several times as large takes far less than so many times as long.
 
 What to try
     A larger batch gives each launch more to do; `torch.compile` or CUDA graphs launch fewer, larger pieces.
 
 When to leave it
-    When the model is meant to be this small: then a low utilisation is fine, and a CPU may be as fast.
+    When the model is meant to be this small: then a low utilisation is fine, and a CPU may be as fast. When the batch
+    size was tuned for the result.
 """
 
+from gpu_doctor.forecast import DISPATCH_SHARE
 from gpu_doctor.rules import idling
-from gpu_doctor.rules.cures import larger_batch
-from gpu_doctor.rules.evidence import percent
+from gpu_doctor.rules.cures import TIMES, larger_batch
+from gpu_doctor.rules.evidence import millis, percent
 from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.stages import fetched_s
 from gpu_doctor.vitals import Vitals
 
 NEEDS = ("queue_empty_share", "gpu_util_pct", "exposed_wait_share", "sync_share")
+CPU_NEEDS = ("backward_share", "data_wait_share", "dispatch_share")
 EXCLUDES = ("full-precision", "small-batch")
 
 EMPTY_SHARE = 0.8
@@ -28,10 +35,17 @@ BUSY_PCT = 70.0
 """And the GPU is busy below 70 % (catalogue)."""
 SYNC_SHARE = 0.05
 """Above, the waits themselves empty the queue (host-sync)."""
+WAIT_SHARE = 0.20
+"""From here on a CPU's loop is bound by its input, and a larger batch waits longer."""
+LARGER = "Give each operation more to do: a larger batch"
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where the queue runs dry without a wait for data or for values."""
+    """Fires where the queue runs dry, or a CPU's operations hardly compute, without a wait for data or for values."""
+    return _on_gpu(vitals) if vitals.on_gpu else _on_cpu(vitals)
+
+
+def _on_gpu(vitals: Vitals) -> Finding | None:
     empty, util = vitals.queue_empty_share, vitals.gpu_util_pct
     wait, sync = vitals.exposed_wait_share, vitals.sync_share
     if empty is None or util is None or wait is None or sync is None:
@@ -48,6 +62,31 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(f"the queue is empty at the end of {percent(empty)} of steps; NVML utilisation {util:.0f} %",),
         prescriptions=(larger_batch(vitals) or _compiled(vitals),),
+    )
+
+
+def _on_cpu(vitals: Vitals) -> Finding | None:
+    share, wait, step_s = vitals.dispatch_share, vitals.data_wait_share, vitals.step_wall_s
+    operations, least_s = vitals.setup.graph_operations, vitals.setup.operation_s
+    if share is None or wait is None or step_s is None or not operations or not least_s:
+        return None
+    larger = larger_batch(vitals, text=LARGER)
+    if share < DISPATCH_SHARE or wait >= WAIT_SHARE or larger is None:
+        return None  # without a loader all data may lie in one batch: then there is no larger one
+    # Workers that fetch nearly as slowly as the loop runs leave a larger batch no more to gain than they are faster.
+    cost = min(share * (1.0 - 1.0 / TIMES), 1.0 - fetched_s(vitals) / step_s)
+    backward_s = (vitals.backward_share or 0.0) * step_s
+    return Finding(
+        rule="launch-bound",
+        headline=f"Small operations: about {percent(share)} of the time goes into getting from one to the next.",
+        cost_share=max(cost, 0.0),
+        evidence=(
+            f"the backward of a step takes {millis(backward_s)} for {operations} operations, "
+            f"{1e6 * backward_s / operations:.1f} us each; one that computes next to nothing takes "
+            f"{1e6 * least_s:.1f} us here",
+            *([f"{vitals.samples_per_step:.4g} samples a step"] if vitals.samples_per_step else []),
+        ),
+        prescriptions=(larger,),
     )
 
 

@@ -1,0 +1,61 @@
+"""What an operation costs on this machine when its numbers cost nothing: the least that a small one can take.
+
+A loop whose operations take hardly longer computes little: it goes from operation to operation, and a larger batch or a
+compiled model has fewer of them for each sample. Measured when the run is over, by a graph of tiny layers whose
+operations are counted as those of the user's loss are (`models.leaves`), so that both are the same kind of average.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch.nn import functional
+
+from gpu_doctor import models
+from gpu_doctor.recorder import Recorder
+
+LAYERS: Final = 12
+"""A linear layer and a ReLU have five operations in the graph: 60 in all, some 0.3 ms forth and back."""
+ROUNDS: Final = 6
+
+
+def tell(recorder: Recorder) -> None:
+    """Lets the recorder of an ended run know the figure, if the run had a backward and trained on a CPU; never raises.
+
+    On the training thread, when nothing of ours stands in torch any more.
+    """
+    facts = recorder.facts
+    if not facts.get("graph_operations") or facts.get("device", "cpu") != "cpu":
+        return
+    try:
+        facts["operation_s"] = operation_s()
+    except Exception as error:
+        recorder.note(f"What an operation takes at least could not be timed: {error}")
+
+
+def operation_s(clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds of a backward through tiny layers over its operations, the least of some rounds. It takes some 3 ms.
+
+    The least: a thread that takes the interpreter meanwhile makes a round longer, and nothing makes one shorter.
+
+    The caller's modes are left as they are; nothing random is drawn, and only the layers made here get gradients.
+    """
+    spent = []
+    with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", enabled=False):
+        made: dict[str, Any] = {"dtype": torch.float32, "device": "cpu", "requires_grad": True}
+        weights = [torch.full((8, 8), 0.1, **made) for _ in range(LAYERS)]
+        biases = [torch.zeros(8, **made) for _ in range(LAYERS)]
+        operations = 1
+        for _ in range(ROUNDS):
+            out = torch.ones(1, 8, dtype=torch.float32, device="cpu")
+            for weight, bias in zip(weights, biases, strict=True):
+                out = functional.relu(functional.linear(out, weight, bias))
+            loss = out.sum()
+            operations = models.leaves(loss)[1]
+            begin = clock()
+            torch.autograd.backward(loss)
+            spent.append(clock() - begin)
+    return min(spent) / operations
