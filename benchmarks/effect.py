@@ -1,7 +1,7 @@
 """How often a comparison is right: A/A false alarms and true speed-ups found, on simulated and on real step times.
 
 `python benchmarks/effect.py` prints one row per kind of machine noise, from simulated trials of the default budget
-(pairs of runs of 50 steps, as many as `needs_more` asks for, at most six), then a few real loops compared with
+(pairs of runs of 50 steps, as many as `needs_more` asks for), then a few real loops compared with
 themselves. `--trials N` sets the simulated trials per row and speed-up (default 200), `--real N` the real A/A trials.
 Aim: A/A says no-difference in >= 95 of 100, a true 1.15x is found faster in >= 90 of 100.
 """
@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_doctor.effect import MOST_PAIRS, compare, needs_more
+from gpu_doctor.effect import compare
+from gpu_doctor.morepairs import MOST_PAIRS, needs_more
 from gpu_doctor.recording import Recording
 from gpu_doctor.steps import Steps
 

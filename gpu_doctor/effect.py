@@ -12,7 +12,7 @@ import numpy as np
 from gpu_doctor import wording
 from gpu_doctor.interval import Ratio, ratio
 from gpu_doctor.neighbours import BUSY_FROM, others_share
-from gpu_doctor.pagecache import is_warming, warm_pairs
+from gpu_doctor.pagecache import warm_pairs
 from gpu_doctor.pairing import has_samples, pair_of, stretch_of, wait_share
 from gpu_doctor.parity import coarsest, parity, varies
 from gpu_doctor.recording import Recording, SettingValue, Steps, describe
@@ -29,13 +29,9 @@ NEAR: Final = 1.05
 """No difference: the estimate is nearer to 1 than this (nobody changes a training for less) ..."""
 FAR: Final = 1.15
 """... and the interval rules out a gain or loss of this size, the smallest that a trial promises to find."""
-BELIEVED: Final = 1.10
-"""Smaller gains and losses are claimed only after a third pair: two pairs agree by chance too often."""
-MOST_PAIRS: Final = 6
-"""Pairs of runs after which a comparison that is not clear is left inconclusive. Four left 4.5 % of equal sides with
-rare stalls open, six 1.5 %, for a tenth of a pair more on the mean (benchmarks/effect.py)."""
-ONE_PAIR: Final = 1.5
-"""An interval beyond this is clear after one pair: more than a machine's mood explains."""
+RULED_OUT: Final = 1.31
+"""That much wider an interval, one of 99 %, must rule it out, as it is asked again after every pair: of true 1.15x on a
+busy machine 13 % were called no difference with the 95 % interval, 8 % with this one (benchmarks/effect.py)."""
 MEASURED_S: Final = 0.05
 """Seconds that a side must measure before a difference is claimed. Equal stretches of 1 to 18 ms on two shared cores
 were called faster or slower in 3 to 8 % of tries, up to 5.3x; from 33 ms on in 0 to 2.5 %, and never beyond 1.3x."""
@@ -45,7 +41,8 @@ UNMEASURED: Final = ("failed", "out-of-memory", "refused")
 """Outcomes that leave no speed: a candidate that fails is no cure, however fast its first steps were."""
 COLD: Final = "as one side read from the storage what others found in the page cache"
 ALL_COLD: Final = f"no fair pair of runs, {COLD}: what was read is cached now, so try once more"
-_BROKEN: Final = (*UNMEASURED, "interrupted", "stopped")
+BROKEN: Final = (*UNMEASURED, "interrupted", "stopped")
+"""Outcomes after which a comparison has no further pair."""
 
 
 @dataclass(frozen=True)
@@ -129,9 +126,9 @@ class Effect:
     def _judgement(self) -> str:
         why = f": {wording.clean(self.reason)}" if self.reason else ""
         if self.speedup is None:
-            ended = self.outcome in _BROKEN
+            ended = self.outcome in BROKEN
             return f"{wording.OUTCOME_LABELS.get(self.outcome, self.outcome) if ended else 'nothing was measured'}{why}"
-        left = f" ({self.outcome}{why})" if self.outcome in _BROKEN else why
+        left = f" ({self.outcome}{why})" if self.outcome in BROKEN else why
         return f"{wording.speedup(self.speedup, self.low, self.high)} {self.verdict}{left}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,7 +158,7 @@ def compare(
         TypeError: if a side is anything else, such as the path of a recording.
         ValueError: if a side has no recording.
     """
-    bases, candidates = _side(baseline), _side(candidate)
+    bases, candidates = side_of(baseline), side_of(candidate)
     if not bases or not candidates:
         raise ValueError("compare() needs at least one recording of each side.")
     outcome, reason = _outcome(bases, candidates)
@@ -202,37 +199,17 @@ def compare(
     return effect if any(warm) else dataclasses.replace(effect, verdict="inconclusive", reason=reason or ALL_COLD)
 
 
-def _side(given: Recording | Sequence[Recording]) -> list[Recording]:
+def side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
+    """The recordings of one side.
+
+    Raises:
+        TypeError: if it is anything else.
+    """
     side = [given] if isinstance(given, Recording) else list(given) if isinstance(given, Sequence) else [given]
     wrong = next((one for one in side if not isinstance(one, Recording)), None)
     if isinstance(given, str) or wrong is not None:
         raise TypeError(f"compare() takes recordings, such as gpu_doctor.load(path) gives, not {given!r:.60}.")
     return side
-
-
-def needs_more(baseline: Recording | Sequence[Recording], candidate: Recording | Sequence[Recording]) -> bool:
-    """Whether another pair of runs is worth its time.
-
-    A second pair always is, unless the first is beyond doubt. A third is while the verdict is open, and before a small
-    gain or loss is believed; more only while it is open, up to MOST_PAIRS. None is after a failure, a refusal, an
-    interrupt or a Stop. One pair that read from the storage, or measured too little, is never beyond doubt, and
-    one that is not judged is made up for by another.
-    """
-    effect = compare(baseline, candidate)
-    sides = _side(baseline), _side(candidate)
-    made = min(map(len, sides))
-    low, high, pairs = effect.low, effect.high, made - effect.cold_pairs
-    if effect.outcome in _BROKEN or made >= MOST_PAIRS:
-        return False
-    if low is None or high is None or effect.speedup is None or not pairs:
-        return True
-    if pairs < 2:
-        if effect.loss_verdict == "different":  # another baseline tells whether that comes by itself
-            return True
-        return is_warming(*sides) or effect.verdict == "inconclusive" or (low < ONE_PAIR and high > 1 / ONE_PAIR)
-    small = 1 / BELIEVED < effect.speedup < BELIEVED
-    claimed = effect.verdict in ("faster", "slower")
-    return effect.verdict == "inconclusive" or (claimed and small and pairs < 3)
 
 
 def _with_speed(effect: Effect, pairs: Sequence[tuple[Steps, Steps]], by_samples: bool) -> Effect:
@@ -280,7 +257,8 @@ def _verdict(result: Ratio) -> str:
     if value <= 1 / FASTER and high < min(1 / SURELY, value**APART):
         return "slower"
     near = 1 / NEAR <= value <= NEAR
-    return "no-difference" if near and low > 1 / FAR and high < FAR else "inconclusive"
+    ruled_out = value * (high / value) ** RULED_OUT < FAR and value * (low / value) ** RULED_OUT > 1 / FAR
+    return "no-difference" if near and ruled_out else "inconclusive"
 
 
 def _nothing(pairs: Sequence[tuple[Steps, Steps]]) -> str:
@@ -294,6 +272,6 @@ def _outcome(bases: Sequence[Recording], candidates: Sequence[Recording]) -> tup
     """Outcome and reason of the comparison: the candidate's trouble first, then the baseline's, else how it ended."""
     for side, name in ((candidates, ""), (bases, "The baseline ended early")):
         for one in side:
-            if one.outcome in _BROKEN:
+            if one.outcome in BROKEN:
                 return one.outcome, ": ".join(part for part in (name, one.reason) if part)
     return candidates[-1].outcome, candidates[-1].reason

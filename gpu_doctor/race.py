@@ -155,7 +155,7 @@ def _raced(case: Case, snapshot: Snapshot, entries: list[Entry], against: Settin
                     if case.stopped or not entry.going:  # dropped in this very round
                         continue
                     rounds, of = sides[id(entry)], f"{describe(entry.settings)}: " if len(entries) > 1 else ""
-                    what = f"{of}round {number} of at most {MOST_ROUNDS}"
+                    what = f"{of}round {number}, until it is clear"
                     entry.going = rounds.pair(what, against, entry.settings, steps, seconds)
                     entry.seconds = rounds.spent_s
                     drop_the_worse(entries)

@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 
 from gpu_doctor import wording
-from gpu_doctor.effect import MEASURED_S, MOST_PAIRS, needs_more
+from gpu_doctor.effect import MEASURED_S
+from gpu_doctor.morepairs import MOST_PAIRS, needs_more
 from gpu_doctor.recording import TRAINING, Recording, Settings
 from gpu_doctor.snapshot import Snapshot
 from gpu_doctor.trial import Result, uninterrupted

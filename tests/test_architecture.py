@@ -38,7 +38,7 @@ FLOORS = {
         "parking",
         "recorder calibration readings governor",
         "rules",
-        "effect pairing pagecache",
+        "effect morepairs pairing pagecache",
         "knobs",
         "forecast stages handing copying removal expectation batchsizes workerstarts",
     ],

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from gpu_doctor.casefile import Case
-from gpu_doctor.effect import compare, needs_more
+from gpu_doctor.effect import compare
+from gpu_doctor.morepairs import needs_more
 from gpu_doctor.pagecache import warm_pairs
 from gpu_doctor.recording import Recording, Settings
 from gpu_doctor.trial import Result

@@ -87,10 +87,10 @@ def test_a_gpu_that_is_there_but_not_used_is_said() -> None:
 
 
 def test_progress_of_a_trial() -> None:
-    progress = Progress(12, 50, 8.4, "round 1 of at most 3: candidate")
+    progress = Progress(12, 50, 8.4, "round 1, until it is clear: candidate")
     head = drawn(shown(starved(), status="trial", progress=progress, settings={"num_workers": 2}))["header"]
     assert head["progress"] == {
-        "text": "round 1 of at most 3: candidate",
+        "text": "round 1, until it is clear: candidate",
         "steps": "step 12 of 50",
         "share": 0.24,
         "left": "at most 8 s left",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from gpu_doctor import race
-from gpu_doctor.effect import needs_more
 from gpu_doctor.executors.posted import of_bytes
 from gpu_doctor.executors.remote import Returned
+from gpu_doctor.morepairs import needs_more
 from gpu_doctor.recording import Settings
 from gpu_doctor.rounds import MOST_ROUNDS, went_well
 
