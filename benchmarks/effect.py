@@ -1,8 +1,9 @@
 """How often a comparison is right: A/A false alarms and true speed-ups found, on simulated and on real step times.
 
-`python benchmarks/effect.py` prints one row per kind of machine noise, from simulated trials of the default budget
+`python -m benchmarks.effect` prints one row per kind of machine noise, from simulated trials of the default budget
 (pairs of runs of 50 steps, as many as `needs_more` asks for), then a few real loops compared with
-themselves. `--trials N` sets the simulated trials per row and speed-up (default 200), `--real N` the real A/A trials.
+themselves. `--trials N` sets the simulated trials per row and speed-up (default 200), `--real N` the real A/A trials;
+`--recorded` records training loops for some minutes and compares stretches of their step times instead.
 Aim: A/A says no-difference in >= 95 of 100, a true 1.15x is found faster in >= 90 of 100.
 """
 
@@ -16,12 +17,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.recorded import recorded, trials
 from gpu_doctor.effect import compare
 from gpu_doctor.morepairs import MOST_PAIRS, needs_more
 from gpu_doctor.recording import Recording
 from gpu_doctor.steps import Steps
 
 STEPS = 50
+HEAD = f"{'':<44}" + "".join(f"{h:>9}" for h in ("no-diff", "faster", "slower", "unclear", "width %"))
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,18 @@ def _really_once(work: Callable[[], None], twice: float) -> Callable[[bool, int]
     return lambda candidate, number: really(work, 0.0 if candidate else twice)
 
 
+def _recorded() -> None:
+    """Prints the table of recorded step times."""
+    loops = list(recorded())
+    for label, speedup in (("A/A", 1.0), ("true speed-up 1.15x", 1.15), ("true speed-up 0.87x", 1 / 1.15)):
+        print(f"\nrecorded training loops, {label}, %\n{HEAD}   pairs  trials")
+        for name, steps in loops:
+            found = [trial(once) for once in trials(steps, STEPS, speedup, MOST_PAIRS)]
+            widths, pairs = np.mean([w for _, w, _ in found]), np.mean([p for _, _, p in found])
+            row = _row(name, Counter(v for v, _, _ in found), float(widths), float(pairs))
+            print(f"{row}{len(found):8}")
+
+
 def _row(name: str, verdicts: Counter[str], width: float, pairs: float) -> str:
     total = sum(verdicts.values())
     parts = [f"{100 * verdicts[v] / total:6.1f}" for v in ("no-difference", "faster", "slower", "inconclusive")]
@@ -151,14 +166,17 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--speedups", type=float, nargs="*", default=(1.0, 1.15, 1 / 1.15, 1.05, 1.5))
     parser.add_argument("--real", type=int, default=10)
+    parser.add_argument("--recorded", action="store_true")
     options = parser.parse_args()
-    head = f"{'':<44}" + "".join(f"{h:>9}" for h in ("no-diff", "faster", "slower", "unclear", "width %"))
+    if options.recorded:
+        _recorded()
+        return
     for speedup in options.speedups:
-        print(f"\ntrue speed-up {speedup:.2f}x, simulated, % of {options.trials} trials\n{head}   pairs")
+        print(f"\ntrue speed-up {speedup:.2f}x, simulated, % of {options.trials} trials\n{HEAD}   pairs")
         for seed, (name, noise) in enumerate(KINDS.items()):
             print(_row(name, *simulated_rates(noise, speedup, options.trials, seed)))
     for label, twice in (("A/A", 0.0), ("baseline does 15 % more", 0.15)):
-        print(f"\nreal loops, {label}, % of {options.real} trials\n{head}   pairs")
+        print(f"\nreal loops, {label}, % of {options.real} trials\n{HEAD}   pairs")
         for name, work in REAL.items():
             found = [trial(_really_once(work, twice)) for _ in range(options.real)]
             widths, pairs = np.mean([w for _, w, _ in found]), np.mean([p for _, _, p in found])

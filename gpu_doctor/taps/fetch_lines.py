@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from _thread import allocate_lock
@@ -26,6 +25,7 @@ from typing import Final
 from gpu_doctor.taps.lines_page import Key, read_page, write_page
 from gpu_doctor.taps.places import Places
 from gpu_doctor.taps.quick_looks import QuickLooks, punctual
+from gpu_doctor.taps.stacks import stack_of
 
 PERIOD_S: Final = 0.025
 """Mean seconds between looks, at least."""
@@ -154,7 +154,8 @@ class FetchLines:
         Returns:
             Whether a fetch was running.
         """
-        frame = sys._current_frames().get(self.thread)
+        stack = stack_of(self.thread)
+        frame = stack[0] if stack else None
         if not self.fetching or self._over or not self._places.above(frame):
             return False
         place = self._places.of(frame)

@@ -15,7 +15,6 @@ takes the phases in which it was seen while all was heard.
 from __future__ import annotations
 
 import linecache
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,6 +25,7 @@ from gpu_doctor.phases import DATA_WAIT, FORWARD, LOSS, NO_GRAD, OTHER, PHASE_CO
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import LineCost
 from gpu_doctor.taps.places import MOST_THROUGH, Place, Places, within_torch
+from gpu_doctor.taps.stacks import stack_of
 
 MOST_LINES: Final = 4096
 SHOWN_LINES: Final = 120
@@ -71,7 +71,8 @@ class LineSampler:
         if before is None:
             return
         self.looks += 1
-        frame = sys._current_frames().get(self._recorder.thread)
+        stack = stack_of(self._recorder.thread)
+        frame = stack[0] if stack else None
         phase, resting = ledger.phase_now(), ledger.pulse.resting
         place = self._places.of(frame)
         through = self._places.through(frame) if place is not None and phase in _OF_STEPS else ()
