@@ -15,7 +15,7 @@ import gc
 import operator
 import sys
 from functools import partial
-from itertools import accumulate, chain, compress, repeat, starmap
+from itertools import accumulate, chain, compress, repeat
 from types import FrameType
 from typing import Any, Final
 
@@ -44,10 +44,13 @@ def _walked(frame: FrameType | None) -> list[FrameType]:
 
 
 def _without_collecting(thread: int) -> list[FrameType]:
-    """As one call into C: whether the collector is on, off with it, the frames, on again if it was."""
+    """As one call into C: whether the collector is on, off with it, the frames, on again if it was.
+
+    Among the threads' frames is the one of this very function: what remembers them would be a cycle with it.
+    """
     call: Any = operator.call
     get: Any = dict.get
-    innermost = starmap(get, zip(map(call, (sys._current_frames,)), (thread,), strict=True))
+    innermost = map(get, map(call, (sys._current_frames,)), (thread,))
     backwards: Any = accumulate(chain(innermost, repeat("f_back", DEEPEST - 1)), getattr)
     frames: Any = partial(list, iter(partial(next, backwards, None), None))
     was_on: list[bool] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -102,3 +103,32 @@ def test_what_fails_in_between_leaves_the_collector_on(monkeypatch: pytest.Monke
     with pytest.raises(MemoryError):
         stack_of(1)
     assert gc.isenabled()
+
+
+class Held:
+    """Can be referred to weakly."""
+
+
+def test_nothing_of_the_stack_outlives_the_list() -> None:
+    there, go = threading.Event(), threading.Event()
+    seen: list[weakref.ref[Held]] = []
+
+    def stand() -> None:
+        held = Held()
+        seen.append(weakref.ref(held))
+        there.set()
+        go.wait(30)
+
+    thread = threading.Thread(target=stand)
+    gc.disable()
+    try:
+        thread.start()
+        assert there.wait(30) and thread.ident is not None
+        stack = stack_of(thread.ident)
+        assert "stand" in names(stack)
+        go.set()
+        thread.join()
+        del stack
+        assert seen[0]() is None
+    finally:
+        gc.enable()
