@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from gpu_doctor import wording
-from gpu_doctor.interval import Ratio, ratio
+from gpu_doctor.interval import FEWEST_ROWS, Ratio, ratio
 from gpu_doctor.neighbours import BUSY_FROM, others_share
 from gpu_doctor.pagecache import warm_pairs
 from gpu_doctor.pairing import has_samples, pair_of, stretch_of, wait_share
@@ -30,8 +30,9 @@ NEAR: Final = 1.05
 FAR: Final = 1.15
 """... and the interval rules out a gain or loss of this size, the smallest that a trial promises to find."""
 RULED_OUT: Final = 1.31
-"""That much wider an interval, one of 99 %, must rule it out, as it is asked again after every pair: of true 1.15x on a
-busy machine 13 % were called no difference with the 95 % interval, 8 % with this one (benchmarks/effect.py)."""
+"""That much wider an interval, one of 98 to 99 %, must rule it out, as it is asked again after every pair: on a busy
+machine 13 % of true 1.15x were called no difference with the 95 % interval, 3 to 8 % with this one (simulated as in
+benchmarks/effect.py)."""
 MEASURED_S: Final = 0.05
 """Seconds that a side must measure before a difference is claimed. Equal stretches of 1 to 18 ms on two shared cores
 were called faster or slower in 3 to 8 % of tries, up to 5.3x; from 33 ms on in 0 to 2.5 %, and never beyond 1.3x."""
@@ -97,6 +98,8 @@ class Effect:
     predicted_high: float | None = None
     cold_pairs: int = 0
     """Pairs of runs that were not judged: one side read from the storage what others found in the page cache."""
+    pairs: int = 0
+    """Pairs of runs that were judged."""
 
     def __str__(self) -> str:
         parts = [self._judgement()]
@@ -167,6 +170,8 @@ def compare(
     whole = [all(len(steps) and steps.wall_s.sum() > 0 for steps in pair) for pair in pairs]
     warm = [fair and full for fair, full in zip(warm_pairs(bases, candidates), whole, strict=True)]
     measured = [pair for pair, used in zip(pairs, warm if any(warm) else whole, strict=True) if used]
+    # A run that the end of the trial's seconds cut short has no interval, and would leave the others none.
+    measured = [pair for pair in measured if min(map(len, pair)) >= FEWEST_ROWS] or measured
     losses = parity(bases[0].losses, candidates[0].losses, coarsest(bases[0], candidates[0]))
     compared = outcome not in UNMEASURED
     peaks = [one.peak_bytes for one in candidates if np.isfinite(one.peak_bytes)]
@@ -190,6 +195,7 @@ def compare(
         busy=others_share((*bases, *candidates)),
         written=tuple(dict.fromkeys(path for one in (*bases, *candidates) for path in one.written or ())),
         cold_pairs=sum(whole) - sum(warm) if compared else 0,
+        pairs=len(measured) if compared and any(warm) else 0,
     )
     if not compared:
         return effect

@@ -36,7 +36,7 @@ def needs_more(baseline: Recording | Sequence[Recording], candidate: Recording |
     effect = compare(baseline, candidate)
     sides = side_of(baseline), side_of(candidate)
     made = min(map(len, sides))
-    low, high, pairs = effect.low, effect.high, made - effect.cold_pairs
+    low, high, pairs = effect.low, effect.high, effect.pairs
     if effect.outcome in BROKEN or made >= MOST_PAIRS:
         return False
     if low is None or high is None or effect.speedup is None or not pairs:

@@ -194,6 +194,25 @@ def test_runs_too_short_for_an_interval_are_not_tried_for_ever() -> None:
     assert not needs_more(*sides(1.0, pairs=6, n=8))
 
 
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_run_that_was_cut_short_leaves_the_others_their_interval(at: int) -> None:
+    bases, candidates = sides(1.15, pairs=4)
+    whole = compare(bases, candidates)
+    bases.insert(at, run(seed=98))
+    candidates.insert(at, run(0.01 / 1.15, n=4, seed=99))
+    found = compare(bases, candidates)
+    assert (found.verdict, found.low, found.pairs) == ("faster", whole.low, 4) and whole.pairs == 4
+    assert compare(bases[at], candidates[at]).low is None
+
+
+def test_one_pair_beside_one_that_was_cut_short_is_one_pair() -> None:
+    (good, short), (better, faster) = sides(1.2, pairs=2)
+    assert compare([good, short], [better, faster]).pairs == 2
+    cut = run(0.01 / 1.2, n=4, seed=5)
+    assert compare([good, short], [better, cut]).verdict == "faster"
+    assert needs_more([good, short], [better, cut])
+
+
 def test_a_claim_of_which_little_is_left_is_tried_again() -> None:
     """Two pairs of 1.15x say faster by 4 % at least: not wrong often, but too often after a look at every pair."""
     bases, candidates = sides(1.15, pairs=3, jitter=0.3, seed=4)

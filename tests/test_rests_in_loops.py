@@ -617,3 +617,55 @@ def test_line_costs_in_a_rest_are_those_of_the_way_that_was_taken() -> None:
     assert sum(one.share for one in forwards) == pytest.approx(1.0)
     assert sum(one.share for one in forwards if one.no_grad) == pytest.approx(0.5, abs=0.02)
     assert {(one.no_grad, one.beside) for one in forwards} == {(True, "step"), (False, "")}
+
+
+def test_line_costs_in_a_rest_of_what_a_function_does_after_the_forward() -> None:
+    """Of backward and update no way is kept: what is seen of them in a rest is theirs all the same."""
+    now = 0.0
+    recorder = Recorder()
+    sampler = LineSampler(recorder, lambda: now)
+
+    def tick() -> None:
+        nonlocal now
+        now += 1.0
+
+    def look() -> None:
+        tick()
+        sampler.look()
+
+    class Told(torch.optim.SGD):
+        def _init_group(self, *given: Any) -> Any:
+            tick()
+            sampler.look()
+            return super()._init_group(*given)
+
+    class Passed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            tick()
+            sampler.look()
+            return gradient
+
+    model = Looking(look)
+    optimizer = Told(model.parameters(), lr=0.1)
+
+    def train_step(x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        Passed.apply(model(x)).sum().backward()
+        optimizer.step()
+
+    rested = 0
+    with listening(recorder, {"model": model}, accelerated=False):
+        for _ in range(2):
+            for (x,) in DataLoader(TensorDataset(torch.rand(LONG * BATCH, 1)), BATCH):
+                train_step(x)
+                rested += recorder.pulse.resting
+    assert rested > LONG // 2
+    phases = Counter[str]()
+    for one in sampler.costs():
+        phases[one.phase] += one.share  # type: ignore[assignment]
+    assert phases == pytest.approx({"forward": 1 / 3, "backward": 1 / 3, "optimizer": 1 / 3}, abs=0.02)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.2
 """Stop is looked for so often."""
+FIRST_ROUNDS: Final = 6
+"""So many rounds of a candidate are held against the trial's seconds by what their runs took alone."""
 CANCEL_S: Final = 5.0
 """So long a task that is cancelled may take to put its workers away before its process is ended."""
 
@@ -89,7 +91,9 @@ class RoundsOut:
         good = whole and all(map(went_well, (*bases, *candidates)))
         more = good and len(entry.candidates) < MOST_ROUNDS and needs_more(entry.bases, entry.candidates)
         measured_s = sum(one.duration_s for one in (*entry.bases, *entry.candidates))
-        entry.going = more and measured_s < self.seconds
+        # The first rounds may have waited for a place on the cluster; after some, what goes there and back counts too.
+        spent_s = measured_s if len(entry.candidates) < FIRST_ROUNDS else entry.seconds
+        entry.going = more and spent_s < self.seconds
 
     def _overdue(self) -> None:
         late = [one for one, (_, sent) in self.out.items() if time.monotonic() - sent > self.limit_s]

@@ -71,9 +71,9 @@ class LineSampler:
         if before is None:
             return
         self.looks += 1
+        phase, resting = ledger.phase_now(), ledger.pulse.resting
         stack = stack_of(self._recorder.thread)
         frame = stack[0] if stack else None
-        phase, resting = ledger.phase_now(), ledger.pulse.resting
         place = self._places.of(frame)
         through = self._places.through(frame) if place is not None and phase in _OF_STEPS else ()
         if ledger.phase_now() != phase:  # on a busy machine the thread went on meanwhile
@@ -126,8 +126,8 @@ class LineSampler:
 
         A line that was never seen but in rests is the loop's own Python where torch is not on its stack; else nobody
         knows what it was: its looks are left out. One that was seen, but not on the way that a look in a rest took,
-        has of its phases those that the nearest caller on this way was seen in: a line of a forward that runs twice a
-        step.
+        has of the phases of steps those that the nearest caller on this way was seen in: a line of a forward that runs
+        twice a step.
         """
         heard, total = self._seen.copy(), self._total
         seen = {(place, through, phase): seconds for ((place, through), phase), seconds in heard.items()}
@@ -144,7 +144,8 @@ class LineSampler:
             if known and through[1:]:
                 ways = (known_of.get(through[above:]) for above in range(1, len(through)))
                 nearest = next((one for one in ways if one), {})
-                known = {phase: seconds for phase, seconds in known.items() if phase in nearest} or nearest
+                own = {of: seconds for of, seconds in known.items() if of in nearest or of not in _OF_STEPS}
+                known = own or nearest
                 if not known:
                     continue
             if not known:

@@ -27,7 +27,7 @@ _COLLECTS: Final = sys.version_info[:2] == (3, 11)
 def stack_of(thread: int) -> list[FrameType]:
     """The frames of a thread, innermost first; empty if there is no such thread.
 
-    As long as the list is held, a walk by `f_back` finds the same frames and makes none.
+    As long as the list is held, a walk by `f_back` makes no frames, but where a generator was resumed meanwhile.
 
     Args:
         thread: its `threading.get_ident()`.
