@@ -21,6 +21,7 @@ from gpu_doctor.curing import TRIAL_SECONDS, TRIAL_STEPS, Curing
 from gpu_doctor.diagnosis import Diagnosis, judged
 from gpu_doctor.effect import Effect
 from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.morepairs import MOST_PAIRS
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording, Settings, Setup
 from gpu_doctor.rounds import not_restored, silence
@@ -157,13 +158,14 @@ class Case(Counting, Curing):
         *,
         steps: int = TRIAL_STEPS,
         seconds: float = TRIAL_SECONDS,
+        pairs: int = MOST_PAIRS,
         against: Settings | None = None,
     ) -> Effect:
         """Tries settings against the code as written, from the same state, and puts everything back.
 
         Args:
             settings: knob values to try. steps: steps of one side of one round; more in the next where they last too
-            short a time to be judged. seconds: of the whole trial.
+            short a time to be judged. seconds: of the whole trial. pairs: of runs, at most; fewer where it is clear.
             against: knob values of the baseline side; None = as written.
 
         Returns:
@@ -172,10 +174,10 @@ class Case(Counting, Curing):
         Raises:
             KeyboardInterrupt: if the trial is interrupted, after everything was put back; what it measured until then
                 is the newest of `effects`.
-            ValueError: if steps or seconds are not positive.
+            ValueError: if steps, seconds or pairs are not positive.
             trial.Busy: if a run is already being recorded in this process.
         """
-        return race.tried(self, [settings], steps=steps, seconds=seconds, against=against)[0]
+        return race.tried(self, [settings], steps=steps, seconds=seconds, pairs=pairs, against=against)[0]
 
     def _say(self, progress: str) -> None:
         self.progress = progress

@@ -63,6 +63,7 @@ def tried(
     *,
     steps: int,
     seconds: float,
+    pairs: int = MOST_ROUNDS,
     against: Settings | None = None,
 ) -> list[Effect]:
     """Tries candidates against one baseline, in turns, and puts everything back.
@@ -70,23 +71,26 @@ def tried(
     Args:
         case: whose code, in its own namespace.
         candidates: knob values to try. against: those of the baseline side; None = as written.
-        steps: of one side of one round. seconds: of one candidate's trial.
+        steps: of one side of one round. seconds: of one candidate's trial. pairs: of it, at most.
 
     Returns:
         An effect for each candidate, in order; each is kept in `case.effects` too.
 
     Raises:
         KeyboardInterrupt: if it is interrupted, after everything was put back; `case.effects` has what was measured.
-        ValueError: if steps or seconds are not positive.
+        ValueError: if steps, seconds or pairs are not positive.
         trial.Busy: if a run is already being recorded in this process.
     """
+    if pairs < 1:
+        raise ValueError(f"A trial needs at least one pair of runs, not {pairs}: leave `pairs` out for the usual.")
     against = begun(case, against, steps, seconds)
     begin = time.perf_counter()
     entries = [entered(case, one) for one in candidates]
     open_ = [entry for entry in entries if entry.going]
     try:
         if open_:
-            _raced(case, Snapshot.take(case.namespace, extra=case.roots()), open_, against, steps, seconds)
+            kept = Snapshot.take(case.namespace, extra=case.roots())
+            _raced(case, kept, open_, against, steps, seconds, pairs)
     except SnapshotTooLarge as too_large:
         for entry in open_:
             entry.refusal = str(too_large)
@@ -134,7 +138,9 @@ def entered(case: Case, settings: Settings) -> Entry:
     return entry
 
 
-def _raced(case: Case, snapshot: Snapshot, entries: list[Entry], against: Settings, steps: int, seconds: float) -> None:
+def _raced(
+    case: Case, snapshot: Snapshot, entries: list[Entry], against: Settings, steps: int, seconds: float, pairs: int
+) -> None:
     """Gives the candidates their pairs, in turns, and puts everything back."""
     sides = {
         id(entry): Rounds(
@@ -150,7 +156,7 @@ def _raced(case: Case, snapshot: Snapshot, entries: list[Entry], against: Settin
     }
     try:
         with case._quietly():
-            for number in range(1, MOST_ROUNDS + 1):
+            for number in range(1, pairs + 1):
                 for entry in [one for one in entries if one.going]:
                     if case.stopped or not entry.going:  # dropped in this very round
                         continue

@@ -27,6 +27,8 @@ NOT_AGAIN: Final = "What was kept step by step was not tried once more against t
 WAVES: Final = 6
 """Workers that start together deliver together: a trial lasts for so many rounds of all of them, or it measures how the
 first ones came in (16 workers in 50 steps looked slower than 12 where they were 20 % faster)."""
+PAIRS: Final = 6
+"""Pairs of runs of each trial, at most: a climb makes many, and asks of each only whether a gain is worth keeping."""
 LONGER: Final = 3
 """A trial that left a gain open is made once more with so many times the steps."""
 _CLEAN: Final = ("completed", "budget-reached")
@@ -191,7 +193,7 @@ class _Climb:
         budget: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "against": against}
         if self.executor is not None:
             return self.executor.trials(self.case, candidates, **budget)
-        return [self.case.trial(one, **budget) for one in candidates]
+        return [self.case.trial(one, pairs=PAIRS, **budget) for one in candidates]
 
     def _keep(self, gain: float, candidate: dict[str, Any], effect: Effect) -> None:
         added: dict[str, SettingValue] = {

@@ -323,3 +323,14 @@ def test_an_interrupt_while_state_is_put_back_waits_until_it_is() -> None:
         put_back()
     assert done == ["whole"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_trial_makes_as_many_pairs_as_are_allowed() -> None:
+    code = "net = torch.nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\nfor _ in range(60):\n"
+    code += "    opt.zero_grad()\n    net(torch.rand(8, 4)).sum().backward()\n    opt.step()\n    time.sleep(0.002)\n"
+    case = gpu_doctor.case(code, {"torch": torch, "time": time})
+    effect = case.trial({}, steps=40, pairs=1)
+    assert effect.pairs == 1
+    assert case.trial({}, steps=40).pairs > 1
+    with pytest.raises(ValueError, match="at least one pair"):
+        case.trial({}, pairs=0)
