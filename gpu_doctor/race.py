@@ -19,8 +19,9 @@ from gpu_doctor.forecast import Forecast, forecast
 from gpu_doctor.knobs.cell_variables import check
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.lossreasons import breaks
+from gpu_doctor.morepairs import MOST_PAIRS
 from gpu_doctor.recording import Recording, Settings, Setup, describe
-from gpu_doctor.rounds import MOST_ROUNDS, Rounds, not_restored
+from gpu_doctor.rounds import Rounds, not_restored
 from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
 from gpu_doctor.vitals import measure
 
@@ -63,7 +64,7 @@ def tried(
     *,
     steps: int,
     seconds: float,
-    pairs: int = MOST_ROUNDS,
+    pairs: int = MOST_PAIRS,
     against: Settings | None = None,
 ) -> list[Effect]:
     """Tries candidates against one baseline, in turns, and puts everything back.

@@ -16,13 +16,11 @@ import numpy as np
 
 from gpu_doctor import wording
 from gpu_doctor.effect import MEASURED_S
-from gpu_doctor.morepairs import MOST_PAIRS, needs_more
+from gpu_doctor.morepairs import needs_more
 from gpu_doctor.recording import TRAINING, Recording, Settings
 from gpu_doctor.snapshot import Snapshot
 from gpu_doctor.trial import Result, uninterrupted
 
-MOST_ROUNDS: Final = MOST_PAIRS
-"""Pairs of baseline and candidate in one trial, at most; fewer where the interval is clear."""
 BLOCK_SHARE: Final = 0.3
 """Part of the trial's seconds that one side of one round may take, so that both sides get their turn."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import pickle
 import threading
 from collections import Counter
@@ -546,16 +547,20 @@ def test_a_wrapper_on_a_class_stays_where_python_would_stop_caching_its_attribut
     assert sleepers._flips == {"Optimizer.zero_grad": pytest.approx(10, abs=9)}
 
 
-def test_line_costs_in_a_rest_take_the_phases_seen_before() -> None:
-    now = 0.0
+def looked_at() -> tuple[Recorder, LineSampler, Callable[[], None]]:
+    """A recorder, its sampler, and a look at the line that asks for it, a second after the one before."""
+    seconds = itertools.count(0.0)
     recorder = Recorder()
-    sampler = LineSampler(recorder, lambda: now)
+    sampler = LineSampler(recorder, lambda: next(seconds))
 
     def look() -> None:
-        nonlocal now
-        now += 1.0
         sampler.look()
 
+    return recorder, sampler, look
+
+
+def test_line_costs_in_a_rest_take_the_phases_seen_before() -> None:
+    recorder, sampler, look = looked_at()
     rested = 0
     model = Looking(look)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -591,15 +596,7 @@ class Twice(torch.nn.Linear):
 
 
 def test_line_costs_in_a_rest_are_those_of_the_way_that_was_taken() -> None:
-    now = 0.0
-    recorder = Recorder()
-    sampler = LineSampler(recorder, lambda: now)
-
-    def look() -> None:
-        nonlocal now
-        now += 1.0
-        sampler.look()
-
+    recorder, sampler, look = looked_at()
     rested = 0
     model = Twice(look, lambda: recorder.pulse.resting)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -621,21 +618,10 @@ def test_line_costs_in_a_rest_are_those_of_the_way_that_was_taken() -> None:
 
 def test_line_costs_in_a_rest_of_what_a_function_does_after_the_forward() -> None:
     """Of backward and update no way is kept: what is seen of them in a rest is theirs all the same."""
-    now = 0.0
-    recorder = Recorder()
-    sampler = LineSampler(recorder, lambda: now)
-
-    def tick() -> None:
-        nonlocal now
-        now += 1.0
-
-    def look() -> None:
-        tick()
-        sampler.look()
+    recorder, sampler, look = looked_at()
 
     class Told(torch.optim.SGD):
         def _init_group(self, *given: Any) -> Any:
-            tick()
             sampler.look()
             return super()._init_group(*given)
 
@@ -646,7 +632,6 @@ def test_line_costs_in_a_rest_of_what_a_function_does_after_the_forward() -> Non
 
         @staticmethod
         def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-            tick()
             sampler.look()
             return gradient
 

@@ -13,7 +13,7 @@ from gpu_doctor.executors.posted import of_bytes
 from gpu_doctor.executors.remote import Returned
 from gpu_doctor.morepairs import needs_more
 from gpu_doctor.recording import Settings
-from gpu_doctor.rounds import MOST_ROUNDS, went_well
+from gpu_doctor.rounds import went_well
 
 if TYPE_CHECKING:
     from gpu_doctor.casefile import Case
@@ -89,7 +89,7 @@ class RoundsOut:
         entry.refusal, entry.failure = back.refusal, back.failure
         whole = len(bases) == len(candidates) == 1
         good = whole and all(map(went_well, (*bases, *candidates)))
-        more = good and len(entry.candidates) < MOST_ROUNDS and needs_more(entry.bases, entry.candidates)
+        more = good and needs_more(entry.bases, entry.candidates)
         measured_s = sum(one.duration_s for one in (*entry.bases, *entry.candidates))
         # The first rounds may have waited for a place on the cluster; after some, what goes there and back counts too.
         spent_s = measured_s if len(entry.candidates) < FIRST_ROUNDS else entry.seconds

@@ -174,9 +174,8 @@ def tap(scope: TapScope) -> Iterator[None]:
         yield
     finally:
         state.end()
-        scope.recorder.facts["world"] = state(
-            ended=True
-        )  # what listens holds the namespace, which may not outlive the run
+        # A figure, for what listens holds the namespace, which may not outlive the run.
+        scope.recorder.facts["world"] = state(ended=True)
         compose()
 
 
