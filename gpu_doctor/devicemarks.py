@@ -226,9 +226,10 @@ class StepMarks:
                 gpu_s = self.clock.seconds(step.first, one.end)
                 gap_s = max(self.clock.seconds(one.before, step.first), 0.0)
                 if gpu_s == gpu_s and gap_s == gap_s:
-                    wait_s = min(step.waited_ns * 1e-9, gap_s)
-                    # Copies are issued before the step's first mark, so they lie in the gap, after the wait.
-                    copy_s = min(step.copied_ns * 1e-9, gap_s - wait_s)
+                    # Copies are issued right before the step's first mark: the end of the gap is theirs. Only what it
+                    # is longer by can be the wait, which came before them, behind a queue that may have hidden it.
+                    copy_s = min(step.copied_ns * 1e-9, gap_s)
+                    wait_s = min(step.waited_ns * 1e-9, gap_s - copy_s)
                     values = (gpu_s, gap_s, wait_s, copy_s, *self._phases(one), one.empty)
                     self._table.add_device(one.row, one.generation, values)
             self.clock.free(one.before, *step.marks())

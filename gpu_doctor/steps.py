@@ -70,10 +70,10 @@ class Steps:
     gpu_gap_s: Column
     """Device seconds between the last event of the step before, or of an evaluation after it, and this one's first."""
     exposed_wait_s: Column
-    """Of `gpu_gap_s`, at most what the host had waited for batches by the step's first launch: the smaller of the two,
-    step by step."""
+    """Of what copies leave of `gpu_gap_s`, at most what the host had waited for batches by the step's first launch: the
+    smaller of the two, step by step."""
     exposed_transfer_s: Column
-    """Of what is left of it, at most what the host had spent on copies by then."""
+    """Of `gpu_gap_s`, at most what the host had spent on copies by then: they come last before the launch."""
     gpu_forward_s: Column
     """Of `gpu_s`, device seconds from the first to the last event of the step's forwards,"""
     gpu_backward_s: Column

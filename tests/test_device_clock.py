@@ -95,6 +95,17 @@ def test_copies_that_block_are_transfer_and_pinned_ones_overlap() -> None:
     assert pinned.steps.wall_s.sum() < blocking.steps.wall_s.sum()
 
 
+def test_a_copy_that_blocks_is_the_end_of_the_gap_and_the_wait_what_is_left_of_it() -> None:
+    # The loader is 4 ms of 12 behind 10 ms of queued work, which only the copy waits for: nothing of the wait is seen.
+    hidden = measure(Loop(wait=4, kernel=1.0, kernels=10, copy=2).play()[1])
+    assert hidden.exposed_wait_share == pytest.approx(0.0, abs=0.01)
+    assert hidden.exposed_transfer_share == pytest.approx(2 / 12, abs=0.01)
+    # 12 ms of wait begin with 10 ms of work: 2 ms of it and the whole copy are idle time.
+    seen = measure(Loop(wait=12, kernel=1.0, kernels=10, copy=4).play()[1])
+    assert seen.exposed_wait_share == pytest.approx(2 / 16, abs=0.02)
+    assert seen.exposed_transfer_share == pytest.approx(4 / 16, abs=0.02)
+
+
 @pytest.mark.parametrize("loop", [Loop(), Loop(wait=20), Loop(kernel=3.0), Loop(item_every=1), Loop(copy=1.0)])
 def test_host_and_device_account_for_all_of_their_time(loop: Loop) -> None:
     device, recording = loop.play()
