@@ -158,7 +158,7 @@ def notes(noted: Noted, clock: Callable[[], int], events: int, ended: Callable[[
         code(OPTIMIZER_DONE)
         stamp(clock())
 
-    def wants_samples() -> bool:
+    def wants_samples(module: int) -> bool:
         return DELIVERED not in codes
 
     return {

@@ -133,10 +133,6 @@ class Ledger(Evaluations):
 
     # ---- model and optimizer ------------------------------------------------------------------------------------
 
-    def wants_samples(self) -> bool:
-        """Whether a forward should say how many samples it holds: nothing was pulled for the open step."""
-        return not self.now.batches and (self.owes or self.now.forward_samples != self.now.forward_samples)
-
     def forward(self, training: bool, grad: bool, trained: bool, samples: float) -> int:
         """An outermost module's forward begins; returns the phase to hand to `forward_done`.
 
@@ -157,8 +153,8 @@ class Ledger(Evaluations):
                 self._unused()
             if self.evaluating and (self.last is None or not self.last.evaluation):
                 self.evaluating = False
-            if self.now.forward_samples != self.now.forward_samples:
-                self.now.forward_samples = samples
+            if before != BACKWARD:  # where parts of a forward run again
+                self._fed(samples)
         else:
             self.eval_forward = True
             if trained and not training and self.any_optimizer:
@@ -191,7 +187,7 @@ class Ledger(Evaluations):
         if not self.stepped and self.own is not False:
             self._own_backward(self.asked)
         before = self._switch(BACKWARD)
-        self.learned, self.unused, self.no_loss = True, None, None
+        self.learned, self.unused, self.no_loss, self.gathers = True, None, None, True
         if self.evaluating:
             self._learn_after_all()
         if self.marks is not None:
@@ -209,7 +205,7 @@ class Ledger(Evaluations):
     def zeroing(self) -> int:
         """Gradients are set to zero; returns the phase to switch back to."""
         before = self._switch(OPTIMIZER)
-        self.clears = True
+        self.clears, self.gathers = True, False
         if self.owes:
             if self.marks is not None:
                 self.marks.stepped_later()
@@ -222,7 +218,7 @@ class Ledger(Evaluations):
 
     def optimizer(self, key: int) -> int:
         """Optimizer `key` is about to step."""
-        self.own = self.owes = False
+        self.own = self.owes = self.gathers = False
         if not self.started:
             self.begin()
         before = self._switch(OPTIMIZER)

@@ -1,4 +1,4 @@
-"""Steps of a loop that changes its parameters itself, without an optimizer: told by its backward passes.
+"""Steps that nothing is pulled for: of a loop that changes its parameters itself, and what their forwards hold.
 
 `loss.backward()` and then `p.data -= lr * p.grad` is how the textbooks begin. Nothing of the update can be heard, so a
 step ends where the next one shows: where gradients are set to zero by `zero_grad`, else at the next forward that
@@ -22,6 +22,12 @@ class OwnUpdates(Account):
     """`zero_grad` is heard."""
     heard_update = False
     """What may have been the open step's update was heard."""
+
+    asks = fed = 0
+    """Of steps that nothing is pulled for: id of the module whose forward was asked for its samples last, and of the
+    one whose samples are counted."""
+    gathers = False
+    """A backward came since, and gradients were neither used nor cleared: its next forward is of the same step."""
 
     def _own_backward(self, asked: bool) -> None:
         """A backward begins; `asked`: in a step for which a batch was pulled. Called before its phase begins."""
@@ -65,3 +71,27 @@ class OwnUpdates(Account):
             self._settle()
             self._close(self.mark, self.acc)
             self.acc = [0] * PHASE_COUNT
+
+    # ---- what steps without a loader hold ------------------------------------------------------------------------
+
+    def wants_samples(self, module: int) -> bool:
+        """Whether a forward should say how many samples it holds: nothing was pulled for the open step.
+
+        Args:
+            module: id of the one that is called. It is asked again where its gradients are being accumulated.
+        """
+        self.asks = module
+        if self.now.batches:
+            return False
+        new = self.owes or self.now.forward_samples != self.now.forward_samples
+        return new or (self.gathers and module == self.fed)
+
+    def _fed(self, samples: float) -> None:
+        """A forward that is learned from begins: its samples are the step's, or more of them (accumulation)."""
+        now = self.now
+        if now.forward_samples != now.forward_samples:
+            now.forward_samples, self.fed = samples, self.asks
+        elif self.gathers:
+            if samples == samples and self.asks == self.fed:
+                now.forward_samples += samples
+            self.gathers = False

@@ -24,7 +24,7 @@ LONGEST_PAUSE: Final = 64
 
 _TIMES: Final = {
     *("mark", "step_begin", "cpu_due", "cpu_mark", "acc", "acc_at_ask", "end_ns", "end_acc", "last_samples"),
-    *("events", "evaluation_edge_ns", "now", "counts", "newest", *BEGINS, *ENDS, *SELDOM, *ASKED),
+    *("events", "evaluation_edge_ns", "now", "counts", "newest", "asks", "fed", *BEGINS, *ENDS, *SELDOM, *ASKED),
 }
 """What of the ledger differs from step to step without changing what an event means."""
 

@@ -39,6 +39,29 @@ def arrays(t: Truth) -> None:
         learn(t, model, optimizer, x, y)
 
 
+def arrays_accumulated(t: Truth) -> None:
+    """Gradients of three drawn batches make a step: its samples are those of all three."""
+    model = net(t)
+    optimizer = sgd(model)
+    optimizer.zero_grad()
+    x, y = get_batch(Truth())
+    t.start()
+    for i in range(8):
+        for part in range(3):
+            if i or part:
+                x, y = get_batch(t)
+            out = model(x)
+            t.lap("forward")
+            loss = loss_of(out, y)
+            t.lap("other")
+            loss.backward()
+            t.lap("backward")
+        optimizer.step()
+        optimizer.zero_grad()
+        t.lap("optimizer")
+        t.step(3 * BATCH)
+
+
 def arrays_with_evaluation(t: Truth) -> None:
     """The same with an `estimate_loss` every 4 steps, in the manner of nanoGPT.
 
@@ -278,6 +301,7 @@ LOOPS: Final[dict[str, Loop]] = {
     "inference": loops.inference,
     "unheard inference": loops.unheard_inference,
     "arrays": arrays,
+    "arrays accumulated": arrays_accumulated,
     "arrays with evaluation": arrays_with_evaluation,
     "one batch": one_batch,
     "gan on one batch": gan_on_one_batch,

@@ -10,6 +10,7 @@ import torch
 from loop_parts import BATCH, OTHER_S, Net, Truth, loss_of
 from loops_apart import get_batch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import gpu_doctor
 from gpu_doctor.recording import PHASES, TRAINING, Recording
@@ -127,6 +128,36 @@ def test_an_accumulation_without_a_loader_is_still_one_step() -> None:
 
     steps = recorded(loop, model=model).steps
     assert steps.count.sum() == STEPS
+    assert steps.samples.tolist() == [4 * BATCH] * STEPS
+
+
+SAME = ("sharpness-aware", "both halves of a judge", "checkpointed")
+
+
+@pytest.mark.parametrize("way", SAME)
+def test_samples_of_a_step_without_a_loader_are_counted_once(way: str) -> None:
+    """More forwards and backwards than one do not make more samples where the rows are the same or another model's."""
+    model, maker = nn.Linear(4, 2), nn.Linear(3, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def loop() -> None:
+        for _ in range(STEPS):
+            x = torch.rand(BATCH, 4, requires_grad=True)
+            optimizer.zero_grad()
+            if way == "checkpointed":
+                checkpoint(model, x, use_reentrant=False).sum().backward()
+            else:
+                model(x).sum().backward()
+            if way == "sharpness-aware":
+                optimizer.zero_grad()
+                model(x).sum().backward()
+            elif way == "both halves of a judge":
+                made = maker(torch.rand(BATCH, 3))
+                model(made.detach()).sum().backward()
+            optimizer.step()
+
+    steps = recorded(loop, model=model, maker=maker, optimizer=optimizer).steps
+    assert steps.samples.tolist() == [BATCH] * STEPS
 
 
 def test_batches_of_a_loader_that_are_learned_from_are_training_steps() -> None:

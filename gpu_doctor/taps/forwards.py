@@ -215,7 +215,7 @@ def _listening(
         if pulse.ending and not ledger.asked and not inside:
             recorder.check_end()
         samples, training, grad = _NAN, module.training, grad_enabled()
-        if ledger.wants_samples() and not _tracing():  # reading a size would warn inside the user's trace
+        if ledger.wants_samples(id(module)) and not _tracing():  # reading a size would warn inside the user's trace
             samples = sample_count(args or tuple(kwargs.values()))
         if not listener.heard:
             listener.heard = training or grad
