@@ -18,7 +18,7 @@ import psutil
 import torch
 from torch.utils.data import DataLoader
 
-from gpu_doctor import wording
+from gpu_doctor import cgroup, wording
 from gpu_doctor.loaders import shut_down
 from gpu_doctor.snapshot_parts import is_users
 from gpu_doctor.snapshot_process import process_undos
@@ -50,6 +50,14 @@ FREE_SHARE: Final = 0.5
 """A snapshot may take at most this part of the memory that is free: the trial needs the rest."""
 
 
+def room_bytes() -> int:
+    """Bytes that the copies may take: half of what is free, of the machine's memory and of the container's."""
+    free, limited = int(psutil.virtual_memory().available), cgroup.memory_bytes()
+    if limited is not None:
+        free = min(free, max(limited[0] - limited[1], 0))
+    return int(free * FREE_SHARE)
+
+
 class Snapshot:
     """The state of everything reachable from a namespace, and of the process' random number generators."""
 
@@ -72,10 +80,10 @@ class Snapshot:
             namespace: the names that the cell runs with; IPython's own names are left alone.
             extra: further roots, such as optimizers that were seen but that no name leads to; of a function of the
                 user's, the globals of its module count as a namespace too.
-            limit_bytes: what the copies may take; None = half of the free memory.
+            limit_bytes: what the copies may take; None = `room_bytes()`.
 
         Raises:
-            SnapshotTooLarge: before anything was copied; the message has the figures.
+            SnapshotTooLarge: if it does not fit, mostly before anything was copied; the message has the figures.
         """
         collecting = gc.isenabled()
         gc.disable()  # the collector would look through hundreds of thousands of new copies again and again
@@ -91,7 +99,7 @@ class Snapshot:
         spaces = {id(space): space for space in [namespace, *_globals_of(roots)]}
         walk = Walk()
         walk.over(list(spaces.values()), roots)
-        limit = int(psutil.virtual_memory().available * FREE_SHARE) if limit_bytes is None else limit_bytes
+        limit = room_bytes() if limit_bytes is None else limit_bytes
         self = cls()
         tensors = TensorStore(walk.kept["tensor"], walk.data - walk.buffers)
         arrays = ArrayStore(walk.kept["array"], walk.data)
@@ -101,8 +109,16 @@ class Snapshot:
                 f"Keeping the state for a trial needs {wording.size(needed)}, and only {wording.size(limit)} may be "
                 "taken for it: free memory, or delete large variables that the cell does not need."
             )
-        tensors.copy()
-        arrays.copy()
+        try:
+            tensors.copy()
+            arrays.copy()
+        except (MemoryError, RuntimeError) as error:  # torch's of a device, and of the CPU's allocator, are the latter
+            if isinstance(error, RuntimeError) and "memory" not in str(error):
+                raise
+            raise SnapshotTooLarge(
+                f"Keeping the state for a trial needs {wording.size(needed)}, and memory ran out while it was copied "
+                f"({wording.clean(str(error), 80)}): free some, or delete large variables that the cell does not need."
+            ) from error
         self._stores = [tensors, arrays]
         self.bytes = needed
         self.unrestorable = (*walk.lost, *tensors.lost, *open_runs())

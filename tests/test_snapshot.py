@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge, unrestorable
+from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge, room_bytes, unrestorable
 
 
 class Meter:
@@ -414,6 +414,31 @@ def test_too_large_is_refused_with_the_figures() -> None:
     with pytest.raises(SnapshotTooLarge, match=r"needs 4 KiB, and only 100 B"):
         Snapshot.take({"x": torch.zeros(1000)}, limit_bytes=100)
     assert Snapshot.take({"x": torch.zeros(1000)}, limit_bytes=4000).bytes >= 4000
+
+
+def test_a_container_may_have_less_room_than_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("psutil.virtual_memory", lambda: types.SimpleNamespace(available=2**40))
+    monkeypatch.setattr("gpu_doctor.cgroup.memory_bytes", lambda: (2**30, 2**30 - 1000))
+    assert room_bytes() == 500
+    with pytest.raises(SnapshotTooLarge, match=r"needs 4 KiB, and only 500 B"):
+        Snapshot.take({"x": torch.zeros(1000)})
+    monkeypatch.setattr("gpu_doctor.cgroup.memory_bytes", lambda: (2**30, 2**31))
+    assert room_bytes() == 0
+    monkeypatch.setattr("gpu_doctor.cgroup.memory_bytes", lambda: None)
+    assert room_bytes() == 2**39
+
+
+def test_a_copy_that_runs_out_of_memory_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+    monkeypatch.setattr("gpu_doctor.tensor_store.TensorStore.copy", full)
+    values = {"x": torch.zeros(1000)}
+    with pytest.raises(SnapshotTooLarge, match=r"needs 4 KiB, and memory ran out while it was copied \(CUDA"):
+        Snapshot.take(values)
+    monkeypatch.setattr("gpu_doctor.tensor_store.TensorStore.copy", lambda self: torch.zeros(2).view(3))
+    with pytest.raises(RuntimeError, match="shape"):
+        Snapshot.take(values)
 
 
 def test_big_data_of_a_dataset_is_watched_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:

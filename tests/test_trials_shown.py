@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 import types
 from dataclasses import replace
 from typing import Any
@@ -320,9 +321,18 @@ def test_before_the_click_it_is_said_what_cannot_come_back() -> None:
     assert len(beforehand.sentences({"values": np.zeros(10)})) == 1
 
 
+def test_before_the_click_an_open_run_of_a_tracker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Run:
+        disabled = False
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(run=Run()))
+    said = beforehand.sentences({})
+    assert said[1]["tone"] == "bad" and "wandb.run (Run)" in said[1]["text"]
+
+
 def test_a_state_that_does_not_fit_is_said_before_the_click(monkeypatch: pytest.MonkeyPatch) -> None:
     little = types.SimpleNamespace(available=100)
-    monkeypatch.setattr(beforehand.psutil, "virtual_memory", lambda: little)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: little)
     [said] = beforehand.sentences({"values": np.zeros(1000)})
     assert said["tone"] == "bad" and "will be refused" in said["text"] and "8 KiB" in said["text"]
 

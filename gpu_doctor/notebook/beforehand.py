@@ -9,12 +9,11 @@ import gc
 from collections.abc import Iterable
 from typing import Any, Final
 
-import psutil
-
 from gpu_doctor import wording
-from gpu_doctor.snapshot import FREE_SHARE
+from gpu_doctor.snapshot import room_bytes
 from gpu_doctor.snapshot_walk import Walk
 from gpu_doctor.tensor_store import ArrayStore, TensorStore
+from gpu_doctor.trackers import open_runs
 
 KEPT: Final = "puts model, optimizer, loaders, random generators and your variables back"
 
@@ -38,7 +37,7 @@ def sentences(namespace: dict[str, Any], roots: Iterable[object] = ()) -> list[d
         if collecting:
             gc.enable()
     needed = tensors.bytes + arrays.bytes
-    limit = psutil.virtual_memory().available * FREE_SHARE
+    limit = room_bytes()
     if needed > limit:
         text = (
             f"A trial will be refused: keeping the state takes {wording.size(needed)}, and only {wording.size(limit)} "
@@ -47,7 +46,7 @@ def sentences(namespace: dict[str, Any], roots: Iterable[object] = ()) -> list[d
         return [{"text": text, "tone": "bad"}]
     kept = f"A trial {KEPT} ({wording.size(needed)} kept). What your cell writes to files or sends elsewhere stays."
     said = [{"text": kept, "tone": ""}]
-    lost = (*walk.lost, *tensors.lost)
+    lost = (*walk.lost, *tensors.lost, *open_runs())
     if lost:
         said.append({"text": wording.sentence(wording.unrestorable(lost)), "tone": "bad"})
     return said
