@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -106,7 +107,8 @@ class Effect:
         if self.predicted_speedup is not None:
             ends = wording.interval(self.predicted_low, self.predicted_high)
             parts.append(f"predicted {wording.forecast(self.predicted_speedup)}" + (f" ({ends})" if ends else ""))
-        if self.loss_drift is not None and (self.loss_verdict == "different" or not self.loss_drift < 0.005):
+        told = self.loss_drift is not None and (self.loss_verdict == "different" or not self.loss_drift < 0.005)
+        if told or self._breaks_anyway():
             parts.append(self.loss_words)
         against = f" against {wording.clean(describe(self.baseline_settings))}" if self.baseline_settings else ""
         return f"{wording.clean(describe(self.settings))}{against}: " + "; ".join([", ".join(parts), *self.notes])
@@ -114,7 +116,14 @@ class Effect:
     @property
     def loss_words(self) -> str:
         """What became of the loss: `loss within 0.3 %, as bf16 rounds`; empty where there is nothing to compare."""
+        if self._breaks_anyway():
+            return "loss NaN or infinite in the end, without the change too"
         return wording.losses(self.loss_verdict, self.loss_drift, self.loss_first_step, self.loss_dtype)
+
+    def _breaks_anyway(self) -> bool:
+        """Whether the last losses of both sides are no numbers: they may be the same, but nothing is learned."""
+        ends = (self.baseline_loss, self.candidate_loss)
+        return self.loss_verdict != "not-finite" and all(one is not None and not math.isfinite(one) for one in ends)
 
     @property
     def notes(self) -> tuple[str, ...]:

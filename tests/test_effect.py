@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import time
 from collections import Counter
@@ -276,6 +277,19 @@ def test_the_sentence() -> None:
     refused = Effect({"amp": "fp16"}, outcome="refused", reason="Two optimizers.")
     assert str(refused) == "amp=fp16: refused: Two optimizers."
     assert str(Effect()) == "as written: nothing was measured"
+
+
+def test_losses_that_are_no_numbers_on_both_sides_are_no_good_news() -> None:
+    nan, said = float("nan"), "loss NaN or infinite in the end, without the change too"
+    both = Effect({"num_workers": 2}, {}, 2.0, 1.9, 2.1, "faster", loss_drift=0.0, loss_verdict="equal")
+    assert "loss" not in str(both)
+    for end, verdict in ((nan, "equal"), (float("inf"), None)):
+        broken = dataclasses.replace(both, baseline_loss=nan, candidate_loss=end, loss_verdict=verdict)
+        assert broken.loss_words == said and said in str(broken)
+    fine = dataclasses.replace(
+        both, baseline_loss=0.5, candidate_loss=nan, loss_verdict="not-finite", loss_drift=math.inf
+    )
+    assert "breaks" in fine.loss_words
 
 
 def test_as_plain_data() -> None:
