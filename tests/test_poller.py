@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor.probes.poller import BUDGET_SHARE, Poller
+from gpu_doctor.probes.poller import BUDGET_SHARE, LOOKS, Poller
 from gpu_doctor.probes.probe import ProbeScope, Reader, Reading
 from gpu_doctor.recording import Metric
 
@@ -156,8 +157,10 @@ def test_looks_and_readings_together_stay_below_the_budget(look_s: float, readin
     assert poller.cpu_s == pytest.approx(clock.cpu_s)
     assert len(looks) - looked >= 300
     if look_s == 20e-6 and reading_s == 0.0:
-        assert poller.sampler_period_s == 0.02 and poller.period_s == 0.5
-        assert len(looks) - looked == pytest.approx(5000, rel=0.1)
+        assert poller.period_s == 0.5
+        assert looked == pytest.approx(LOOKS, rel=0.1), "50 a second at first"
+        assert poller.sampler_period_s == pytest.approx(120.0 / LOOKS, rel=0.02), "then a thousandth of the run each"
+        assert len(looks) - looked == pytest.approx(LOOKS * math.log(120.0 / 20.0), rel=0.1)
 
 
 def test_the_looks_are_not_periodic_and_the_users_random_state_stands_still() -> None:

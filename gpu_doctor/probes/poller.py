@@ -24,6 +24,9 @@ PROBING_PART: Final = 0.6
 """Part of the thread's budget that the probes may take before they are read less often; the rest is the sampler's."""
 LONGEST_PERIOD_S: Final = 5.0
 """However dear a reading is, a plot should move now and then."""
+LOOKS: Final = 1000
+"""A look needs to stand for no less than such a part of the run: shares are sure to two points then, and of a long run
+every later look costs less of it (each stands for the time since the one before, see `taps.lines`)."""
 LAST_READING_AFTER_S: Final = 0.1
 """The reading at the end is left out if the one before is younger: a share of so short a time is noise."""
 _JITTER: Final = 0.2
@@ -76,6 +79,7 @@ class Poller:
         self._pid = os.getpid()
         self._random = random.Random()  # an own one: the user's random state must not move
         self._next_look_s = self._next_reading_s = -math.inf
+        self._looked_from_s: float | None = None
         self._last_reading_s = -math.inf
         self._look_cost_s = self._reading_cost_s = 0.0
         self._readings = self._looks = 0
@@ -111,10 +115,11 @@ class Poller:
 
     @property
     def sampler_period_s(self) -> float:
-        """Mean seconds between two looks now: longer than asked for where looks and readings are dear."""
+        """Mean seconds between two looks now: longer than asked for where looks and readings are dear, or were many."""
         budget = self._budget_share
         left = max(budget - self._reading_cost_s / self.period_s, budget - PROBING_PART * budget)
-        return min(max(self._sampler_period_s, self._look_cost_s / left), LONGEST_PERIOD_S)
+        passed_s = 0.0 if self._looked_from_s is None else self._clock() - self._looked_from_s
+        return min(max(self._sampler_period_s, self._look_cost_s / left, passed_s / LOOKS), LONGEST_PERIOD_S)
 
     def _run(self) -> None:
         try:
@@ -159,6 +164,8 @@ class Poller:
             Seconds to wait until the next turn.
         """
         if self._sampler is not None and self._clock() >= self._next_look_s:
+            if self._looked_from_s is None:
+                self._looked_from_s = self._clock()
             self._look()
             spent_s = self._count_cpu()
             self._looks += 1
