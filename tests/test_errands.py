@@ -71,6 +71,16 @@ def test_an_interrupted_treatment_shows_the_plan_so_far(loop: Loop) -> None:
     assert (visit.status, visit.seen[-1]) == ("idle", "settled")
 
 
+@pytest.mark.parametrize("ticked", [True, False])
+def test_a_treatment_knows_whether_what_changes_the_training_was_ticked(loop: Loop, ticked: bool) -> None:
+    visit: Any = Visited()
+    asked: list[dict[str, Any]] = []
+    visit.case.treat = lambda **given: asked.append(given)
+    Errands(visit).take({"ask": "treat", "steps": 30, "changes_training": ticked})
+    loop.is_free()
+    assert asked == [{"steps": 30, "changes_training": ticked}]
+
+
 def test_a_request_waits_in_sight_until_the_loop_is_free(loop: Loop) -> None:
     tried: list[Any] = []
     visit: Any = Visited(lambda settings, steps: tried.append(settings))

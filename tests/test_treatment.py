@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from gpu_doctor import lossreasons
 from gpu_doctor.casefile import Case
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.effect import Effect
-from gpu_doctor.moves import Tried, joined, moves
+from gpu_doctor.moves import Move, Tried, joined, moves
 from gpu_doctor.recording import Settings, SettingValue
 from gpu_doctor.report_plan import plan_html, plan_text
 from gpu_doctor.rules.rule import Safety
@@ -68,6 +68,21 @@ def case_of(world: World, seed: int = 0) -> WorldCase:
     steps = 2 * world.epoch + 20 if world.epoch < 500 else 100  # a run goes through its epochs, a long one is stopped
     case.recordings.append(recorded(world, {}, steps, case.rng))
     return case
+
+
+@pytest.mark.parametrize("ticked", [True, False])
+def test_what_changes_the_training_is_tried_only_where_that_was_allowed(
+    monkeypatch: pytest.MonkeyPatch, ticked: bool
+) -> None:
+    seen: list[set[Safety]] = []
+
+    def none(diagnosis: object, allowed: set[Safety], *rest: object) -> Iterator[Move]:
+        seen.append(allowed)
+        return iter(())
+
+    monkeypatch.setattr("gpu_doctor.treatment.moves", none)
+    case_of(SLOW_SERVER).treat(changes_training=ticked)
+    assert seen == [{Safety.SAFE, Safety.CHANGES_TRAINING} if ticked else {Safety.SAFE}]
 
 
 # ---- how far it gets -------------------------------------------------------------------------------------------------
