@@ -19,7 +19,7 @@ class DeviceVitals:
 
     exposed_wait_share: float | None = None
     """Part of the wall-clock in which the device had nothing to do because of the loader: on a CPU device the wait,
-    on a GPU the smaller of wait and GPU gap, step by step."""
+    on a GPU the smaller of wait and what copies leave of the GPU gap."""
     exposed_transfer_share: float | None = None
     gpu_gap_share: float | None = None
     """Gaps between steps over the device's time, evaluations and what leads up to them left out; device clock."""
