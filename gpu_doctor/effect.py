@@ -123,7 +123,9 @@ class Effect:
     def _breaks_anyway(self) -> bool:
         """Whether the last losses of both sides are no numbers: they may be the same, but nothing is learned."""
         ends = (self.baseline_loss, self.candidate_loss)
-        return self.loss_verdict != "not-finite" and all(one is not None and not math.isfinite(one) for one in ends)
+        return self.loss_verdict not in ("not-finite", "different") and all(
+            one is not None and not math.isfinite(one) for one in ends
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -290,6 +290,8 @@ def test_losses_that_are_no_numbers_on_both_sides_are_no_good_news() -> None:
         both, baseline_loss=0.5, candidate_loss=nan, loss_verdict="not-finite", loss_drift=math.inf
     )
     assert "breaks" in fine.loss_words
+    apart = dataclasses.replace(both, baseline_loss=nan, candidate_loss=nan, loss_verdict="different", loss_drift=0.2)
+    assert "differs" in apart.loss_words, "what the change did before is not hidden by it"
 
 
 def test_as_plain_data() -> None:
