@@ -71,16 +71,25 @@ class Snapshot:
         """What the snapshot holds: tensor and array bytes, and the size of the containers' copies."""
         self.unrestorable: tuple[str, ...] = ()
         """What would not be put back, by variable name, such as `it (generator)`; to be said before a trial."""
+        self.large: tuple[str, ...] = ()
+        """Data that is not copied, as training reads it: a change of it is named by `restore`, and not undone."""
 
     @classmethod
-    def take(cls, namespace: dict[str, Any], extra: Iterable[object] = (), limit_bytes: int | None = None) -> Snapshot:
+    def take(
+        cls,
+        namespace: dict[str, Any],
+        extra: Iterable[object] = (),
+        limit_bytes: int | None = None,
+        to_host: bool = False,
+    ) -> Snapshot:
         """Keeps the state of `namespace`, of everything reachable from it, and of `extra`.
 
         Args:
             namespace: the names that the cell runs with; IPython's own names are left alone.
             extra: further roots, such as optimizers that were seen but that no name leads to; of a function of the
                 user's, the globals of its module count as a namespace too.
-            limit_bytes: what the copies may take; None = `room_bytes()`.
+            limit_bytes: what the copies may take of the CPU's memory; None = `room_bytes()`.
+            to_host: nothing is kept on a device, whose memory is to be measured.
 
         Raises:
             SnapshotTooLarge: if it does not fit, mostly before anything was copied; the message has the figures.
@@ -88,22 +97,23 @@ class Snapshot:
         collecting = gc.isenabled()
         gc.disable()  # the collector would look through hundreds of thousands of new copies again and again
         try:
-            return cls._taken(namespace, extra, limit_bytes)
+            return cls._taken(namespace, extra, limit_bytes, to_host)
         finally:
             if collecting:
                 gc.enable()
 
     @classmethod
-    def _taken(cls, namespace: dict[str, Any], extra: Iterable[object], limit_bytes: int | None) -> Snapshot:
+    def _taken(
+        cls, namespace: dict[str, Any], extra: Iterable[object], limit_bytes: int | None, to_host: bool
+    ) -> Snapshot:
         roots = list(extra)
         spaces = {id(space): space for space in [namespace, *_globals_of(roots)]}
         walk = Walk()
         walk.over(list(spaces.values()), roots)
         limit = room_bytes() if limit_bytes is None else limit_bytes
         self = cls()
-        tensors = TensorStore(walk.kept["tensor"], walk.data - walk.buffers)
-        arrays = ArrayStore(walk.kept["array"], walk.data)
-        needed = tensors.bytes + arrays.bytes
+        tensors, arrays = walk.stores(to_host)
+        needed = tensors.host_bytes + arrays.bytes
         if needed > limit:
             raise SnapshotTooLarge(
                 f"Keeping the state for a trial needs {wording.size(needed)}, and only {wording.size(limit)} may be "
@@ -120,8 +130,9 @@ class Snapshot:
                 f"({wording.clean(str(error), 80)}): free some, or delete large variables that the cell does not need."
             ) from error
         self._stores = [tensors, arrays]
-        self.bytes = needed
+        self.bytes = tensors.bytes + arrays.bytes
         self.unrestorable = (*walk.lost, *tensors.lost, *open_runs())
+        self.large = (*tensors.large, *arrays.large)
         self._keep_containers(walk)
         self._keep_instances(walk)
         for cell in walk.cells:
@@ -187,13 +198,17 @@ class Snapshot:
 def unrestorable(namespace: dict[str, Any], extra: Iterable[object] = ()) -> tuple[str, ...]:
     """What a snapshot of now could not put back, by name, such as `it (generator)`; copies nothing and changes nothing.
 
+    Large data of a dataset is named too, with `if it is changed`: it is not copied, as training reads it.
+
     Args:
         namespace: the names that the cell runs with. extra: further roots, as for `Snapshot.take`.
     """
     roots = list(extra)
     walk = Walk()
     walk.over([namespace, *_globals_of(roots)], roots)
-    return (*walk.lost, *open_runs())
+    tensors, arrays = walk.stores()
+    large = (f"{one}, if it is changed" for one in (*tensors.large, *arrays.large))
+    return (*walk.lost, *tensors.lost, *open_runs(), *large)
 
 
 def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:

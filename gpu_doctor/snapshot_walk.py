@@ -31,7 +31,7 @@ from gpu_doctor.snapshot_parts import (
     registry_of,
     slots_of,
 )
-from gpu_doctor.tensor_store import BIG_DATA_BYTES
+from gpu_doctor.tensor_store import BIG_DATA_BYTES, ArrayStore, TensorStore
 
 _KEPT: Final = (
     *("list", "dict", "set", "deque", "buffer", "tensor", "array", "frame", "rng", "class", "instance", "cached"),
@@ -50,8 +50,8 @@ class Walk:
         self._kinds: dict[type, str] = {}
         self._guests: dict[frozenset[type], bool] = {}
         self.cells: list[types.CellType] = []
-        self.data: set[int] = set()
-        """ids of tensors and arrays that a Dataset holds."""
+        self.data: dict[int, str] = {}
+        """ids of tensors and arrays that a Dataset holds, with the variable that led there."""
         self.buffers: set[int] = set()
         """ids of modules' buffers."""
         self.modules: list[dict[str, Any]] = []
@@ -73,6 +73,11 @@ class Walk:
         self._stack = self._datasets
         self._drain()
 
+    def stores(self, to_host: bool = False) -> tuple[TensorStore, ArrayStore]:
+        """What would be copied of the tensors and arrays that were reached; `to_host`: see `TensorStore`."""
+        data = {key: name for key, name in self.data.items() if key not in self.buffers}
+        return TensorStore(self.kept["tensor"], data, to_host=to_host), ArrayStore(self.kept["array"], self.data)
+
     def _drain(self) -> None:
         stack, seen = self._stack, self.seen
         while stack:
@@ -82,7 +87,7 @@ class Walk:
                 continue
             if id(value) in seen:
                 if self._in_data and issubclass(cls, (torch.Tensor, np.ndarray)):
-                    self.data.add(id(value))
+                    self.data[id(value)] = name
                 continue
             kind = self._kinds.get(cls) or self._kinds.setdefault(cls, kind_of(cls))
             if kind == "skip":
@@ -128,7 +133,7 @@ class Walk:
     def _tensor(self, value: torch.Tensor, name: str) -> None:
         self.kept["tensor"].append(value)
         if self._in_data:
-            self.data.add(id(value))
+            self.data[id(value)] = name
         with torch._C.DisableTorchFunctionSubclass():
             if value.is_leaf and value.grad is not None:
                 self._stack.append((value.grad, name))
@@ -141,7 +146,7 @@ class Walk:
     def _array(self, value: Any, name: str) -> None:
         self.kept["array"].append(value)
         if self._in_data:
-            self.data.add(id(value))
+            self.data[id(value)] = name
         if value.dtype == object:
             self._push(value.ravel().tolist(), name)
 

@@ -7,18 +7,23 @@ once and come back together, and so that writing back does not look like an in-p
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import torch
 
+from gpu_doctor import heldcopies, wording
+
 BIG_DATA_BYTES: Final = 64 * 2**20
-"""A dataset's tensor or array above this is not copied: training reads it. Whether it was changed is checked."""
+"""A dataset's tensor or array above this is not copied: training reads it. Whether it was changed is checked, of arrays
+by a checksum over a million bytes of them: a few single numbers could be changed unseen, a row hardly."""
 _SPARSE_USE: Final = 4
 """A storage of which less than one in so many bytes is used by the tensors at hand is kept tensor by tensor."""
 _PROBE_BYTES: Final = 2**20
+_ROOM: Final = 4
+"""A copy stays on its device where so many times its bytes are free there: the training needs the rest."""
 
 
 class SnapshotTooLarge(MemoryError):
@@ -42,26 +47,39 @@ class _Tensor:
 class TensorStore:
     """Keeps tensors; `copy` after construction, so that `bytes` can be looked at before."""
 
-    def __init__(self, tensors: Iterable[torch.Tensor], data: set[int]) -> None:
-        """Plans what to copy.
+    def __init__(
+        self,
+        tensors: Iterable[torch.Tensor],
+        data: Mapping[int, str],
+        *,
+        to_host: bool = False,
+    ) -> None:
+        """Plans what to copy, and where: on the device of each tensor, or on the CPU where that is short of memory.
 
         Args:
             tensors: each once.
-            data: ids of tensors that datasets hold and that are not state of a module.
+            data: ids of tensors that datasets hold and that are not state of a module, with a name for people.
+            to_host: all copies are kept on the CPU: what a device holds is to be measured.
         """
         self.bytes = 0
+        """What the copies take,"""
+        self.host_bytes = 0
+        """and how much of it of the CPU's memory."""
+        self.large: list[str] = []
+        """What is not copied, such as `train (a tensor of 120 MiB)`."""
         self.lost: list[str] = []
         self._entries: list[_Tensor] = []
         self._storages: dict[tuple[str, int], tuple[Any, int]] = {}
         self._single: list[torch.Tensor] = []
         self._watched: list[tuple[torch.Tensor, int]] = []
+        self._data = data
         self._saved: list[tuple[Any, Any]] = []
         self._singles: list[tuple[torch.Tensor, torch.Tensor]] = []
         users: dict[tuple[str, int], list[torch.Tensor]] = {}
         for tensor in tensors:
             with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
                 try:
-                    self._plan(tensor, id(tensor) in data, users)
+                    self._plan(tensor, users)
                 except Exception as error:
                     self.lost.append(f"a {type(tensor).__name__} ({error})")
         for key, (storage, _) in self._storages.items():
@@ -72,8 +90,20 @@ class TensorStore:
             else:
                 self._saved.append((storage, None))
                 self.bytes += storage.nbytes()
+        by_device = self._by_device()
+        self._host = on_host(by_device, _free_bytes, to_host)
+        self.host_bytes = sum(needed for device, needed in by_device.items() if device in self._host)
 
-    def _plan(self, tensor: torch.Tensor, is_data: bool, users: dict[tuple[str, int], list[torch.Tensor]]) -> None:
+    def _by_device(self) -> dict[torch.device, int]:
+        """Bytes to be copied."""
+        found: dict[torch.device, int] = {}
+        for storage, _ in self._saved:
+            found[storage.device] = found.get(storage.device, 0) + storage.nbytes()
+        for alias in self._single:
+            found[alias.device] = found.get(alias.device, 0) + alias.numel() * alias.element_size()
+        return found
+
+    def _plan(self, tensor: torch.Tensor, users: dict[tuple[str, int], list[torch.Tensor]]) -> None:
         leaf = tensor.is_leaf
         alias = tensor.detach()
         self._entries.append(
@@ -95,8 +125,9 @@ class TensorStore:
             return
         size = alias.numel() * alias.element_size()
         parameter = issubclass(type(tensor), torch.nn.Parameter) or tensor.requires_grad
-        if is_data and size > BIG_DATA_BYTES and not parameter and not alias.is_inference():
+        if id(tensor) in self._data and size > BIG_DATA_BYTES and not parameter and not alias.is_inference():
             self._watched.append((tensor, tensor._version))
+            self.large.append(f"{self._data[id(tensor)]} (a tensor of {wording.size(size)})")
             return
         storage = alias.untyped_storage()
         key = (str(alias.device), storage.data_ptr())
@@ -104,10 +135,16 @@ class TensorStore:
         users.setdefault(key, []).append(alias)
 
     def copy(self) -> None:
-        """Copies what was planned; on a GPU that is short of memory, to the CPU."""
-        self._saved = [(storage, _copied(storage)) for storage, _ in self._saved]
+        """Copies what was planned to where it was planned."""
+        there = {device: taken for device, taken in self._by_device().items() if device not in self._host}
+        heldcopies.hold(self, {device.index or 0: taken for device, taken in there.items()})
+        self._saved = [(storage, self._copied(storage)) for storage, _ in self._saved]
         with torch.no_grad():
-            self._singles = [(alias, alias.clone()) for alias in self._single]
+            self._singles = [(alias, self._copied(alias)) for alias in self._single]
+
+    def _copied(self, one: Any) -> Any:
+        """A copy of a storage or a tensor."""
+        return one.cpu() if one.device.type != "cpu" and one.device in self._host else one.clone()
 
     def restore(self) -> list[str]:
         """Writes the bytes back, then geometry, gradients and flags; returns a sentence for each thing that failed."""
@@ -141,10 +178,21 @@ def _shape(tensor: torch.Tensor) -> str:
         return "without one shape"
 
 
-def _copied(storage: Any) -> Any:
-    if storage.device.type == "cuda" and torch.cuda.mem_get_info(storage.device)[0] < 4 * storage.nbytes():
-        return storage.cpu()
-    return storage.clone()
+def on_host(
+    by_device: Mapping[torch.device, int], free_bytes: Callable[[torch.device], int], to_host: bool
+) -> set[torch.device]:
+    """The devices whose tensors are kept on the CPU: their own memory is short, or is to be left alone.
+
+    Args:
+        by_device: bytes to be copied. free_bytes: of a device. to_host: of all devices.
+    """
+    short = (device for device, needed in by_device.items() if free_bytes(device) < _ROOM * needed)
+    return set(by_device) if to_host else {torch.device("cpu"), *short} & set(by_device)
+
+
+def _free_bytes(device: torch.device) -> int:
+    """What is free on a device by its driver; without bounds where none says (a device that is none of CUDA's)."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 1 << 62
 
 
 def _place(entry: _Tensor) -> None:
@@ -191,9 +239,11 @@ def _same_place(a: torch.Tensor, b: torch.Tensor) -> bool:
 class ArrayStore:
     """Keeps numpy arrays; views of the same bytes are kept once."""
 
-    def __init__(self, arrays: Iterable[Any], data: set[int]) -> None:
-        """Plans what to copy; `data` are ids of arrays that datasets hold."""
+    def __init__(self, arrays: Iterable[Any], data: Mapping[int, str]) -> None:
+        """Plans what to copy; `data`: ids of arrays that datasets hold, with a name for people."""
         self.bytes = 0
+        self.large: list[str] = []
+        """What is not copied, such as `train (an array of 120 MiB)`."""
         self._arrays: dict[tuple[Any, ...], Any] = {}
         self._watched: list[tuple[Any, int]] = []
         for array in arrays:
@@ -201,6 +251,7 @@ class ArrayStore:
                 continue
             if id(array) in data and array.nbytes > BIG_DATA_BYTES and array.dtype != object:
                 self._watched.append((array, _probe(array)))
+                self.large.append(f"{data[id(array)]} (an array of {wording.size(array.nbytes)})")
                 continue
             place = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str)
             if place not in self._arrays:

@@ -260,6 +260,13 @@ def unrestorable(names: Sequence[str], most: int = 6) -> str:
     return f"a trial cannot put back: {', '.join(clean(one, 80) for one in names[:most])}{more}"
 
 
+def not_copied(names: Sequence[str], most: int = 3) -> str:
+    """`large data is read and not copied: train (an array of 2.0 GB); ...`; of many names, the first few."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    named = ", ".join(clean(one, 80) for one in names[:most])
+    return f"large data is read and not copied: {named}{more}; what your cell changed in it is named, and stays"
+
+
 def article(name: str) -> str:
     """A name with its article, as it is spoken: `an NVIDIA H200`, `an RTX 4090`, `a Tesla T4`."""
     spelt = name[:1].isupper() and not name[1:2].islower()  # letter by letter; en-vidia begins alike

@@ -68,6 +68,7 @@ FLOORS = {
         "patching",
         "seam",
         "cgroup",
+        "heldcopies",
         "wording",
         "nvidia",
         "peaks",

@@ -302,6 +302,18 @@ def test_a_stop_while_the_state_is_kept_ends_the_search_before_it_begins(monkeyp
     assert case.asked == []
 
 
+def test_the_copies_of_the_state_are_kept_off_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, asked, take = SimulatedCase(Card(4.0, 100.0)), [], Snapshot.take
+
+    def taking(*args: Any, **kwargs: Any) -> Snapshot:
+        asked.append(kwargs["to_host"])
+        return take(*args, **kwargs)
+
+    monkeypatch.setattr(Snapshot, "take", taking)
+    assert largest_batch(case, memory=case.card).batch_size
+    assert asked == [True]
+
+
 def test_no_answer_is_invented_where_there_is_no_gpu_no_loader_or_no_run() -> None:
     case = gpu_doctor.case("pass", {})
     assert largest_batch(case) == Largest(None, reason="Run the code once first: the batch size is not known.")

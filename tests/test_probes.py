@@ -15,7 +15,7 @@ import psutil
 import pynvml
 import pytest
 
-from gpu_doctor import cgroup
+from gpu_doctor import cgroup, heldcopies
 from gpu_doctor.probes import PROBES, children, host, nvml, nvml_gpm, torch_memory
 from gpu_doctor.probes.nvml_visible import look
 from gpu_doctor.probes.probe import ProbeScope, Reading
@@ -340,6 +340,22 @@ def test_torchs_allocator(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
         found = values(read())
         assert (found["torch_peak_bytes"], found["torch_alloc_retries"], found["torch_ooms"]) == (950, 2, 1)
         assert "architecture_support" not in found, "what does not change is asked once"
+
+
+def test_a_trials_copies_are_no_memory_of_the_program(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    torch = StubTorch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    holder = type("Copies", (), {})()
+    heldcopies.hold(holder, {0: 40, 1: 7})
+    with torch_memory.opened(desk.scope) as read:
+        assert read is not None
+        torch.awake = True
+        torch.now, torch.peak, torch.reserved = 100, 900, 1000
+        read()
+        torch.peak = 950
+        found = values(read())
+    names = ("torch_allocated_bytes", "torch_reserved_bytes", "torch_peak_bytes")
+    assert [found[name] for name in names] == [60, 960, 910]
 
 
 def test_an_old_peak_is_not_this_runs(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:

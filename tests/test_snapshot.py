@@ -21,7 +21,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
+from gpu_doctor import heldcopies
+from gpu_doctor.heldcopies import held_bytes
 from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge, room_bytes, unrestorable
+from gpu_doctor.tensor_store import TensorStore, on_host
 
 
 class Meter:
@@ -450,6 +453,42 @@ def test_big_data_of_a_dataset_is_watched_not_copied(monkeypatch: pytest.MonkeyP
     assert snapshot.restore() == ()
     data.tensors[0][3] = 1
     assert "changed in place" in snapshot.restore()[0]
+
+
+def test_big_data_is_named_before_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_doctor.tensor_store.BIG_DATA_BYTES", 1000)
+    data = TensorDataset(torch.zeros(512))
+    data.table = np.zeros(512)  # type: ignore[attr-defined]
+    space = {"train": data, "model": nn.Linear(40, 40)}
+    snapshot = Snapshot.take(space)
+    assert snapshot.large == ("train (a tensor of 2 KiB)", "train (an array of 4 KiB)")
+    assert snapshot.unrestorable == ()
+    assert unrestorable(space) == tuple(f"{one}, if it is changed" for one in snapshot.large)
+    data.table[3:20] = 1  # type: ignore[attr-defined]
+    assert "array of 0 MiB was changed in place" in snapshot.restore()[0]
+
+
+def test_what_is_kept_of_a_device_goes_where_there_is_room() -> None:
+    cpu, first, second = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
+    free = {cpu: 1 << 62, first: 4000, second: 3999}.__getitem__
+    wanted = {cpu: 50, first: 1000, second: 1000}
+    assert on_host(wanted, free, False) == {cpu, second}
+    assert on_host(wanted, free, True) == {cpu, first, second}
+    assert on_host({first: 1}, free, False) == set()
+
+
+def test_what_the_copies_take_of_the_cpu_is_what_must_fit() -> None:
+    store = TensorStore([torch.zeros(100), torch.zeros(28)[:1]], {})
+    assert store.bytes == store.host_bytes == 404
+
+
+def test_copies_on_a_device_are_counted_while_they_live() -> None:
+    snapshot = Snapshot.take({"w": torch.zeros(100)})
+    assert held_bytes(0) == 0, "a copy in the CPU's memory is none on a device"
+    heldcopies.hold(snapshot, {0: 300, 1: 7})
+    assert (held_bytes(0), held_bytes(1), held_bytes(2)) == (300, 7, 0)
+    del snapshot
+    assert held_bytes(0) == 0
 
 
 def test_a_model_inside_a_dataset_is_kept_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.data import TensorDataset
 
 from gpu_doctor import knobs, report
 from gpu_doctor.diagnosis import diagnose
@@ -319,6 +321,13 @@ def test_before_the_click_it_is_said_what_cannot_come_back() -> None:
     assert said[0]["text"].startswith("A trial puts model, optimizer") and "8 KiB kept" in said[0]["text"]
     assert said[1]["tone"] == "bad" and "it (generator)" in said[1]["text"]
     assert len(beforehand.sentences({"values": np.zeros(10)})) == 1
+
+
+def test_before_the_click_large_data_is_said_to_be_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_doctor.tensor_store.BIG_DATA_BYTES", 1000)
+    said = beforehand.sentences({"train": TensorDataset(torch.zeros(512))})
+    named = "Large data is read and not copied: train (a tensor of 2 KiB); "
+    assert said[1] == {"text": f"{named}what your cell changed in it is named, and stays.", "tone": ""}
 
 
 def test_before_the_click_an_open_run_of_a_tracker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Final
 from gpu_doctor import wording
 from gpu_doctor.snapshot import room_bytes
 from gpu_doctor.snapshot_walk import Walk
-from gpu_doctor.tensor_store import ArrayStore, TensorStore
 from gpu_doctor.trackers import open_runs
 
 KEPT: Final = "puts model, optimizer, loaders, random generators and your variables back"
@@ -31,12 +30,11 @@ def sentences(namespace: dict[str, Any], roots: Iterable[object] = ()) -> list[d
     try:
         walk = Walk()
         walk.over([namespace], roots)
-        tensors = TensorStore(walk.kept["tensor"], walk.data - walk.buffers)
-        arrays = ArrayStore(walk.kept["array"], walk.data)
+        tensors, arrays = walk.stores()
     finally:
         if collecting:
             gc.enable()
-    needed = tensors.bytes + arrays.bytes
+    needed, whole = tensors.host_bytes + arrays.bytes, tensors.bytes + arrays.bytes
     limit = room_bytes()
     if needed > limit:
         text = (
@@ -44,8 +42,11 @@ def sentences(namespace: dict[str, Any], roots: Iterable[object] = ()) -> list[d
             "may be taken for it. Free memory, or delete large variables that the cell does not need."
         )
         return [{"text": text, "tone": "bad"}]
-    kept = f"A trial {KEPT} ({wording.size(needed)} kept). What your cell writes to files or sends elsewhere stays."
+    kept = f"A trial {KEPT} ({wording.size(whole)} kept). What your cell writes to files or sends elsewhere stays."
     said = [{"text": kept, "tone": ""}]
+    large = (*tensors.large, *arrays.large)
+    if large:
+        said.append({"text": wording.sentence(wording.not_copied(large)), "tone": ""})
     lost = (*walk.lost, *tensors.lost, *open_runs())
     if lost:
         said.append({"text": wording.sentence(wording.unrestorable(lost)), "tone": "bad"})

@@ -2,7 +2,8 @@
 
 A probe never wakes a device: initialising CUDA on a thread of ours would break a later fork of workers that use it.
 The peak is the run's, not each step's: the allocator keeps one peak for the process, a reset cannot be taken back, and
-`torch.cuda.max_memory_allocated` of the user's own code would tell another number after it.
+`torch.cuda.max_memory_allocated` of the user's own code would tell another number after it. What the copies
+of a trial take on the device is left out.
 GPU: not yet run on one.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gpu_doctor.heldcopies import held_bytes
 from gpu_doctor.nvidia import architecture_support
 from gpu_doctor.probes.probe import ProbeScope, Reader, Reading
 from gpu_doctor.recording import Metric
@@ -99,8 +101,9 @@ class _CudaDevice:
         # The allocator's peak is the process', and resetting it would change what the user's own code reads. Where it
         # rose it is this run's; otherwise the highest reading is the best that can be said (at least so much).
         self._old_peak = min(self._old_peak, peak)  # the user's code reset it
-        self._highest = max(self._highest, peak if peak > self._old_peak else now)
-        values = (now, float(reserved["current"]), self._highest, max(retries - self._old_retries, 0.0))
+        ours = float(held_bytes(self._index))
+        self._highest = max(self._highest, (peak if peak > self._old_peak else now) - ours)
+        values = (now - ours, float(reserved["current"]) - ours, self._highest, max(retries - self._old_retries, 0.0))
         if not reserved["peak"]:
             return []
         found = [*zip(self._metrics, values, strict=True), (self._ooms, max(ooms - self._old_ooms, 0.0))]
