@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor import wording
+from gpu_doctor import scaling, wording
 from gpu_doctor.interval import FEWEST_ROWS, Ratio, ratio
 from gpu_doctor.neighbours import BUSY_FROM, others_share
 from gpu_doctor.pagecache import warm_pairs
@@ -101,6 +101,8 @@ class Effect:
     """Pairs of runs that were not judged: one side read from the storage what others found in the page cache."""
     pairs: int = 0
     """Pairs of runs that were judged."""
+    batch_ratio: float | None = None
+    """Samples a step of the candidate over the baseline's; None where they are the same or were not read."""
 
     def __str__(self) -> str:
         parts = [self._judgement()]
@@ -111,7 +113,10 @@ class Effect:
         if told or self._breaks_anyway():
             parts.append(self.loss_words)
         against = f" against {wording.clean(describe(self.baseline_settings))}" if self.baseline_settings else ""
-        return f"{wording.clean(describe(self.settings))}{against}: " + "; ".join([", ".join(parts), *self.notes])
+        asks = [scaling.clause(self.batch_ratio)] if self.batch_ratio is not None else []
+        took = [f"took {wording.seconds(self.seconds)}"] if self.seconds else []
+        said = [", ".join(parts), *asks, *self.notes, *took]
+        return f"{wording.clean(describe(self.settings))}{against}: " + "; ".join(said)
 
     @property
     def loss_words(self) -> str:
@@ -207,6 +212,7 @@ def compare(
         written=tuple(dict.fromkeys(path for one in (*bases, *candidates) for path in one.written or ())),
         cold_pairs=sum(whole) - sum(warm) if compared else 0,
         pairs=len(measured) if compared and any(warm) else 0,
+        batch_ratio=scaling.batch_ratio(bases, candidates) if compared else None,
     )
     if not compared:
         return effect

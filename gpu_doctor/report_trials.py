@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
+from gpu_doctor import scaling
 from gpu_doctor.effect import UNMEASURED, Effect
 from gpu_doctor.parity import BREAKS, DIFFERENT
 from gpu_doctor.recording import Recording
@@ -16,10 +15,6 @@ from gpu_doctor.wording import clean, sentence
 Sides = tuple[Recording, Recording]
 """Baseline and candidate of the last round of a trial."""
 
-SCALING: Final = (
-    "Compared per sample seen. With {times} the batch there are {fewer} steps per epoch: most trainings then want the "
-    "learning rate scaled alike ({scaled}), with a few hundred steps of warm-up (Goyal et al. 2017)."
-)
 WARNS: Final = (DIFFERENT, BREAKS)
 NO_GPU: Final = "not measured (no GPU)"
 TOO_SHORT: Final = "not measured: the trial was over before the first reading"
@@ -70,21 +65,4 @@ def loss_story(effect: Effect, sides: Sides | None) -> LossStory:
     """How both sides' losses compare over the same samples from the same state."""
     if effect.outcome in UNMEASURED or sides is None:
         return LossStory("")
-    return LossStory(sentence(effect.loss_words), _scaling(sides), effect.loss_verdict in WARNS)
-
-
-def _scaling(sides: Sides) -> str:
-    """The linear-scaling note, where the candidate's batch is another."""
-    before, after = (_samples_a_step(one) for one in sides)
-    if not (before > 0 and after > 0) or 0.99 < after / before < 1.01:
-        return ""
-    ratio = after / before
-    times = f"{ratio:.3g} times"
-    fewer = f"{ratio:.3g} times fewer" if ratio > 1 else f"{1 / ratio:.3g} times more"
-    return SCALING.format(times=times, fewer=fewer, scaled=f"x{ratio:.3g}")
-
-
-def _samples_a_step(recording: Recording) -> float:
-    samples = recording.steps.samples
-    known = samples[np.isfinite(samples)]
-    return float(np.median(known)) if len(known) else float("nan")
+    return LossStory(sentence(effect.loss_words), scaling.note(effect.batch_ratio), effect.loss_verdict in WARNS)

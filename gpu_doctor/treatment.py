@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_doctor import lossreasons, trial
+from gpu_doctor import knobs, lossreasons, trial
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.effect import Effect
 from gpu_doctor.fixes import Fix
@@ -95,8 +95,14 @@ def _plan(case: Case, climb: _Climb, diagnosis: Diagnosis) -> Plan:
         by_hand=(*dict.fromkeys(climb.left_by_hand), *_by_hand(climb.diagnosis)),
         reason="" if climb.effects else _why(case, diagnosis),
         waterfall=tuple(climb.rungs),
-        notes=(*climb.notes, *climb.behind.told(climb.effects)),
+        notes=(*climb.notes, *_changes(climb.kept), *climb.behind.told(climb.effects)),
     )
+
+
+def _changes(kept: Settings) -> tuple[str, ...]:
+    """A sentence for each setting that is kept and changes the training: how, such as the learning rate to scale."""
+    changing = (knobs.known(name) for name in kept if knobs.known(name).safety is Safety.CHANGES_TRAINING)
+    return tuple(f"{knob.name} changes the training: {knob.changes}" for knob in changing)
 
 
 def _next_step(diagnosis: Diagnosis, allowed: set[Safety], kept: Settings, tried: list[Tried]) -> Move | None:

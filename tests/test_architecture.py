@@ -38,7 +38,7 @@ FLOORS = {
         "parking",
         "recorder calibration readings governor",
         "rules",
-        "effect morepairs pairing pagecache",
+        "effect morepairs pairing pagecache scaling",
         "knobs",
         "forecast stages handing copying removal expectation batchsizes workerstarts",
     ],

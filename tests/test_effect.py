@@ -274,6 +274,9 @@ def test_the_sentence() -> None:
     ranged = dataclasses.replace(effect, predicted_low=1.62, predicted_high=2.4)
     assert str(ranged).endswith(" faster, predicted 2.0x (1.6-2.4)")
     assert str(dataclasses.replace(effect, loss_drift=0.04)).endswith(", loss within 4 %")
+    larger = dataclasses.replace(effect, settings={"batch_size": 64}, predicted_speedup=None, batch_ratio=4.0)
+    assert str(larger) == "batch_size=64: 2.05x (1.9-2.2) faster; scale the learning rate with the batch (x4)"
+    assert str(dataclasses.replace(effect, seconds=8.124)).endswith(", predicted 2.0x; took 8.12 s")
     refused = Effect({"amp": "fp16"}, outcome="refused", reason="Two optimizers.")
     assert str(refused) == "amp=fp16: refused: Two optimizers."
     assert str(Effect()) == "as written: nothing was measured"

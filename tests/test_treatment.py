@@ -22,7 +22,7 @@ from gpu_doctor.recording import Settings, SettingValue
 from gpu_doctor.report_plan import plan_html, plan_text
 from gpu_doctor.rules.rule import Safety
 from gpu_doctor.snapshot import Snapshot
-from gpu_doctor.treatment import TOGETHER, Plan
+from gpu_doctor.treatment import TOGETHER, Plan, _changes
 from gpu_doctor.trial import Result
 from tests.recordings import Loop, on_gpu
 from tests.training_worlds import World, WorldCase, recorded
@@ -348,6 +348,11 @@ def test_what_changes_the_training_is_tried_only_when_ticked() -> None:
     ticked = {name for one in moves(found, {Safety.SAFE, Safety.CHANGES_TRAINING}, {}, []) for name in one.settings}
     assert not safe & {"batch_size", "amp", "tf32"}
     assert "batch_size" in ticked
+
+
+def test_what_is_kept_and_changes_the_training_is_said_in_the_plan() -> None:
+    said = _changes({"num_workers": 2, "batch_size": 64})
+    assert len(said) == 1 and said[0].startswith("batch_size changes the training: ") and "learning rate" in said[0]
 
 
 def test_workers_are_tried_with_staying_over_short_epochs_and_without_in_one_long_epoch() -> None:

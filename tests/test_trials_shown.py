@@ -88,7 +88,9 @@ def test_another_batch_is_compared_per_sample_with_a_word_on_the_learning_rate()
     base = side(settings={})
     steps = replace(base.steps, samples=np.full(50, 512.0))
     candidate = replace(base, steps=steps, settings={"batch_size": 512}, losses=losses(batch=512.0))
-    story = loss_story(Effect({"batch_size": 512}, loss_drift=0.02), (base, candidate))
+    effect = compare(base, candidate)
+    assert "scale the learning rate with the batch (x4)" in str(effect) and effect.batch_ratio == 4.0
+    story = loss_story(effect, (base, candidate))
     assert "4 times the batch" in story.scaling and "x4" in story.scaling and "per sample" in story.scaling
 
 

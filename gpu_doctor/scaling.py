@@ -1,0 +1,47 @@
+"""What a batch of another size asks of the learning rate, in words.
+
+Linear scaling: batch times k, learning rate times k, after a warm-up (Goyal et al. 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from gpu_doctor.recording import Recording
+
+_NOTE: Final = (
+    "Compared per sample seen. With {times} the batch there are {fewer} steps per epoch: most trainings then want the "
+    "learning rate scaled alike ({scaled}), with a few hundred steps of warm-up (Goyal et al. 2017)."
+)
+_SAME: Final = 0.01
+"""Samples a step that differ by less are the same: a last batch that is smaller."""
+
+
+def batch_ratio(baseline: Sequence[Recording], candidate: Sequence[Recording]) -> float | None:
+    """Samples a step of the candidate over the baseline's (medians); None where they are the same or were not read."""
+    before, after = (_samples_a_step(side) for side in (baseline, candidate))
+    if not (before > 0 and after > 0) or abs(after / before - 1.0) < _SAME:
+        return None
+    return after / before
+
+
+def note(ratio: float | None) -> str:
+    """Two sentences on the learning rate; empty for the same batch."""
+    if ratio is None:
+        return ""
+    fewer = f"{ratio:.3g} times fewer" if ratio > 1 else f"{1 / ratio:.3g} times more"
+    return _NOTE.format(times=f"{ratio:.3g} times", fewer=fewer, scaled=f"x{ratio:.3g}")
+
+
+def clause(ratio: float | None) -> str:
+    """The same as one clause; empty for the same batch."""
+    return f"scale the learning rate with the batch (x{ratio:.3g})" if ratio is not None else ""
+
+
+def _samples_a_step(side: Sequence[Recording]) -> float:
+    samples = np.concatenate([one.steps.samples / one.steps.count for one in side])
+    known = samples[np.isfinite(samples)]
+    return float(np.median(known)) if len(known) else float("nan")
