@@ -114,6 +114,8 @@ class Setup:
     operation_s: float | None = None
     """Seconds that an operation of a backward takes on this machine when its numbers take none, measured after the run;
     None on a GPU."""
+    grad_scaler: bool = False
+    """The loop's own GradScaler, enabled, took the run's first optimizer step."""
 
     @property
     def on_gpu(self) -> bool:

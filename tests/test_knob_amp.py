@@ -14,7 +14,7 @@ from torch import nn
 
 import gpu_doctor
 from gpu_doctor import knobs, patching
-from gpu_doctor.knobs.amp import KNOB, lstm_in_bf16, mixed_precision
+from gpu_doctor.knobs.amp import KNOB, _names_amp, lstm_in_bf16, mixed_precision
 from gpu_doctor.knobs.autocasting import in_fp32
 from gpu_doctor.knobs.knob import Refused, TrialScope
 from gpu_doctor.knobs.loss_scaling import LossScaling, loss_scaling
@@ -331,6 +331,53 @@ for x in data:
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
     baseline, candidate = case.trials[-1]
     assert (baseline.setup.autocast, candidate.setup.autocast) == ("bfloat16", "")
+
+
+SCALED = """
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", enabled=ENABLED)
+for x in data:
+    opt.zero_grad()
+    loss = net(x).mean()  # no autocast: it was forgotten
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+"""
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_scaler_without_an_autocast_is_shown_as_yours_and_can_be_switched_off(enabled: bool) -> None:
+    names = {"torch": torch, "Net": Net, "data": list(torch.randn(30, 4, 8)), "ENABLED": enabled}
+    case = gpu_doctor.case(SCALED, names)
+    found = case.run().setup
+    assert found.grad_scaler is enabled and found.autocast == "" and KNOB.found(found) == "off"
+    assert KNOB.choices(found)[0].label == ("off (your GradScaler)" if enabled else "off")
+    if not enabled:
+        return
+    on_a_card = Setup(**{**vars(found), "device": "cuda:0"})
+    assert "GradScaler of its own" in KNOB.refusal("fp16", on_a_card) and KNOB.refusal("bf16", on_a_card) == ""
+    effect = case.trial({"amp": "off"}, steps=10, seconds=5)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    baseline, candidate = case.trials[-1]
+    assert (baseline.setup.grad_scaler, candidate.setup.grad_scaler) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("source", "own"),
+    [
+        ("# no autocast and no GradScaler here\nstep()", False),
+        ("print('autocast')", False),
+        ("with torch.autocast('cuda'):\n    step()", True),
+        ("s = GradScaler()", True),
+        ("scaler.scale(loss).backward()", True),
+        ("x = scaler.transform(x)", False),
+        ("%matplotlib inline\nwith autocast('cuda'):\n    step()", True),
+        ("%matplotlib inline\nstep()", False),
+    ],
+)
+def test_an_own_amp_is_told_by_code_not_by_comments(source: str, own: bool) -> None:
+    assert _names_amp(source) is own
 
 
 def test_fp16_is_refused_on_the_cpu_and_beside_an_own_scaler() -> None:

@@ -81,6 +81,7 @@ def full() -> Recording:
         evaluation=EvaluationFacts(5, 2, 0.25),
         graph_operations=40,
         operation_s=6.3e-6,
+        grad_scaler=True,
         graph_leaves=6,
         world=World(4, 1, 8, 1e9, (0.1, 0.2)),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Final
@@ -21,7 +21,7 @@ DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _SHORT: Final = {"bfloat16": "bf16", "float16": "fp16"}
 BF16_CAPABILITY: Final = 8
 """From compute capability 8.0 (Ampere) on, tensor cores compute bf16; before, it is emulated (CUDA C guide)."""
-_OWN_AMP: Final = re.compile(r"\bautocast\b|\bGradScaler\b|\bscaler\s*\.\s*(scale|step|unscale_)\b")
+OWN_SCALER: Final = "Your loop scales its gradients with a GradScaler of its own: wrap its forward in autocast there."
 LSTM_BF16: Final = "torch's LSTM raises in bf16 on a CPU without AVX-512, which this one lacks."
 CPU_FP16: Final = "fp16 on a CPU is emulated and gains nothing: bf16 is the one to try."
 
@@ -43,10 +43,10 @@ class Amp:
 
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
         yours = self.found(setup) if setup.autocast else None
-        return tuple(
-            Choice(value, f"{value} (yours)" if value == yours else value, self.refusal(value, setup))
-            for value in (OFF, *DTYPES)
-        )
+        labels = {yours: f"{yours} (yours)"} if yours else {}
+        if setup.grad_scaler and not yours:
+            labels[OFF] = f"{OFF} (your GradScaler)"
+        return tuple(Choice(value, labels.get(value, value), self.refusal(value, setup)) for value in (OFF, *DTYPES))
 
     def parsed(self, text: str) -> str:
         word = text.strip().lower()
@@ -63,6 +63,8 @@ class Amp:
         if setup.autocast:
             own = f"Your code enters autocast ({setup.autocast}) itself: change its dtype there."
             return "" if value == OFF else own
+        if setup.grad_scaler and value == "fp16":
+            return OWN_SCALER
         if not setup.optimizers:
             return "No optimizer stepped, so no trained module is known that could run in half precision."
         if setup.dtype not in ("float32", ""):
@@ -74,7 +76,9 @@ class Amp:
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
         # With no setup yet, `off` may be asked of a loop that has an autocast of its own.
-        return _turned(str(value), scope, scope.setup != Setup() and value == self.found(scope.setup))
+        # A GradScaler without an autocast is switched off by `off` too, which is what it is found to be.
+        written = scope.setup != Setup() and value == self.found(scope.setup) and not scope.setup.grad_scaler
+        return _turned(str(value), scope, written)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         kind = setup.device.partition(":")[0]
@@ -118,7 +122,7 @@ def _turned(value: str, scope: TrialScope, as_written: bool) -> Iterator[None]:
         with own_switched_off(scope):
             yield
         return
-    if value == "fp16" and (_OWN_AMP.search(scope.source) or _own_scaler(scope.namespace)):
+    if value == "fp16" and (_names_amp(scope.source) or _own_scaler(scope.namespace)):
         raise Refused("The cell uses autocast or a GradScaler of its own: fp16 has to be set there.")
     if value == "fp16" and scope.setup == Setup() and not torch.cuda.is_available():
         raise Refused(CPU_FP16)  # before the cell runs rather than half way through it
@@ -131,6 +135,20 @@ def _turned(value: str, scope: TrialScope, as_written: bool) -> Iterator[None]:
 
     with mixed_precision(DTYPES[value], scope, allow):
         yield
+
+
+def _names_amp(source: str) -> bool:
+    """Whether the code, not a comment or a text in it, names autocast or a GradScaler, or scales with one."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):  # a cell of a shell may have lines that are no Python: the names tell
+        return "autocast" in source or "GradScaler" in source
+    called = {node.func.attr for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name)} | {
+        node.attr for node in nodes if isinstance(node, ast.Attribute)
+    }
+    scaler = any(isinstance(node, ast.Name) and node.id == "scaler" for node in nodes)
+    return bool(names & {"autocast", "GradScaler"}) or bool(scaler and called & {"scale", "unscale_"})
 
 
 def _own_scaler(namespace: dict[str, Any]) -> bool:

@@ -27,6 +27,8 @@ MOST_ALIKE: Final = 3
 """So often one is met again that has nothing but known parameters: the model may be wrapped or compiled meanwhile."""
 _NOTHING: Final[Callable[..., None]] = ().__init__  # type: ignore[misc]
 """C code that takes anything and does nothing."""
+_SCALERS: Final = (getattr(torch.amp, "GradScaler", None), torch.cuda.amp.GradScaler)
+_SCALER_FILES: Final = {one.step.__code__.co_filename for one in _SCALERS if one is not None}
 _OPTIMIZER_FILE: Final = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 
 
@@ -38,6 +40,16 @@ def _within_a_step() -> bool:
         steps += frame.f_code.co_filename == _OPTIMIZER_FILE and frame.f_code.co_name == "wrapper"
         frame = frame.f_back
     return steps > 1
+
+
+def _within_a_scaler() -> bool:
+    """Whether the step that begins is taken by a GradScaler that scales."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename in _SCALER_FILES and frame.f_code.co_name == "step":
+            return bool(getattr(frame.f_locals.get("self"), "_enabled", False))
+        frame = frame.f_back
+    return False
 
 
 def _with_closure(ledger: Ledger, args: Any, kwargs: Any) -> Any:
@@ -160,6 +172,8 @@ def tap(scope: TapScope) -> Iterator[None]:
             return None
         if not ledger.asked:
             recorder.check_end()
+        if "grad_scaler" not in recorder.facts:
+            recorder.facts["grad_scaler"] = _within_a_scaler()
         if befores and not _within_a_step():
             # A step before raised, and the loop went on: its phase ends here.
             ledger.switch(befores[0])
