@@ -138,7 +138,7 @@ class Account:
     switch = _switch
     """What the taps call: it may be noted for later, where the ledger's own calls may not."""
 
-    def carve(self, phase: int, ns: int) -> None:
+    def _carve(self, phase: int, ns: int) -> None:
         """Moves `ns` that were just spent inside the running phase to `phase` (copies and waits: leaves of a stack)."""
         if not self.evaluating:
             self.acc[self.phase] -= ns
@@ -146,6 +146,9 @@ class Account:
             if phase == SYNC:
                 self.now.syncs += 1
         self.events += 1
+
+    carve = _carve
+    """As `switch`."""
 
     def _not_a_loss(self) -> None:
         """What came after the last forward was no loss: nothing was differentiated before the next forward or batch.

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from gpu_doctor.eventnotes import Noted
 from gpu_doctor.phases import FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT
 from gpu_doctor.steps import PHASES, STEP_COLUMNS, TRAINING
 
@@ -16,39 +17,57 @@ Rows = npt.NDArray[np.float64]
 PLACES: Final[Rows] = np.zeros((PHASE_COUNT, len(STEP_COLUMNS)))
 """Phase by column: 1 where the phase's time is part of the column's."""
 _PARTS: Final = ((LOSS, "loss"), (NO_GRAD, "forward"), (NO_GRAD, "no_grad"))
-for _phase, _name in (*((phase, name) for phase, name in enumerate(PHASES) if name != "sync"), *_PARTS):
+for _phase, _name in (*enumerate(PHASES), *_PARTS):
     PLACES[_phase, COLUMN[f"{_name}_s"]] = 1.0
 PLACES[:, COLUMN["wall_s"]] = 1.0
-_MADE: Final = [*np.flatnonzero(PLACES.any(axis=0)).tolist(), COLUMN["start_s"], COLUMN["cpu_s"], COLUMN["samples"]]
+_MADE: Final = [
+    *np.flatnonzero(PLACES.any(axis=0)).tolist(),
+    *(COLUMN[name] for name in ("start_s", "cpu_s", "samples", "transfer_bytes")),
+]
 
 
 class BlockRows:
     """The formula of one rhythm."""
 
-    def __init__(self, phases: Sequence[int], written: Rows, batches: int, began: int) -> None:
+    def __init__(
+        self, phases: Sequence[int], written: Rows, counted: npt.NDArray[np.bool_], copies: int, began: int
+    ) -> None:
         """Nothing is tried yet, see `holds`.
 
         Args:
             phases: that each event of a step ends. written: the row of such a step, as the ledger wrote it.
-            batches: of a step. began: ns of the host clock at the run's begin.
+            counted: of each batch of a step, whether its samples are the step's. copies: to a device in a step.
+            began: ns of the host clock at the run's begin.
         """
         self._matrix = np.zeros((len(phases), PHASE_COUNT))
         self._matrix[np.arange(len(phases)), phases] = 1.0
-        self._written, self._template, self._batches, self._began = written, written.copy(), batches, began
+        self._written, self._template, self._batches, self._began = written, written.copy(), len(counted), began
+        self._counted, self._all, self._copies = counted, bool(counted.all()), copies
+        self._usual_bytes = 0.0
         self._template[_MADE] = 0.0
+        if np.isnan(written[COLUMN["sync_s"]]):  # waits are not measured
+            self._template[COLUMN["sync_s"]] = np.nan
 
-    def holds(self, times: Sequence[int], samples: Sequence[float]) -> bool:
+    def holds(self, noted: Noted) -> bool:
         """Whether the formula gives, to the last bit, the row that the ledger wrote of the step with these events."""
         written = self._written
-        if written[COLUMN["kind"]] != TRAINING or written[COLUMN["edge_s"]] or written[COLUMN["transfers"]]:
+        if written[COLUMN["kind"]] != TRAINING or written[COLUMN["edge_s"]]:
             return False
         begin = round(written[COLUMN["start_s"]] * 1e9) + self._began
-        row = self.of(1, begin, times, samples)[0][0]
+        row = self.of(1, begin, noted)[0][0]
         same: npt.NDArray[np.bool_] = (row == written) | (np.isnan(row) & np.isnan(written))
         same[COLUMN["cpu_s"]] = True
         # The begin was rounded to seconds: what lies a nanosecond apart is the same.
         same[COLUMN["start_s"]] = same[COLUMN["wall_s"]] = abs(row - written)[[0, 1]].max() < 2e-9
         return bool(same.all())
+
+    def last_samples(self, given: float) -> float:
+        """What the ledger keeps of a step's last batch, whose samples are `given`: 0 where these are not the step's."""
+        return given if self._counted[-1] else 0.0
+
+    def bytes_a_copy(self) -> int:
+        """As of the last step that was noted in full, on average."""
+        return round(self._usual_bytes / self._copies) if self._copies else 0
 
     def in_epoch(self, epoch: int) -> None:
         """The rows to come are of this epoch."""
@@ -58,27 +77,34 @@ class BlockRows:
         self,
         steps: int,
         begin: int,
-        times: Sequence[int],
-        samples: Sequence[float],
+        noted: Noted,
         split: Callable[[Rows], Rows] | None = None,
     ) -> tuple[Rows, int, Rows]:
         """The rows of `steps` steps that begin at `begin` ns, when the last ended, and the ns of each event.
 
         Args:
             steps: how many. begin: ns of the host clock.
-            times: of their events and maybe more, ns of the host clock. samples: of their batches and maybe more.
+            noted: their events and maybe more.
             split: of steps of which only batches and asks were noted: the ns of these in their columns.
         """
         events = len(self._matrix) if split is None else 2 * self._batches
         at = np.empty(1 + steps * events, dtype=np.int64)
-        at[0], at[1:] = begin, times[: steps * events]
+        at[0], at[1:] = begin, noted.times[: steps * events]
         spent = (at[1:] - at[:-1]).reshape(steps, events).astype(np.float64)
         rows: Rows = spent @ self._matrix @ PLACES if split is None else split(spent)
         rows *= 1e-9  # the sums of whole numbers are exact until here
         rows += self._template
         rows[:, COLUMN["start_s"]] = (at[:-1:events] - self._began) * 1e-9
-        given = np.asarray(samples[: steps * self._batches])
-        rows[:, COLUMN["samples"]] = given if self._batches == 1 else given.reshape(steps, -1).sum(axis=1)
+        given = np.asarray(noted.samples[: steps * self._batches])
+        if self._batches > 1:
+            each = given.reshape(steps, -1)
+            given = each.sum(axis=1) if self._all else each[:, self._counted].sum(axis=1)
+        rows[:, COLUMN["samples"]] = given
+        if self._copies:
+            if split is None:
+                moved = np.asarray(noted.moved[: steps * self._copies]).reshape(steps, -1).sum(axis=1)
+                self._usual_bytes = float(moved[-1])
+            rows[:, COLUMN["transfer_bytes"]] = moved if split is None else self._usual_bytes
         return rows, int(at[-1]), spent
 
 

@@ -25,7 +25,7 @@ def event_cost_ns(clock: Callable[[], int] = time.perf_counter_ns) -> float:
 
 def note_cost_ns(clock: Callable[[], int] = time.perf_counter_ns) -> float:
     """As `event_cost_ns`, of an event that is only noted down."""
-    switch: Callable[[int], int] = notes(Noted(), clock, 1 << 30, lambda: None)["switch"]
+    switch: Callable[[int], int] = notes(Noted(), clock, 1 << 30, lambda: None, lambda phase, ns: None)["switch"]
     return _cost_ns(switch)
 
 

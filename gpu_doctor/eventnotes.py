@@ -11,7 +11,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from gpu_doctor.phases import PHASE_COUNT
+from gpu_doctor.phases import PHASE_COUNT, SYNC
 
 if TYPE_CHECKING:
     from gpu_doctor.ledger import Ledger, Pull
@@ -20,6 +20,9 @@ Note: TypeAlias = Callable[..., Any]
 BACK: Final = -1
 """What a noted event returns as the phase to go back to: the ledger keeps the real one, see `Account.back`."""
 DELIVERED, FORWARD_DONE, BACKWARD, GRADIENT, ZEROING, OPTIMIZER_DONE = range(-8, -2)
+SYNCED, PAGED, COPIED, LEAF = range(-12, -8)
+"""A copy or a wait inside the running phase: LEAF where it begins, then one of the others where it has ended (PAGED: a
+copy from pageable memory)."""
 FORWARDS: Final = tuple(range(1000, 1008))
 """Codes of a forward by training + 2 * grad + 4 * trained. Phases stand for a switch to them, BACK for one back, ids of
 optimizers for their step, pulls for an ask with gradients, and pulls in a tuple for one without."""
@@ -27,7 +30,9 @@ BEGINS: Final = ("ask", "forward", "backward", "gradient", "zeroing", "optimizer
 """Events that return the phase to go back to (a switch back does not)."""
 ENDS: Final = ("delivered", "forward_done", "optimizer_done")
 ASKED: Final = ("wants_samples",)
-SELDOM: Final = ("begin", "ended", "opening", "opened", "carve", "copied", "finish")
+LEAVES: Final = ("carve", "copied")
+"""Events that say when they have ended how long they took."""
+SELDOM: Final = ("begin", "ended", "opening", "opened", "finish")
 """What happens to a ledger besides."""
 
 
@@ -69,9 +74,9 @@ class Pulse:
 
 
 class Noted:
-    """Events in their order: a code and a time each; and the samples of the batches among them."""
+    """Events in their order: a code and a time each; the samples of the batches among them, the bytes of the copies."""
 
-    __slots__ = ("codes", "inputs", "samples", "times")
+    __slots__ = ("codes", "inputs", "moved", "samples", "times")
 
     def __init__(self) -> None:
         self.codes: list[Any] = []
@@ -81,30 +86,36 @@ class Noted:
         """Of each batch that was delivered."""
         self.inputs = array("d")
         """Of each forward's input, NaN where nobody wanted to know."""
+        self.moved = array("q")
+        """Bytes of each copy to a device."""
 
     def taken(self) -> Noted:
         """A copy; these lists, which stay the same objects, are empty from now on."""
         other = Noted()
         other.codes, other.times = self.codes.copy(), self.times[:]
-        other.samples, other.inputs = self.samples[:], self.inputs[:]
+        other.samples, other.inputs, other.moved = self.samples[:], self.inputs[:], self.moved[:]
         self.clear()
         return other
 
     def clear(self) -> None:
         """Nothing is noted; the lists stay the same objects."""
         self.codes.clear()
-        del self.times[:], self.samples[:], self.inputs[:]
+        del self.times[:], self.samples[:], self.inputs[:], self.moved[:]
 
 
-def notes(noted: Noted, clock: Callable[[], int], events: int, ended: Callable[[], None]) -> dict[str, Note]:
+def notes(
+    noted: Noted, clock: Callable[[], int], events: int, ended: Callable[[], None], unusual: Callable[[int, int], None]
+) -> dict[str, Note]:
     """Stand-ins for the ledger's methods: each a code and a time, and no more.
 
     Args:
         noted: where they write. clock: the host clock.
         events: how many a step has. ended: called at an ask after so many.
+        unusual: takes what is carved out for another phase than a wait's.
     """
     codes = noted.codes
     code, stamp, sampled, fed = codes.append, noted.times.append, noted.samples.append, noted.inputs.append
+    moved = noted.moved.append
 
     def ask(pull: Pull, grad_enabled: bool) -> int:
         code(pull if grad_enabled else (pull,))
@@ -158,11 +169,31 @@ def notes(noted: Noted, clock: Callable[[], int], events: int, ended: Callable[[
         code(OPTIMIZER_DONE)
         stamp(clock())
 
+    def copied(nbytes: int, pageable: bool, ns: int) -> None:
+        moved(nbytes)
+        now = clock()
+        code(LEAF)
+        stamp(now - ns)
+        code(PAGED if pageable else COPIED)
+        stamp(now)
+
+    def carve(phase: int, ns: int) -> None:
+        if phase != SYNC:
+            unusual(phase, ns)
+            return
+        now = clock()
+        code(LEAF)
+        stamp(now - ns)
+        code(SYNCED)
+        stamp(now)
+
     def wants_samples(module: int) -> bool:
         return DELIVERED not in codes
 
     return {
         "wants_samples": wants_samples,
+        "copied": copied,
+        "carve": carve,
         "ask": ask,
         "delivered": delivered,
         "forward": forward,
@@ -197,6 +228,11 @@ def code_of(name: str, args: tuple[Any, ...]) -> Any:
     }[name]
 
 
+def is_copy(code: Any) -> bool:
+    """Whether a code is that of a copy to a device that has ended."""
+    return isinstance(code, int) and code in (COPIED, PAGED)
+
+
 def is_forward(code: Any) -> bool:
     """Whether a code is that of a forward."""
     return isinstance(code, int) and code in FORWARDS
@@ -204,8 +240,14 @@ def is_forward(code: Any) -> bool:
 
 def tell(ledger: Ledger, noted: Noted, pull: Pull, ask_before: int) -> None:
     """Tells the ledger of noted events, as if they happened now; what is still open stays in `ledger.back`."""
-    clock, given, fed = ledger.clock, iter(noted.samples), iter(noted.inputs)
-    open_phases, open_keys = [ask_before], [0]
+    clock, given, fed, moved = ledger.clock, iter(noted.samples), iter(noted.inputs), iter(noted.moved)
+    open_phases, open_keys, leaf = [ask_before], [0], 0
+    asked = pull
+    for code in noted.codes:  # they were counted when they were noted
+        if not isinstance(code, int):
+            asked = code[0] if isinstance(code, tuple) else code
+        elif code == DELIVERED:
+            asked.delivered -= 1
 
     def at(ns: int) -> Callable[[], int]:
         return lambda: ns
@@ -217,7 +259,6 @@ def tell(ledger: Ledger, noted: Noted, pull: Pull, ask_before: int) -> None:
                 pull = code[0] if isinstance(code, tuple) else code
                 open_phases.append(ledger.ask(pull, not isinstance(code, tuple)))
             elif code == DELIVERED:
-                pull.delivered -= 1  # it was counted when it was noted
                 ledger.delivered(pull, next(given), open_phases.pop())
             elif code in FORWARDS:
                 flags = code - FORWARDS[0]
@@ -232,6 +273,12 @@ def tell(ledger: Ledger, noted: Noted, pull: Pull, ask_before: int) -> None:
                 open_phases.append(ledger.zeroing())
             elif code == BACK:
                 ledger.switch(open_phases.pop())
+            elif code == LEAF:
+                leaf = ns
+            elif code == SYNCED:
+                ledger.carve(SYNC, ns - leaf)
+            elif code in (COPIED, PAGED):
+                ledger.copied(next(moved), code == PAGED, ns - leaf)
             elif code == OPTIMIZER_DONE:
                 ledger.optimizer_done(open_keys.pop(), open_phases.pop())
             elif code < PHASE_COUNT:

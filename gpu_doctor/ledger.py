@@ -255,7 +255,7 @@ class Ledger(Evaluations):
             self.now.transfers += 1
             self.now.transfer_bytes += nbytes
             self.now.pageable += pageable
-        self.carve(TRANSFER, ns)
+        self._carve(TRANSFER, ns)
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 

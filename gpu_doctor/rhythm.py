@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from gpu_doctor.blockrows import BlockRows, no_loss
-from gpu_doctor.eventnotes import ASKED, BACK, BEGINS, ENDS, SELDOM, Noted, code_of
-from gpu_doctor.phases import EVALUATION
+from gpu_doctor.eventnotes import (
+    ASKED,
+    BACK,
+    BEGINS,
+    COPIED,
+    DELIVERED,
+    ENDS,
+    LEAF,
+    LEAVES,
+    PAGED,
+    SELDOM,
+    SYNCED,
+    Noted,
+    code_of,
+)
+from gpu_doctor.phases import EVALUATION, SYNC, TRANSFER
 from gpu_doctor.rests import Rests
 from gpu_doctor.stepcounts import Pull
 
@@ -24,7 +40,8 @@ LONGEST_PAUSE: Final = 64
 
 _TIMES: Final = {
     *("mark", "step_begin", "cpu_due", "cpu_mark", "acc", "acc_at_ask", "end_ns", "end_acc", "last_samples"),
-    *("events", "evaluation_edge_ns", "now", "counts", "newest", "asks", "fed", *BEGINS, *ENDS, *SELDOM, *ASKED),
+    *("events", "evaluation_edge_ns", "now", "counts", "newest", "asks", "fed"),
+    *(*BEGINS, *ENDS, *LEAVES, *SELDOM, *ASKED),
 }
 """What of the ledger differs from step to step without changing what an event means."""
 
@@ -58,7 +75,7 @@ class Rhythm:
         self._rows: BlockRows | None = None
         self._pull: Pull = Pull()
         self._batches = 0
-        self._alarms = {name: self._broken(name) for name in (*BEGINS, *ENDS, *SELDOM, *ASKED)}
+        self._alarms = {name: self._broken(name) for name in (*BEGINS, *ENDS, *LEAVES, *SELDOM, *ASKED)}
 
     def _take(self, pull: Pull, ask_before: int, pattern: list[Any], ends: list[int]) -> None:
         raise NotImplementedError
@@ -104,6 +121,8 @@ class Rhythm:
         state, then, old = self._snapshot(), self._known, self._pull
         if self._rows is None or state is None or state.keys() != then.keys():
             return False
+        if any(isinstance(code, Pull) and code is not old for code in self._full):
+            return False  # of several loaders it is not known which is which
         moved = (name for name, value in state.items() if value is not then[name] and value != then[name])
         if not all(name == "epoch" or (then[name] is old and state[name] is pull) for name in moved):
             return False
@@ -125,6 +144,8 @@ class Rhythm:
         self._clear()
         for name in (*BEGINS, *ENDS):
             setattr(self._ledger, name, self._watched(name))
+        for name in LEAVES:
+            setattr(self._ledger, name, self._watched_leaf(name))
         self._hear_the_seldom()
 
     def _hear_the_seldom(self) -> None:
@@ -157,6 +178,26 @@ class Rhythm:
 
         return event
 
+    def _watched_leaf(self, name: str) -> Callable[..., None]:
+        """As `_watched`, for a copy or a wait that has just ended inside the running phase."""
+        ledger, direct = self._ledger, getattr(type(self._ledger), name)
+
+        def event(*args: Any) -> None:
+            direct(ledger, *args)
+            leaf = TRANSFER if name == "copied" else args[0]
+            if ledger.evaluating or leaf not in (TRANSFER, SYNC) or len(self.notes.codes) > MOST_EVENTS:
+                self._fail()
+                return
+            now, code = ledger.clock(), SYNCED
+            if name == "copied":
+                self.notes.moved.append(args[0])
+                code = PAGED if args[1] else COPIED
+            self.notes.codes.extend((LEAF, code))
+            self._phases.extend((ledger.phase, leaf))
+            self.notes.times.extend((now - args[-1], now))
+
+        return event
+
     def _broken(self, name: str) -> Callable[..., Any]:
         """An event that no rhythm has: the ledger is told as ever."""
         ledger, direct = self._ledger, getattr(type(self._ledger), name)
@@ -183,8 +224,9 @@ class Rhythm:
             self._clear()
             return
         written, batches = np.asarray(self._ledger.newest), len(self.notes.samples)
-        rows = BlockRows(phases, written, batches, self._ledger.began)
-        if self._before != (codes, phases) or not rows.holds(self.notes.times, self.notes.samples):
+        counted = self._counted_batches(codes)
+        rows = BlockRows(phases, written, counted, len(self.notes.moved), self._ledger.began)
+        if self._before != (codes, phases) or not counted.any() or not rows.holds(self.notes):
             self._fail()
             return
         self._known, self._rows, self._batches = state, rows, batches
@@ -192,9 +234,31 @@ class Rhythm:
         self._take(pull, before, codes, phases)
 
     def _foreign(self, pull: Pull) -> bool:
-        """Whether another iterator than `pull` was asked in the step, or not every ask was answered."""
-        asked = [one for one in self.notes.codes if not isinstance(one, int)]
-        return any(one is not pull for one in asked) or len(asked) != len(self.notes.samples)
+        """Whether the step's asks are not answered one by one, or it ends with the ask of another iterator.
+
+        Two loaders in a zip are asked in turns. One that is asked while another fetches is none that can be noted.
+        """
+        turns = [one for one in self.notes.codes if not isinstance(one, int) or one == DELIVERED]
+        asks = turns[1::2]
+        answered = len(turns) == 2 * len(asks) and all(one == DELIVERED for one in turns[::2])
+        return not answered or not all(isinstance(one, Pull) for one in asks) or asks[-1:] != [pull]
+
+    def _counted_batches(self, codes: list[Any]) -> npt.NDArray[np.bool_]:
+        """Which of a step's batches give its samples, as `Evaluations._count` has it; none where that would change."""
+        asks = [one for one in codes if not isinstance(one, int)]
+        given = [asks[-1], *asks[:-1]]
+        per_step = Counter(id(one.loader) for one in given)
+        delivered = {id(one.loader): one.loader[0] for one in given}
+        lead, counted = given[0], np.zeros(len(given), dtype=bool)
+        for at, one in enumerate(given):
+            delivered[id(one.loader)] += 1
+            if one is not lead and delivered[id(one.loader)] > delivered[id(lead.loader)]:
+                lead = one
+                counted[:] = False
+            counted[at] = one is lead
+        if max(per_step.values()) > per_step[id(lead.loader)]:
+            counted[:] = False
+        return counted
 
     def _fail(self) -> None:
         """No rhythm: the ledger goes on as it is, and is watched again after a while."""
@@ -203,7 +267,7 @@ class Rhythm:
         self._wait, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
 
     def _release(self) -> None:
-        for name in (*BEGINS, *ENDS, *SELDOM, *ASKED):
+        for name in (*BEGINS, *ENDS, *LEAVES, *SELDOM, *ASKED):
             vars(self._ledger).pop(name, None)
         self._clear()
 

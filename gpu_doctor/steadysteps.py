@@ -17,11 +17,12 @@ bit that the ledger has written.
 from __future__ import annotations
 
 import math
+from array import array
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor.blockrows import COLUMN
-from gpu_doctor.eventnotes import BACK, DELIVERED, is_forward, notes, tell
+from gpu_doctor.eventnotes import BACK, DELIVERED, LEAF, is_copy, is_forward, notes, tell
 from gpu_doctor.phases import DATA_WAIT, OTHER
 from gpu_doctor.rests import REST_NS
 from gpu_doctor.rhythm import FIRST_LOOK, Rhythm
@@ -49,7 +50,9 @@ class SteadySteps(Rhythm):
         """and what that took, ns of real time: not the loop's, which a test may set."""
         self._pattern: list[Any] = []
         """Codes of the events that are noted of a step: all, or in a rest those of its batches."""
-        self._forwards = 0
+        self._forwards = self._copies = 0
+        self._pulls: list[Pull] = []
+        """Whose batches a step has, one by one."""
         self._ask_before = OTHER
         self._base = self._counted = self._taken = 0
         """When the first noted step began, how many had ended before it, and before the rhythm was taken up."""
@@ -67,6 +70,7 @@ class SteadySteps(Rhythm):
     def _take(self, pull: Pull, ask_before: int, pattern: list[Any], ends: list[int]) -> None:
         """From here on events are noted; the ledger has just been told of the ask that ends a step."""
         self._full, self._ends = pattern, ends
+        self._pulls = [code for code in pattern if not isinstance(code, int)]
         self._pull, self._ask_before = pull, ask_before
         self._counted = self._taken = self.pulse.count
         self._base = self._ledger.mark
@@ -81,7 +85,7 @@ class SteadySteps(Rhythm):
         """All taps are heard from the next event on; a step has just ended."""
         self.pulse.taking, self.pulse.resting = True, False
         self._note(self._full)
-        names = notes(self.notes, self._ledger.clock, len(self._full), self.step)
+        names = notes(self.notes, self._ledger.clock, len(self._full), self.step, self._alarms["carve"])
         vars(self._ledger).update(names)
         self._next_block(self._base)
 
@@ -100,7 +104,7 @@ class SteadySteps(Rhythm):
     def _note(self, pattern: list[Any]) -> None:
         """Steps of these codes are noted."""
         self._pattern = pattern
-        self._forwards = sum(is_forward(code) for code in pattern)
+        self._forwards, self._copies = sum(map(is_forward, pattern)), sum(map(is_copy, pattern))
         self.pulse.pattern, self.pulse.events = pattern, len(pattern)
         self._clear()
 
@@ -179,13 +183,11 @@ class SteadySteps(Rhythm):
 
     def put_down(self) -> None:
         """The whole steps that were noted become rows."""
-        ledger, steps, pull, rests = self._ledger, self.pulse.count - self._counted, self._pull, self.rests
+        ledger, steps, rests = self._ledger, self.pulse.count - self._counted, self.rests
         if not steps or self._rows is None:
             return
         usual = rests.usual if self.pulse.resting else None
-        rows, end, spent = self._rows.of(
-            steps, self._base, self.notes.times, self.notes.samples, None if usual is None else usual.split
-        )
+        rows, end, spent = self._rows.of(steps, self._base, self.notes, None if usual is None else usual.split)
         if end >= ledger.cpu_due:
             cpu, ledger.cpu_due = ledger.cpu_clock(), end + CPU_EVERY_NS
             rows[-1, COLUMN["cpu_s"]] = (cpu - ledger.cpu_mark) * 1e-9
@@ -197,12 +199,14 @@ class SteadySteps(Rhythm):
             rests.rested_ns += end - self._base
         whole = steps * len(self._pattern)
         ledger.mark = ledger.step_begin = self._base = end
-        ledger.events += whole
-        self.noted += whole
-        pull.loader[0] += steps * self._batches
-        ledger.last_samples = self.notes.samples[steps * self._batches - 1]
+        events = steps * (len(self._pattern) - self._pattern.count(LEAF))
+        ledger.events += events
+        self.noted += events
+        for one in self._pulls:
+            one.loader[0] += steps
+        ledger.last_samples = self._rows.last_samples(self.notes.samples[steps * self._batches - 1])
         del self.notes.times[:whole], self.notes.samples[: steps * self._batches]
-        del self.notes.inputs[: steps * self._forwards]
+        del self.notes.inputs[: steps * self._forwards], self.notes.moved[: steps * self._copies]
         self._counted = self.pulse.count
         self._next_block(end)
         ledger.table.append_rows(rows)
@@ -232,6 +236,8 @@ class SteadySteps(Rhythm):
         if usual is not None:
             noted.codes = self._pattern[: len(noted.times)]
             noted = usual.filled(noted, rests.stepped(), now)
+            if self._rows is not None:
+                noted.moved = array("q", [self._rows.bytes_a_copy()] * sum(map(is_copy, noted.codes)))
         self._wait = 2 * len(noted.codes) + FIRST_LOOK  # no look while it is told
         self.spent_ns += perf_counter_ns() - begin
         tell(ledger, noted, self._pull, self._ask_before)

@@ -66,7 +66,13 @@ class Usual:
 
     def _is_plain(self, asks: list[int]) -> bool:
         codes, phases = self._codes, self._phases
-        if len(self._steps) != 1 or not self._batches or self._batches[0] != 0 or GRADIENT in codes:
+        if (
+            len({id(codes[at]) for at in asks}) != 1
+            or len(self._steps) != 1
+            or not self._batches
+            or self._batches[0] != 0
+            or GRADIENT in codes
+        ):
             return False
         turns = all(one < two for one, two in zip(self._batches, asks, strict=True))
         turns = turns and all(one + 1 == two for one, two in zip(asks, self._batches[1:], strict=False))

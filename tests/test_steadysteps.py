@@ -24,6 +24,7 @@ class Bench:
         self.table = StepTable(capacity)
         self.ledger = Ledger(self.table, lambda: self.now, lambda: self.now // 2, sync_measured=True)
         self.taken = 0
+        self.seconds: dict[int, tuple[Pull, Pull]] = {}
         if not steady:
             self.ledger.steady.step_ended = lambda pull, before: before  # type: ignore[method-assign]
 
@@ -36,6 +37,22 @@ class Bench:
         self.spend()
         self.ledger.delivered(pull, samples, before)
         self.spend()
+
+    def copy(self, pageable: bool = True) -> None:
+        begin, nbytes = self.now, self.random.randrange(1, 1 << 40)
+        self.spend()
+        self.ledger.copied(nbytes, pageable, self.now - begin)
+        self.spend()
+
+    def wait(self) -> None:
+        begin = self.now
+        self.spend()
+        self.ledger.carve(SYNC, self.now - begin)
+        self.spend()
+
+    def beside(self, pull: Pull) -> Pull:
+        """The second iterator in a zip."""
+        return self.seconds.setdefault(id(pull), (Pull(), pull))[0]
 
     def exhaust(self, pull: Pull) -> None:
         before = self.ledger.ask(pull, True)
@@ -122,6 +139,60 @@ def with_closure(bench: Bench, pull: Pull) -> None:
     bench.optimizer(inside=closure)
 
 
+def copying(bench: Bench, pull: Pull) -> None:
+    """As most loops on a GPU: the batch is copied, and the loss is asked for."""
+    bench.pull(pull)
+    bench.copy()
+    bench.copy(pageable=False)
+    bench.zero()
+    bench.forward()
+    bench.wait()
+    bench.backward()
+    bench.optimizer()
+    bench.wait()
+
+
+def copying_in_parts(bench: Bench, pull: Pull) -> None:
+    """Accumulated, with a copy in the forward and a wait in the optimizer's step."""
+    for _ in range(2):
+        bench.pull(pull)
+        before = bench.ledger.forward(True, True, True, 8)
+        bench.copy()
+        bench.ledger.forward_done(before)
+        bench.spend()
+        bench.backward()
+    before = bench.ledger.optimizer(1 << 40)
+    bench.wait()
+    bench.ledger.optimizer_done(1 << 40, before)
+
+
+def zipped(bench: Bench, pull: Pull) -> None:
+    bench.pull(pull)
+    bench.pull(bench.beside(pull), samples=5)
+    bench.forward()
+    bench.backward()
+    bench.optimizer()
+
+
+def zipped_uneven(bench: Bench, pull: Pull) -> None:
+    """The second loader gives two batches a step: its samples count."""
+    bench.pull(pull)
+    for _ in range(2):
+        bench.pull(bench.beside(pull), samples=5)
+    bench.forward()
+    bench.backward()
+    bench.optimizer()
+
+
+def copied_once(bench: Bench, pull: Pull) -> None:
+    bench.pull(pull)
+    bench.forward(training=False, grad=False)
+    bench.copy()
+    bench.forward()
+    bench.backward()
+    bench.optimizer()
+
+
 def unlearned(bench: Bench, pull: Pull) -> None:
     """A batch of which nothing is learned."""
     bench.pull(pull)
@@ -154,8 +225,8 @@ def carved(bench: Bench, pull: Pull) -> None:
     bench.ledger.carve(SYNC, 10)
 
 
-BODIES = (plain, accumulating, two_optimizers, with_closure)
-ODD = (careless_evaluation, unlearned, evaluation, nothing_pulled, carved, plain, accumulating)
+BODIES = (plain, accumulating, two_optimizers, with_closure, copying, copying_in_parts, zipped, zipped_uneven)
+ODD = (careless_evaluation, unlearned, evaluation, nothing_pulled, carved, copied_once, *BODIES)
 
 
 def program(bench: Bench) -> Steps:
@@ -196,7 +267,7 @@ def state(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(400))
 def test_whatever_a_loop_does_the_rows_are_those_of_the_ledger_alone(seed: int) -> None:
     quick, slow = Bench(True, seed), Bench(False, seed)
     same(program(quick), program(slow))

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from gpu_doctor.eventnotes import LEAF
 from gpu_doctor.phases import SYNC
 from gpu_doctor.seam import Seam
 from gpu_doctor.taps.tap import TapScope
@@ -41,6 +42,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         yield
         return
     recorder, ledger, book = scope.recorder, scope.recorder.ledger, book_of(scope)
+    pulse, rests = ledger.pulse, ledger.steady.rests
     ledger.sync_measured = True
     inside = False
 
@@ -55,7 +57,8 @@ def tap(scope: TapScope) -> Iterator[None]:
             return original(self, *args, **kwargs)
         finally:
             inside, ledger.leaf = False, before
-            ledger.carve(SYNC, recorder.clock() - begin)
+            if not (pulse.resting and rests.has(LEAF)):
+                ledger.carve(SYNC, recorder.clock() - begin)
 
     def fetch(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if inside or self.device.type == "cpu" or get_ident() != recorder.thread or not ledger.started:
@@ -75,7 +78,8 @@ def tap(scope: TapScope) -> Iterator[None]:
                 return original(*args, **kwargs)
             finally:
                 ledger.leaf = before
-                ledger.carve(SYNC, recorder.clock() - begin)
+                if not (pulse.resting and rests.has(LEAF)):
+                    ledger.carve(SYNC, recorder.clock() - begin)
 
         return synchronize
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from gpu_doctor.eventnotes import LEAF
 from gpu_doctor.phases import SYNC, TRANSFER
 from gpu_doctor.seam import Seam
 from gpu_doctor.taps.tap import TapScope
@@ -29,6 +30,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         yield
         return
     recorder, ledger, book = scope.recorder, scope.recorder.ledger, book_of(scope)
+    pulse, rests = ledger.pulse, ledger.steady.rests
     inside = False
 
     def heard(source: torch.Tensor, result: torch.Tensor, blocking: bool, begin: int) -> None:
@@ -36,13 +38,14 @@ def tap(scope: TapScope) -> Iterator[None]:
         here, there = source.device.type == "cpu", result.device.type == "cpu"
         if here == there:
             return
-        now = recorder.clock()
+        now, usual = recorder.clock(), pulse.resting and rests.has(LEAF)
         if here:
             pinned = _pinned(source)
-            ledger.copied(source.numel() * source.element_size(), not pinned, now - begin)
+            if not usual:
+                ledger.copied(source.numel() * source.element_size(), not pinned, now - begin)
             book.left(source, pinned, blocking, now)
             return
-        if ledger.sync_measured and blocking:  # as `.cpu()`, which the tap `sync` hears
+        if ledger.sync_measured and blocking and not usual:  # as `.cpu()`, which the tap `sync` hears
             ledger.carve(SYNC, now - begin)
         book.came(source, result, now)
 
