@@ -42,6 +42,8 @@ class Account:
         """Says in which steps they are; without it in all."""
         self.began = clock()
         self.started = self.any_optimizer = False
+        self.trains = False
+        """An optimizer has stepped, or batches that something was learned from turned out to be steps of their own."""
         self.events = 0
         self.pulse = Pulse()
         self.on_step: Callable[[int], None] | None = None
@@ -212,7 +214,7 @@ class Account:
     def _close_batch(self, now: int) -> None:
         """A batch of a loop in which no optimizer has stepped yet: inference, or the begin of an accumulation."""
         self._settle()
-        blind = self.lead if self.blind and not self.learned and not self.forwarded else None
+        lead, blind = self.lead, self.blind and not self.learned and not self.forwarded
         done = self._stretch(now, self.acc, TRAINING if self.learned else INFERENCE)
         self.acc = [0] * PHASE_COUNT
         evaluated = self.eval_forward and not self.learned and not self.forwarded
@@ -221,7 +223,7 @@ class Account:
             if self.marks is not None:
                 self.marks.stepped()
             self._append(done)
-        elif self.held.hold(done, evaluated, self.learned or self.forwarded, blind):
+        elif self.held.hold(done, evaluated, self.learned or self.forwarded, lead, blind):
             self.untaught = self.held.own_pass()
             self._release()
             if self.learned and self.alone is not None:
@@ -230,8 +232,22 @@ class Account:
     def _release(self) -> None:
         """The batches held back are steps of their own: the loop has no optimizer."""
         held, self.held = self.held, None
-        for done in held.stretches if held is not None else ():
+        if held is None:
+            return
+        self.trains = self.trains or held.taught
+        rows, left, passes = held.rows()
+        self.epoch -= passes
+        for done in rows:
             self._append(done)
+        if left is not None:
+            self.acc[EVALUATION] += left.acc[EVALUATION]
+            self.step_begin, self.cpu_mark = left.begin, left.cpu_begin
+            self.tail = self.tail or (left.end, self.acc.copy())
+
+    def judge_held(self) -> None:
+        """Nothing is pulled any more: which loaders were evaluated on is known, where no step was closed until now."""
+        if self.held is not None and not self.any_optimizer:
+            self.held.judged()
 
     def _pass_ended(self) -> None:
         """A loader has no further batch: what was held back is no accumulation if nothing like training was heard."""

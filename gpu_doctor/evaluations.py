@@ -20,7 +20,7 @@ class Evaluations(OwnUpdates):
         backward, and no batch of its loader was ever learned from: else the loop may be summing losses.
         """
         idle = self.eval_forward or (again and self.forwarded and not pull.learned)
-        if idle and self.any_optimizer and not pull.evaluation:
+        if idle and self.trains and not pull.evaluation:
             pull.evaluation = not pull.learned
             self._move_to_evaluation(pull)
 

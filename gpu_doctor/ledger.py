@@ -65,7 +65,7 @@ class Ledger(Evaluations):
             and (pull is self.lead or self.eval_forward or self.learned or (self.blind and grad_enabled))
         ):
             self._close_batch(now)
-        if self.any_optimizer and not grad_enabled and not pull.learned:
+        if self.trains and not grad_enabled and not pull.learned:
             pull.evaluation = True
         self.evaluating = pull.evaluation
         if not self.evaluating:
@@ -116,7 +116,7 @@ class Ledger(Evaluations):
         """`iter(loader)` begins (worker start); returns the phase to hand to `opened`."""
         if not self.started:
             self.begin()
-        before = self._switch(EVALUATION if evaluation and self.any_optimizer else DATA_WAIT)
+        before = self._switch(EVALUATION if evaluation and self.trains else DATA_WAIT)
         if not evaluation:
             # Who counts a loader's batches (Lightning) never asks past its end: the next loader ends the evaluation.
             self.evaluating = False
@@ -157,7 +157,7 @@ class Ledger(Evaluations):
                 self._fed(samples)
         else:
             self.eval_forward = True
-            if trained and not training and self.any_optimizer:
+            if trained and not training and self.trains:
                 if not grad:
                     self.evaluating = True
                 elif self.stepped and self.unused is None and not self.evaluating:
@@ -240,7 +240,7 @@ class Ledger(Evaluations):
         """Optimizer `key` has stepped."""
         self._switch(before)
         if not self.any_optimizer:
-            self.any_optimizer = True
+            self.any_optimizer = self.trains = True
             self._merge_held()
         if key not in self.stepped:
             self.stepped.append(key)
@@ -282,7 +282,7 @@ class Ledger(Evaluations):
             self._close_batch(self.mark)
         self._release()
         self.table.finish()
-        if self.tail is not None and self.any_optimizer and self.step_count and self.tail[0] > self.step_begin:
+        if self.tail is not None and self.trains and self.step_count and self.tail[0] > self.step_begin:
             end, acc = self.tail
             self.table.extend(self._stretch(end, acc, TRAINING).row(self.began, self.sync_measured))
         if self.windows is not None:

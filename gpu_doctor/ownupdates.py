@@ -67,7 +67,7 @@ class OwnUpdates(Account):
         if self.own is None:
             self.own = self.alone is not None and not self.any_optimizer and self.alone()
         if self.own:
-            self.any_optimizer = True  # from now on a pass without gradients is an evaluation
+            self.any_optimizer = self.trains = True  # from now on a pass without gradients is an evaluation
             self._settle()
             self._close(self.mark, self.acc)
             self.acc = [0] * PHASE_COUNT

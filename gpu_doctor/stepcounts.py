@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor.phases import EVALUATION
+from gpu_doctor.steps import TRAINING
 
 _NAN: Final = float("nan")
 _UNREAD: Final = (_NAN,) * 8
@@ -132,25 +133,68 @@ class Held:
         self.stretches: list[Stretch] = []
         self.evaluated: list[bool] = []
         self.blind: list[Pull | None] = []
+        self.pulls: list[Pull | None] = []
         self._trains = False
 
-    def hold(self, stretch: Stretch, evaluated: bool, trains: bool, blind: Pull | None = None) -> bool:
+    def hold(
+        self, stretch: Stretch, evaluated: bool, trains: bool, pull: Pull | None = None, blind: bool = False
+    ) -> bool:
         """Keeps one back; returns whether there are too many now.
 
         Args:
             evaluated: only forwards without learning were heard. trains: a forward that records gradients, or a
                 backward, was heard.
-            blind: where it was asked for without gradients and nothing else is known of it, whose batch it is.
+            pull: whose batch it is. blind: it was asked for without gradients, and nothing else is known of it.
         """
         self.stretches.append(stretch)
         self.evaluated.append(evaluated)
-        self.blind.append(blind)
+        self.blind.append(pull if blind else None)
+        self.pulls.append(pull)
         self._trains = self._trains or trains
         return len(self.stretches) > MOST_HELD or stretch.end - self.stretches[0].begin > HELD_NS
 
     def own_pass(self) -> bool:
         """At a loader's end: nothing like training was heard, so this was a pass over the data of its own."""
         return bool(self.stretches) and not self._trains
+
+    @property
+    def taught(self) -> bool:
+        """Something was learned from one of them."""
+        return any(one.kind == TRAINING for one in self.stretches)
+
+    def judged(self) -> list[bool]:
+        """Of each, whether it is an evaluation's: nothing was learned from it, and something was from others."""
+        found = []
+        for evaluated, blind, pull in zip(self.evaluated, self.blind, self.pulls, strict=True):
+            found.append(self.taught and (evaluated or blind is not None) and not (pull is not None and pull.learned))
+            if found[-1] and pull is not None:
+                pull.evaluation = True
+        return found
+
+    def rows(self) -> tuple[list[Stretch], Stretch | None, int]:
+        """The batches as steps of their own; the last evaluation's stretch where no step follows it; how many passes.
+
+        Where something is learned from others, those of which nothing was are an evaluation: a part of the next step.
+        """
+        rows: list[Stretch] = []
+        left, passes = None, set[int]()
+        for stretch, looked, pull in zip(self.stretches, self.judged(), self.pulls, strict=True):
+            if looked:
+                whole = sum(stretch.acc)
+                stretch.acc[:] = [0] * len(stretch.acc)
+                stretch.acc[EVALUATION] = whole
+                stretch.counts = Counts()
+                if pull is not None:
+                    pull.loader[0] -= 1
+                    passes.add(id(pull))
+            if left is not None:
+                stretch.acc[EVALUATION] += left.acc[EVALUATION]
+                stretch.begin, stretch.cpu_begin = left.begin, left.cpu_begin
+            stretch.epoch -= len(passes)
+            left = stretch if looked else None
+            if not looked:
+                rows.append(stretch)
+        return rows, left, len(passes)
 
     def merge(self, acc: list[int], counts: Counts, trained: Pull | None) -> Stretch | None:
         """Adds all that was held to the first step's account and counts; returns the first stretch.

@@ -11,9 +11,10 @@ from loop_parts import BATCH, OTHER_S, Net, Truth, loss_of
 from loops_apart import get_batch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.recording import PHASES, TRAINING, Recording
+from gpu_doctor.recording import INFERENCE, PHASES, TRAINING, Recording
 from gpu_doctor.rounds import MOST_TIMES
 
 STEPS = 14
@@ -175,6 +176,83 @@ def test_batches_of_a_loader_that_are_learned_from_are_training_steps() -> None:
     steps = recorded(loop, model=model, loader=loader).steps
     assert (steps.count.sum(), steps.samples.sum()) == (10, 10 * BATCH)
     assert set(steps.kind) == {TRAINING}
+
+
+EPOCHS, HELD_OUT = 4, 5
+
+
+@pytest.mark.parametrize("batches", [6, 30], ids=["held back to the end", "known on the way"])
+@pytest.mark.parametrize("way", ["no_grad", "eval alone", "unheard", "torch.func", "autograd.grad"])
+def test_an_evaluation_of_a_loop_without_an_optimizer_is_none_of_its_steps(way: str, batches: int) -> None:
+    model = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2))
+    x, y = torch.randn(4 * batches, 8), torch.zeros(4 * batches, dtype=torch.int64)
+    train = DataLoader(TensorDataset(x, y), batch_size=4, drop_last=True)
+    held_out = DataLoader(TensorDataset(x[: 4 * HELD_OUT], y[: 4 * HELD_OUT]), batch_size=4)
+    spent = 0.0
+
+    def loss(parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(torch.func.functional_call(model, parameters, (x,)), y)
+
+    def learn(x: torch.Tensor, y: torch.Tensor) -> None:
+        parameters = dict(model.named_parameters())
+        if way == "torch.func":
+            gradients = list(torch.func.grad(loss)(parameters, x, y).values())
+        elif way == "autograd.grad":
+            gradients = list(torch.autograd.grad(loss(parameters, x, y), list(parameters.values())))
+        else:
+            loss(parameters, x, y).backward()
+            gradients = [p.grad for p in parameters.values() if p.grad is not None]
+        with torch.no_grad():
+            for p, gradient in zip(parameters.values(), gradients, strict=True):
+                p -= 0.01 * gradient
+                p.grad = None
+
+    def loop() -> None:
+        nonlocal spent
+        for _ in range(EPOCHS):
+            model.train()
+            for x, y in train:
+                learn(x, y)
+            begin = time.perf_counter()
+            model.eval()
+            with torch.set_grad_enabled(way == "eval alone"):
+                for x, _ in held_out:
+                    time.sleep(1e-3)
+                    if way == "unheard":
+                        _ = x @ model[0].weight.T
+                    else:
+                        model(x)
+            spent += time.perf_counter() - begin
+
+    recording = recorded(loop, model=model)
+    steps = recording.steps
+    assert set(steps.kind) == {TRAINING}
+    assert steps.count.sum() == steps.batches.sum() == EPOCHS * batches
+    assert steps.samples.sum() == EPOCHS * batches * 4
+    assert set(steps.epoch) == set(range(EPOCHS))
+    assert steps.evaluation_s.sum() == pytest.approx(spent, rel=0.1)
+    assert steps.wall_s.sum() == pytest.approx(
+        sum(np.nansum(getattr(steps, f"{name}_s")) for name in (*PHASES, "other")), rel=0.01
+    )
+    assert [one.role for one in recording.setup.loaders] == ["training", "evaluation"]
+
+
+def test_a_program_that_learns_from_nothing_has_no_evaluation() -> None:
+    """Saliency: a backward to the pixels of some batches, and predictions of others."""
+    model = nn.Linear(8, 2)
+    data = DataLoader(TensorDataset(torch.randn(80, 8)), batch_size=4)
+
+    def loop() -> None:
+        model.eval()
+        for (x,) in data:
+            x.requires_grad_(True)
+            torch.autograd.grad(model(x).sum(), x)
+        with torch.no_grad():
+            for (x,) in data:
+                model(x)
+
+    steps = recorded(loop, model=model).steps
+    assert steps.count.sum() == 40 and set(steps.kind) == {INFERENCE} and not steps.evaluation_s.any()
 
 
 def test_one_backward_is_no_loop() -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, Final
@@ -117,7 +118,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     scope.patches.wrap(scaler, "scale", functools.partial(_scaling, recorder, unscaled))
     make = functools.partial(_backward, recorder, learned, unscaled)
     backwards = StandingWrapper(scope.patches, torch.autograd, "backward", make, lambda: rests.has(BACKWARD))
-    scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder))
+    scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder, listeners))
     scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, listeners))
     scope.patches.wrap(nn.Module, "_replicate_for_data_parallel", replicating)
     rests.sleepers += [backwards, StandingListeners(listeners, recorder.pulse)]
@@ -202,16 +203,28 @@ def _backward(
     return backward
 
 
-def _gradient(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
-    """As `_backward`, without a loss: what is differentiated may be an energy or a penalty."""
+def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Callable[..., Any]) -> Callable[..., Any]:
+    """As `_backward`, without a loss: what is differentiated may be an energy or a penalty.
+
+    Where no optimizer steps, gradients of all of a model's parameters are learned from (`torch.func.grad`).
+    """
     ledger = recorder.ledger
+    whole: dict[tuple[Any, ...], bool] = {}
+
+    def learns(inputs: Any) -> bool:
+        ones = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+        key = (len(ones), *(getattr(one, "shape", None) for one in ones[:3]))
+        if key not in whole:
+            whole[key] = _all_parameters(ones, [one for of in listeners.values() if (one := of.ref()) is not None])
+        return whole[key]
 
     @functools.wraps(original)
     def grad(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         if get_ident() != recorder.thread or not ledger.started:
             return original(*args, **kwargs)
-        before = ledger.gradient()
+        learning = not ledger.any_optimizer and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
+        before = ledger.backward() if learning else ledger.gradient()
         try:
             return original(*args, **kwargs)
         finally:
@@ -220,6 +233,13 @@ def _gradient(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
                 ledger.launched()
 
     return grad
+
+
+def _all_parameters(tensors: Sequence[Any], found: Sequence[nn.Module]) -> bool:
+    """Whether the tensors have the shapes of all parameters of one of the modules: they may stand in for these."""
+    shapes = Counter(one.shape for one in tensors if isinstance(one, torch.Tensor))
+    wanted = ([p.shape for p in module.parameters() if p.requires_grad] for module in found)
+    return any(one and Counter(one) == shapes for one in wanted)
 
 
 def _scripted(listeners: dict[int, Listener], original: Callable[..., Any]) -> Callable[..., Any]:

@@ -103,6 +103,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         try:
             yield
         finally:
+            scope.recorder.ledger.judge_held()
             for source in state.sources.values():
                 state.give_role(source)
             frozen = scope.recorder.fetched()
@@ -133,7 +134,7 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             if old is not None:
                 state.give_role(old)
             pull = Pull(state.counted.setdefault(key, [0]), learned=role == "training")
-            pull.evaluation = role == "evaluation" and ledger.any_optimizer
+            pull.evaluation = role == "evaluation" and ledger.trains
             own, stock = state.book.own(key), state.book.stock(key)
             source = state.deliveries.put(Source(iterator, key, self, pull, own, stock))
             source.edges = edges
