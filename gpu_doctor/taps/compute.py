@@ -223,7 +223,9 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
         __tracebackhide__ = True
         if get_ident() != recorder.thread or not ledger.started:
             return original(*args, **kwargs)
-        learning = not ledger.any_optimizer and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
+        learning = (ledger.own or not ledger.any_optimizer) and learns(
+            args[1] if len(args) > 1 else kwargs.get("inputs")
+        )
         before = ledger.backward() if learning else ledger.gradient()
         try:
             return original(*args, **kwargs)

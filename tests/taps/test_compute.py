@@ -141,7 +141,7 @@ def test_what_steps_call_is_heard_where_the_outermost_module_is_not_called(calle
 def test_a_frozen_model_of_the_optimizer_does_not_evaluate() -> None:
     recorder = begun()
     frozen, head = model().requires_grad_(False).eval(), nn.Linear(1, 1)
-    recorder.ledger.any_optimizer = True
+    recorder.ledger.any_optimizer = recorder.ledger.trains = True
     with on(tap, recorder, {"frozen": frozen, "head": head}) as scope:
         for hear in scope.optimized:
             hear(torch.optim.SGD([*frozen.parameters(), *head.parameters()], lr=0.1))
@@ -344,25 +344,25 @@ def test_autocast_that_a_library_turns_on_inside_of_the_forward_is_seen() -> Non
     assert listeners(net) == 0
 
 
-@pytest.mark.parametrize("functional", [False, True])
-def test_the_end_of_a_backward_is_marked_where_no_optimizer_steps(functional: bool) -> None:
+@pytest.mark.parametrize("way", ["backward", "of the parameters", "of the input"])
+def test_the_end_of_a_backward_is_marked_where_no_optimizer_steps(way: str) -> None:
     recorder, net = begun(), model()
     device = SimulatedDevice()
     marks = recorder.ledger.marks = StepMarks(device, recorder.table)
     with on(tap, recorder, {"net": net}):
         for _ in range(3):
-            loss = net(torch.rand(8, 4)).sum()
+            x = torch.rand(8, 4, requires_grad=True)
+            loss = net(x).sum()
             before = len(device.marks)
-            if functional:
-                torch.autograd.grad(loss, list(net.parameters()))
-            else:
+            if way == "backward":
                 loss.backward()
-                with torch.no_grad():
-                    for p in net.parameters():
-                        p -= 0.1 * p.grad  # type: ignore[operator]
-            assert len(device.marks) == before + (3 if functional else 2)  # its begin, and its end
-            if not functional:
+            else:
+                torch.autograd.grad(loss, x if way == "of the input" else list(net.parameters()))
+            assert len(device.marks) == before + (3 if way == "of the input" else 2)  # its begin, and its end
+            if way != "of the input":
                 recorder.ledger.update_ended()  # as the stopwatch tap hears a no_grad's end; unheard it is not read
         recorder.ledger.finish()
     marks.read()
-    assert recorder.table.steps().device_steps.sum() == (0 if functional else 2)  # without a loader no step shows
+    assert recorder.table.steps().device_steps.sum() == (
+        0 if way == "of the input" else 2
+    )  # without a loader no step shows
