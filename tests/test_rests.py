@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from test_steadysteps import Bench
 
+from gpu_doctor.eventnotes import LEAF
 from gpu_doctor.ledger import Pull
 from gpu_doctor.phases import SYNC
 from gpu_doctor.rests import FIRST_STEPS, FULL, REST, SHORT_NS
@@ -61,6 +62,23 @@ class Loop(Bench):
             self.spend()
         else:
             super().zero()
+
+    def copy(self, pageable: bool = True, nbytes: int = 1000) -> None:
+        if self.deaf and self.rests.has(LEAF):  # as the taps of copies and waits have it
+            self.spend()
+            self.spend()
+        else:
+            begin = self.now
+            self.spend()
+            self.ledger.copied(nbytes, pageable, self.now - begin)
+            self.spend()
+
+    def wait(self) -> None:
+        if self.deaf and self.rests.has(LEAF):
+            self.spend()
+            self.spend()
+        else:
+            super().wait()
 
     def step(self, one: Optimizer | None = None) -> None:
         if self.deaf:
@@ -127,6 +145,49 @@ def test_epochs_of_plain_and_of_accumulated_steps(batches: int) -> None:
     assert quick.naps > 2
     assert not quick.deaf
     alike(quick, slow)
+
+
+def moved(loop: Loop, pull: Pull) -> None:
+    """A batch that is copied in two pieces, and a loss that is read."""
+    loop.pull(pull)
+    loop.copy()
+    loop.copy(pageable=False)
+    loop.forward()
+    loop.wait()
+    loop.backward()
+    loop.step()
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["to the end", "left in mid-step"])
+def test_copies_and_waits_in_a_rest_are_those_of_the_steps_timed(left: bool) -> None:
+    def body(loop: Loop) -> None:
+        for _ in range(5):
+            pull = loop.epoch()
+            for _ in range(700):
+                moved(loop, pull)
+            if left:
+                loop.pull(pull)
+                loop.copy()
+            loop.exhaust(pull)
+
+    quick, slow = both(body)
+    assert quick.rests.rested > 0.6 * quick.ledger.step_count and not quick.deaf
+    found, wanted = quick.table.steps(), slow.table.steps()
+    for name in ("transfers", "transfer_bytes", "pageable", "syncs"):
+        assert getattr(found, name).sum() == pytest.approx(getattr(wanted, name).sum(), abs=5), (
+            name
+        )  # of a step left in a rest it is not known
+    alike(quick, slow)
+
+
+def test_a_copy_that_no_step_of_the_rhythm_has_ends_the_rest() -> None:
+    loop = Loop(True)
+    pull = loop.epoch()
+    while not loop.ledger.pulse.resting:
+        train(loop, pull)
+    loop.copy()
+    assert not loop.ledger.pulse.resting and not loop.deaf
+    assert loop.ledger.now.transfers == 1
 
 
 def test_the_first_steps_are_timed_in_full_and_so_are_all_of_a_loop_whose_steps_are_long() -> None:
