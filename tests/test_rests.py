@@ -174,9 +174,9 @@ def test_copies_and_waits_in_a_rest_are_those_of_the_steps_timed(left: bool) -> 
     assert quick.rests.rested > 0.6 * quick.ledger.step_count and not quick.deaf
     found, wanted = quick.table.steps(), slow.table.steps()
     for name in ("transfers", "transfer_bytes", "pageable", "syncs"):
-        assert getattr(found, name).sum() == pytest.approx(getattr(wanted, name).sum(), abs=5), (
-            name
-        )  # of a step left in a rest it is not known
+        # Of a step that was left in a rest it is not known.
+        allowed = 5 * (1000 if name == "transfer_bytes" else 1)
+        assert getattr(found, name).sum() == pytest.approx(getattr(wanted, name).sum(), abs=allowed), name
     alike(quick, slow)
 
 
