@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from gpu_doctor.eventnotes import Noted
+from gpu_doctor.eventnotes import DELIVERED, Noted
 from gpu_doctor.phases import FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT
+from gpu_doctor.stepcounts import Pull
 from gpu_doctor.steps import PHASES, STEP_COLUMNS, TRAINING
 
 COLUMN: Final = {name: i for i, name in enumerate(STEP_COLUMNS)}
@@ -24,6 +26,35 @@ _MADE: Final = [
     *np.flatnonzero(PLACES.any(axis=0)).tolist(),
     *(COLUMN[name] for name in ("start_s", "cpu_s", "samples", "transfer_bytes")),
 ]
+
+
+def foreign(codes: Sequence[Any], pull: Pull) -> bool:
+    """Whether the step's asks are not answered one by one, or it ends with the ask of another iterator than `pull`.
+
+    Two loaders in a zip are asked in turns. One that is asked while another fetches is none that can be noted.
+    """
+    turns = [one for one in codes if not isinstance(one, int) or one == DELIVERED]
+    asks = turns[1::2]
+    answered = len(turns) == 2 * len(asks) and all(one == DELIVERED for one in turns[::2])
+    return not answered or not all(isinstance(one, Pull) for one in asks) or asks[-1:] != [pull]
+
+
+def counted_batches(codes: Sequence[Any]) -> npt.NDArray[np.bool_]:
+    """Which of a step's batches give its samples, as `Evaluations._count` has it; none where that would change."""
+    asks = [one for one in codes if not isinstance(one, int)]
+    given = [asks[-1], *asks[:-1]]
+    per_step = Counter(id(one.loader) for one in given)
+    delivered = {id(one.loader): one.loader[0] for one in given}
+    lead, counted = given[0], np.zeros(len(given), dtype=bool)
+    for at, one in enumerate(given):
+        delivered[id(one.loader)] += 1
+        if one is not lead and delivered[id(one.loader)] > delivered[id(lead.loader)]:
+            lead = one
+            counted[:] = False
+        counted[at] = one is lead
+    if max(per_step.values()) > per_step[id(lead.loader)]:
+        counted[:] = False
+    return counted
 
 
 class BlockRows:

@@ -67,7 +67,7 @@ def _counted(case: Case, steps: int, seconds: float) -> tuple[Flops, tuple[str, 
 
         recorder.ledger.on_step = ended
         # Each step by itself, no blocks.
-        recorder.ledger.steady.step_ended = lambda pull, before: before  # type: ignore[method-assign]
+        recorder.ledger.steady.step_ended = lambda pull, before, key=0: before  # type: ignore[method-assign]
 
     snapshot = Snapshot.take(case.namespace, extra=case.roots())
     notes: tuple[str, ...] = ()

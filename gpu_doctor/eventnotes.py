@@ -11,10 +11,10 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from gpu_doctor.phases import PHASE_COUNT, SYNC
+from gpu_doctor.phases import SYNC
 
 if TYPE_CHECKING:
-    from gpu_doctor.ledger import Ledger, Pull
+    from gpu_doctor.ledger import Pull
 
 Note: TypeAlias = Callable[..., Any]
 BACK: Final = -1
@@ -40,7 +40,19 @@ class Pulse:
     """What every event asks first, in one small place: whose thread it is, and whether it is only to be noted down."""
 
     __slots__ = (
-        *("batches", "count", "due_count", "due_ns", "ending", "events", "iterator", "left", "loss_next", "pattern"),
+        *(
+            "alone",
+            "batches",
+            "count",
+            "due_count",
+            "due_ns",
+            "ending",
+            "events",
+            "iterator",
+            "left",
+            "loss_next",
+            "pattern",
+        ),
         *("pull", "resting", "taking", "thread"),
     )
 
@@ -52,6 +64,8 @@ class Pulse:
         self.resting = False
         """Only the times of batches and asks are noted down, the other taps stand down (see `rests`): never while
         `taking`."""
+        self.alone = False
+        """The steps that are noted pull from nothing: they end when an optimizer is about to step."""
         self.batches = self.left = 0
         """In a rest: batches of a step, and asks until it ends."""
         self.ending = ""
@@ -104,13 +118,19 @@ class Noted:
 
 
 def notes(
-    noted: Noted, clock: Callable[[], int], events: int, ended: Callable[[], None], unusual: Callable[[int, int], None]
+    noted: Noted,
+    clock: Callable[[], int],
+    events: int,
+    ended: Callable[[], None],
+    unusual: Callable[[int, int], None],
+    alone: bool = False,
 ) -> dict[str, Note]:
     """Stand-ins for the ledger's methods: each a code and a time, and no more.
 
     Args:
         noted: where they write. clock: the host clock.
-        events: how many a step has. ended: called at an ask after so many.
+        events: how many a step has. ended: called at an ask after so many, where nothing is pulled (`alone`) when an
+            optimizer is about to step after so many, or with a forward beyond them.
         unusual: takes what is carved out for another phase than a wait's.
     """
     codes = noted.codes
@@ -134,6 +154,8 @@ def notes(
         fed(samples)
         code(FORWARDS[training + 2 * grad + 4 * trained])
         stamp(clock())
+        if alone and len(codes) > events:
+            ended()
         return BACK
 
     def forward_done(before: int) -> None:
@@ -163,6 +185,8 @@ def notes(
     def optimizer(key: int) -> int:
         code(key)
         stamp(clock())
+        if alone and len(codes) >= events:
+            ended()
         return BACK
 
     def optimizer_done(key: int, before: int) -> None:
@@ -236,56 +260,3 @@ def is_copy(code: Any) -> bool:
 def is_forward(code: Any) -> bool:
     """Whether a code is that of a forward."""
     return isinstance(code, int) and code in FORWARDS
-
-
-def tell(ledger: Ledger, noted: Noted, pull: Pull, ask_before: int) -> None:
-    """Tells the ledger of noted events, as if they happened now; what is still open stays in `ledger.back`."""
-    clock, given, fed, moved = ledger.clock, iter(noted.samples), iter(noted.inputs), iter(noted.moved)
-    open_phases, open_keys, leaf = [ask_before], [0], 0
-    asked = pull
-    for code in noted.codes:  # they were counted when they were noted
-        if not isinstance(code, int):
-            asked = code[0] if isinstance(code, tuple) else code
-        elif code == DELIVERED:
-            asked.delivered -= 1
-
-    def at(ns: int) -> Callable[[], int]:
-        return lambda: ns
-
-    try:
-        for code, ns in zip(noted.codes, noted.times, strict=True):
-            ledger.clock = at(ns)
-            if not isinstance(code, int):
-                pull = code[0] if isinstance(code, tuple) else code
-                open_phases.append(ledger.ask(pull, not isinstance(code, tuple)))
-            elif code == DELIVERED:
-                ledger.delivered(pull, next(given), open_phases.pop())
-            elif code in FORWARDS:
-                flags = code - FORWARDS[0]
-                open_phases.append(ledger.forward(bool(flags & 1), bool(flags & 2), bool(flags & 4), next(fed)))
-            elif code == FORWARD_DONE:
-                ledger.forward_done(open_phases.pop())
-            elif code == BACKWARD:
-                open_phases.append(ledger.backward())
-            elif code == GRADIENT:
-                open_phases.append(ledger.gradient())
-            elif code == ZEROING:
-                open_phases.append(ledger.zeroing())
-            elif code == BACK:
-                ledger.switch(open_phases.pop())
-            elif code == LEAF:
-                leaf = ns
-            elif code == SYNCED:
-                ledger.carve(SYNC, ns - leaf)
-            elif code in (COPIED, PAGED):
-                ledger.copied(next(moved), code == PAGED, ns - leaf)
-            elif code == OPTIMIZER_DONE:
-                ledger.optimizer_done(open_keys.pop(), open_phases.pop())
-            elif code < PHASE_COUNT:
-                open_phases.append(ledger.switch(code))
-            else:
-                open_keys.append(code)
-                open_phases.append(ledger.optimizer(code))
-    finally:
-        ledger.clock = clock
-        ledger.back[:] = open_phases

@@ -227,14 +227,16 @@ class Ledger(Evaluations):
         self.learned = True
         if self.evaluating:
             self._learn_after_all()
-        if key in self.stepped and (not self.asked or key == self.stepped[0]):
+        alone = key in self.stepped and not self.asked
+        if alone or (key in self.stepped and key == self.stepped[0]):
             # The same optimizer again, and nothing was pulled in between: the step ended where the last one stepped.
             rest = [now - then for now, then in zip(self.acc, self.end_acc, strict=True)]
             self._close(self.end_ns, self.end_acc)
             self.acc = rest
         if self.marks is not None:
             self.marks.part(OPTIMIZER)
-        return OTHER if before == LOSS else before
+        before = OTHER if before == LOSS else before
+        return self.steady.step_ended(None, before, key) if alone else before
 
     def optimizer_done(self, key: int, before: int) -> None:
         """Optimizer `key` has stepped."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from gpu_doctor.blockrows import BlockRows, no_loss
+from gpu_doctor.alonerows import AloneRows, Open
+from gpu_doctor.blockrows import BlockRows, counted_batches, foreign, no_loss
 from gpu_doctor.eventnotes import (
     ASKED,
     BACK,
@@ -19,6 +18,7 @@ from gpu_doctor.eventnotes import (
     ENDS,
     LEAF,
     LEAVES,
+    OPTIMIZER_DONE,
     PAGED,
     SELDOM,
     SYNCED,
@@ -61,7 +61,11 @@ class Rhythm:
         """Always the same lists: a wrapper may keep their `append`."""
         self._phases: list[int] = []
         self._state: dict[str, Any] = {}
-        self._before: tuple[list[Any], list[int]] | None = None
+        self._fed: list[bool] = []
+        """Of each forward, whether its samples became the step's."""
+        self._before: tuple[list[Any], list[int], list[bool]] | None = None
+        self._open: Open | None = None
+        """Of a loop that pulls from nothing: what it had of the open step when the watched one began."""
         self._ended = False
         self._tries = 0
         """Steps at whose end it is tried whether the last rhythm goes on."""
@@ -73,19 +77,26 @@ class Rhythm:
         self._known: dict[str, Any] = {}
         """The ledger's state at the begin of its steps."""
         self._rows: BlockRows | None = None
+        self._alone: AloneRows | None = None
+        """As `_rows`, where nothing is pulled: one of the two is there."""
         self._pull: Pull = Pull()
         self._batches = 0
         self._alarms = {name: self._broken(name) for name in (*BEGINS, *ENDS, *LEAVES, *SELDOM, *ASKED)}
 
-    def _take(self, pull: Pull, ask_before: int, pattern: list[Any], ends: list[int]) -> None:
+    def _take(self, pull: Pull, before: int, pattern: list[Any], ends: list[int], key: int) -> None:
         raise NotImplementedError
 
     def stop(self, cause: str = "") -> None:
         """The rhythm is broken; `cause`: by an event that none has, by its name."""
         raise NotImplementedError
 
-    def step_ended(self, pull: Pull, before: int) -> int:
-        """The ledger has closed a training step at an ask of `pull`; returns what the ask returns, usually `before`."""
+    def step_ended(self, pull: Pull | None, before: int, key: int = 0) -> int:
+        """The ledger has closed a training step; returns what its event returns, usually `before`.
+
+        Args:
+            pull: who was asked for a batch; None where nothing is pulled from: optimizer `key` is about to step.
+            before: phase to go back to. key: the optimizer's.
+        """
         self.rests.told(self._ledger.newest)
         if self._watching:
             self._ended = True  # the watched ask goes on from here
@@ -94,49 +105,61 @@ class Rhythm:
             return before  # steps that are marked on the device are told to the ledger
         if self._tries:
             self._tries -= 1
-            if not (self._tries and self.rests.held_up()) and self._resumed(pull, before):
+            if not (self._tries and self.rests.held_up()) and self._resumed(pull, before, key):
                 return BACK
         self._wait -= 1
         if self._wait <= 0:
-            self._watch()
+            self._watch(pull is None)
         return before
 
-    def _snapshot(self) -> dict[str, Any] | None:
-        """All that decides what the coming events mean; None where a step has left something open."""
+    def _snapshot(self, alone: bool = False) -> dict[str, Any] | None:
+        """All that decides what the coming events mean; None where a step has left something open.
+
+        Args:
+            alone: nothing is pulled: most of the next step has been done.
+        """
         ledger = self._ledger
         now = ledger.now
-        fresh = not (now.batches or now.samples or now.edge_ns or now.transfers or now.syncs)
-        if ledger.counts is not None or not fresh or now.forward_samples == now.forward_samples or any(ledger.acc):
+        fresh = not (now.batches or now.samples or now.edge_ns)
+        clear = not (now.transfers or now.syncs or now.forward_samples == now.forward_samples or any(ledger.acc))
+        if ledger.counts is not None or not fresh or not (clear or alone):
             return None
         if ledger.marks is not None or ledger.held is not None or ledger.back or ledger.stepped:
             return None
         kept = ((name, value) for name, value in vars(ledger).items() if name not in _TIMES)
-        return {name: value.copy() if isinstance(value, list) else value for name, value in kept}
+        state = {name: value.copy() if isinstance(value, list) else value for name, value in kept}
+        return {**state, "now": (now.transfers, now.pageable, now.syncs)} if alone else state
 
-    def _resumed(self, pull: Pull, before: int) -> bool:
+    def _left_open(self) -> Open:
+        ledger = self._ledger
+        now = ledger.now
+        return Open(ledger.acc.copy(), ledger.step_begin, ledger.mark, now.forward_samples, now.transfer_bytes)
+
+    def _resumed(self, pull: Pull | None, before: int, key: int) -> bool:
         """Goes on with the rhythm that was broken, if the loop is where that began: an epoch later, by a new iterator.
 
         It is found out by the first step that does not fit if the loop has changed, as at any other time.
         """
-        state, then, old = self._snapshot(), self._known, self._pull
-        if self._rows is None or state is None or state.keys() != then.keys():
+        state, then, old = self._snapshot(pull is None), self._known, self._pull
+        rows = self._alone if pull is None else self._rows
+        if rows is None or state is None or state.keys() != then.keys() or (pull is None and self._full[-1] != key):
             return False
         if any(isinstance(code, Pull) and code is not old for code in self._full):
             return False  # of several loaders it is not known which is which
         moved = (name for name, value in state.items() if value is not then[name] and value != then[name])
         if not all(name == "epoch" or (then[name] is old and state[name] is pull) for name in moved):
             return False
-        self._rows.in_epoch(max(self._ledger.epoch, 0))
+        rows.in_epoch(max(self._ledger.epoch, 0))
         pattern = [
             code if isinstance(code, int) else (pull,) if isinstance(code, tuple) else pull for code in self._full
         ]
         self._known = state
         self._hear_the_seldom()
-        self._take(pull, before, pattern, self._ends)
+        self._take(pull or old, before, pattern, self._ends, key)
         return True
 
-    def _watch(self) -> None:
-        state = self._snapshot()
+    def _watch(self, alone: bool) -> None:
+        state = self._snapshot(alone)
         if state is None:
             self._fail()
             return
@@ -158,17 +181,21 @@ class Rhythm:
         def event(*args: Any) -> Any:
             self.notes.codes.append(code_of(name, args))
             self._phases.append(EVALUATION if ledger.evaluating else ledger.phase)
-            doubtful = ledger.no_loss is not None
+            doubtful, given = ledger.no_loss is not None, ledger.now.forward_samples
             result = direct(ledger, *args)
             self.notes.times.append(ledger.mark)
             if doubtful and ledger.no_loss is None and name in ("ask", "forward", "optimizer"):
                 no_loss(self._phases)
             if name == "delivered":
                 self.notes.samples.append(args[1])
-            elif name == "ask" and self._ended:
-                self._compare(args[0], result)
+            elif self._ended and name in ("ask", "optimizer"):
+                self._compare(args[0] if name == "ask" else None, result, 0 if name == "ask" else args[0])
                 if self.pulse.taking:
                     return BACK
+            elif name == "forward":
+                taken = ledger.now.forward_samples
+                self._fed.append(taken != given and taken == taken)
+                self.notes.inputs.append(args[3])
             elif len(self.notes.codes) > MOST_EVENTS:
                 self._fail()
             if name not in BEGINS or args == (BACK,):
@@ -211,54 +238,37 @@ class Rhythm:
 
         return event
 
-    def _compare(self, pull: Pull, before: int) -> None:
+    def _compare(self, pull: Pull | None, before: int, key: int) -> None:
         """A watched step has ended: the rhythm is found if it is the same as the one before."""
         self._ended = False
-        state = self._snapshot()
-        codes, phases = self.notes.codes.copy(), self._phases.copy()
-        if state is None or state != self._state or self._foreign(pull):
+        state = self._snapshot(pull is None)
+        found = codes, phases, fed = self.notes.codes.copy(), self._phases.copy(), self._fed.copy()
+        if state is None or state != self._state or (pull is not None and foreign(codes, pull)):
             self._fail()
             return
         if self._before is None:
-            self._before = codes, phases
+            self._before, self._open = found, self._left_open()
             self._clear()
             return
-        written, batches = np.asarray(self._ledger.newest), len(self.notes.samples)
-        counted = self._counted_batches(codes)
-        rows = BlockRows(phases, written, counted, len(self.notes.moved), self._ledger.began)
-        if self._before != (codes, phases) or not counted.any() or not rows.holds(self.notes):
+        written, began = np.asarray(self._ledger.newest), self._ledger.began
+        rows = alone = None
+        if self._before != found:
+            pass
+        elif pull is not None:
+            counted = counted_batches(codes)
+            rows = BlockRows(phases, written, counted, len(self.notes.moved), began)
+            if not counted.any() or not rows.holds(self.notes):
+                rows = None
+        elif OPTIMIZER_DONE in codes and not any(one == DELIVERED or not isinstance(one, int) for one in codes):
+            alone = AloneRows(codes, phases, fed, written, began)
+            if self._open is None or not alone.holds(self._open, self.notes, self._left_open()):
+                alone = None
+        if rows is None and alone is None:
             self._fail()
             return
-        self._known, self._rows, self._batches = state, rows, batches
+        self._known, self._rows, self._alone, self._batches = state, rows, alone, len(self.notes.samples)
         self.rests.begin(codes, phases)
-        self._take(pull, before, codes, phases)
-
-    def _foreign(self, pull: Pull) -> bool:
-        """Whether the step's asks are not answered one by one, or it ends with the ask of another iterator.
-
-        Two loaders in a zip are asked in turns. One that is asked while another fetches is none that can be noted.
-        """
-        turns = [one for one in self.notes.codes if not isinstance(one, int) or one == DELIVERED]
-        asks = turns[1::2]
-        answered = len(turns) == 2 * len(asks) and all(one == DELIVERED for one in turns[::2])
-        return not answered or not all(isinstance(one, Pull) for one in asks) or asks[-1:] != [pull]
-
-    def _counted_batches(self, codes: list[Any]) -> npt.NDArray[np.bool_]:
-        """Which of a step's batches give its samples, as `Evaluations._count` has it; none where that would change."""
-        asks = [one for one in codes if not isinstance(one, int)]
-        given = [asks[-1], *asks[:-1]]
-        per_step = Counter(id(one.loader) for one in given)
-        delivered = {id(one.loader): one.loader[0] for one in given}
-        lead, counted = given[0], np.zeros(len(given), dtype=bool)
-        for at, one in enumerate(given):
-            delivered[id(one.loader)] += 1
-            if one is not lead and delivered[id(one.loader)] > delivered[id(lead.loader)]:
-                lead = one
-                counted[:] = False
-            counted[at] = one is lead
-        if max(per_step.values()) > per_step[id(lead.loader)]:
-            counted[:] = False
-        return counted
+        self._take(pull or self._pull, before, codes, phases, key)
 
     def _fail(self) -> None:
         """No rhythm: the ledger goes on as it is, and is watched again after a while."""
@@ -274,3 +284,4 @@ class Rhythm:
     def _clear(self) -> None:
         self.notes.clear()
         self._phases.clear()
+        self._fed.clear()

@@ -21,10 +21,12 @@ from array import array
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_doctor.blockrows import COLUMN
-from gpu_doctor.eventnotes import BACK, DELIVERED, LEAF, is_copy, is_forward, notes, tell
+from gpu_doctor.alonerows import AloneRows
+from gpu_doctor.blockrows import COLUMN, BlockRows, Rows
+from gpu_doctor.eventnotes import BACK, DELIVERED, LEAF, is_copy, is_forward, notes
 from gpu_doctor.phases import DATA_WAIT, OTHER
 from gpu_doctor.rests import REST_NS
+from gpu_doctor.retelling import tell
 from gpu_doctor.rhythm import FIRST_LOOK, Rhythm
 from gpu_doctor.stepcounts import Pull
 
@@ -53,7 +55,7 @@ class SteadySteps(Rhythm):
         self._forwards = self._copies = 0
         self._pulls: list[Pull] = []
         """Whose batches a step has, one by one."""
-        self._ask_before = OTHER
+        self._ask_before, self._key = OTHER, 0
         self._base = self._counted = self._taken = 0
         """When the first noted step began, how many had ended before it, and before the rhythm was taken up."""
 
@@ -67,16 +69,20 @@ class SteadySteps(Rhythm):
         at = len(self.notes.codes)
         return self._ends[at] if at < len(self._ends) else OTHER
 
-    def _take(self, pull: Pull, ask_before: int, pattern: list[Any], ends: list[int]) -> None:
-        """From here on events are noted; the ledger has just been told of the ask that ends a step."""
+    def _take(self, pull: Pull, before: int, pattern: list[Any], ends: list[int], key: int) -> None:
+        """From here on events are noted; the ledger has just been told of the event that ends a step."""
         self._full, self._ends = pattern, ends
         self._pulls = [code for code in pattern if not isinstance(code, int)]
-        self._pull, self._ask_before = pull, ask_before
+        self._pull, self._ask_before, self._key = pull, before, key
+        self.pulse.alone = self._alone is not None
         self._counted = self._taken = self.pulse.count
         self._base = self._ledger.mark
         self._watching = False
+        if self.pulse.alone:
+            self._listen()
+            return
         self.pulse.iterator, self.pulse.pull = pull.iterator, pull
-        if self.rests.left() > 0 and self.rests.due(ask_before):
+        if self.rests.left() > 0 and self.rests.due(before):
             self._rest()
         else:
             self._listen()
@@ -85,7 +91,8 @@ class SteadySteps(Rhythm):
         """All taps are heard from the next event on; a step has just ended."""
         self.pulse.taking, self.pulse.resting = True, False
         self._note(self._full)
-        names = notes(self.notes, self._ledger.clock, len(self._full), self.step, self._alarms["carve"])
+        clock, unusual = self._ledger.clock, self._alarms["carve"]
+        names = notes(self.notes, clock, len(self._full), self.step, unusual, self.pulse.alone)
         vars(self._ledger).update(names)
         self._next_block(self._base)
 
@@ -183,35 +190,66 @@ class SteadySteps(Rhythm):
 
     def put_down(self) -> None:
         """The whole steps that were noted become rows."""
-        ledger, steps, rests = self._ledger, self.pulse.count - self._counted, self.rests
-        if not steps or self._rows is None:
-            return
+        steps = self.pulse.count - self._counted
+        if steps and self._lost(steps):
+            self._counted = self.pulse.count
+            self.notes.clear()
+        elif steps and self._alone is not None:
+            self._put_down_alone(steps, self._alone)
+        elif steps and self._rows is not None:
+            self._put_down(steps, self._rows)
+
+    def _lost(self, steps: int) -> bool:
+        """Whether an interrupt came when the notes of these steps had been put down, and were being taken away."""
+        times, samples = len(self.notes.times), len(self.notes.samples)
+        return times < steps * len(self._pattern) or samples < steps * self._batches
+
+    def _put_down(self, steps: int, formula: BlockRows) -> None:
+        ledger, rests = self._ledger, self.rests
         usual = rests.usual if self.pulse.resting else None
-        rows, end, spent = self._rows.of(steps, self._base, self.notes, None if usual is None else usual.split)
-        if end >= ledger.cpu_due:
-            cpu, ledger.cpu_due = ledger.cpu_clock(), end + CPU_EVERY_NS
-            rows[-1, COLUMN["cpu_s"]] = (cpu - ledger.cpu_mark) * 1e-9
-            ledger.cpu_mark = cpu
+        rows, end, spent = formula.of(steps, self._base, self.notes, None if usual is None else usual.split)
+        self._read_cpu(rows, end)
         if usual is None:
             rests.learn(spent)
         else:
             rests.rested += steps
             rests.rested_ns += end - self._base
-        whole = steps * len(self._pattern)
         ledger.mark = ledger.step_begin = self._base = end
-        events = steps * (len(self._pattern) - self._pattern.count(LEAF))
-        ledger.events += events
-        self.noted += events
         for one in self._pulls:
             one.loader[0] += steps
-        ledger.last_samples = self._rows.last_samples(self.notes.samples[steps * self._batches - 1])
-        del self.notes.times[:whole], self.notes.samples[: steps * self._batches]
-        del self.notes.inputs[: steps * self._forwards], self.notes.moved[: steps * self._copies]
+        ledger.last_samples = formula.last_samples(self.notes.samples[steps * self._batches - 1])
+        self._written(rows, steps, end)
+
+    def _put_down_alone(self, steps: int, formula: AloneRows) -> None:
+        """As `put_down`, of steps that pull from nothing: most of a further step is open when they have ended."""
+        ledger = self._ledger
+        rows, left = formula.of(steps, self._left_open(), self.notes)
+        self._read_cpu(rows, left.begin)
+        ledger.acc, ledger.step_begin, ledger.mark = list(left.acc), left.begin, left.mark
+        ledger.now.forward_samples, ledger.now.transfer_bytes = left.samples, left.moved
+        self._base = left.mark
+        self._written(rows, steps, left.mark)
+
+    def _read_cpu(self, rows: Rows, end: int) -> None:
+        ledger = self._ledger
+        if end >= ledger.cpu_due:
+            cpu, ledger.cpu_due = ledger.cpu_clock(), end + CPU_EVERY_NS
+            rows[-1, COLUMN["cpu_s"]] = (cpu - ledger.cpu_mark) * 1e-9
+            ledger.cpu_mark = cpu
+
+    def _written(self, rows: Rows, steps: int, now: int) -> None:
+        """The notes of steps are rows now."""
+        ledger, events = self._ledger, steps * (len(self._pattern) - self._pattern.count(LEAF))
+        ledger.events += events
+        self.noted += events
+        noted, whole = self.notes, steps * len(self._pattern)
+        del noted.times[:whole], noted.samples[: steps * self._batches], noted.moved[: steps * self._copies]
+        del noted.inputs[: steps * self._forwards]
         self._counted = self.pulse.count
-        self._next_block(end)
+        self._next_block(now)
         ledger.table.append_rows(rows)
         if ledger.on_step is not None:
-            ledger.on_step(end)
+            ledger.on_step(now)
 
     def stop(self, cause: str = "") -> None:
         """The rhythm is broken: the ledger is told of the open step at the times noted, and goes on itself.
@@ -228,7 +266,7 @@ class SteadySteps(Rhythm):
             rests.on()
         self.put_down()
         rests.broken(cause)
-        pulse.taking = pulse.resting = False
+        pulse.taking = pulse.resting = pulse.alone = False
         pulse.pull, pulse.iterator = None, 0
         stale = not cause and pulse.count == self._taken  # not one step of it: the loop has another rhythm by now
         noted = self.notes.taken()
@@ -240,7 +278,7 @@ class SteadySteps(Rhythm):
                 noted.moved = array("q", [self._rows.bytes_a_copy()] * sum(map(is_copy, noted.codes)))
         self._wait = 2 * len(noted.codes) + FIRST_LOOK  # no look while it is told
         self.spent_ns += perf_counter_ns() - begin
-        tell(ledger, noted, self._pull, self._ask_before)
+        tell(ledger, noted, self._pull, self._ask_before, self._key)
         self._wait = self._pause = self._tries = FIRST_LOOK
         if stale:
             self._tries = 0

@@ -26,7 +26,7 @@ class Bench:
         self.taken = 0
         self.seconds: dict[int, tuple[Pull, Pull]] = {}
         if not steady:
-            self.ledger.steady.step_ended = lambda pull, before: before  # type: ignore[method-assign]
+            self.ledger.steady.step_ended = lambda pull, before, key=0: before  # type: ignore[method-assign]
 
     def spend(self) -> None:
         self.now += self.random.randrange(1, 3_000_000)
@@ -225,7 +225,41 @@ def carved(bench: Bench, pull: Pull) -> None:
     bench.ledger.carve(SYNC, 10)
 
 
-BODIES = (plain, accumulating, two_optimizers, with_closure, copying, copying_in_parts, zipped, zipped_uneven)
+def on_arrays(bench: Bench, pull: Pull) -> None:
+    bench.forward()
+    bench.backward()
+    bench.optimizer()
+    bench.zero()
+
+
+def on_copied_arrays(bench: Bench, pull: Pull) -> None:
+    bench.copy()
+    bench.forward()
+    bench.zero()
+    bench.backward()
+    bench.optimizer()
+    bench.wait()
+
+
+def accumulating_on_arrays(bench: Bench, pull: Pull) -> None:
+    bench.zero()
+    for _ in range(2):
+        bench.forward()
+        bench.backward()
+    bench.optimizer()
+
+
+def two_optimizers_on_arrays(bench: Bench, pull: Pull) -> None:
+    for key in (1 << 40, 1 << 41):
+        bench.forward()
+        bench.forward(training=key == 1 << 40)
+        bench.backward()
+        bench.optimizer(key)
+
+
+PULLING = (plain, accumulating, two_optimizers, with_closure, copying, copying_in_parts, zipped, zipped_uneven)
+ALONE = (on_arrays, on_copied_arrays, accumulating_on_arrays, two_optimizers_on_arrays)
+BODIES = (*PULLING, *ALONE)
 ODD = (careless_evaluation, unlearned, evaluation, nothing_pulled, carved, copied_once, *BODIES)
 
 
@@ -290,7 +324,7 @@ def test_waits_are_counted_one_by_one_through_rhythm_and_thinning() -> None:
     assert steps.sync_s.sum() == pytest.approx(100e-9)
 
 
-@pytest.mark.parametrize("body", BODIES, ids=lambda body: str(body.__name__))
+@pytest.mark.parametrize("body", PULLING, ids=lambda body: str(body.__name__))
 def test_nearly_all_steps_of_a_plain_epoch_are_taken(body: Callable[[Bench, Pull], None]) -> None:
     bench = Bench(True)
     pull = bench.epoch()
@@ -302,7 +336,7 @@ def test_nearly_all_steps_of_a_plain_epoch_are_taken(body: Callable[[Bench, Pull
     assert bench.taken >= 0.94 * asked
 
 
-@pytest.mark.parametrize("body", BODIES, ids=lambda body: str(body.__name__))
+@pytest.mark.parametrize("body", PULLING, ids=lambda body: str(body.__name__))
 def test_the_next_epoch_and_the_loop_after_an_evaluation_go_on_with_the_rhythm(
     body: Callable[[Bench, Pull], None],
 ) -> None:
@@ -318,6 +352,22 @@ def test_the_next_epoch_and_the_loop_after_an_evaluation_go_on_with_the_rhythm(
         bench.exhaust(pull)
     batches = pull.delivered // 20
     assert max(told[1:]) <= 4 * batches  # the epoch's first step, one after the evaluation
+
+
+@pytest.mark.parametrize("body", ALONE, ids=lambda body: str(body.__name__))
+def test_nearly_all_events_of_a_loop_that_pulls_from_nothing_are_noted(body: Callable[[Bench, Pull], None]) -> None:
+    bench, pull = Bench(True), Pull()
+    for part in range(4):
+        for _ in range(50):
+            body(bench, pull)
+        if part == 1:
+            for _ in range(9):
+                bench.forward(training=False, grad=False)
+                assert bench.ledger.evaluating or bench.ledger.pulse.taking
+            assert bench.ledger.evaluating, "an evaluation is heard in its first forwards"
+    steady, ledger = bench.ledger.steady, bench.ledger
+    assert len(bench.close()) == 200
+    assert steady.noted > 0.85 * ledger.events
 
 
 def test_rows_come_in_blocks_and_the_count_of_steps_at_once() -> None:

@@ -129,7 +129,8 @@ def tap(scope: TapScope) -> Iterator[None]:
     rests = ledger.steady.rests
     befores: list[int] = []
     pulse, clock = ledger.pulse, ledger.clock
-    code, stamp = ledger.steady.notes.codes.append, ledger.steady.notes.times.append
+    codes = ledger.steady.notes.codes
+    code, stamp = codes.append, ledger.steady.notes.times.append
 
     alike: Counter[tuple[Any, ...]] = Counter()
 
@@ -165,6 +166,8 @@ def tap(scope: TapScope) -> Iterator[None]:
         ):
             code(key)
             stamp(clock())
+            if pulse.alone and len(codes) >= pulse.events:
+                ledger.steady.step()
             befores.append(BACK)
             return None
         if get_ident() != pulse.thread and not recorder.adopt(trains=True):
