@@ -230,7 +230,7 @@ def test_an_evaluation_of_a_loop_without_an_optimizer_is_none_of_its_steps(way: 
     assert steps.count.sum() == steps.batches.sum() == EPOCHS * batches
     assert steps.samples.sum() == EPOCHS * batches * 4
     assert set(steps.epoch) == set(range(EPOCHS))
-    assert steps.evaluation_s.sum() == pytest.approx(spent, rel=0.15, abs=5e-3)
+    assert steps.evaluation_s.sum() == pytest.approx(spent, rel=0.3)
     assert steps.wall_s.sum() == pytest.approx(
         sum(np.nansum(getattr(steps, f"{name}_s")) for name in (*PHASES, "other")), rel=0.01
     )
