@@ -129,14 +129,15 @@ def _starting_undo() -> Undo:
 
     A start method that was set cannot be set again without force: the cell's own next run would fail at it.
     """
-    method, sharing = multiprocessing.get_start_method(allow_none=True), torch.multiprocessing.get_sharing_strategy()
+    shares: Any = torch.multiprocessing
+    method, sharing = multiprocessing.get_start_method(allow_none=True), shares.get_sharing_strategy()
     thresholds, depth = gc.get_threshold(), sys.getrecursionlimit()
 
     def undo() -> None:
         if multiprocessing.get_start_method(allow_none=True) != method:
             multiprocessing.set_start_method(method, force=True)
-        if torch.multiprocessing.get_sharing_strategy() != sharing:
-            torch.multiprocessing.set_sharing_strategy(sharing)
+        if shares.get_sharing_strategy() != sharing:
+            shares.set_sharing_strategy(sharing)
         if gc.get_threshold() != thresholds:
             gc.set_threshold(*thresholds)
         if sys.getrecursionlimit() != depth:
