@@ -82,9 +82,7 @@ def tried(
         ValueError: if steps, seconds or pairs are not positive.
         trial.Busy: if a run is already being recorded in this process.
     """
-    if pairs < 1:
-        raise ValueError(f"A trial needs at least one pair of runs, not {pairs}: leave `pairs` out for the usual.")
-    against = begun(case, against, steps, seconds)
+    against = begun(case, against, steps, seconds, pairs)
     begin = time.perf_counter()
     entries = [entered(case, one) for one in candidates]
     open_ = [entry for entry in entries if entry.going]
@@ -111,16 +109,18 @@ def _all_concluded(case: Case, entries: Sequence[Entry], against: Settings, took
     return [concluded(case, entry, against) for entry in entries]
 
 
-def begun(case: Case, against: Settings | None, steps: int, seconds: float) -> dict[str, Any]:
+def begun(case: Case, against: Settings | None, steps: int, seconds: float, pairs: int = MOST_PAIRS) -> dict[str, Any]:
     """Lets trials of a case begin: nothing else is being recorded, and no Stop of before counts any more.
 
     Returns:
         The settings of the baseline side.
 
     Raises:
-        ValueError: if steps or seconds are not positive.
+        ValueError: if steps, seconds or pairs are not positive.
         trial.Busy: if a run is already being recorded in this process.
     """
+    if pairs < 1:
+        raise ValueError(f"A trial needs at least one pair of runs, not {pairs}: leave `pairs` out for the usual.")
     trial.check_budget(steps, seconds)
     if trial.running() is not None:
         raise trial.Busy("A run is being recorded in this process: wait for its end, then start the trial.")
@@ -128,11 +128,15 @@ def begun(case: Case, against: Settings | None, steps: int, seconds: float) -> d
     return knobs.as_settings(against)
 
 
-def entered(case: Case, settings: Settings) -> Entry:
-    """A candidate at the start; it is refused at once if the loop that was found cannot honour it."""
+def entered(case: Case, settings: Settings, found: Setup | None = None) -> Entry:
+    """A candidate at the start; it is refused at once if the loop that was found (by the case's runs) cannot honour it.
+
+    Args:
+        found: instead, what is known of the loop where it will run; an empty setup = nothing yet.
+    """
     entry = Entry(knobs.as_settings(settings), seen=tuple(side for sides in case.trials for side in sides))
     try:
-        knobs.allow(entry.settings, case.found or Setup())
+        knobs.allow(entry.settings, found or case.found or Setup())
         check(entry.settings, case.source)
     except Refused as refused:
         entry.refusal, entry.going = str(refused), False
@@ -239,7 +243,10 @@ def _beside(effect: Effect, said: Forecast | None) -> Effect:
 
 def _predicted(case: Case, entry: Entry, against: Settings) -> Forecast | None:
     """What the forecast says of settings against the baseline side, read off what was seen before the trial."""
-    seen = [one for one in case.recordings if one.settings == against and len(one.steps)] or entry.bases
-    others = tuple(measure(one) for one in (*case.recordings, *entry.seen) if one.settings != against)
+    on_gpu = entry.bases[-1].setup.on_gpu  # a run of the other kind tells nothing of these
+    runs = [one for one in case.recordings if one.setup.on_gpu == on_gpu]
+    seen = [one for one in runs if one.settings == against and len(one.steps)] or entry.bases
+    tried = [one for one in entry.seen if one.setup.on_gpu == on_gpu]
+    others = tuple(measure(one) for one in (*runs, *tried) if one.settings != against)
     turned = {name: value for name, value in entry.settings.items() if against.get(name) != value}
     return forecast(measure(seen[-1]), turned, others)

@@ -1,24 +1,38 @@
-"""How what belongs to the process and to no name is put back: random numbers, torch's switches, the environment."""
+"""How what belongs to the process and to no name is put back: random numbers, torch's switches, the environment.
+
+What it reports through (logging, warnings) is in `snapshot_reporting`. Functions that a cell leaves for the end of the
+process (`atexit`) stay: Python does not tell which there are.
+"""
 
 from __future__ import annotations
 
 import builtins
 import functools
+import gc
+import multiprocessing
 import os
 import random
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from gpu_doctor.precision import precisions, put_back
+from gpu_doctor.snapshot_reporting import reporting_undos
 from gpu_doctor.snapshot_undo import Undo
 
+_ATTENTIONS: Final = ("flash", "mem_efficient", "math", "cudnn")
+"""Kernels of torch's scaled_dot_product_attention, each with a switch."""
 
-def process_undos() -> list[tuple[str, Undo]]:
-    """The random number generators and switches that belong to the process and not to any name."""
+
+def process_undos(reporting: bool = True) -> list[tuple[str, Undo]]:
+    """The random number generators and switches that belong to the process and not to any name.
+
+    Args:
+        reporting: what the process reports through as well, such as its loggers.
+    """
     numpy_rng, python_rng, cpu = np.random.get_state(), random.getstate(), torch.get_rng_state()
     dtype, precision = torch.get_default_dtype(), precisions()
     undos: list[tuple[str, Undo]] = [
@@ -30,10 +44,12 @@ def process_undos() -> list[tuple[str, Undo]]:
         ("torch's switches", _switches_undo()),
         ("the environment and the folder", _surroundings_undo()),
         ("Python's built-in functions", _builtins_undo()),
+        ("how processes are started", _starting_undo()),
+        *(reporting_undos() if reporting else ()),
     ]
     undos.append(("the GPU's random numbers", _gpu_undo()))
     cudnn: Any = torch.backends.cudnn
-    for name in ("benchmark", "deterministic"):
+    for name in ("benchmark", "deterministic", "enabled"):
         undos.append((f"cuDNN's {name}", functools.partial(setattr, cudnn, name, getattr(cudnn, name))))
     return undos
 
@@ -57,10 +73,11 @@ def _gpu_undo() -> Undo:
 
 
 def _switches_undo() -> Undo:
-    """Deterministic algorithms, anomaly mode, threads and the default device, which seed and debug helpers set."""
+    """Deterministic algorithms, anomaly mode, threads, the default device and attention, as seed helpers set them."""
     sure, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     anomaly, checks_nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
     threads, device = torch.get_num_threads(), _default_device()
+    attentions = [(name, _attends(name)) for name in _ATTENTIONS if hasattr(torch.backends.cuda, f"enable_{name}_sdp")]
 
     def undo() -> None:
         if (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()) != (
@@ -73,8 +90,15 @@ def _switches_undo() -> Undo:
             torch.set_num_threads(threads)
         if _default_device() != device:
             torch.set_default_device(device)
+        for name, on in attentions:
+            if _attends(name) != on:
+                getattr(torch.backends.cuda, f"enable_{name}_sdp")(on)
 
     return undo
+
+
+def _attends(kernel: str) -> bool:
+    return bool(getattr(torch.backends.cuda, f"{kernel}_sdp_enabled")())
 
 
 def _default_device() -> Any:
@@ -96,6 +120,28 @@ def _surroundings_undo() -> Undo:
             os.chdir(folder)
         if sys.path != places:
             sys.path[:] = places
+
+    return undo
+
+
+def _starting_undo() -> Undo:
+    """How processes are started and share tensors, how often garbage is collected, how deep calls may go.
+
+    A start method that was set cannot be set again without force: the cell's own next run would fail at it.
+    """
+    shares: Any = torch.multiprocessing
+    method, sharing = multiprocessing.get_start_method(allow_none=True), shares.get_sharing_strategy()
+    thresholds, depth = gc.get_threshold(), sys.getrecursionlimit()
+
+    def undo() -> None:
+        if multiprocessing.get_start_method(allow_none=True) != method:
+            multiprocessing.set_start_method(method, force=True)
+        if shares.get_sharing_strategy() != sharing:
+            shares.set_sharing_strategy(sharing)
+        if gc.get_threshold() != thresholds:
+            gc.set_threshold(*thresholds)
+        if sys.getrecursionlimit() != depth:
+            sys.setrecursionlimit(depth)
 
     return undo
 

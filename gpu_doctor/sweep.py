@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_doctor import knobs, trial, wording
 from gpu_doctor.effect import Effect
-from gpu_doctor.executors import Executor, InKernel
+from gpu_doctor.executors import Executor, InKernel, tried
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.lossreasons import breaks, differs
 from gpu_doctor.recording import SettingValue, describe
@@ -152,7 +152,8 @@ def sweep(
     executor = executor or InKernel()
     before = len(case.effects)
     try:
-        effects = executor.trials(case, candidates, steps=steps, seconds=seconds, against={}, racing=True)
+        budget: dict[str, Any] = {"steps": steps, "seconds": seconds, "against": {}}
+        effects = tried(executor, case, candidates, racing=True, **budget)
     except KeyboardInterrupt:
         case.sweeps.append(Sweep(tuple(case.effects[before:]), stopped=True))
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_doctor import knobs, lossreasons, trial
+from gpu_doctor import executors, knobs, lossreasons, trial
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.effect import Effect
 from gpu_doctor.fixes import Fix
@@ -53,7 +53,7 @@ def treat(
             need them to come into their stride.
         changes_training: also try what changes the training (batch size, AMP).
         executor: where the trials run; None = in this kernel, one after another. A wider one tries several moves at
-            once, of which the best is kept.
+            once, of which the best is kept and the clearly worse are given up early.
 
     Returns:
         The plan, also the newest of `case.plans`; nothing is changed in the code or the namespace.
@@ -71,7 +71,8 @@ def treat(
         base, left = case._measured(steps, seconds)
         behind = Behind(base.written or (), left)
     diagnosis = diagnose(base)
-    climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, executor, behind)
+    where = executors.InKernel() if executor is None else executor
+    climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, where, behind)
     try:
         while climb.goes_on() and (batch := climb.next_moves()):
             climb.tries(batch)
@@ -121,7 +122,7 @@ class _Climb:
     max_trials: int
     steps: int
     seconds: float
-    executor: Executor | None
+    executor: Executor
     behind: Behind
     kept: dict[str, Any] = field(default_factory=dict)
     speedup: float = 1.0
@@ -143,7 +144,7 @@ class _Climb:
 
     def next_moves(self) -> list[Move]:
         """As many moves as run at once; none where nothing is worth a trial any more."""
-        wide = min(max(self.executor.width if self.executor is not None else 1, 1), self.left)
+        wide = min(executors.width_for(self.executor, self.case), self.left)
         found: list[Move] = []
         pending: list[Tried] = []
         while len(found) < wide:
@@ -157,49 +158,45 @@ class _Climb:
     def tries(self, batch: list[Move]) -> None:
         """Gives moves their trials and keeps the best that is verified."""
         candidates = [joined(self.kept, move.settings) for move in batch]
+        self._tried(batch, candidates)
+        if len(batch) == 1 and _nearly(self.effects[-1]) and self.goes_on():
+            del self.tried[-1]  # the longer trial speaks for both: a gain that is not kept here is not found again
+            self._tried(batch, candidates, LONGER)
+
+    def _tried(self, batch: list[Move], candidates: list[dict[str, Any]], times: int = 1) -> None:
         before = len(self.case.effects)
         try:
-            effects = self._trials(candidates, self.kept)
+            effects = self._trials(candidates, self.kept, times)
         except KeyboardInterrupt:
             with trial.uninterrupted():
                 self._judges(batch, candidates, self.case.effects[before:])
             raise
         self._judges(batch, candidates, effects)
-        if len(batch) == 1 and _nearly(effects[0]) and self.goes_on():
-            self._tries_longer(batch[0], candidates[0])
-
-    def _tries_longer(self, move: Move, candidate: dict[str, Any]) -> None:
-        """Once more what gained, but too little to be sure: a gain that is not kept here is not found again."""
-        before = len(self.case.effects)
-        try:
-            effects = self._trials([candidate], self.kept, LONGER)
-        except KeyboardInterrupt:
-            with trial.uninterrupted():
-                self._judges([move], [candidate], self.case.effects[before:])
-            raise
-        del self.tried[-1]  # the longer trial speaks for both
-        self._judges([move], [candidate], effects)
 
     def _judges(self, batch: list[Move], candidates: list[dict[str, Any]], effects: list[Effect]) -> None:
         """Keeps the best of what was tried; an interrupt leaves the last ones without an effect."""
         best: tuple[float, dict[str, Any], Effect] | None = None
+        given_up: list[Tried] = []
         for move, candidate, effect in zip(batch, candidates, effects, strict=False):
             self.effects.append(effect)
             gained = self._gains(effect)
+            if not gained and len(batch) > 1 and _given_up(effect):
+                given_up.append(Tried(candidate, tuple(move.settings), None))
+                continue
             lost = not gained and (effect.speedup or 0.0) < WORTH
             self.tried.append(Tried(candidate, tuple(move.settings), gained, lost))
             if gained and (best is None or (effect.speedup or 0.0) > best[0]):
                 best = effect.speedup or 1.0, candidate, effect
-        if best is not None:
+        if best is not None:  # else what was given up for one that is not kept has its turn again
+            self.tried += given_up
             self._keep(*best)
 
     def _trials(self, candidates: list[dict[str, Any]], against: dict[str, Any], times: int = 1) -> list[Effect]:
         workers = max(int(one.get("num_workers", 0)) for one in candidates)
         steps = times * max(self.steps, WAVES * workers)
         budget: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "against": against}
-        if self.executor is not None:
-            return self.executor.trials(self.case, candidates, **budget)
-        return [self.case.trial(one, pairs=PAIRS, **budget) for one in candidates]
+        racing = len(candidates) > 1
+        return executors.tried(self.executor, self.case, candidates, racing=racing, pairs=PAIRS, **budget)
 
     def _keep(self, gain: float, candidate: dict[str, Any], effect: Effect) -> None:
         added: dict[str, SettingValue] = {
@@ -267,6 +264,11 @@ def _nearly(effect: Effect) -> bool:
     """Whether a trial measured a gain worth keeping and no loss, but is not sure of it."""
     open_ = effect.verdict == "inconclusive" and effect.outcome in _CLEAN and (effect.speedup or 0.0) >= WORTH
     return open_ and effect.low is not None and effect.low >= 1.0
+
+
+def _given_up(effect: Effect) -> bool:
+    """Whether a trial ended as another move was clearly better, while a gain was still possible: that is no failure."""
+    return bool(effect.reason) and effect.outcome in _CLEAN and (effect.high or 0.0) >= WORTH
 
 
 def _gains(effect: Effect) -> bool:

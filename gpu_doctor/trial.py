@@ -6,6 +6,7 @@ the code raises is handed back beside the recording, untouched: who called decid
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
@@ -151,6 +152,7 @@ def run(
             return Result(recorder.close("refused", str(refusal)))
         stack.enter_context(recorded(recorder, namespace))
         if borrowed:
+            stack.callback(gc.enable if gc.isenabled() else gc.disable)  # no snapshot's: it is off while one is taken
             stack.enter_context(parked(scope.notes))
             stack.enter_context(unlogged(scope.notes))
         stack.callback(interrupts.hold)  # when the code has ended: a second interrupt must not leave our patches on

@@ -1,12 +1,15 @@
 """Files that code writes, replaces or deletes in this process while it is watched: a trial cannot take that back.
 
 Python's own ways of opening a file (`open`, `os.open`, and all that stands on them: pathlib, numpy, pandas, PIL) are
-watched, renaming and deleting, and the writers of torch and safetensors, which open files past Python. Not seen is what
-other writers in C open, what other processes such as a loader's workers write, and what goes to a file that was open.
+watched, renaming and deleting, and the writers of torch and safetensors, which open files past Python. Processes that
+are forked meanwhile, such as a loader's workers, tell what they write in a file without a name that they inherit. Not
+seen is what other writers in C open (sqlite3, h5py, most of OpenCV), what processes write that were started before or
+otherwise, and what goes to a file that was open.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
@@ -52,9 +55,14 @@ class WrittenFiles:
         self._patches = Patches()
         self._folder = _folder()
         self._temporary = _temporary_folder()  # asked now: the look for it opens files, under a lock of its own
+        self._process = os.getpid()
+        self._told: Any = None
+        """What forked processes tell: `1path` where something was there before, `0path` else, each ended by NUL."""
 
     def __enter__(self) -> WrittenFiles:
         try:
+            with contextlib.suppress(OSError):  # nowhere to write to: then nobody tells
+                self._told = tempfile.TemporaryFile() if hasattr(os, "fork") else None
             self._watch()
         except BaseException:  # an interrupt: nobody calls `__exit__` then
             self._patches.restore()
@@ -81,6 +89,7 @@ class WrittenFiles:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._patches.restore()
+        self._hear()
         there = {path: Path(path).exists() for path in self._seen}
         self.paths = tuple(self._shown(path) for path, now in there.items() if now and not Path(path).is_dir())
         self.deleted = tuple(self._shown(path) for path, before in self._seen.items() if before and not there[path])
@@ -142,8 +151,21 @@ class WrittenFiles:
 
     def _note(self, found: tuple[str, bool] | None) -> None:
         """Keeps a path at its first mention, and whether something was there before."""
-        if found is not None and not self._is_left_out(found[0]):
-            self._seen.setdefault(*found)
+        if found is not None and found[0] not in self._seen and not self._is_left_out(found[0]):
+            self._seen[found[0]] = found[1]
+            if os.getpid() != self._process and self._told is not None:
+                with contextlib.suppress(OSError, ValueError):  # full, or closed: the code's own writing goes on
+                    os.write(self._told.fileno(), b"%d%b\0" % (found[1], os.fsencode(found[0])))
+
+    def _hear(self) -> None:
+        """Adds what forked processes have told until now."""
+        if self._told is None:
+            return
+        with contextlib.suppress(OSError), self._told as told:
+            place = told.fileno()  # its position is shared with processes that may still write: it is left alone
+            for line in os.pread(place, os.fstat(place).st_size, 0).split(b"\0"):
+                if line:
+                    self._seen.setdefault(os.fsdecode(line[1:]), line[:1] == b"1")
 
     def _is_left_out(self, path: str) -> bool:
         hidden = any(part.startswith(_CACHES) for part in Path(path).parts)

@@ -155,6 +155,41 @@ for i, (x, y) in enumerate(loader):
         best["loss"], best["state"] = loss.item(), copy.deepcopy(net.state_dict())
 """,
     ),
+    "metrics of torchmetrics, in the notebook and on the model": Kind(
+        START
+        + """
+import torchmetrics
+from torchmetrics.classification import MulticlassAccuracy, MulticlassAUROC, MulticlassConfusionMatrix
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 12), nn.Linear(12, 3)
+        self.accuracy, self.mean = MulticlassAccuracy(num_classes=3), torchmetrics.MeanMetric()
+    def forward(self, x):
+        return self.b(F.relu(self.a(x)))
+net = Net()
+opt = torch.optim.Adam(net.parameters(), 1e-3)
+loader = DataLoader(TensorDataset(xs, ys), batch_size=4, shuffle=True)
+auroc, losses = MulticlassAUROC(num_classes=3), torchmetrics.CatMetric()
+metrics = torchmetrics.MetricCollection({"acc": MulticlassAccuracy(num_classes=3, average=None),
+    "confusion": MulticlassConfusionMatrix(num_classes=3)}, prefix="train/")
+tracker = torchmetrics.wrappers.MetricTracker(torchmetrics.MeanSquaredError())
+boot = torchmetrics.wrappers.BootStrapper(torchmetrics.MeanMetric(), num_bootstraps=2)
+kept, epochs = metrics.clone(prefix="kept/"), []
+""",
+        """
+for epoch in range(2):
+    metrics.reset(); tracker.increment()
+    for x, y in loader:
+        out = net(x); loss = F.cross_entropy(out, y)
+        opt.zero_grad(); loss.backward(); opt.step()
+        net.accuracy(out, y); net.mean.update(loss.detach(), weight=len(x)); metrics.update(out.detach(), y)
+        auroc.update(out.detach().softmax(1), y); losses.update(loss.detach()); boot.update(out.detach().flatten())
+        tracker.update(out.argmax(1).float().detach(), y.float())
+    epochs.append({**metrics.compute(), "auroc": auroc.compute(), "acc": net.accuracy.compute()})
+    net.accuracy.reset(); net.mean = torchmetrics.MeanMetric()
+""",
+    ),
     "GAN with two optimizers": Kind(
         START
         + """

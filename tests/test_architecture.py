@@ -60,7 +60,8 @@ FLOORS = {
         "flops",
         "drawing",
         "loaders loader_limits loader_sharding workerthreads",
-        "snapshot snapshot_kinds snapshot_parts snapshot_process snapshot_undo snapshot_walk tensor_store trackers",
+        "snapshot snapshot_kinds snapshot_parts snapshot_process snapshot_reporting snapshot_undo snapshot_walk"
+        " tensor_store trackers",
     ],
     0: [
         "recording recording_file recording_form steps facts linecost",
@@ -91,7 +92,8 @@ ALSO_ALLOWED = {
 # Guests and their rooms: nobody else imports them, so the diagnosis half runs on a machine that has none of them.
 ROOMS = {
     "torch": "taps knobs checkup probes.torch_memory models modelmakes modelcode batches loaders loader_limits"
-    " loader_sharding workerthreads snapshot snapshot_kinds snapshot_process snapshot_undo snapshot_walk tensor_store"
+    " loader_sharding workerthreads snapshot snapshot_kinds snapshot_process snapshot_reporting snapshot_undo"
+    " snapshot_walk tensor_store"
     " flops parking precision executors.luggage",
     "ray": "executors.ray",
     "pynvml": "probes.nvml",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import platform
 import random
 import sqlite3
 import sys
 import types
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -16,12 +18,16 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
+from gpu_doctor import race
+from gpu_doctor.casefile import Case
 from gpu_doctor.effect import Effect
-from gpu_doctor.executors import Executor, InKernel
+from gpu_doctor.executors import Executor, InKernel, width_for
+from gpu_doctor.executors.asking import Request
 from gpu_doctor.executors.luggage import Parcel, Unpackable, pack, unpack
 from gpu_doctor.executors.posted import as_bytes, of_bytes
 from gpu_doctor.executors.reach import reached
 from gpu_doctor.executors.remote import acting_as_main, one_round
+from gpu_doctor.probes.host import usable_cores
 from tests.recordings import Loop, on_gpu
 
 cloudpickle = pytest.importorskip("cloudpickle")
@@ -268,6 +274,41 @@ def test_a_round_gives_recordings_of_both_sides_and_touches_nothing_here() -> No
     assert torch.equal(weight, space["model"].weight) and sys.modules["__main__"] is main
 
 
+def test_what_the_copy_cannot_put_back_is_said_of_its_run_alone() -> None:
+    """The kernel's own state is not touched by a trial elsewhere: nothing of it is lost."""
+    case = gpu_doctor.case("next(ticket)" + LOOP, namespace(ticket=iter([1, 2, 3])))
+    assert case.unrestorable() == ("ticket (list_iterator)",)
+    back = one_round(pack(case, cloudpickle.CloudPickler), "c", {}, {"batch_size": 8}, 6, 10.0)
+    [base], [candidate] = ([of_bytes(one) for one in back[side]] for side in ("bases", "candidates"))
+    assert "On the cluster's machine: a trial cannot put back: ticket (list_iterator)" in candidate.notes
+    effect = race.concluded(case, race.Entry({"batch_size": 8}, [base], [candidate]), {})
+    assert effect.not_restored == ()
+    assert next(case.namespace["ticket"]) == 1
+
+
+def test_files_that_it_wrote_there_are_said_to_lie_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = f"open({str(tmp_path / 'log.txt')!r}, 'w').close()\n" + LOOP
+    sent = pack(gpu_doctor.case(cell, namespace()), cloudpickle.CloudPickler)
+    for machine, shown in (("", ""), ("gpu-node-7", "gpu-node-7:")):
+        monkeypatch.setattr("platform.node", lambda machine=machine, node=platform.node: machine or node())
+        [candidate] = one_round(sent, "d", {}, {"batch_size": 8}, 4, 10.0)["candidates"]
+        assert of_bytes(candidate).written == (f"{shown}{tmp_path / 'log.txt'}",)
+
+
+def test_torch_computes_there_on_as_many_threads_as_here_and_no_more_than_were_asked_for() -> None:
+    """Ray gives a process as many as the first task that it ran asked for cores, whatever the next one asks for."""
+    case, before = gpu_doctor.case(LOOP, namespace()), torch.get_num_threads()
+    try:
+        for here, asked, there in ((2, None, 2), (2, 1, 1), (1, None, 1), (2, 0.5, 1), (64, None, int(usable_cores()))):
+            torch.set_num_threads(here)
+            parcel = unpack(pack(case, cloudpickle.CloudPickler, asked))
+            torch.set_num_threads(3)
+            parcel.enter()
+            assert torch.get_num_threads() == min(there, int(usable_cores()))
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_luggage_that_cannot_be_unpacked_there_is_a_failure_in_words() -> None:
     assert one_round(b"nothing", "b", {}, {}, 5, 5.0)["failure"].startswith(
         "what the cell needs could not be made again"
@@ -321,50 +362,136 @@ class Cluster:
 class Sent:
     """In the place of the rounds: nothing is sent."""
 
-    rooms: list[int] = []  # noqa: RUF012
+    parts: list[float] = []  # noqa: RUF012
+    pairs = 0
 
-    def __init__(self, *given: Any) -> None: ...
+    def __init__(self, ray: Any, places: dict[int, tuple[Any, float]], *given: Any) -> None:
+        Sent.parts, Sent.pairs = [part for _, part in places.values()], given[-1]
 
-    def run(self, case: Any, entries: Any, room: int, racing: bool) -> None:
-        Sent.rooms.append(room)
+    def run(self, case: Any, entries: Any, racing: bool) -> None: ...
 
 
-def asked_of(cluster: Cluster, recording: Any, monkeypatch: pytest.MonkeyPatch, **given: Any) -> Effect:
-    """Has a trial of a loop that was recorded sent to a cluster."""
+def executor_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, **given: Any) -> Any:
+    """An executor of such a cluster, which has four threads at home."""
     executing = importlib.import_module("gpu_doctor.executors.ray")
     monkeypatch.setattr(executing, "import_module", lambda name: cluster)
     monkeypatch.setattr(executing, "RoundsOut", Sent)
-    Sent.rooms.clear()
+    monkeypatch.setattr(executing, "threads_here", lambda: 4)
+    Sent.parts = []
+    return executing.RayExecutor(**given)
+
+
+def asked_of(
+    cluster: Cluster, recording: Any, monkeypatch: pytest.MonkeyPatch, settings: Any = None, **given: Any
+) -> Effect:
+    """Has a trial of a loop that was recorded sent to a cluster."""
+    executor = executor_on(cluster, monkeypatch, **given)
     case = gpu_doctor.case("for x, y in loader: pass", {})
     case.recordings.append(recording)
-    [effect] = executing.RayExecutor(**given).trials(case, [{"num_workers": 2}], steps=5, seconds=5.0, against={})
+    [effect] = executor.trials(case, [settings or {"num_workers": 2}], steps=5, seconds=5.0, against={}, pairs=3)
     return cast(Effect, effect)
 
 
 @pytest.mark.parametrize(
     ("gpu", "given", "wanted", "room"),
     [
-        (False, {}, {"num_cpus": 1, "num_gpus": 0}, 8),
-        (True, {}, {"num_cpus": 1, "num_gpus": 1}, 2),
-        (True, {"num_cpus": 3}, {"num_cpus": 3, "num_gpus": 1}, 2),
-        (True, {"num_gpus": 0.5}, {"num_cpus": 1, "num_gpus": 0.5}, 4),
-        (False, {"num_gpus": 2}, {"num_cpus": 1, "num_gpus": 2}, 1),
-        (True, {"options": {"num_gpus": 2, "max_retries": 1}}, {"num_cpus": 1, "num_gpus": 2, "max_retries": 1}, 1),
+        (False, {}, {"num_cpus": 6, "num_gpus": 0}, 2),
+        (True, {}, {"num_cpus": 5, "num_gpus": 1}, 2),  # it has four workers as written
+        (True, {"num_cpus": 6}, {"num_cpus": 6, "num_gpus": 1}, 2),
+        (True, {"num_gpus": 0.5, "num_cpus": 1}, {"num_cpus": 1, "num_gpus": 0.5}, 4),
+        (False, {"num_gpus": 2}, {"num_cpus": 3, "num_gpus": 2}, 1),
+        (True, {"options": {"num_gpus": 2, "max_retries": 1}}, {"num_cpus": 5, "num_gpus": 2, "max_retries": 1}, 1),
         (True, {"options": {"resources": {"a100": 1}}}, {"num_gpus": 1, "resources": {"a100": 1}}, 1),
+        (True, {"width": 7}, {"num_cpus": 5, "num_gpus": 1}, 7),
     ],
 )
-def test_a_task_asks_for_the_gpus_that_its_loop_trains_on(
+def test_a_task_asks_for_its_loops_and_its_workers_cores_and_for_the_gpus_that_it_trains_on(
     gpu: bool, given: dict[str, Any], wanted: dict[str, Any], room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = Cluster(CPU=8, GPU=2, a100=1)
+    cluster = Cluster(CPU=12, GPU=2, a100=1)
     asked_of(cluster, (on_gpu() if gpu else Loop()).recording(), monkeypatch, **given)
     [options] = cluster.options
     assert {"max_retries": 0, "name": "gpu_doctor", **wanted}.items() <= options.items()
-    assert Sent.rooms == [room], "as many at once as the living machines have room for"
+    assert Sent.parts == [1 / room], "as many at once as the living machines have room for"
+    assert Sent.pairs == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "loop", "cpus"),
+    [
+        ({"num_workers": 2}, Loop(), 6),
+        ({"num_workers": 0}, Loop(workers=3), 7),  # its baseline has three
+        ({"batch_size": 64}, Loop(workers=3), 7),
+        ({"num_workers": 1, "threads": 2}, Loop(), 4),  # as the baseline, with four threads and no worker
+        ({"num_workers": 64}, Loop(), 12),  # more than any machine has would wait for ever
+    ],
+)
+def test_the_more_costly_side_tells_the_cores_and_the_largest_machine_the_most(
+    settings: dict[str, Any], loop: Loop, cpus: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(CPU=12)
+    asked_of(cluster, loop.recording(), monkeypatch, settings)
+    assert [one["num_cpus"] for one in cluster.options] == [cpus]
+
+
+def test_the_largest_machine_is_one_that_has_the_rest_of_what_is_asked_for() -> None:
+    machines = [{"CPU": 64.0}, {"CPU": 8.0, "GPU": 2.0}]
+    assert Request(20, 1).within(machines) == Request(8, 1)
+    assert Request(20, 0).within(machines) == Request(20, 0)
+    assert Request(8, 1).room(machines) == 1 and Request(2, 0).room(machines) == 36
+    assert Request(20, 4).within(machines) == Request(20, 4), "nowhere: it is refused as it was asked for"
+    assert Request(2, 1).within([{"CPU": 0.0, "GPU": 1.0}]) == Request(2, 1)
+
+
+def test_how_many_run_at_once_is_told_by_what_a_case_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = executor_on(Cluster(CPU=12), monkeypatch)
+    case = gpu_doctor.case("for x, y in loader: pass", {})
+    assert executor.width == width_for(executor, case) == 3
+    case.recordings.append(Loop(workers=2).recording())
+    assert width_for(executor, case) == 2
+    assert width_for(InKernel(), case) == 1
 
 
 def test_a_gpu_that_no_machine_has_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(CPU=8)
     effect = asked_of(cluster, on_gpu().recording(), monkeypatch)
-    assert effect.outcome == "refused" and cluster.options == [] and Sent.rooms == []
-    assert effect.reason.startswith("No machine of the cluster has 1 CPU, 1 GPU for a trial: ask for less")
+    assert effect.outcome == "refused" and cluster.options == [] and Sent.parts == []
+    assert effect.reason.startswith("No machine of the cluster has 5 CPUs, 1 GPU for a trial: ask for less")
+
+
+# ---- a GPU that only the cluster has --------------------------------------------------------------------------------
+
+
+def test_what_a_gpu_is_needed_for_is_refused_here_only_where_the_trial_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop trained on this machine's CPU: a task with a GPU has a baseline of its own, which decides."""
+    cluster = Cluster(CPU=8, GPU=1)
+    effect = asked_of(cluster, Loop().recording(), monkeypatch, {"pin_memory": True})
+    assert effect.outcome == "refused" and effect.reason.startswith("No GPU:") and not cluster.options
+    asked_of(cluster, Loop().recording(), monkeypatch, {"pin_memory": True}, num_gpus=1)
+    assert [one["num_gpus"] for one in cluster.options] == [1] and Sent.parts == [1.0]
+    effect = asked_of(cluster, Loop().recording(), monkeypatch, {"pin_memory": "perhaps"}, num_gpus=1)
+    assert effect.outcome == "refused", "what is no value of the knob's needs no cluster to say so"
+
+
+def test_there_the_baseline_tells_what_can_be_turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = gpu_doctor.case(LOOP, namespace())
+    case.run(steps=5)
+    sent = pack(case, cloudpickle.CloudPickler)
+    assert unpack(sent).known_run is not None
+    found: list[Any] = []
+    once = Case._once
+
+    def watched(self: Case, *given: Any) -> Any:
+        found.append((dict(given[0]), self.found is not None and self.found.usable_cores))
+        return once(self, *given)
+
+    monkeypatch.setattr(Case, "_once", watched)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert unpack(sent).known_run is None, "a run on a CPU tells nothing of one on a GPU"
+    for _ in range(2):  # the second round finds a process that is warm
+        back = one_round(sent, "there", {"batch_size": 8}, {"pin_memory": True}, 4, 5.0)
+        assert of_bytes(back["candidates"][0]).outcome == "refused"
+    assert [settings for settings, _ in found] == [{}, *[{"batch_size": 8}, {"pin_memory": True}] * 2]
+    assert not found[0][1] and all(cores for _, cores in found[1:]), "as it was found there"

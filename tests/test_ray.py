@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -203,6 +204,11 @@ def test_a_stop_cancels_what_is_out(cluster: executors.RayExecutor) -> None:
     assert [one.outcome for one in found] == ["stopped"] * 3
     assert time.monotonic() - begin < 20
 
+    # A process that was interrupted while it imported torch must not be given the next trial.
+    again = gpu_doctor.case(CELL, namespace())
+    (effect,) = cluster.trials(again, [{"num_workers": 0}], against={}, pairs=1, **BUDGET)
+    assert effect.outcome == "budget-reached", effect
+
 
 def test_an_interrupt_cancels_what_is_out_and_passes_on(cluster: executors.RayExecutor) -> None:
     space = namespace(0.05)
@@ -234,6 +240,28 @@ def test_more_than_any_machine_has_is_refused(cluster: executors.RayExecutor) ->
     case = gpu_doctor.case(CELL, namespace())
     (effect,) = executors.RayExecutor(num_cpus=64, num_gpus=8).trials(case, [{"num_workers": 2}], against={}, **BUDGET)
     assert effect.outcome == "refused" and "64 CPUs, 8 GPUs" in effect.reason
+
+
+def test_a_trial_asks_for_its_workers_too_and_for_no_more_than_a_machine_has(
+    cluster: executors.RayExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six workers and the loop are more than the two cores here: what asked for them all would never run."""
+    case = gpu_doctor.case(CELL, namespace())
+    usual = executors.RayExecutor(patience_s=120)
+    asked: list[Any] = []
+    remote = ray.remote
+
+    def watched(function: Any) -> Any:
+        task = remote(function)
+        return types.SimpleNamespace(options=lambda **given: (asked.append(given), task.options(**given))[1])
+
+    monkeypatch.setattr(ray, "remote", watched)
+    found = usual.trials(case, [{"num_workers": 6}, {"num_workers": 0}], against={}, pairs=1, **BUDGET)
+    assert [one.outcome for one in found] == ["budget-reached"] * 2, [one.reason for one in found]
+    threads = min(torch.get_num_threads(), 2)
+    assert [one["num_cpus"] for one in asked] == [2, threads] and usual.width == 2 // threads
+    assert [base.setup.torch_threads for base, _ in case.trials] == [threads] * 2
+    assert [one.pairs for one in found] == [1, 1]
 
 
 def test_without_ray_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

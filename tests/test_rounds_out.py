@@ -8,8 +8,10 @@ import pytest
 
 import gpu_doctor
 from gpu_doctor import race
+from gpu_doctor.effect import compare
 from gpu_doctor.executors.posted import as_bytes
 from gpu_doctor.executors.rounds_out import RoundsOut
+from gpu_doctor.morepairs import MOST_PAIRS
 from tests.recordings import Loop
 
 
@@ -55,8 +57,14 @@ class Cluster:
 def raced(cluster: Cluster, racing: bool) -> list[race.Entry]:
     entries = [race.Entry({"num_workers": workers}) for workers in cluster.waits]
     case = gpu_doctor.case("1 + 1", {})
-    RoundsOut(cluster, cluster, "luggage", {}, 60, 600.0, 600.0).run(case, entries, len(entries), racing)
+    out(cluster, entries).run(case, entries, racing)
     return entries
+
+
+def out(cluster: Cluster, entries: list[race.Entry], part: float = 0.5, pairs: int = MOST_PAIRS) -> RoundsOut:
+    """Rounds of entries each of which takes such a part of the cluster."""
+    places = {id(entry): (cluster, part) for entry in entries}
+    return RoundsOut(cluster, places, "luggage", {}, 60, 600.0, 600.0, pairs)
 
 
 def test_a_round_that_is_out_is_cancelled_once_its_candidate_is_clearly_worse() -> None:
@@ -94,8 +102,45 @@ def test_an_interrupt_leaves_what_came_back_and_says_what_was_still_out() -> Non
 
     case._say = interrupting  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        RoundsOut(cluster, cluster, "luggage", {}, 60, 600.0, 600.0).run(case, entries, 2, racing=False)
+        out(cluster, entries).run(case, entries, racing=False)
     effects = [race.concluded(case, entry, {}) for entry in entries]
     assert [one.outcome for one in effects] == ["stopped", "stopped"]
     assert effects[0].speedup is not None and effects[1].speedup is None
     assert len(cluster.cancelled) == 2
+
+
+class Wandering(Cluster):
+    """Its candidate is faster in one round and slower in the next: no interval becomes clear."""
+
+    def get(self, task: str) -> dict[str, Any]:
+        workers, _, number = task.partition("-")
+        self.wait_ms = {int(workers): 20.0 if int(number) % 2 else 45.0}
+        return super().get(task)
+
+
+def test_no_candidate_gets_more_pairs_than_were_asked_for() -> None:
+    case = gpu_doctor.case("1 + 1", {})
+    for pairs, sent in ((3, 3), (MOST_PAIRS, MOST_PAIRS)):
+        cluster, entry = Wandering({4: 1}, {}), race.Entry({"num_workers": 4})
+        out(cluster, [entry], pairs=pairs).run(case, [entry], racing=False)
+        assert len(cluster.sent) == len(entry.candidates) == sent
+    assert compare(entry.bases, entry.candidates).verdict == "inconclusive"
+
+
+def test_as_many_rounds_are_out_as_there_are_places_and_a_large_one_is_not_passed_by() -> None:
+    cluster = Cluster({0: 1, 1: 1, 2: 1}, {0: 30.0, 1: 30.0, 2: 30.0})
+    entries = [race.Entry({"num_workers": workers}) for workers in cluster.waits]
+    rounds = out(cluster, entries)
+    for entry, part in zip(entries, (1 / 3, 1.0, 1 / 3), strict=True):
+        rounds.places[id(entry)] = (cluster, part)  # type: ignore[index]
+    most: list[list[int]] = []
+    wait = cluster.wait
+
+    def waiting(tasks: list[str], num_returns: int, timeout: float) -> tuple[list[str], list[str]]:
+        most.append([int(one[0]) for one in tasks])
+        return wait(tasks, num_returns, timeout)
+
+    cluster.wait = waiting  # type: ignore[method-assign]
+    rounds.run(gpu_doctor.case("1 + 1", {}), entries, racing=False)
+    assert most[:3] == [[0], [1], [2, 0]], "the whole cluster is waited for, then the small ones share it"
+    assert all(sum(1.0 if one == 1 else 1 / 3 for one in tasks) <= 1.001 for tasks in most)

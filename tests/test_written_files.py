@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import os
 import shutil
@@ -204,3 +205,61 @@ def test_built_in_functions_that_a_cell_replaces_are_put_back(folder: Path) -> N
     assert (builtins.open, builtins.print) == before
     assert effect.written == ("a.txt",)
     assert not [note for pair in case.trials for side in pair for note in side.notes if "builtins" in note]
+
+
+class Caching(torch.utils.data.Dataset[torch.Tensor]):
+    """Keeps what it has computed in a file, as datasets do that are slow."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        Path(f"cache-{index % 3}.txt").write_text("computed")
+        Path("old.txt").unlink(missing_ok=True)
+        return torch.ones(4)
+
+
+CACHED = """
+for x in loader:
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_what_a_loaders_workers_write_is_listed(folder: Path) -> None:
+    """They are forked during the trial, and what a process notes of its own is lost with it."""
+    (folder / "old.txt").write_text("there before")
+    model = torch.nn.Linear(4, 2)
+    loader = torch.utils.data.DataLoader(Caching(), batch_size=8, num_workers=2)
+    space = {"loader": loader, "model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+    effect = gpu_doctor.case(CACHED, space).trial({"prefetch_factor": 4}, steps=6, seconds=10, pairs=1)
+    assert effect.outcome in ("completed", "budget-reached"), effect
+    assert sorted(effect.written) == ["cache-0.txt", "cache-1.txt", "cache-2.txt", "old.txt (deleted)"]
+
+
+def test_a_forked_process_tells_each_file_once_and_goes_on_where_it_cannot(folder: Path) -> None:
+    with WrittenFiles() as files:
+        child = os.fork()
+        if not child:
+            with contextlib.suppress(BaseException):
+                for _ in range(3):
+                    Path("a\nb.txt").write_text("x")
+                files._told.close()
+                Path("late.txt").write_text("x")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        told = files._told
+        assert os.fstat(told.fileno()).st_size == len(f"0{folder / 'a'}\nb.txt") + 1
+    assert files.paths == ("a\nb.txt",) and (folder / "late.txt").exists()
+    assert told.closed
+
+
+def test_without_a_place_for_it_only_this_process_is_watched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(**given: Any) -> Any:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", none)
+    with WrittenFiles() as files:
+        Path("own.txt").write_text("x")
+    assert files.paths == ("own.txt",)

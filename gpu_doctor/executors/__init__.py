@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpu_doctor import race
 from gpu_doctor.effect import Effect
+from gpu_doctor.morepairs import MOST_PAIRS
 from gpu_doctor.recording import Settings
 
 if TYPE_CHECKING:
@@ -33,13 +35,16 @@ class Executor(Protocol):
         seconds: float,
         against: Settings,
         racing: bool = False,
+        pairs: int = MOST_PAIRS,
     ) -> list[Effect]:
         """Tries each candidate against `against`; the kernel's namespace is afterwards as it was.
 
         Args:
             case: whose code. candidates: knob values to try. against: those of the baseline side.
             steps: of one side of one round. seconds: of one candidate's trial.
-            racing: give up what is clearly worse than the best of them (they are alternatives, one is wanted).
+            racing: give up what is clearly worse than the best of them (one of them is wanted).
+            pairs: of runs, at most, of one candidate.
+            An executor of your own may leave the last two out: it is asked without them then.
 
         Returns:
             An effect for each candidate, in order, each kept in `case.effects` and `case.trials` as by `case.trial`.
@@ -65,18 +70,43 @@ class InKernel:
         seconds: float,
         against: Settings,
         racing: bool = False,
+        pairs: int = MOST_PAIRS,
     ) -> list[Effect]:
         """One trial after another; racing, they take turns and the clearly worse ones are given up."""
+        budget: dict[str, Any] = {"steps": steps, "seconds": seconds, "pairs": pairs, "against": against}
         if racing:
-            return race.tried(case, candidates, steps=steps, seconds=seconds, against=against)
+            return race.tried(case, candidates, **budget)
         effects: list[Effect] = []
         for candidate in candidates:
             if effects and case.stopped:  # each trial begins by forgetting the Stop of the one before
                 case.effects.append(Effect(dict(candidate), dict(against), outcome="stopped"))
                 effects.append(case.effects[-1])
             else:
-                effects.append(case.trial(candidate, steps=steps, seconds=seconds, against=against))
+                effects.append(case.trial(candidate, **budget))
         return effects
+
+
+def width_for(executor: Executor, case: Case) -> int:
+    """How many trials of a case run at once, at least 1: of a cluster, by what one asks for, which it may tell."""
+    told = getattr(executor, "width_for", None)
+    return max(int(told(case)) if callable(told) else int(executor.width), 1)
+
+
+def tried(
+    executor: Executor,
+    case: Case,
+    candidates: Sequence[Settings],
+    *,
+    racing: bool,
+    pairs: int = MOST_PAIRS,
+    **budget: Any,
+) -> list[Effect]:
+    """See `Executor.trials`; one of somebody's own that knows no race, or no bound of pairs, is asked without."""
+    known = inspect.signature(executor.trials).parameters
+    every = any(one.kind is one.VAR_KEYWORD for one in known.values())
+    asked = {"racing": racing, "pairs": pairs}
+    budget |= {name: value for name, value in asked.items() if every or name in known}
+    return executor.trials(case, candidates, **budget)
 
 
 def __getattr__(name: str) -> Any:

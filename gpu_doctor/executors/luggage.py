@@ -8,6 +8,7 @@ else, and it is unpacked in memory on arrival: nothing of the kind is ever writt
 from __future__ import annotations
 
 import io
+import platform
 import random
 import types
 from collections.abc import Callable
@@ -19,9 +20,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpu_doctor.casefile import Case
-from gpu_doctor.executors.posted import as_bytes
+from gpu_doctor.executors.posted import as_bytes, of_bytes
 from gpu_doctor.executors.reach import Reach, reached
 from gpu_doctor.precision import precisions, put_back
+from gpu_doctor.probes.host import usable_cores
+from gpu_doctor.recording import Recording
 from gpu_doctor.snapshot_kinds import internal
 
 PROTOCOL: Final = 5
@@ -47,6 +50,15 @@ class Parcel:
     run: bytes | None
     """The baseline run as saved, for what knobs must know of the loop."""
     process: dict[str, Any]
+    home: str
+    """The machine that packed."""
+
+    @property
+    def known_run(self) -> Recording | None:
+        """The baseline run; None where it trained on a CPU and this process has a GPU, whose loop is another one."""
+        found = None if self.run is None else of_bytes(self.run)
+        elsewhere = found is not None and not found.setup.on_gpu and torch.cuda.is_available()
+        return None if elsewhere else found
 
     def enter(self) -> None:
         """Gives this process the random numbers and switches of the one that packed."""
@@ -55,6 +67,8 @@ class Parcel:
         torch.set_rng_state(self.process["torch"])
         torch.set_default_dtype(self.process["dtype"])
         put_back(self.process["precision"])
+        # As many threads as there: Ray gives each process as many as the first task that it ran asked for cores.
+        torch.set_num_threads(max(min(self.process["threads"], int(usable_cores())), 1))
         torch.set_grad_enabled(self.process["grad"])
         for name, value in self.process["cudnn"].items():
             setattr(torch.backends.cudnn, name, value)
@@ -63,11 +77,17 @@ class Parcel:
             torch.cuda.set_rng_state(state, device)
 
 
-def pack(case: Case, pickler: type[Any]) -> bytes:
+def threads_here() -> int:
+    """The threads that torch computes with in this process."""
+    return torch.get_num_threads()
+
+
+def pack(case: Case, pickler: type[Any], most_threads: float | None = None) -> bytes:
     """Everything that a trial of the case needs elsewhere; the case and its namespace are only read.
 
     Args:
         case: whose code. pickler: cloudpickle's class, Ray's own copy of it for Ray.
+        most_threads: that torch may compute with there; None = as many as here.
 
     Raises:
         Unpackable: if something cannot travel, or the cell is no plain Python.
@@ -87,7 +107,8 @@ def pack(case: Case, pickler: type[Any]) -> bytes:
         "code": code,
         "name": case.name,
         "run": None if run is None else as_bytes(run),
-        "process": _process(),
+        "process": _process(most_threads),
+        "home": platform.node(),
         "own": str(space.get("__name__", "__main__")),
     }
     try:
@@ -108,7 +129,7 @@ def unpack(luggage: bytes) -> Parcel:
     space: dict[str, Any] = contents["mark"].__globals__
     space.update(contents["names"])
     space["__name__"] = contents["own"]
-    return Parcel(contents["code"], space, contents["name"], contents["run"], contents["process"])
+    return Parcel(contents["code"], space, contents["name"], contents["run"], contents["process"], contents["home"])
 
 
 def plain(source: str) -> str:
@@ -128,7 +149,8 @@ def plain(source: str) -> str:
     return text
 
 
-def _process() -> dict[str, Any]:
+def _process(most_threads: float | None) -> dict[str, Any]:
+    threads = threads_here()
     cuda = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return {
         "python": random.getstate(),
@@ -137,6 +159,7 @@ def _process() -> dict[str, Any]:
         "cuda": torch.cuda.get_rng_state_all() if cuda else [],
         "dtype": torch.get_default_dtype(),
         "precision": precisions(),
+        "threads": threads if most_threads is None else min(threads, max(int(most_threads), 1)),
         "grad": torch.is_grad_enabled(),
         "cudnn": {name: getattr(torch.backends.cudnn, name) for name in _CUDNN},
     }

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpu_doctor.casefile import Case
 from gpu_doctor.executors.luggage import Parcel, unpack
-from gpu_doctor.executors.posted import as_bytes, of_bytes
-from gpu_doctor.recording import Settings
-from gpu_doctor.rounds import BLOCK_SHARE, Rounds, silence
+from gpu_doctor.executors.posted import as_bytes
+from gpu_doctor.recording import Recording, Settings
+from gpu_doctor.rounds import BLOCK_SHARE, Rounds, not_restored, silence
 from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
 
 WARM_STEPS: Final = 5
 """Steps as written before the first round of a fresh process, so that no baseline pays for what is only slow once."""
-_warm: set[str] = set()
+_warm: dict[str, Recording] = {}
+"""The key of the trials that this process warmed up for -> the recording of that."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,6 @@ class Returned:
     """Why nothing was run."""
     failure: str = ""
     """Why nothing could be run."""
-    notes: tuple[str, ...] = ()
 
 
 def one_round(
@@ -63,8 +64,9 @@ def _pair(
     parcel: Parcel, key: str, against: Settings, settings: Settings, steps: int, seconds: float
 ) -> Mapping[str, Any]:
     case = Case(parcel.code, parcel.namespace, name=parcel.name)
-    if parcel.run is not None:
-        case.recordings.append(of_bytes(parcel.run))
+    run = parcel.known_run
+    if run is not None:
+        case.recordings.append(run)
     parcel.enter()
     snapshot = Snapshot.take(case.namespace, extra=case.roots())
     rounds = Rounds(case._once, snapshot, lambda said: None, lambda: False, case.recordings)
@@ -73,18 +75,31 @@ def _pair(
         with silence():
             goes_on = True
             if key not in _warm:
-                goes_on = rounds._side(against, "baseline", min(steps, WARM_STEPS), BLOCK_SHARE * seconds, rounds.bases)
-                _warm.add(key)
+                # Where nothing is known of the loop, as written: what can be turned is told by that.
+                side, warm_s = against if run is not None else {}, BLOCK_SHARE * seconds
+                goes_on = rounds._side(side, "baseline", min(steps, WARM_STEPS), warm_s, rounds.bases)
+                _warm.clear()
+                _warm[key] = rounds.bases[-1]
             if goes_on:  # else what came of it is the answer: the code fails as written
+                if run is None:
+                    case.recordings.append(_warm[key])
                 rounds.bases.clear()
                 rounds.pair("", against, settings, steps, seconds)
     finally:
         notes = snapshot.restore()
+    # The kernel's own state was never touched: what could not be put back here is only said of these runs.
+    said = tuple(f"On the cluster's machine: {one}" for one in not_restored(snapshot.unrestorable, notes))
+    there = "" if parcel.home == platform.node() else f"{platform.node()}:"
     return {
-        "bases": tuple(map(as_bytes, rounds.bases)),
-        "candidates": tuple(map(as_bytes, rounds.candidates)),
-        "notes": notes,
+        "bases": tuple(as_bytes(_told(one, there, ())) for one in rounds.bases),
+        "candidates": tuple(as_bytes(_told(one, there, said)) for one in rounds.candidates),
     }
+
+
+def _told(recording: Recording, there: str, notes: tuple[str, ...]) -> Recording:
+    """A recording that says where its files lie, and what else is to be known of it."""
+    written = None if recording.written is None else tuple(f"{there}{path}" for path in recording.written)
+    return replace(recording, written=written, notes=(*recording.notes, *notes))
 
 
 def _unpackable(error: Exception) -> str:

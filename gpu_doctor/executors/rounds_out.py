@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -11,7 +11,7 @@ from uuid import uuid4
 from gpu_doctor import race
 from gpu_doctor.executors.posted import of_bytes
 from gpu_doctor.executors.remote import Returned
-from gpu_doctor.morepairs import needs_more
+from gpu_doctor.morepairs import MOST_PAIRS, needs_more
 from gpu_doctor.recording import Settings
 from gpu_doctor.rounds import went_well
 
@@ -22,6 +22,8 @@ POLL_S: Final = 0.2
 """Stop is looked for so often."""
 FIRST_ROUNDS: Final = 6
 """So many rounds of a candidate are held against the trial's seconds by what their runs took alone."""
+ROUNDING: Final = 1e-9
+"""Parts of a cluster are added up in floating point: three thirds of it are all of it."""
 CANCEL_S: Final = 5.0
 """So long a task that is cancelled may take to put its workers away before its process is ended."""
 
@@ -31,17 +33,20 @@ class RoundsOut:
     """The rounds that are out on the cluster."""
 
     ray: Any
-    task: Any
+    places: Mapping[int, tuple[Any, float]]
+    """id of a candidate's entry -> the task that runs its rounds, and the part of the cluster that one takes."""
     luggage: Any
     against: Settings
     steps: int
     seconds: float
     limit_s: float
+    pairs: int = MOST_PAIRS
+    """Rounds of a candidate, at most."""
     key: str = field(default_factory=lambda: uuid4().hex)
     out: dict[Any, tuple[race.Entry, float]] = field(default_factory=dict)
     """Task -> its candidate, and when it was sent (monotonic seconds)."""
 
-    def run(self, case: Case, entries: Sequence[race.Entry], room: int, racing: bool) -> None:
+    def run(self, case: Case, entries: Sequence[race.Entry], racing: bool) -> None:
         """Sends rounds until every candidate is decided, Stop comes, or it is interrupted; leaves no task behind."""
         try:
             while not case.stopped:
@@ -49,7 +54,9 @@ class RoundsOut:
                     one for one in entries if one.going and not any(one is entry for entry, _ in self.out.values())
                 ]
                 waiting.sort(key=lambda one: len(one.candidates))  # everyone's first pair, then the second
-                for entry in waiting[: max(room - len(self.out), 0)]:
+                for entry in waiting:
+                    if not self._has_room_for(entry):  # a smaller one behind it waits too: else this may never go
+                        break
                     self._send(entry)
                 if not self.out:
                     return
@@ -67,9 +74,15 @@ class RoundsOut:
                 entry.stopped = entry.going
             self._cancel(list(self.out))
 
+    def _has_room_for(self, entry: race.Entry) -> bool:
+        """Whether the cluster has a place for one more round, by what those that are out ask for."""
+        taken = sum(self.places[id(one)][1] for one, _ in self.out.values())
+        return taken + self.places[id(entry)][1] <= 1.0 + ROUNDING
+
     def _send(self, entry: race.Entry) -> None:
         given = (self.luggage, self.key, dict(self.against), entry.settings, self.steps, self.seconds)
-        self.out[self.task.remote(*given)] = (entry, time.monotonic())
+        task, _ = self.places[id(entry)]
+        self.out[task.remote(*given)] = (entry, time.monotonic())
 
     def _back(self, one: Any) -> None:
         """A round has come back, or has failed."""
@@ -85,11 +98,10 @@ class RoundsOut:
             return
         entry.bases += bases
         entry.candidates += candidates
-        entry.notes = (*entry.notes, *back.notes)
         entry.refusal, entry.failure = back.refusal, back.failure
         whole = len(bases) == len(candidates) == 1
         good = whole and all(map(went_well, (*bases, *candidates)))
-        more = good and needs_more(entry.bases, entry.candidates)
+        more = good and len(entry.candidates) < self.pairs and needs_more(entry.bases, entry.candidates)
         measured_s = sum(one.duration_s for one in (*entry.bases, *entry.candidates))
         # The first rounds may have waited for a place on the cluster; after some, what goes there and back counts too.
         spent_s = measured_s if len(entry.candidates) < FIRST_ROUNDS else entry.seconds
