@@ -169,6 +169,9 @@ LOOPS = {
     "a deep queue that hides the wait": Loop(wait=3.0, kernel=2.0),
     "a blocking copy behind a hidden wait": Loop(wait=4.0, kernel=1.0, copy=2.0),
     "a blocking copy after a wait that is seen": Loop(wait=12.0, kernel=1.0, copy=4.0),
+    "a pinned copy behind a hidden wait": Loop(wait=4.0, kernel=1.0, copy=2.0, copy_blocks=False, most_queued_ms=20),
+    "a pinned copy after a wait that is seen": Loop(wait=14.0, kernel=1.0, copy=2.0, copy_blocks=False),
+    "pinned copies while the queue fills": Loop(wait=1.0, kernel=1.0, copy=2.0, copy_blocks=False),
 }
 
 
