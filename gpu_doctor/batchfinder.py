@@ -131,7 +131,8 @@ def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = 
         return Largest(None, reason=why_not)
     case.stopped = False  # a Stop of before counts no more, one while the state is kept does
     try:
-        snapshot = Snapshot.take(case.namespace, extra=case.roots())
+        # On the card it would take from the room that is to be found out.
+        snapshot = Snapshot.take(case.namespace, extra=case.roots(), on_host=True)
     except SnapshotTooLarge as too_large:
         return Largest(None, reason=str(too_large))
     most = loader.dataset_len or 1 << 20

@@ -83,7 +83,10 @@ class Rounds:
     def _side(self, side: Settings, role: str, steps: int, left_s: float, into: list[Recording]) -> bool:
         """One side of one round; false if the trial ends with it."""
         result = self.once(side, role, steps, left_s)
-        into.append(result.recording)
+        recording = result.recording
+        # The copies of the state lay beside it all the while: they are no need of the loop's.
+        held = self.restore.held_bytes(recording.setup.gpu_index)
+        into.append(replace(recording, peak_bytes=recording.peak_bytes - held) if held else recording)
         interrupted = isinstance(result.error, KeyboardInterrupt)
         del result  # its traceback holds the loop's frames, and those a loader's workers and the memory that ran out
         with uninterrupted():

@@ -73,7 +73,13 @@ class Snapshot:
         """What would not be put back, by variable name, such as `it (generator)`; to be said before a trial."""
 
     @classmethod
-    def take(cls, namespace: dict[str, Any], extra: Iterable[object] = (), limit_bytes: int | None = None) -> Snapshot:
+    def take(
+        cls,
+        namespace: dict[str, Any],
+        extra: Iterable[object] = (),
+        limit_bytes: int | None = None,
+        on_host: bool = False,
+    ) -> Snapshot:
         """Keeps the state of `namespace`, of everything reachable from it, and of `extra`.
 
         Args:
@@ -81,6 +87,7 @@ class Snapshot:
             extra: further roots, such as optimizers that were seen but that no name leads to; of a function of the
                 user's, the globals of its module count as a namespace too.
             limit_bytes: what the copies may take; None = `room_bytes()`.
+            on_host: keeps what lies on a GPU in the host's memory; else only where the GPU is short of it.
 
         Raises:
             SnapshotTooLarge: if it does not fit, mostly before anything was copied; the message has the figures.
@@ -88,13 +95,15 @@ class Snapshot:
         collecting = gc.isenabled()
         gc.disable()  # the collector would look through hundreds of thousands of new copies again and again
         try:
-            return cls._taken(namespace, extra, limit_bytes)
+            return cls._taken(namespace, extra, limit_bytes, on_host)
         finally:
             if collecting:
                 gc.enable()
 
     @classmethod
-    def _taken(cls, namespace: dict[str, Any], extra: Iterable[object], limit_bytes: int | None) -> Snapshot:
+    def _taken(
+        cls, namespace: dict[str, Any], extra: Iterable[object], limit_bytes: int | None, on_host: bool
+    ) -> Snapshot:
         roots = list(extra)
         spaces = {id(space): space for space in [namespace, *_globals_of(roots)]}
         walk = Walk()
@@ -110,7 +119,7 @@ class Snapshot:
                 "taken for it: free memory, or delete large variables that the cell does not need."
             )
         try:
-            tensors.copy()
+            tensors.copy(on_host)
             arrays.copy()
         except (MemoryError, RuntimeError) as error:  # torch's of a device, and of the CPU's allocator, are the latter
             if isinstance(error, RuntimeError) and "memory" not in str(error):
@@ -154,6 +163,11 @@ class Snapshot:
                 _try(notes, "tensors and arrays", lambda store=store: notes.extend(store.restore()))  # type: ignore[misc]
         torch.set_grad_enabled(self._grad)
         return tuple(dict.fromkeys(notes))
+
+    def held_bytes(self, index: int | None) -> int:
+        """What the copies take of the memory of a GPU, by torch's number of it; 0 for None."""
+        stores = () if index is None else (one for one in self._stores if isinstance(one, TensorStore))
+        return sum(one.held_bytes(index) for one in stores if index is not None)
 
     def _keep_containers(self, walk: Walk) -> None:
         makers: dict[str, Callable[[Any], tuple[Undo, int]]] = {

@@ -103,11 +103,16 @@ class TensorStore:
         self._storages.setdefault(key, (storage, storage.nbytes()))
         users.setdefault(key, []).append(alias)
 
-    def copy(self) -> None:
-        """Copies what was planned; on a GPU that is short of memory, to the CPU."""
-        self._saved = [(storage, _copied(storage)) for storage, _ in self._saved]
+    def copy(self, on_host: bool = False) -> None:
+        """Copies what was planned; on a GPU that is short of memory, and where asked for, to the CPU."""
+        self._saved = [(storage, _copied(storage, on_host)) for storage, _ in self._saved]
         with torch.no_grad():
             self._singles = [(alias, alias.clone()) for alias in self._single]
+
+    def held_bytes(self, index: int) -> int:
+        """What the copies take of the memory of a GPU."""
+        places = ((saved.device, saved.nbytes()) for _, saved in self._saved if saved is not None)
+        return sum(size for device, size in places if device.type == "cuda" and device.index == index)
 
     def restore(self) -> list[str]:
         """Writes the bytes back, then geometry, gradients and flags; returns a sentence for each thing that failed."""
@@ -141,8 +146,8 @@ def _shape(tensor: torch.Tensor) -> str:
         return "without one shape"
 
 
-def _copied(storage: Any) -> Any:
-    if storage.device.type == "cuda" and torch.cuda.mem_get_info(storage.device)[0] < 4 * storage.nbytes():
+def _copied(storage: Any, on_host: bool = False) -> Any:
+    if storage.device.type == "cuda" and (on_host or torch.cuda.mem_get_info(storage.device)[0] < 4 * storage.nbytes()):
         return storage.cpu()
     return storage.clone()
 

@@ -302,6 +302,36 @@ def test_a_stop_while_the_state_is_kept_ends_the_search_before_it_begins(monkeyp
     assert case.asked == []
 
 
+def test_the_state_is_kept_beside_the_card_that_is_to_be_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, given, take = SimulatedCase(Card(4.0, 100.0)), list[dict[str, Any]](), Snapshot.take
+
+    def taking(*args: Any, **kwargs: Any) -> Snapshot:
+        given.append(kwargs)
+        return take(*args, **kwargs)
+
+    monkeypatch.setattr(Snapshot, "take", taking)
+    assert largest_batch(case, memory=case.card).batch_size is not None
+    assert [one["on_host"] for one in given] == [True]
+
+
+@pytest.mark.parametrize(("gpu", "held"), [(True, 2 * GIB), (False, 0.0)])
+def test_what_the_kept_state_takes_of_the_card_is_no_part_of_a_sides_peak(gpu: bool, held: float) -> None:
+    recording = (on_gpu() if gpu else Loop()).recording()
+
+    class Kept:
+        def held_bytes(self, index: int | None) -> int:
+            return 0 if index is None else int(held)
+
+        def restore(self) -> tuple[str, ...]:
+            return ()
+
+    kept: Any = Kept()
+    sides = rounds.Rounds(lambda *_: Result(recording), kept, lambda said: None, lambda: False)
+    sides.pair("round 1", {}, {"threads": 1}, 50, 60.0)
+    for one in (*sides.bases, *sides.candidates):
+        assert one.peak_bytes == recording.peak_bytes - held
+
+
 def test_no_answer_is_invented_where_there_is_no_gpu_no_loader_or_no_run() -> None:
     case = gpu_doctor.case("pass", {})
     assert largest_batch(case) == Largest(None, reason="Run the code once first: the batch size is not known.")

@@ -22,6 +22,7 @@ from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge, room_bytes, unrestorable
+from gpu_doctor.tensor_store import TensorStore
 
 
 class Meter:
@@ -429,14 +430,14 @@ def test_a_container_may_have_less_room_than_the_machine(monkeypatch: pytest.Mon
 
 
 def test_a_copy_that_runs_out_of_memory_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: object) -> None:
+    def full(self: object, on_host: bool) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
     monkeypatch.setattr("gpu_doctor.tensor_store.TensorStore.copy", full)
     values = {"x": torch.zeros(1000)}
     with pytest.raises(SnapshotTooLarge, match=r"needs 4 KiB, and memory ran out while it was copied \(CUDA"):
         Snapshot.take(values)
-    monkeypatch.setattr("gpu_doctor.tensor_store.TensorStore.copy", lambda self: torch.zeros(2).view(3))
+    monkeypatch.setattr("gpu_doctor.tensor_store.TensorStore.copy", lambda self, on_host: torch.zeros(2).view(3))
     with pytest.raises(RuntimeError, match="shape"):
         Snapshot.take(values)
 
@@ -573,3 +574,38 @@ def test_tables_of_pandas_come_back() -> None:
         pandas.testing.assert_frame_equal(log, before[0])
         pandas.testing.assert_series_equal(best, before[1])
     assert space["log"] is log
+
+
+class OnCard:
+    """Stands in for a storage on a GPU."""
+
+    def __init__(self, nbytes: int, device: str = "cuda:1") -> None:
+        self.device, self.size = torch.device(device), nbytes
+
+    def nbytes(self) -> int:
+        return self.size
+
+    def cpu(self) -> OnCard:
+        return OnCard(self.size, "cpu")
+
+    def clone(self) -> OnCard:
+        return OnCard(self.size)
+
+
+@pytest.mark.parametrize(
+    ("on_host", "free", "held"), [(False, 4000, 1000), (False, 3999, 0), (True, 1 << 40, 0)], ids=str
+)
+def test_what_lies_on_a_gpu_is_kept_there_or_on_the_host(
+    on_host: bool, free: int, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stands in for CUDA; tests/gpu/test_snapshot_gpu.py runs on one."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 1 << 40))
+    store = TensorStore([torch.zeros(4)], set())
+    store._saved = [(OnCard(1000), None)]
+    store.copy(on_host)
+    assert store.held_bytes(1) == held and store.held_bytes(0) == 0
+
+
+def test_nothing_is_held_of_a_gpu_where_there_is_none() -> None:
+    snapshot = Snapshot.take({"w": torch.zeros(8)}, on_host=True)
+    assert snapshot.held_bytes(0) == snapshot.held_bytes(None) == 0
