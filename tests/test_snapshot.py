@@ -592,9 +592,7 @@ class OnCard:
         return OnCard(self.size)
 
 
-@pytest.mark.parametrize(
-    ("on_host", "free", "held"), [(False, 4000, 1000), (False, 3999, 0), (True, 1 << 40, 0)], ids=str
-)
+@pytest.mark.parametrize(("on_host", "free", "held"), [(False, 4000, 1000), (False, 3999, 0), (True, 1 << 40, 0)])
 def test_what_lies_on_a_gpu_is_kept_there_or_on_the_host(
     on_host: bool, free: int, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
