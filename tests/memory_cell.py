@@ -19,7 +19,7 @@ class Rows(Dataset):
     def __getitem__(self, index):
         return self.row
 net = nn.Sequential(*[layer for _ in range(DEPTH) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]).to("DEVICE")
-opt = torch.optim.AdamW(net.parameters(), lr=1e-5)
+opt = torch.optim.SGD(net.parameters(), lr=1e-6, momentum=0.9)
 loader = DataLoader(Rows(), batch_size=BATCH)
 def train(most):
     for step, x in enumerate(loader):
@@ -48,6 +48,7 @@ def peak_bytes(names: dict[str, Any], batch: int) -> int:
     written = names["loader"]
     names["loader"] = torch.utils.data.DataLoader(written.dataset, batch_size=batch)
     try:
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         names["train"](3)
         return torch.cuda.max_memory_allocated()

@@ -86,8 +86,9 @@ def test_it_is_found_in_three_probes_and_lies_within_the_limit() -> None:
     assert 1 <= len(found.tried) <= MOST_PROBES
     room = (1.0 - MARGIN) * LIMIT
     assert found.peak_bytes is not None and found.peak_bytes <= room
-    # It is near the limit, and its peak is the loop's own: a second copy of the state would be 0.8 GiB more.
-    assert found.peak_bytes >= 0.85 * room
+    # It is near the limit, and its peak is the loop's own: a second copy of the state would be 0.5 GiB more.
+    whole = all(peak is not None for _, peak in found.tried)
+    assert found.peak_bytes >= (0.85 if whole else 0.6) * room  # pieces may not fit together
     assert found.peak_bytes == pytest.approx(peak_bytes(names, found.batch_size), abs=ROUNDING)
     for size, peak in found.tried:
         assert peak is None or peak == pytest.approx(peak_bytes(names, size), abs=ROUNDING)
@@ -95,8 +96,8 @@ def test_it_is_found_in_three_probes_and_lies_within_the_limit() -> None:
 
 
 def test_a_batch_that_did_not_fit_as_written_is_made_smaller() -> None:
-    _, names, found = searched(4096)
+    _, names, found = searched(512)
     assert found.batch_size is not None, found.reason
-    assert found.batch_size < 4096 and len(found.tried) <= MOST_PROBES
+    assert found.batch_size < 512 and len(found.tried) <= MOST_PROBES
     assert found.peak_bytes is not None and found.peak_bytes <= (1.0 - MARGIN) * LIMIT
     assert found.peak_bytes == pytest.approx(peak_bytes(names, found.batch_size), abs=ROUNDING)
