@@ -80,8 +80,8 @@ def test_training_goes_on_with_the_same_numbers(tmp_path: Path) -> None:
 
 
 def test_copies_lie_on_the_card_or_on_the_host_as_asked() -> None:
-    space = {"w": torch.randn(16 * MIB, device="cuda"), "view": None}
-    space["view"] = space["w"][: 8 * MIB] if space["w"] is not None else None
+    weights = torch.randn(16 * MIB, device="cuda")
+    space: dict[str, Any] = {"weights": weights, "view": weights[: 8 * MIB]}
     index, before = torch.cuda.current_device(), torch.cuda.memory_allocated()
     kept = Snapshot.take(space)
     assert kept.held_bytes(index) == 64 * MIB == torch.cuda.memory_allocated() - before
