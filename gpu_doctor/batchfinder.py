@@ -7,6 +7,7 @@ GPU: not yet run on one.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from dataclasses import asdict, dataclass, replace
@@ -39,8 +40,13 @@ ROUND_TO: Final = 8
 """Batches from here on are multiples of it, as tensor cores like them (NVIDIA's matrix multiplication guide)."""
 NEAR: Final = 0.03
 """A probe within so much of what the fit says afterwards is the answer."""
+LEVEL: Final = 1.01
+"""Peaks of two sizes within so much are the same."""
 STEP_BACK: Final = 0.7
 """After one that did not fit, the next is so far between the largest that did and that one."""
+FAR: Final = 2.0
+"""Unless that is so many times what surely fits."""
+HARDLY_RISES: Final = "The memory hardly rises with the batch up to there: larger ones may fit."
 
 
 @dataclass(frozen=True)
@@ -194,12 +200,27 @@ class _Search:
             return self._second_size()
         fitting = max((size for size, peak in self._seen.items() if peak <= self._room), default=0)
         fit = memory_fit(self._seen.items())
-        wanted = min(fit.most_samples(self._room), self._most) if fit is not None else 0
+        wanted = fit.most_samples(self._room) if fit is not None else 0
+        # So many times the batch need at most so many times the memory, wherever it begins to rise.
+        surely = int(fitting * self._room / self._seen[fitting]) if fitting else 0
+        if self._level():
+            wanted = min(wanted, surely) if fit is not None else surely
+        wanted = min(wanted, self._most)
         if failed:
             between = int(fitting + STEP_BACK * (min(failed) - fitting))
+            if fitting and between > FAR * surely:  # the line that promised it was no line
+                between = surely
             wanted = min(wanted, between) if wanted else between
         wanted = _rounded(wanted)
         return None if wanted in dict(self._tried) or wanted <= (1.0 + NEAR) * fitting else wanted
+
+    def _level(self) -> bool:
+        """Whether the peak did not rise from one size to the next: it is the optimizer's there, whatever the batch.
+
+        A line through such a size rises too little, and promises too much.
+        """
+        peaks = [peak for _, peak in sorted(self._seen.items())]
+        return any(after <= LEVEL * before for before, after in itertools.pairwise(peaks))
 
     def _probe(self, size: int) -> bool:
         """Tries a size; false if the search ends with it."""
@@ -241,8 +262,10 @@ class _Search:
         rates = tuple(sorted((one, rate) for one, rate in self._rates.items() if one in good))
         most = max((rate for _, rate in rates), default=0.0)
         best, fast = next(((one, rate) for one, rate in rates if rate >= AS_FAST * most), (None, None))
-        tried = tuple(self._tried)
-        return Largest(size, good[size], self._limit, fit, tried, self._reason, best, fast, rates, peaks=peaks)
+        tried, reason = tuple(self._tried), self._reason
+        if not reason and self._level() and (1.0 + NEAR) * good[size] < self._room and size < self._most:
+            reason = HARDLY_RISES if all(peak is not None for _, peak in tried) else ""
+        return Largest(size, good[size], self._limit, fit, tried, reason, best, fast, rates, peaks=peaks)
 
 
 def _samples_per_s(run: Recording) -> float | None:

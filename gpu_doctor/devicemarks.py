@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from gpu_doctor.deviceclock import DeviceClock as DeviceClock
 from gpu_doctor.deviceclock import QuietClock
+from gpu_doctor.devicecopies import CopyMarks
 from gpu_doctor.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER
 from gpu_doctor.steptable import StepTable
 
@@ -30,7 +31,7 @@ _NAN: Final = float("nan")
 class _Open:
     """The marks of a step whose end is not known yet."""
 
-    __slots__ = ("between", "copied_ns", "first", "parts", "waited_ns")
+    __slots__ = ("between", "copied_ns", "copies", "first", "parts", "waited_ns")
 
     def __init__(self) -> None:
         self.first: Any = None
@@ -40,10 +41,12 @@ class _Open:
         """Phases that begin after the first one, each with its mark; None = too many."""
         self.waited_ns = self.copied_ns = 0
         """Of the host, for batches and copies, from the step's begin to its first work: these fall into the gap."""
+        self.copies = CopyMarks()
+        """Those of the copies that the host did not wait for, by the device's clock."""
 
     def marks(self) -> list[Any]:
         """All but the evaluation's end."""
-        return [self.first, *(mark for _, mark in self.parts or ())]
+        return [self.first, *(mark for _, mark in self.parts or ()), *self.copies.marks()]
 
 
 class _Ended:
@@ -106,6 +109,18 @@ class StepMarks:
             waited_ns, copied_ns = waited_ns - self._at_end[0], copied_ns - self._at_end[1]
         step.waited_ns, step.copied_ns = waited_ns, copied_ns
 
+    def copying(self) -> None:
+        """A copy that the host does not wait for is about to be issued: before the first work it is in the gap."""
+        step = self._now if self._end is None else self._next
+        if step.first is None:
+            step.copies.begin(self.clock, self._host())
+
+    def copied(self) -> None:
+        """It was issued."""
+        step = self._now if self._end is None else self._next
+        if step.first is None:
+            step.copies.end(self.clock, self._host())
+
     def part(self, phase: int) -> None:
         """Another phase begins on the host: what is launched from now on is its work."""
         step = self._now if self._end is None else self._next
@@ -134,6 +149,7 @@ class StepMarks:
                     step.parts = None
                 else:
                     self._add(step, *later.parts)
+            self.clock.free(*later.copies.marks())
         else:
             self.clock.free(self._end, *later.marks())
         self.clock.free(later.between)
@@ -156,7 +172,7 @@ class StepMarks:
     def unheard(self) -> None:
         """It is not known where the open step's work ends: it is not read."""
         self.clock.free(*self._now.marks())
-        self._now.first, self._now.parts = None, []
+        self._now.first, self._now.parts, self._now.copies = None, [], CopyMarks()
 
     def launched(self) -> None:
         """A forward or backward has ended in a loop without an optimizer.
@@ -170,14 +186,14 @@ class StepMarks:
         """Work of an evaluation was launched: the gap to the next step begins where it ends."""
         step = self._now if self._end is None else self._next
         if step.first is None:
-            self.clock.free(step.between)
-            step.between = self.clock.mark()
+            self.clock.free(step.between, *step.copies.marks())
+            step.between, step.copies = self.clock.mark(), CopyMarks()
 
     def evaluated_after_all(self) -> None:
         """What was marked as a step's first work was an evaluation's."""
         step = self._now if self._end is None else self._next
         self.clock.free(*step.marks())
-        step.first, step.parts = None, []
+        step.first, step.parts, step.copies = None, [], CopyMarks()
         self.evaluated()
 
     def close(self, row: int) -> None:
@@ -228,7 +244,9 @@ class StepMarks:
                 if gpu_s == gpu_s and gap_s == gap_s:
                     # Copies are issued right before the step's first mark: the end of the gap is theirs. Only what it
                     # is longer by can be the wait, which came before them, behind a queue that may have hidden it.
-                    copy_s = min(step.copied_ns * 1e-9, gap_s)
+                    # Of one that the host does not wait for the host knows next to nothing, and the device all.
+                    queued_s = step.copies.seconds(self.clock, one.before, gap_s) if step.copies else 0.0
+                    copy_s = max(min(step.copied_ns * 1e-9, gap_s), queued_s)
                     wait_s = min(step.waited_ns * 1e-9, gap_s - copy_s)
                     values = (gpu_s, gap_s, wait_s, copy_s, *self._phases(one), one.empty)
                     self._table.add_device(one.row, one.generation, values)

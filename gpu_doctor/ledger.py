@@ -251,8 +251,15 @@ class Ledger(Evaluations):
         if self.marks is not None:
             self.marks.stepped(self.acc[DATA_WAIT], self.acc[TRANSFER])
 
+    def copying(self) -> None:
+        """A tensor is about to be copied to the device, and the host will not wait for that."""
+        if self.marks is not None and not self.evaluating:
+            self.marks.copying()
+
     def copied(self, nbytes: int, pageable: bool, ns: int) -> None:
         """A tensor was copied to the device: `ns` of the running phase belong to transfer."""
+        if self.marks is not None and not self.evaluating:
+            self.marks.copied()
         if not self.evaluating:
             self.now.transfers += 1
             self.now.transfer_bytes += nbytes

@@ -73,7 +73,8 @@ class Steps:
     """Of what copies leave of `gpu_gap_s`, at most what the host had waited for batches by the step's first launch: the
     smaller of the two, step by step."""
     exposed_transfer_s: Column
-    """Of `gpu_gap_s`, at most what the host had spent on copies by then: they come last before the launch."""
+    """Of `gpu_gap_s`, at most what the host had spent on copies by then (they come last before the launch); of those
+    that it did not wait for, what the device spent on them."""
     gpu_forward_s: Column
     """Of `gpu_s`, device seconds from the first to the last event of the step's forwards,"""
     gpu_backward_s: Column

@@ -46,6 +46,8 @@ def device(rest: Steps, on_gpu: bool) -> dict[str, float | None]:
     wait, copies = exposed(read)
     wall = read.wall_s * read.device_steps / read.count  # a row of several steps may have been read for some of them
     whole = read.gpu_gap_s + read.gpu_s
+    # While the queue fills, a host runs ahead of its device: these steps lasted as long as the device took for them.
+    wall = wall * max(ratio(whole, wall) or 1.0, 1.0)
     return {
         "exposed_wait_share": ratio(wait, wall),
         "exposed_transfer_share": ratio(copies, wall),

@@ -200,6 +200,8 @@ class Loop:
     def _copy(self, device: SimulatedDevice, recorder: Recorder) -> None:
         if not self.copy:
             return
+        if not self.copy_blocks:
+            recorder.ledger.copying()
         began = device.now
         device.launch(self.copy)
         if self.copy_blocks:

@@ -49,7 +49,7 @@ FLOORS = {
         "models modelmakes modelcode",
         "batches",
         "ledger evaluations ownupdates account stepcounts steptable steadysteps rhythm rests usual"
-        " deviceclock devicemarks devicewindows blockrows alonerows eventnotes retelling",
+        " deviceclock devicecopies devicemarks devicewindows blockrows alonerows eventnotes retelling",
         "feeding feeding_syntax beside modelbeside steptext",
         "interval",
         "cellsource callsites arguments loadermakers loopflow looplines copylines bf16reads autocastlines switchlines"

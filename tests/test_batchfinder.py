@@ -29,15 +29,22 @@ class Card:
     """An allocator: a fixed part and a slope, in pieces of 2 MiB, and out of memory above what there is."""
 
     def __init__(
-        self, fixed_gib: float, per_sample_mib: float, total_gib: float = 80.0, waste_share: float = 0.0
+        self,
+        fixed_gib: float,
+        per_sample_mib: float,
+        total_gib: float = 80.0,
+        waste_share: float = 0.0,
+        least_gib: float = 0.0,
     ) -> None:
         self.fixed, self.slope, self.total = fixed_gib * GIB, per_sample_mib * MIB, total_gib * GIB
+        self.least = least_gib * GIB
+        """What the optimizer's step needs, whatever the batch."""
         self.waste_share = waste_share
         """Part of what is asked for that is lost in pieces that do not fit together: it counts, no peak shows it."""
         self._peak = 0.0
 
     def needs(self, batch: int) -> float:
-        return -(-(self.fixed + self.slope * batch) // (2 * MIB)) * 2 * MIB
+        return -(-max(self.fixed + self.slope * batch, self.least) // (2 * MIB)) * 2 * MIB
 
     def train(self, batch: int) -> bool:
         """Whether it fits; the peak is kept."""
@@ -312,6 +319,19 @@ def test_the_copies_of_the_state_are_kept_off_the_card(monkeypatch: pytest.Monke
     monkeypatch.setattr(Snapshot, "take", taking)
     assert largest_batch(case, memory=case.card).batch_size
     assert asked == [True]
+
+
+@pytest.mark.parametrize(
+    ("batch", "at_least", "said"), [(2, 16, True), (16, 144, True), (40, 160, False), (64, 296, False)]
+)
+def test_a_peak_that_is_the_optimizers_does_not_end_the_search(batch: int, at_least: int, said: bool) -> None:
+    """Adam's step needs more than the backward of a small batch: twice the batch has the same peak, or hardly more."""
+    case = SimulatedCase(Card(1.07, 9.0, total_gib=4.0, least_gib=1.6), batch=batch)
+    found = largest_batch(case, memory=case.card)
+    assert found.batch_size is not None and found.batch_size >= at_least
+    assert len(found.tried) <= MOST_PROBES
+    assert found.peak_bytes is not None and found.peak_bytes <= (1 - MARGIN) * 4 * GIB
+    assert ("larger ones may fit" in str(found)) == said
 
 
 def test_no_answer_is_invented_where_there_is_no_gpu_no_loader_or_no_run() -> None:

@@ -612,3 +612,30 @@ def test_tables_of_pandas_come_back() -> None:
         pandas.testing.assert_frame_equal(log, before[0])
         pandas.testing.assert_series_equal(best, before[1])
     assert space["log"] is log
+
+
+class OnCard:
+    """Stands in for a storage on a GPU."""
+
+    def __init__(self, nbytes: int, device: str = "cuda:1") -> None:
+        self.device, self.size = torch.device(device), nbytes
+
+    def nbytes(self) -> int:
+        return self.size
+
+    def cpu(self) -> OnCard:
+        return OnCard(self.size, "cpu")
+
+    def clone(self) -> OnCard:
+        return OnCard(self.size)
+
+
+@pytest.mark.parametrize(("kept", "held"), [(False, 1000), (True, 0)])
+def test_what_lies_on_a_gpu_is_kept_there_or_on_the_host(kept: bool, held: int) -> None:
+    """Stands in for CUDA; tests/gpu/test_snapshot_gpu.py runs on one."""
+    store = TensorStore([torch.zeros(4)], {})
+    store._saved = [(OnCard(1000), None)]
+    store._host = {torch.device("cuda:1")} if kept else set()
+    store.copy()
+    assert store._saved[0][1].device == torch.device("cpu" if kept else "cuda:1")
+    assert (held_bytes(1), held_bytes(0)) == (held, 0)

@@ -78,6 +78,7 @@ def listening(
                 scope.pulled.clear()
                 scope.optimized.clear()
                 scope.stepped.clear()
+                scope.backed.clear()
                 scope.heard.clear()
     finally:
         tell_dispatching(recorder)

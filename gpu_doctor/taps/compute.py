@@ -116,7 +116,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
     scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler  # before torch 2.3
     scope.patches.wrap(scaler, "scale", functools.partial(_scaling, recorder, unscaled))
-    make = functools.partial(_backward, recorder, learned, unscaled)
+    make = functools.partial(_backward, recorder, learned, unscaled, scope.backed)
     backwards = StandingWrapper(scope.patches, torch.autograd, "backward", make, lambda: rests.has(BACKWARD))
     scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder, listeners))
     scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, listeners))
@@ -156,6 +156,7 @@ def _backward(
     recorder: Recorder,
     learned: list[weakref.ref[torch.Tensor]],
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]],
+    backed: list[Callable[[], None]],
     original: Callable[..., Any],
 ) -> Callable[..., Any]:
     """A wrapper that bills the call to `backward` and keeps the loss for the end of the run."""
@@ -187,6 +188,8 @@ def _backward(
             try:
                 return original(tensors, *args, **kwargs)
             finally:
+                for tell in backed:
+                    tell()
                 if pulse.taking:
                     code(BACK)
                     stamp(clock())
@@ -196,6 +199,8 @@ def _backward(
         try:
             return original(tensors, *args, **kwargs)
         finally:
+            for tell in backed:
+                tell()
             ledger.switch(before)
             if ledger.marks is not None:
                 ledger.launched()

@@ -18,15 +18,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from gpu_doctor import models
 from gpu_doctor.eventnotes import BACK, OPTIMIZER_DONE, ZEROING
 from gpu_doctor.ledger import Ledger
-from gpu_doctor.phases import OTHER
+from gpu_doctor.phases import BACKWARD, OTHER
+from gpu_doctor.taps.in_backward import StepsInBackward, on_autograds_thread
 from gpu_doctor.taps.parameters import Parameters
-from gpu_doctor.taps.sleepers import StandingWrapper, compiled
+from gpu_doctor.taps.sleepers import StandingHooks, StandingWrapper, compiled
 from gpu_doctor.taps.tap import TapScope
 
 MOST_ALIKE: Final = 3
 """So often one is met again that has nothing but known parameters: the model may be wrapped or compiled meanwhile."""
-_NOTHING: Final[Callable[..., None]] = ().__init__  # type: ignore[misc]
-"""C code that takes anything and does nothing."""
 _SCALERS: Final = (getattr(torch.amp, "GradScaler", None), torch.cuda.amp.GradScaler)
 _SCALER_FILES: Final = {one.step.__code__.co_filename for one in _SCALERS if one is not None}
 _OPTIMIZER_FILE: Final = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
@@ -87,38 +86,6 @@ def _again(optimizer: torch.optim.Optimizer, owned: Parameters, alike: Counter[t
     return alike[make] > MOST_ALIKE
 
 
-class StandingHooks:
-    """Our two hooks on every optimizer's step; while they stand down, torch itself writes the steps to a list.
-
-    What stands in torch's table is exchanged, not taken out: a table that is being read may not change its keys.
-    """
-
-    def __init__(self, before: Any, after: Any, put: Callable[..., None]) -> None:
-        """Args: before, after: torch's handles. put: C code that takes the optimizer first, such as a queue's."""
-        self._before, self._after, self._put = before, after, put
-        self._ours = [_table(one).get(one.id) for one in (before, after)]
-
-    def off(self) -> bool:
-        """Only C code is called around a step."""
-        return self._stand([self._put, _NOTHING])
-
-    def on(self) -> None:
-        """Steps are heard."""
-        self._stand(self._ours)
-
-    def _stand(self, ones: list[Any]) -> bool:
-        for handle, one in zip((self._before, self._after), ones, strict=True):
-            table = _table(handle)
-            if handle.id not in table:
-                return False
-            table[handle.id] = one
-        return True
-
-
-def _table(handle: Any) -> dict[int, Any]:
-    return handle.hooks_dict_ref() or {}
-
-
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
     """A step begins and ends; before an optimizer's first use the scope's
@@ -133,6 +100,11 @@ def tap(scope: TapScope) -> Iterator[None]:
     code, stamp = codes.append, ledger.steady.notes.times.append
 
     alike: Counter[tuple[Any, ...]] = Counter()
+    inner = StepsInBackward(clock)
+
+    def elsewhere() -> bool:
+        """Whether this is not the training thread, and is not to become it."""
+        return get_ident() != pulse.thread and (on_autograds_thread() or not recorder.adopt(trains=True))
 
     def meet(optimizer: torch.optim.Optimizer) -> None:
         """What that takes is in `other`: it is not what the optimizer costs."""
@@ -170,8 +142,12 @@ def tap(scope: TapScope) -> Iterator[None]:
                 ledger.steady.step()
             befores.append(BACK)
             return None
-        if get_ident() != pulse.thread and not recorder.adopt(trains=True):
-            rests.allowed = False  # in a rest it would not be known whose step it was
+        if elsewhere():
+            if on_autograds_thread():
+                if ledger.phase_now() == BACKWARD:  # else it is a backward of a thread that nothing is known of
+                    inner.begin(_within_a_step())
+            else:
+                rests.allowed = False  # in a rest it would not be known whose step it was
             return None
         if not ledger.asked:
             recorder.check_end()
@@ -187,7 +163,9 @@ def tap(scope: TapScope) -> Iterator[None]:
         return _with_closure(ledger, args, kwargs) if kwargs or len(args) > 1 else None
 
     def stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if befores and get_ident() == pulse.thread:
+        if get_ident() != pulse.thread:
+            inner.end(optimizer)
+        elif befores:
             if pulse.taking and befores[-1] == BACK:
                 befores.pop()
                 code(OPTIMIZER_DONE)
@@ -195,18 +173,51 @@ def tap(scope: TapScope) -> Iterator[None]:
             else:
                 ledger.optimizer_done(id(optimizer), befores.pop())
             # A step may call its base class' own, which is hooked as well: that is one step.
-            for hear in () if befores else tuple(scope.stepped):  # some take themselves out
-                try:
-                    hear()
-                except Exception as error:
-                    if hear in scope.stepped:
-                        scope.stepped.remove(hear)
-                    recorder.note(f"What an optimizer's step shows could not be read: {error}")
+            if scope.stepped and not befores:
+                shown()
+
+    def shown() -> None:
+        for hear in tuple(scope.stepped):  # some take themselves out
+            try:
+                hear()
+            except Exception as error:
+                if hear in scope.stepped:
+                    scope.stepped.remove(hear)
+                recorder.note(f"What an optimizer's step shows could not be read: {error}")
+
+    def stepped_within() -> None:
+        """A backward ends, in which autograd's threads may have stepped optimizers: one event stands for them all.
+
+        It is that of the one among them that was met first: it must be the same step after step. What they took is
+        the end of the backward's time.
+        """
+        if not inner.done:
+            return
+        optimizers, took = inner.taken()
+        stepped_ids, now = {id(one) for one in optimizers}, clock()
+        key = next((key for key in known if key in stepped_ids), id(optimizers[0]))
+        begin = max(now - took, ledger.mark)
+        if pulse.taking and known.keys() >= stepped_ids:
+            code(key)
+            stamp(begin)
+            code(OPTIMIZER_DONE)
+            stamp(now)
+            return
+        ledger.clock = lambda: begin
+        try:
+            before = ledger.optimizer(key)
+        finally:
+            ledger.clock = clock
+        for one in optimizers:
+            if id(one) not in known:
+                meet(one)
+        ledger.optimizer_done(key, before)
+        shown()
 
     def zeroing(original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def zero_grad(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-            if get_ident() != pulse.thread and not recorder.adopt(trains=True):
+            if elsewhere():
                 return original(self, *args, **kwargs)
             if pulse.taking and id(self) in known:
                 code(ZEROING)
@@ -251,6 +262,7 @@ def tap(scope: TapScope) -> Iterator[None]:
 
         return zero_grad
 
+    scope.backed.append(stepped_within)
     before, after = register_optimizer_step_pre_hook(stepping), register_optimizer_step_post_hook(stepped)
     scope.patches.hook("optimizer step pre hook", before.remove)
     scope.patches.hook("optimizer step post hook", after.remove)

@@ -20,6 +20,8 @@ MOST_FLIPS: Final = math.inf if sys.version_info < (3, 13) else 200
 MAX_VERSIONS_PER_CLASS): so often at most is a wrapper taken off a class and put back, in the life of the process;
 after that it stays and lets calls through."""
 _flips: dict[str, int] = {}
+_NOTHING: Final[Callable[..., None]] = ().__init__  # type: ignore[misc]
+"""C code that takes anything and does nothing."""
 
 
 class StandingWrapper:
@@ -74,6 +76,38 @@ class StandingWrapper:
         key = f"{self._owner.__qualname__}.{self._name}"
         _flips[key] = _flips.get(key, 0) + 1
         return _flips[key] <= MOST_FLIPS
+
+
+class StandingHooks:
+    """Our two hooks on every optimizer's step; while they stand down, torch itself writes the steps to a list.
+
+    What stands in torch's table is exchanged, not taken out: a table that is being read may not change its keys.
+    """
+
+    def __init__(self, before: Any, after: Any, put: Callable[..., None]) -> None:
+        """Args: before, after: torch's handles. put: C code that takes the optimizer first, such as a queue's."""
+        self._before, self._after, self._put = before, after, put
+        self._ours = [_table(one).get(one.id) for one in (before, after)]
+
+    def off(self) -> bool:
+        """Only C code is called around a step."""
+        return self._stand([self._put, _NOTHING])
+
+    def on(self) -> None:
+        """Steps are heard."""
+        self._stand(self._ours)
+
+    def _stand(self, ones: list[Any]) -> bool:
+        for handle, one in zip((self._before, self._after), ones, strict=True):
+            table = _table(handle)
+            if handle.id not in table:
+                return False
+            table[handle.id] = one
+        return True
+
+
+def _table(handle: Any) -> dict[int, Any]:
+    return handle.hooks_dict_ref() or {}
 
 
 def compiled() -> bool:

@@ -69,6 +69,8 @@ def tap(scope: TapScope) -> Iterator[None]:
             return original(self, *args, **kwargs)
         before, leaf = ledger.leaf, phase(self, asked(args, kwargs), args, kwargs)
         inside = True
+        if leaf == TRANSFER and ledger.marks is not None and _non_blocking(args, kwargs):
+            ledger.copying()
         begin = recorder.clock()
         try:
             ledger.leaf = leaf
@@ -88,6 +90,8 @@ def tap(scope: TapScope) -> Iterator[None]:
             return original(self, *args, **kwargs)
         before, leaf = ledger.leaf, phase(source, self.device.type, args, kwargs)
         inside = True
+        if leaf == TRANSFER and ledger.marks is not None and _non_blocking(args, kwargs):
+            ledger.copying()
         begin = recorder.clock()
         try:
             ledger.leaf = leaf

@@ -33,6 +33,8 @@ class InTurn(Loop):
 
     def _copy(self, device: SimulatedDevice, recorder: Recorder) -> None:
         for last in (False, True):
+            if not self.copy_blocks:
+                recorder.ledger.copying()
             began = device.now
             device.launch(self.copy / 2.0)
             if self.copy_blocks:
@@ -51,6 +53,7 @@ class InPieces(Loop):
 
     def _copy(self, device: SimulatedDevice, recorder: Recorder) -> None:
         for _ in range(self.pieces):
+            recorder.ledger.copying()
             began = device.now
             device.launch(0.002, self.call)
             recorder.ledger.copied(1000, False, device.now - began)

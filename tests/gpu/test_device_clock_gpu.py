@@ -1,10 +1,12 @@
-"""The device clock against Kineto on the same steps: gap and exposed wait within 3 points, on five kinds of loops.
+"""The device clock against Kineto on the same steps, on seven kinds of loops: gap, busy time, exposed wait and copies.
 
-GPU: not yet run on one. The arithmetic on Kineto's spans is tested without one in tests/test_device_truth.py.
+GPU: not yet run on one. The arithmetic on Kineto's events is tested without one in tests/test_device_truth.py, where
+it is also compared with our marks on a simulated device.
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,9 +22,13 @@ from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
 from gpu_doctor.steps import Steps
-from tests.device_truth import DeviceTruth, device_spans, named_spans, truth
+from tests.device_truth import DeviceTruth, trace, truth
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.slow,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
+]
 
 POINTS = 0.03
 WARM_UP, STEPS = 40, 80
@@ -31,8 +37,10 @@ WARM_UP, STEPS = 40, 80
 class Late(Dataset[torch.Tensor]):
     """Batches in memory, each of them late."""
 
-    def __init__(self, shape: tuple[int, int], late_s: float) -> None:
+    def __init__(self, shape: tuple[int, int], late_s: float, pinned: bool) -> None:
         self.batch, self.late_s = torch.randn(shape), late_s
+        if pinned:  # at once: a loader that pins takes the host longer than the copy takes the device
+            self.batch = self.batch.pin_memory()
 
     def __len__(self) -> int:
         return 10_000
@@ -51,6 +59,10 @@ class Kind:
     shape: tuple[int, int]
     late_s: float = 0.0
     after: Callable[[torch.Tensor], Any] = lambda loss: None
+    pinned: bool = False
+    """Copies out of pinned memory, which the host does not wait for."""
+    solid: bool = True
+    """The device has no pauses inside of a step."""
 
 
 def wide(depth: int) -> Callable[[], nn.Module]:
@@ -71,18 +83,22 @@ def read_and_work(loss: torch.Tensor) -> None:
 
 KINDS = {
     "starved": Kind(wide(2), (2048, 4096), late_s=0.010),
-    "launch-bound": Kind(tiny, (32, 32)),
+    "launch-bound": Kind(tiny, (32, 32), solid=False),
     "sync-bound": Kind(wide(2), (1024, 4096), after=read_and_work),
     "compute-bound": Kind(wide(6), (4096, 4096)),
     "a deep queue that hides the wait": Kind(wide(12), (4096, 4096), late_s=0.002),
+    "a deep queue that hides the wait, not the pinned copy": Kind(wide(3), (4096, 4096), late_s=0.010, pinned=True),
+    "starved with pinned copies": Kind(wide(2), (2048, 4096), late_s=0.020, pinned=True),
 }
 
 
-def ran(kind: Kind, traced: bool) -> tuple[Steps, DeviceTruth]:
+@functools.cache
+def ran(name: str, traced: bool) -> tuple[Steps, DeviceTruth]:
     """The steps as we saw them and as Kineto did; `traced`: the host's waits too, which slows the launching."""
+    kind = KINDS[name]
     model = kind.model().cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-    batches = iter(DataLoader(Late(kind.shape, kind.late_s), batch_size=None))
+    batches = iter(DataLoader(Late(kind.shape, kind.late_s, kind.pinned), batch_size=None))
     kinds = [ProfilerActivity.CUDA, *([ProfilerActivity.CPU] if traced else [])]
     kineto = profile(activities=kinds)
     with gpu_doctor.watch() as run:
@@ -95,7 +111,7 @@ def ran(kind: Kind, traced: bool) -> tuple[Steps, DeviceTruth]:
                 kineto.stop()
             with record_function("wait"):
                 batch = next(batches)
-            x = batch.cuda()
+            x = batch.to("cuda", non_blocking=kind.pinned)
             loss = model(x).square().mean()
             optimizer.zero_grad()
             loss.backward()
@@ -104,37 +120,56 @@ def ran(kind: Kind, traced: bool) -> tuple[Steps, DeviceTruth]:
     assert run.recording is not None
     rows = run.recording.steps
     assert len(rows) == WARM_UP + STEPS + 20
-    events = kineto.events()
-    waits = named_spans(events, "wait", DeviceType.CUDA) if traced else None
+    found = trace(kineto.events(), DeviceType.CUDA, "wait" if traced else None)
     # The first and the last traced step hold our own synchronizing.
-    return rows.rows(WARM_UP + 1, WARM_UP + STEPS - 1), truth(device_spans(events, DeviceType.CUDA), STEPS, waits)
+    return rows.rows(WARM_UP + 1, WARM_UP + STEPS - 1), truth(found, STEPS)
 
 
-@pytest.mark.gpu
-@pytest.mark.slow
-@pytest.mark.parametrize("name", KINDS)
-def test_the_gap_is_kinetos(name: str) -> None:
-    seen, true = ran(KINDS[name], traced=False)
+def share(seen: Steps, column: str) -> float:
+    """Of the device's time, over the steps that were marked on it."""
     read = np.isfinite(seen.gpu_gap_s)
     assert read.sum() >= 5, "too few steps were timed on the device"
-    gap_s, work_s = float(seen.gpu_gap_s[read].sum()), float(seen.gpu_s[read].sum())
-    assert gap_s / (gap_s + work_s) == pytest.approx(true.gap_share, abs=POINTS)
+    return float(getattr(seen, column)[read].sum() / (seen.gpu_gap_s + seen.gpu_s)[read].sum())
 
 
-@pytest.mark.gpu
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["starved", "compute-bound", "a deep queue that hides the wait"])
+@pytest.mark.parametrize("name", KINDS)
+def test_the_gap_is_kinetos(name: str) -> None:
+    seen, true = ran(name, traced=False)
+    assert share(seen, "gpu_gap_s") == pytest.approx(true.gap_share, abs=POINTS)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_busy_time_is_kinetos_where_steps_have_no_pauses_and_its_upper_bound_elsewhere(name: str) -> None:
+    seen, true = ran(name, traced=False)
+    busy = share(seen, "gpu_s")
+    assert busy >= true.busy_share - POINTS
+    if KINDS[name].solid:
+        assert busy == pytest.approx(true.busy_share, abs=POINTS)
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_the_exposed_wait_is_kinetos(name: str) -> None:
-    seen, true = ran(KINDS[name], traced=True)
-    read = np.isfinite(seen.gpu_gap_s)
-    exposed_s = float(seen.exposed_wait_s[read].sum())
-    whole_s = float((seen.gpu_gap_s + seen.gpu_s)[read].sum())
+    seen, true = ran(name, traced=True)
     assert true.exposed_wait_share is not None
-    assert exposed_s / whole_s == pytest.approx(true.exposed_wait_share, abs=POINTS)
+    assert share(seen, "exposed_wait_s") == pytest.approx(true.exposed_wait_share, abs=POINTS)
 
 
-@pytest.mark.gpu
-@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_the_exposed_copies_are_kinetos(name: str) -> None:
+    seen, true = ran(name, traced=True)
+    assert share(seen, "exposed_transfer_s") == pytest.approx(true.exposed_transfer_share, abs=POINTS)
+
+
+def test_copies_that_the_host_waits_for_take_it_as_long_as_the_device() -> None:
+    """On an idle device the host's seconds of transfer are Kineto's of memcpy; behind a queue they are more."""
+    seen, true = ran("starved", traced=False)
+    assert seen.transfer_s.sum() / seen.wall_s.sum() == pytest.approx(true.memcpy_share, abs=POINTS)
+    assert (seen.pageable == 1).all() and (seen.transfer_bytes == 2048 * 4096 * 4).all()
+    pinned, true = ran("starved with pinned copies", traced=False)
+    assert pinned.transfer_s.sum() / pinned.wall_s.sum() < POINTS
+    assert true.memcpy_share > 0 and (pinned.pageable == 0).all()
+
+
 def test_the_phases_are_those_of_events_put_by_hand() -> None:
     kind = KINDS["compute-bound"]
     model = kind.model().cuda()
@@ -166,8 +201,6 @@ def test_the_phases_are_those_of_events_put_by_hand() -> None:
         assert float(getattr(seen, f"gpu_{phase}_s")[read].mean()) == pytest.approx(expected_s / 50, rel=0.05)
 
 
-@pytest.mark.gpu
-@pytest.mark.slow
 def test_marks_keep_within_their_share() -> None:
     model = nn.Linear(256, 256).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)

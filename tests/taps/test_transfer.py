@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 from one_tap import Ticking, batches, on, standing
+from simulated_device import SimulatedDevice
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from gpu_doctor.devicemarks import StepMarks
 from gpu_doctor.facts import Traffic
 from gpu_doctor.phases import OTHER, SYNC, TRANSFER
 from gpu_doctor.recorder import Recorder
@@ -266,3 +268,22 @@ def test_a_tensor_without_an_address_is_counted_all_the_same() -> None:
         torch.eye(3).to_sparse().to("meta")
         torch.ones(3).to("meta")
     assert (counted(recorder).to_device, counted(recorder).round_trips) == (2, 1)
+
+
+def test_a_copy_is_marked_on_the_device_where_steps_are() -> None:
+    recorder, device = begun(), SimulatedDevice()
+    ledger = recorder.ledger
+    ledger.marks = StepMarks(device, ledger.table)
+    with on(tap, recorder, accelerated=True):
+        torch.zeros(2).to("meta", non_blocking=True)
+        assert len(device.marks) == 2
+        torch.zeros(2, device="meta").copy_(torch.zeros(2), non_blocking=True)
+        assert len(device.marks) >= 3 and device.unfreed in (2, 4)  # its begin, too, on a slow machine
+        before = len(device.marks)
+        torch.zeros(2).to(torch.float16)
+        torch.zeros(2, device="meta").to("meta", torch.float16)
+        ledger.evaluating = True
+        torch.zeros(2).to("meta", non_blocking=True)
+        ledger.evaluating = False
+        torch.zeros(2).to("meta")  # the host waits for it, and knows
+        assert len(device.marks) == before
