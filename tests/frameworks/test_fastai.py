@@ -1,10 +1,4 @@
-"""fastai's Learner.fit, whose optimizer is torch's inside fastai's OptimWrapper.
-
-fastai is no part of the dev extra: pip would fetch torchvision from PyPI, which is built for CUDA's torch and fails
-with the CPU build ("operator torchvision::nms does not exist"), and other packages then fail to import it. The Learner
-itself needs no torchvision: this runs where fastai is found. fastai's own optimizers (its default) are none of torch's
-and are not heard: the loop then counts a step a batch.
-"""
+"""fastai's Learner.fit, with torch's optimizer inside fastai's OptimWrapper."""
 
 from __future__ import annotations
 
@@ -14,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from checks import Checks
+from checks import CellChecks
 from programs import Net, Plan, Slow, loss_of
 
 pytestmark = pytest.mark.slow
@@ -22,8 +16,9 @@ pytestmark = pytest.mark.slow
 learner = importlib.import_module("fastai.learner")
 
 
-def program(plan: Plan) -> torch.nn.Module:
-    """A Learner on plain DataLoaders, with its recorder and gradients accumulated by its own callback."""
+def learner_of(plan: Plan) -> Any:
+    """A Learner with its recorder and gradients accumulated by its own callback."""
+    importlib.import_module("fastai.callback.progress")  # for `no_bar`
     from fastai.callback.core import Callback
     from fastai.callback.training import GradientAccumulation
     from fastai.data.core import DataLoaders
@@ -41,27 +36,42 @@ def program(plan: Plan) -> torch.nn.Module:
 
     torch.manual_seed(3)
 
-    def optimizer(parameters: Any, **options: Any) -> Any:
+    def torchs(parameters: Any, **options: Any) -> Any:
         return OptimWrapper(parameters, opt=functools.partial(Slow, hand=plan.hand), lr=0.05)
 
     callbacks: list[Any] = [Timer()]
     if plan.every > 1:
         callbacks.append(GradientAccumulation(plan.every * plan.batch))
-    one = learner.Learner(
+    return learner.Learner(
         DataLoaders(plan.loader(), plan.held_out()),
         Net(plan.hand),
         loss_func=loss_of,
-        opt_func=optimizer,
         cbs=callbacks,
+        opt_func=torchs,
     )
+
+
+def fit(one: Any, plan: Plan) -> None:
+    """All epochs, without a bar."""
     with one.no_bar(), one.no_logging():
         one.fit(plan.epochs, 0.05)
+
+
+def program(plan: Plan) -> torch.nn.Module:
+    """Everything in one function."""
+    one = learner_of(plan)
+    fit(one, plan)
     model: torch.nn.Module = one.model
     return model
 
 
-class TestFastai(Checks):
+class TestFastai(CellChecks):
     """All checks, without a smaller last batch: fastai accumulates samples over the epochs' ends."""
 
     program = staticmethod(program)
     samples = 48
+
+    def cell(self, plan: Plan) -> tuple[str, dict[str, Any]]:
+        """`fit` alone."""
+        one = learner_of(plan)
+        return "fit(learn, plan)\n", {"fit": fit, "learn": one, "plan": plan, "model": one.model}
