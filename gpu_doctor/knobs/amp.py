@@ -64,7 +64,7 @@ class Amp:
             own = f"Your code enters autocast ({setup.autocast}) itself: change its dtype there."
             return "" if value == OFF else own
         if not setup.optimizers:
-            return "No optimizer stepped, so no trained module is known that could run in half precision."
+            return "No optimizer of torch stepped, so no trained module is known that could run in half precision."
         if setup.dtype not in ("float32", ""):
             return f"The parameters are {setup.dtype}: mixed precision is for models in float32."
         kind = setup.device.partition(":")[0]
