@@ -90,8 +90,11 @@ $(VENV)/.lab-ready: pyproject.toml constraints.txt $(VENV)/.torch-ready
 	$(PIP) install -c constraints.txt -e '.[lab]'
 	@touch $@
 
+# fastai without what it asks for: PyPI's torchvision is built for CUDA's torch, fails with the CPU build, and then so
+# does whatever imports it. Its Learner needs none; what it does need is in the extra.
 $(VENV)/.dev-ready: pyproject.toml constraints.txt $(VENV)/.torch-ready
 	$(PIP) install -c constraints.txt -e '.[dev]'
+	$(PIP) install -c constraints.txt --no-deps fastai
 	@touch $@ $(VENV)/.lab-ready
 
 # The browser of the tests: the machine's Chromium, else Debian's, else playwright's own.

@@ -15,21 +15,21 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from loop_catalogue import LOOPS, ON_DEVICE
 from loop_parts import Truth, warm_up
-from loops_apart import LOOPS
 
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import PHASES, Recording
 from gpu_doctor.taps import listening
 
-COMPARED = (*(phase for phase in PHASES if phase not in ("transfer", "sync")), "other")
-"""Copies and waits for a device have no truth on a CPU; `tests/test_device_clock.py` proves them on a simulated one."""
+COMPARED = (*PHASES, "other")
+"""Copies to a device and waits for it are those of the loops `ON_DEVICE`, on one that is pretended."""
 
 
 def played(name: str) -> tuple[Truth, Recording]:
     """One loop with every tap on."""
     truth, recorder = Truth(), Recorder(name=name)
-    with listening(recorder, truth.namespace, accelerated=False):
+    with listening(recorder, truth.namespace, accelerated=name in ON_DEVICE):
         LOOPS[name](truth)
     return truth, recorder.close()
 

@@ -24,6 +24,12 @@ class Evaluations(OwnUpdates):
             pull.evaluation = not pull.learned
             self._move_to_evaluation(pull)
 
+    def asked_no_more(self) -> None:
+        """The loop is over: of what was learned since its last ask, no further ask will say that it was."""
+        if self.fetched and self.learned and self.last is not None:
+            for one in (self.last, *self.beside):
+                one.learned, one.evaluation = True, False
+
     def _heard(self) -> bool:
         """Whether a model was called, or anything learned, since the last ask."""
         return self.learned or self.forwarded or self.eval_forward

@@ -14,7 +14,7 @@ from gpu_doctor.vitals import Vitals
 
 BY_OPTIMIZER: Final = ("amp", "channels_last", "compile", "fused_optimizer")
 """Knobs that find the model by the optimizer that steps it: a loop that predicts, or updates by hand, has none."""
-NO_OPTIMIZER: Final = "no optimizer steps in this loop, and by it a trial would find the model"
+NO_OPTIMIZER: Final = "no optimizer of torch steps in this loop, and by it a trial would find the model"
 
 
 def offered(finding: Finding, vitals: Vitals) -> Finding:

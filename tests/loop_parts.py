@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,12 +19,27 @@ ITEM_S, FORWARD_S, BACKWARD_S, OPTIMIZER_S, OTHER_S = 0.0003, 0.002, 0.002, 0.00
 BATCH = 6
 
 
+@dataclass(frozen=True)
+class Done:
+    """A step as it was: its samples, the pass over the data in which it ended, and whether it was a training step."""
+
+    samples: int
+    epoch: int
+    trained: bool
+
+
 class Truth:
     """What really happened, counted in the loop itself and independent of anything that listens."""
 
     def __init__(self) -> None:
-        self.steps = 0
-        self.samples = 0
+        self.done: list[Done] = []
+        """Every step, oldest first."""
+        self.epoch = 0
+        """Which pass the loop is in over what it steps on, be it to train or not."""
+        self.roles: list[tuple[str, int | None]] = []
+        """Of each loader what it is for, and the samples that its dataset has."""
+        self.copies = self.copied_bytes = self.waits = 0
+        """To a device, outside of evaluations; and how often the loop waited for it there."""
         self.batches = 0
         """Taken from loaders for the loop itself,"""
         self.evaluated = self.passes = 0
@@ -60,11 +76,42 @@ class Truth:
         self.lap("data_wait")
         self.batches += batches
 
-    def step(self, samples: int) -> None:
-        """A step has ended, on so many samples."""
-        self.steps += 1
-        self.samples += samples
+    def copied(self, *tensors: torch.Tensor) -> None:
+        """They were copied to a device."""
+        self.lap("transfer")
+        self.copies += len(tensors)
+        self.copied_bytes += sum(one.numel() * one.element_size() for one in tensors)
+
+    def waited(self) -> None:
+        """A value was waited for."""
+        self.lap("sync")
+        self.waits += 1
+
+    def step(self, samples: int, trained: bool = True) -> None:
+        """A step has ended, on so many samples; `trained`: something was learned by it."""
+        self.done.append(Done(samples, self.epoch, trained))
         self._keep()
+
+    def epochs(self, n: int) -> Iterator[int]:
+        """So many passes."""
+        for number in range(n):
+            self.epoch += number > 0
+            yield number
+
+    def loads(self, role: str, data: Any) -> Any:
+        """A loader over `data` is for this: `training`, `evaluation`, or `unknown` (nothing tells it)."""
+        self.roles.append((role, getattr(data, "n", None)))
+        return data
+
+    @property
+    def steps(self) -> int:
+        """Steps that have ended."""
+        return len(self.done)
+
+    @property
+    def samples(self) -> int:
+        """Of all steps."""
+        return sum(one.samples for one in self.done)
 
     def _keep(self) -> None:
         self.seconds.update(self._open)
@@ -144,9 +191,9 @@ def warm_up() -> None:
         optimizer.step()
 
 
-def loader(n: int = 30, **options: Any) -> DataLoader[Any]:
+def loader(t: Truth, n: int = 30, role: str = "training", **options: Any) -> DataLoader[Any]:
     """`n` samples in batches of BATCH."""
-    return DataLoader(Items(n), **{"batch_size": BATCH, **options})
+    return DataLoader(t.loads(role, Items(n)), **{"batch_size": BATCH, **options})
 
 
 def net(t: Truth, name: str = "model", **sizes: int) -> Net:

@@ -1,16 +1,15 @@
-"""Training loops that pull from no loader, or do without an optimizer, a main thread or a plain model; and the list."""
+"""Training loops that pull from no loader, or do without a main thread, a plain optimizer or a plain model."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import loops
 import torch
 from loop_parts import BATCH, OTHER_S, Net, Truth, learn, loader, loss_of, net, sgd
-from loops import Bag, Loop, Pair
+from loops import Loop
 
 X, Y = torch.rand(64, 4), torch.randint(0, 2, (64,))
 
@@ -94,7 +93,7 @@ def arrays_with_evaluation(t: Truth) -> None:
 def one_batch(t: Truth) -> None:
     """One batch, pulled once and trained on again and again: every optimizer step is a step on its samples."""
     model = net(t)
-    optimizer, batches = sgd(model), loader(12)
+    optimizer, batches = sgd(model), loader(t, 12)
     t.start()
     x, y = next(iter(batches))
     t.got()
@@ -105,7 +104,7 @@ def one_batch(t: Truth) -> None:
 def gan_on_one_batch(t: Truth) -> None:
     """The same with two optimizers: the step begins anew where the first of them steps again."""
     maker, judge = net(t, "maker", inputs=3, outputs=4), net(t, "judge")
-    makes, judges, batches = sgd(maker), sgd(judge), loader(12)
+    makes, judges, batches = sgd(maker), sgd(judge), loader(t, 12)
     t.start()
     x, y = next(iter(batches))
     t.got()
@@ -121,34 +120,6 @@ def gan_on_one_batch(t: Truth) -> None:
             optimizer.zero_grad()
             t.lap("optimizer")
         t.step(BATCH)
-
-
-def functional(t: Truth) -> None:
-    """`torch.func` and an update by hand: no optimizer, so a step per batch."""
-    model = net(t)
-    batches = loader(44)
-    weights = dict(model.named_parameters())
-    t.start()
-    for x, y in batches:
-        t.got()
-
-        def loss(of: dict[str, torch.Tensor]) -> torch.Tensor:
-            t.lap("other")
-            out = torch.func.functional_call(model, of, (x,))
-            t.lap("forward")
-            t.laps["forward"] += 1  # torch puts the weights in before the forward, and the model's own back behind it
-            return torch.nn.functional.cross_entropy(out, y)
-
-        value = loss(weights)
-        time.sleep(OTHER_S)
-        t.lap("other")
-        grads = torch.autograd.grad(value, list(weights.values()))
-        t.lap("backward")
-        weights = {
-            name: (w - 0.1 * g).detach().requires_grad_() for (name, w), g in zip(weights.items(), grads, strict=True)
-        }
-        t.lap("other")
-        t.step(len(x))
 
 
 def in_a_thread(t: Truth) -> None:
@@ -170,11 +141,12 @@ def in_a_thread(t: Truth) -> None:
 def read_by_a_thread(t: Truth) -> None:
     """A background thread pulls and the main thread trains: waiting for its queue is `other`, not data wait.
 
-    What another thread does is not accounted; the steps end at the optimizer's, with the samples of the forward.
+    What another thread does is not accounted, so nothing tells what its loader is for; the steps end at the
+    optimizer's, with the samples of the forward.
     (A thread that reads a whole loader before anybody trains is a pass over the data, with rows of its own.)
     """
     model = net(t)
-    optimizer, batches = sgd(model), loader(60)
+    optimizer, batches = sgd(model), loader(t, 60, "unknown")
     lane: list[Any] = []
     trained = threading.Event()
 
@@ -206,9 +178,9 @@ def in_a_function(t: Truth) -> None:
 
     def main() -> None:
         model = Net()
-        optimizer, batches = sgd(model), loader(30)
+        optimizer, batches = sgd(model), loader(t, 30)
         t.start()
-        for _ in range(2):
+        for _ in t.epochs(2):
             for x, y in batches:
                 t.got()
                 learn(t, model, optimizer, x, y)
@@ -235,7 +207,7 @@ def wrapped_optimizer(t: Truth) -> None:
     """The optimizer is called through an object of another type."""
     model = net(t)
     optimizer: Any = Wrapped(sgd(model))
-    batches = loader(30)
+    batches = loader(t, 30)
     t.start()
     for x, y in batches:
         t.got()
@@ -251,7 +223,7 @@ def compiled(how: str) -> Loop:
         if how == "method":
             plain.compile(backend="eager")
         t.namespace["model"] = model
-        optimizer, batches = sgd(plain), loader(30)
+        optimizer, batches = sgd(plain), loader(t, 30)
         t.start()
         for x, y in batches:
             t.got()
@@ -259,57 +231,3 @@ def compiled(how: str) -> Loop:
 
     loop.__doc__ = compiled.__doc__
     return loop
-
-
-BOXES: Final[dict[str, Callable[[torch.Tensor, torch.Tensor], Any]]] = {
-    "dict": lambda x, y: {"x": x, "y": y},
-    "tuple": lambda x, y: (x, y),
-    "dataclass": Pair,
-    "object": Bag,
-}
-
-LOOPS: Final[dict[str, Loop]] = {
-    "plain": loops.plain,
-    "shuffled by workers": loops.shuffled_by_workers,
-    "persistent workers": loops.persistent_workers,
-    **{f"accumulation of {n}": loops.accumulation(n) for n in (2, 4, 8)},
-    "summed losses": loops.summed_losses,
-    "gan": loops.gan,
-    "lbfgs": loops.lbfgs,
-    **{
-        f"evaluation {where}{'' if mode else ', training mode'}{'' if no_grad else ', gradients'}": loops.evaluation(
-            mode, no_grad, every
-        )
-        for where, every in (("every 3 steps", 3), ("per epoch", None))
-        for mode in (True, False)
-        for no_grad in (True, False)
-    },
-    "evaluation of the training set": loops.evaluation_of_the_training_set,
-    "forces": loops.forces,
-    "statistics first": loops.statistics_first,
-    "zipped": loops.zipped,
-    "nested": loops.nested,
-    "restarted": loops.restarted,
-    "while true": loops.while_true,
-    "trainer": loops.trainer,
-    "new loader each epoch": loops.new_loader_each_epoch,
-    **{f"{name} batches": loops.held_in(box, stream=False) for name, box in BOXES.items()},
-    **{f"stream of {name} batches": loops.held_in(box, stream=True) for name, box in BOXES.items()},
-    "one ahead": loops.one_ahead,
-    "several models": loops.several_models,
-    "frozen backbone": loops.frozen_backbone,
-    "inference": loops.inference,
-    "unheard inference": loops.unheard_inference,
-    "arrays": arrays,
-    "arrays accumulated": arrays_accumulated,
-    "arrays with evaluation": arrays_with_evaluation,
-    "one batch": one_batch,
-    "gan on one batch": gan_on_one_batch,
-    "functional": functional,
-    "in a thread": in_a_thread,
-    "read by a thread": read_by_a_thread,
-    "in a function": in_a_function,
-    "wrapped optimizer": wrapped_optimizer,
-    "torch.compile": compiled("function"),
-    "module.compile": compiled("method"),
-}

@@ -1,4 +1,4 @@
-"""Every loop of the catalogue against its own count: steps, samples, wall-clock and each phase."""
+"""Every loop of the catalogue against its own count: steps, samples, epochs, roles, wall-clock and each phase."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import time
 import numpy as np
 import pytest
 import torch
+from loop_catalogue import LOOPS, ON_DEVICE
 from loop_parts import BACKWARD_S, BATCH, FORWARD_S, ITEM_S, OPTIMIZER_S, OTHER_S, Truth, warm_up
-from loops_apart import LOOPS
 
 from gpu_doctor import patching
 from gpu_doctor.recorder import Recorder
-from gpu_doctor.recording import PHASES, Recording
+from gpu_doctor.recording import INFERENCE, PHASES, TRAINING, Recording
 from gpu_doctor.taps import listening
 
 ATTEMPTS = 6
@@ -32,7 +32,7 @@ def record(name: str) -> tuple[Truth, Recording]:
     truth = Truth()
     recorder = Recorder(name=name)
     before = slowness()
-    with listening(recorder, truth.namespace, accelerated=False):
+    with listening(recorder, truth.namespace, accelerated=name in ON_DEVICE):
         LOOPS[name](truth)
     truth.slow = max(before, slowness())
     truth.searched_s = recorder.searched_s
@@ -115,6 +115,33 @@ def test_a_loop_is_measured_as_it_was(name: str) -> None:
         if not wrong:
             return
     pytest.fail(f"phase -> (by hand, recorded) in s: {wrong}")
+
+
+AHEAD = ("one ahead",)
+"""Loops that pull a step's batch while the one before is open: its samples are counted there, but none is lost."""
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_each_step_is_told_as_what_it_was(name: str) -> None:
+    truth, recording = once(name)
+    steps = recording.steps
+    assert steps.kind.tolist() == [TRAINING if one.trained else INFERENCE for one in truth.done]
+    assert steps.epoch.tolist() == [one.epoch for one in truth.done]
+    if name not in AHEAD:
+        assert steps.samples.tolist() == [one.samples for one in truth.done]
+    assert sorted((one.role, one.dataset_len) for one in recording.setup.loaders) == sorted(truth.roles)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_copies_and_waits_are_counted_where_there_is_a_device(name: str) -> None:
+    truth, recording = once(name)
+    steps = recording.steps
+    assert (steps.transfers.sum(), steps.transfer_bytes.sum()) == (truth.copies, truth.copied_bytes)
+    assert steps.pageable.sum() == truth.copies
+    if name in ON_DEVICE:
+        assert steps.syncs.sum() == truth.waits
+    else:
+        assert np.isnan(steps.sync_s).all() and np.isnan(steps.syncs).all()
 
 
 @pytest.mark.parametrize("name", LOOPS)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.testing.globalipapp import start_ipython
-from IPython.utils.capture import capture_output
+from shells import notebook_shell, ran, with_the_magic
 
 import gpu_doctor
 from gpu_doctor.rules import RULES
@@ -36,26 +35,13 @@ for x, y in loader:
 
 @pytest.fixture(scope="module")
 def one_shell() -> InteractiveShell:
-    start_ipython()
-    shell = InteractiveShell.instance()
-    shell.display_formatter.active_types = list(shell.display_formatter.formatters)  # as a notebook's shell
-    return shell
+    return notebook_shell()
 
 
 @pytest.fixture
 def shell(one_shell: InteractiveShell) -> Iterator[InteractiveShell]:
-    one_shell.reset(new_session=False)
-    one_shell.run_line_magic("load_ext", "gpu_doctor")
-    yield one_shell
-    one_shell.run_line_magic("unload_ext", "gpu_doctor")
-    one_shell.reset(new_session=False)
-
-
-def ran(shell: InteractiveShell, cell: str) -> tuple[Any, str, str, list[Any]]:
-    """Runs a cell as a user would; its result, stdout, stderr, and displayed outputs."""
-    with capture_output() as captured:
-        result = shell.run_cell(cell, store_history=False)
-    return result, captured.stdout, captured.stderr, captured.outputs
+    with with_the_magic(one_shell):
+        yield one_shell
 
 
 def test_the_cell_runs_in_the_namespace_and_leaves_a_diagnosis(shell: InteractiveShell) -> None:

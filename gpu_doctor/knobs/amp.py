@@ -66,7 +66,7 @@ class Amp:
         if setup.grad_scaler and value == "fp16":
             return OWN_SCALER
         if not setup.optimizers:
-            return "No optimizer stepped, so no trained module is known that could run in half precision."
+            return "No optimizer of torch stepped, so no trained module is known that could run in half precision."
         if setup.dtype not in ("float32", ""):
             return f"The parameters are {setup.dtype}: mixed precision is for models in float32."
         kind = setup.device.partition(":")[0]

@@ -49,7 +49,7 @@ class ChannelsLast:
         if value == self.found(setup):
             return ""
         if not setup.optimizers:
-            return "No optimizer stepped, so no trained module is known whose layout could be changed."
+            return "No optimizer of torch stepped, so no trained module is known whose layout could be changed."
         if not value:
             found = self.found(setup)
             return "Your code stores the weights channels last itself: change it there." if found else ""

@@ -59,7 +59,7 @@ class Compile:
         if not value:
             return ""
         if not setup.optimizers:
-            return "No optimizer stepped, so no trained module is known that could be compiled."
+            return "No optimizer of torch stepped, so no trained module is known that could be compiled."
         wrapper = setup.model.wrapper if setup.model is not None else ""
         if wrapper:
             return _wrapped(wrapper)

@@ -41,7 +41,7 @@ class FusedOptimizer:
         if value == self.found(setup):
             return ""
         if not setup.optimizers:
-            return "No optimizer stepped, so there is none whose update could be fused."
+            return "No optimizer of torch stepped, so there is none whose update could be fused."
         if not value:
             return ""
         if setup.optimizer_facts is not None:

@@ -103,6 +103,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         try:
             yield
         finally:
+            scope.recorder.ledger.asked_no_more()
             scope.recorder.ledger.judge_held()
             for source in state.sources.values():
                 state.give_role(source)

@@ -27,14 +27,18 @@ def tap(scope: TapScope) -> Iterator[None]:
     met: list[OptimizerFacts] = []
     unstepped = Unstepped(scope)
     described: set[int] = set()
+    trains = False
 
     def first_pull() -> None:
         if not looker.steps:
             looker.open()
 
     def first_step(optimizer: torch.optim.Optimizer) -> None:
-        met.append(optimizer_facts(optimizer))
-        facts["optimizer_facts"] = tuple(met)
+        nonlocal trains
+        trains = True
+        if isinstance(optimizer, torch.optim.Optimizer):
+            met.append(optimizer_facts(optimizer))
+            facts["optimizer_facts"] = tuple(met)
         scope.owned.add(p for group in optimizer.param_groups for p in group["params"])
         found = models.outermost(namespace, scope.owned.alive())
         recorder.meet(optimizer, *found)
@@ -45,7 +49,7 @@ def tap(scope: TapScope) -> Iterator[None]:
 
     def predicts() -> None:
         """Of a loop without an optimizer the modules that it calls are the model."""
-        found = [] if met else looker.shown()
+        found = [] if trains else looker.shown()
         if not described.issuperset(id(one) for one in found):
             described.update(id(one) for one in found)
             facts["model"] = model_facts(found, namespace)

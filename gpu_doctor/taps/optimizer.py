@@ -19,6 +19,7 @@ from gpu_doctor import models
 from gpu_doctor.eventnotes import BACK, OPTIMIZER_DONE, ZEROING
 from gpu_doctor.ledger import Ledger
 from gpu_doctor.phases import BACKWARD, OTHER
+from gpu_doctor.taps import foreign
 from gpu_doctor.taps.in_backward import StepsInBackward, on_autograds_thread
 from gpu_doctor.taps.parameters import Parameters
 from gpu_doctor.taps.sleepers import StandingHooks, StandingWrapper, compiled
@@ -81,7 +82,8 @@ def _again(optimizer: torch.optim.Optimizer, owned: Parameters, alike: Counter[t
     """
     if not all(p in owned for group in optimizer.param_groups for p in group["params"]):
         return False
-    make = (type(optimizer), *(optimizer.defaults.get(name) for name in ("fused", "foreach", "capturable")))
+    defaults = getattr(optimizer, "defaults", {})  # a library's own has none
+    make = (type(optimizer), *(defaults.get(name) for name in ("fused", "foreach", "capturable")))
     alike[make] += 1
     return alike[make] > MOST_ALIKE
 
@@ -268,6 +270,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     scope.patches.hook("optimizer step post hook", after.remove)
     zeroes = StandingWrapper(scope.patches, torch.optim.Optimizer, "zero_grad", zeroing, lambda: rests.has(ZEROING))
     scope.patches.wrap(torch.nn.Module, "zero_grad", clearing)
+    foreign.hear(scope, stepping, stepped, zeroing)
     hooks = StandingHooks(before, after, rests.steps.put)
     rests.sleepers += [hooks, zeroes]
     rests.hear_steps = hooks.on

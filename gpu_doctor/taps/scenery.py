@@ -105,7 +105,8 @@ def tap(scope: TapScope) -> Iterator[None]:
     def note_optimizer(optimizer: torch.optim.Optimizer) -> None:
         scope.owned.add(p for group in optimizer.param_groups for p in group["params"])
         seen = scope.owned.alive()
-        names.append(type(optimizer).__name__)
+        if isinstance(optimizer, torch.optim.Optimizer):  # of a library's own none of our knobs knows
+            names.append(type(optimizer).__name__)
         look()
         flags["model_names"] = _names_of(seen, scope.namespace or {})
         facts["optimizers"], facts["torch_threads"] = tuple(names), torch.get_num_threads()

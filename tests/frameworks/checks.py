@@ -15,6 +15,7 @@ import psutil
 import pytest
 import torch
 from programs import BATCH, EPOCHS, EVERY, TRAIN, Hand, Plan, Program
+from shells import notebook_shell, ran, with_the_magic
 
 import gpu_doctor
 from gpu_doctor import patching
@@ -80,9 +81,18 @@ class Checks:
             case.run()
         return made[0], case
 
+    def under_the_magic(self, plan: Plan) -> tuple[torch.nn.Module, Any]:
+        """The program in a cell of a notebook, with the one line above it; what it trained, and the case."""
+        with with_the_magic(notebook_shell()) as shell:
+            shell.user_ns |= {"program": self.program, "plan": plan}
+            result, _, _, outputs = ran(shell, "%%gpudoctor --no-view\ntrained = program(plan)")
+            assert result.success, result.error_in_exec
+            assert "gpu-doctor-static" in outputs[-1].data["text/html"]
+            return shell.user_ns["trained"], gpu_doctor.last_case()
+
     def test_counts_weights_and_nothing_left(self, tmp_path: Path) -> None:
-        """Steps, samples and weights as bare; the framework runs on bare afterwards."""
-        first, case = self.watched(Plan(samples=self.samples, folder=str(tmp_path / "watched")))
+        """Under the magic: steps, samples and weights as bare; the framework runs on bare afterwards."""
+        first, case = self.under_the_magic(Plan(samples=self.samples, folder=str(tmp_path / "watched")))
         assert patching.active() == ()
         by_hand = Hand()
         second = self.bare(Plan(by_hand, samples=self.samples, folder=str(tmp_path / "bare")))
@@ -105,11 +115,11 @@ class Checks:
         assert all(role == "evaluation" for size, role in roles.items() if size != self.samples)
 
     def test_phases_are_those_by_hand(self, tmp_path: Path) -> None:
-        """Each phase against its own timers; the parts sum to the wall."""
+        """Each phase under the magic against its own timers; the parts sum to the wall."""
         wrong: dict[str, str] = {}
         for attempt in range(ATTEMPTS):
             plan = Plan(samples=self.samples, folder=str(tmp_path / str(attempt)))
-            _, case = self.watched(plan)
+            _, case = self.under_the_magic(plan)
             off = self.off(plan.hand, case.recordings[0].steps)
             wrong = off if not attempt else {phase: off[phase] for phase in off if phase in wrong}
             if not wrong:

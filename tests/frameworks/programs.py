@@ -56,6 +56,12 @@ class Hand:
             self.evaluating = False
             self.seconds["evaluation"] += time.perf_counter() - begin
 
+    def stepped(self) -> None:
+        """An optimizer has stepped."""
+        self.steps += 1
+        if self.steps == 1:
+            self.first = self.seconds.copy()
+
 
 class Items(Dataset[Any]):
     """`n` samples of 4 features, each slept for; a dict where `named` (as transformers wants it)."""
@@ -131,9 +137,7 @@ class Slow(torch.optim.SGD):
         with self.hand.time("optimizer"):
             time.sleep(OPTIMIZER_S)
             super().step()
-        self.hand.steps += 1
-        if self.hand.steps == 1:
-            self.hand.first = self.hand.seconds.copy()
+        self.hand.stepped()
         return loss
 
 

@@ -1,0 +1,38 @@
+"""A real IPython shell in the tests' process, and cells that are run in it as a user would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.testing.globalipapp import start_ipython
+from IPython.utils.capture import capture_output
+
+
+def notebook_shell() -> InteractiveShell:
+    """The process' one shell, which shows what a notebook's shows."""
+    start_ipython()
+    shell = InteractiveShell.instance()
+    shell.display_formatter.active_types = list(shell.display_formatter.formatters)
+    return shell
+
+
+@contextmanager
+def with_the_magic(shell: InteractiveShell) -> Iterator[InteractiveShell]:
+    """The shell with an empty namespace and our extension, for a while."""
+    shell.reset(new_session=False)
+    shell.run_line_magic("load_ext", "gpu_doctor")
+    try:
+        yield shell
+    finally:
+        shell.run_line_magic("unload_ext", "gpu_doctor")
+        shell.reset(new_session=False)
+
+
+def ran(shell: InteractiveShell, cell: str) -> tuple[Any, str, str, list[Any]]:
+    """Runs a cell as a user would; its result, stdout, stderr, and displayed outputs."""
+    with capture_output() as captured:
+        result = shell.run_cell(cell, store_history=False)
+    return result, captured.stdout, captured.stderr, captured.outputs
