@@ -21,6 +21,7 @@ _PACKAGE: Final = __name__.partition(".")[0]
 LEFT_OUT: Final = (
     *("taps.optimizer", "taps.compute", "taps.parameters", "models"),
     *("recorder", "ledger", "account", "evaluations", "eventnotes", "rhythm", "steadysteps", "ownupdates"),
+    *("alonerows", "blockrows", "retelling", "rests", "steptable", "stepcounts", "usual"),
 )
 """Not `forwards`, `copies`, `clipping` and `wrapping`: what these stand around is part of graphs, and stays so."""
 _known: Final[list[str]] = []
