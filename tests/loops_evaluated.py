@@ -160,10 +160,10 @@ def unheard_inference(t: Truth) -> None:
 def functional(t: Truth) -> None:
     """`torch.func` and an update by hand: no optimizer, so a step per batch.
 
-    That it trains cannot be told: gradients that are handed out may be forces, which nothing is learned from.
+    That it trains is told by whose gradients are asked for: those of all parameters of a model, or what stands in for it.
     """
     model = net(t)
-    batches = loader(t, 44, "unknown")
+    batches = loader(t, 44)
     weights = dict(model.named_parameters())
     t.start()
     for x, y in batches:
@@ -185,7 +185,7 @@ def functional(t: Truth) -> None:
             name: (w - 0.1 * g).detach().requires_grad_() for (name, w), g in zip(weights.items(), grads, strict=True)
         }
         t.lap("other")
-        t.step(len(x), trained=False)
+        t.step(len(x))
 
 
 def own_update(t: Truth) -> None:
