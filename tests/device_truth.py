@@ -121,7 +121,7 @@ def trace(events: Iterable[Any], cuda: Any, wait: str | None = None) -> Trace:
         if one.device_type != cuda:
             if one.name == wait:
                 waits.append(span)
-        elif not getattr(one, "is_user_annotation", False):
+        elif _works(one):
             (copies if one.name.startswith(COPIES) else kernels).append(span)
     return Trace(_spans(kernels), _spans(copies), None if wait is None else _spans(waits))
 
@@ -130,6 +130,12 @@ def runtime_waits(events: Iterable[Any], cuda: Any) -> dict[str, int]:
     """How often the host called the driver to wait for the device, by the call's name."""
     names = [one.name for one in events if one.device_type != cuda]
     return {name: names.count(name) for name in RUNTIME_WAITS if name in names}
+
+
+def _works(event: Any) -> bool:
+    """Whether a device's event is a kernel, a copy or a memset, and no region of the user's nor a wait."""
+    kind = str(getattr(event, "activity_type", "")).lower()
+    return not getattr(event, "is_user_annotation", False) and "sync" not in kind and "annotation" not in kind
 
 
 def _spans(found: list[tuple[float, float]]) -> Spans:

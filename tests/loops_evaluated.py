@@ -160,7 +160,7 @@ def unheard_inference(t: Truth) -> None:
 def functional(t: Truth) -> None:
     """`torch.func` and an update by hand: no optimizer, so a step per batch.
 
-    That it trains is told by whose gradients are asked for: those of all parameters of a model, or what stands in for it.
+    That it trains is told by whose gradients are asked for: those of all parameters of a model, or what stands in.
     """
     model = net(t)
     batches = loader(t, 44)

@@ -22,7 +22,7 @@ def repeated(number: int, period: float, *work: tuple[float, float]) -> np.ndarr
     return np.asarray([(k * period + begin, k * period + end) for k in range(number) for begin, end in work])
 
 
-def event(name: str, device: str, begin: float, end: float, **more: bool) -> SimpleNamespace:
+def event(name: str, device: str, begin: float, end: float, **more: object) -> SimpleNamespace:
     """One of a profiler's."""
     return SimpleNamespace(name=name, device_type=device, time_range=SimpleNamespace(start=begin, end=end), **more)
 
@@ -121,7 +121,8 @@ def test_events_are_told_apart_by_their_device() -> None:
         event("wait", "cuda", 0.5, 1.5, is_user_annotation=True),
         event("gemm", "cuda", 2.0, 3.0),
         event(H2D, "cuda", 4.0, 5.0),
-        event("Memset (Device)", "cuda", 6.0, 7.0),
+        event("Memset (Device)", "cuda", 6.0, 7.0, activity_type="gpu_memset"),
+        event("Stream Sync", "cuda", 7.0, 9.0, activity_type="cuda_sync"),
     ]
     found = trace(events, "cuda", "wait")
     assert found.kernels.tolist() == [[2.0, 3.0], [6.0, 7.0]] and found.copies.tolist() == [[4.0, 5.0]]

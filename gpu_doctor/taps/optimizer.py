@@ -105,8 +105,8 @@ def tap(scope: TapScope) -> Iterator[None]:
     inner = StepsInBackward(clock)
 
     def elsewhere() -> bool:
-        """Whether this is not the training thread, and is not to become it."""
-        return get_ident() != pulse.thread and (on_autograds_thread() or not recorder.adopt(trains=True))
+        """Of a thread that is not the training thread: whether it is not to become it either."""
+        return on_autograds_thread() or not recorder.adopt(trains=True)
 
     def meet(optimizer: torch.optim.Optimizer) -> None:
         """What that takes is in `other`: it is not what the optimizer costs."""
@@ -144,7 +144,7 @@ def tap(scope: TapScope) -> Iterator[None]:
                 ledger.steady.step()
             befores.append(BACK)
             return None
-        if elsewhere():
+        if get_ident() != pulse.thread and elsewhere():
             if on_autograds_thread():
                 if ledger.phase_now() == BACKWARD:  # else it is a backward of a thread that nothing is known of
                     inner.begin(_within_a_step())
@@ -219,7 +219,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     def zeroing(original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def zero_grad(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-            if elsewhere():
+            if get_ident() != pulse.thread and elsewhere():
                 return original(self, *args, **kwargs)
             if pulse.taking and id(self) in known:
                 code(ZEROING)
