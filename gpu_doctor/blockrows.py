@@ -134,7 +134,7 @@ class BlockRows:
         if self._copies:
             if split is None:
                 moved = np.asarray(noted.moved[: steps * self._copies]).reshape(steps, -1).sum(axis=1)
-                self._usual_bytes = float(moved[-1])
+                self._usual_bytes = float(moved.mean())
             rows[:, COLUMN["transfer_bytes"]] = moved if split is None else self._usual_bytes
         return rows, int(at[-1]), spent
 

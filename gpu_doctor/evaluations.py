@@ -20,6 +20,8 @@ class Evaluations(OwnUpdates):
         backward, and no batch of its loader was ever learned from: else the loop may be summing losses.
         """
         idle = self.eval_forward or (again and self.forwarded and not pull.learned)
+        if not self.any_optimizer and pull.learned:
+            return  # gradients of some batches, predictions of others: all are the loop's steps
         if idle and self.trains and not pull.evaluation:
             pull.evaluation = not pull.learned
             self._move_to_evaluation(pull)

@@ -130,7 +130,7 @@ def notes(
     Args:
         noted: where they write. clock: the host clock.
         events: how many a step has. ended: called at an ask after so many, where nothing is pulled (`alone`) when an
-            optimizer is about to step after so many, or with a forward beyond them.
+            optimizer is about to step after so many, and with what comes beyond them.
         unusual: takes what is carved out for another phase than a wait's.
     """
     codes = noted.codes
@@ -154,7 +154,7 @@ def notes(
         fed(samples)
         code(FORWARDS[training + 2 * grad + 4 * trained])
         stamp(clock())
-        if alone and len(codes) > events:
+        if len(codes) > events:
             ended()
         return BACK
 
@@ -185,7 +185,7 @@ def notes(
     def optimizer(key: int) -> int:
         code(key)
         stamp(clock())
-        if alone and len(codes) >= events:
+        if len(codes) >= events and (alone or len(codes) > events):
             ended()
         return BACK
 
@@ -200,6 +200,8 @@ def notes(
         stamp(now - ns)
         code(PAGED if pageable else COPIED)
         stamp(now)
+        if len(codes) > events:
+            ended()
 
     def carve(phase: int, ns: int) -> None:
         if phase != SYNC:
@@ -210,9 +212,12 @@ def notes(
         stamp(now - ns)
         code(SYNCED)
         stamp(now)
+        if len(codes) > events:
+            ended()
 
     def wants_samples(module: int) -> bool:
-        return DELIVERED not in codes
+        # What was pulled has gone into the optimizer's step that came after it.
+        return next((one == OPTIMIZER_DONE for one in reversed(codes) if one in (DELIVERED, OPTIMIZER_DONE)), True)
 
     return {
         "wants_samples": wants_samples,

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.recording import Recording
+from gpu_doctor.recording import TRAINING, Recording
 
 _NOTE: Final = (
     "Compared per sample seen. With {times} the batch there are {fewer} steps per epoch: most trainings then want the "
@@ -21,7 +21,12 @@ _SAME: Final = 0.01
 
 
 def batch_ratio(baseline: Sequence[Recording], candidate: Sequence[Recording]) -> float | None:
-    """Samples a step of the candidate over the baseline's (medians); None where they are the same or were not read."""
+    """Samples a step of the candidate over the baseline's (medians); None where they are the same or not read.
+
+    None where one trains nothing, too: there is no learning rate.
+    """
+    if not all((one.steps.kind == TRAINING).any() for one in (*baseline, *candidate)):
+        return None  # what only predicts has no learning rate
     before, after = (_samples_a_step(side) for side in (baseline, candidate))
     if not (before > 0 and after > 0) or abs(after / before - 1.0) < _SAME:
         return None

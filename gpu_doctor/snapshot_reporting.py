@@ -96,8 +96,9 @@ def _handlers() -> list[Any] | None:
 
 
 def _is_librarys(name: str) -> bool:
-    package = name.partition(".")[0]
-    return package in sys.modules and not is_users(package)
+    package = name.partition(".")[0].lower()  # DeepSpeed's is named "DeepSpeed"
+    found = next((one for one in list(sys.modules) if one.lower() == package), None)
+    return found is not None and not is_users(found)
 
 
 def _warnings_undo() -> Undo:

@@ -58,11 +58,13 @@ class WrittenFiles:
         self._process = os.getpid()
         self._told: Any = None
         """What forked processes tell: `1path` where something was there before, `0path` else, each ended by NUL."""
+        self._identity: tuple[int, int] | None = None
 
     def __enter__(self) -> WrittenFiles:
         try:
             with contextlib.suppress(OSError):  # nowhere to write to: then nobody tells
                 self._told = tempfile.TemporaryFile() if hasattr(os, "fork") else None
+                self._identity = _identity(self._told.fileno()) if self._told is not None else None
             self._watch()
         except BaseException:  # an interrupt: nobody calls `__exit__` then
             self._patches.restore()
@@ -155,7 +157,9 @@ class WrittenFiles:
             self._seen[found[0]] = found[1]
             if os.getpid() != self._process and self._told is not None:
                 with contextlib.suppress(OSError, ValueError):  # full, or closed: the code's own writing goes on
-                    os.write(self._told.fileno(), b"%d%b\0" % (found[1], os.fsencode(found[0])))
+                    place = self._told.fileno()
+                    if _identity(place) == self._identity:  # else the process has closed it, and its own file is there
+                        os.write(place, b"%d%b\0" % (found[1], os.fsencode(found[0])))
 
     def _hear(self) -> None:
         """Adds what forked processes have told until now."""
@@ -174,6 +178,12 @@ class WrittenFiles:
     def _shown(self, path: str) -> str:
         inside = self._folder is not None and Path(path).is_relative_to(self._folder)
         return str(Path(path).relative_to(self._folder)) if inside and self._folder is not None else path
+
+
+def _identity(place: int) -> tuple[int, int]:
+    """Of an open file: its device's number and its own."""
+    found = os.fstat(place)
+    return found.st_dev, found.st_ino
 
 
 def _there(file: Any) -> tuple[str, bool] | None:

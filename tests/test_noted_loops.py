@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import gpu_doctor
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording
 from gpu_doctor.taps import listening
@@ -131,3 +133,68 @@ def test_a_loop_that_copies_its_batches_and_reads_its_loss_is_noted_too(body: Ca
     assert steps.transfer_bytes.sum() == copies * BATCH * 8 * 4
     assert np.nansum(steps.syncs) == (EPOCHS * BATCHES if body is moved_and_read else 0)
     assert np.count_nonzero(steps.transfer_s) >= EPOCHS * BATCHES - 1
+
+
+BARE = """
+for _ in range({steps}):
+    optimizer.zero_grad()
+    loss = (x @ weight).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("budget", [{"steps": 200}, {"seconds": 0.3}], ids=["steps", "seconds"])
+def test_a_budget_ends_a_noted_loop_that_calls_no_module(budget: dict[str, Any]) -> None:
+    weight = torch.randn(8, 2, requires_grad=True)
+    names = {"x": torch.randn(64, 8), "weight": weight, "optimizer": torch.optim.SGD([weight], lr=1e-3)}
+    recording = gpu_doctor.case(BARE.format(steps=1_000_000), names).run(**budget)
+    assert recording.outcome == "budget-reached"
+    assert "steps" not in budget or recording.steps.count.sum() in (200, 201)
+
+
+def test_a_loop_over_arrays_after_a_loader_that_was_left_is_heard() -> None:
+    training = Training()
+
+    def body() -> None:
+        for i, (x,) in enumerate(training.loader):
+            training.learn(x)
+            if i == 60:
+                break
+        for _ in range(300):
+            training.learn(training.rows[:BATCH])
+
+    steps = gpu_doctor.case(body, {"model": training.model, "optimizer": training.optimizer}).run().steps
+    assert (steps.count.sum(), steps.samples.sum()) == (361, 361 * BATCH)
+
+
+def test_copies_after_a_noted_loop_are_no_endless_notes() -> None:
+    training, recorder = Training(), Recorder()
+    with listening(recorder, {"model": training.model, "optimizer": training.optimizer}, accelerated=True):
+        for (x,) in training.loader:
+            training.learn(x)
+            if recorder.pulse.taking and recorder.ledger.step_count > 20:
+                break
+        assert recorder.pulse.taking
+        for _ in range(100):
+            training.rows.to("meta")
+        assert not recorder.pulse.taking
+    recorder.close()
+
+
+def test_a_wait_now_and_then_in_a_loop_that_copies_is_counted_in_its_rests_too() -> None:
+    training, recorder = Training(), Recorder()
+    recorder.ledger.steady.rests.allowed = True
+    there, waits = torch.empty(1, device="meta"), 0
+    with listening(recorder, {"model": training.model, "optimizer": training.optimizer}, accelerated=True):
+        for _ in range(12):
+            for i, (x,) in enumerate(training.loader):
+                x.to("meta")
+                training.learn(x)
+                if i % 40 == 0:
+                    waits += 1
+                    with contextlib.suppress(RuntimeError):  # there is nothing to read on `meta`
+                        there.item()
+    recording = recorder.close()
+    assert recorder.ledger.steady.rests.rested > 0
+    assert np.nansum(recording.steps.syncs) == waits

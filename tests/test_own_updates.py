@@ -237,6 +237,35 @@ def test_an_evaluation_of_a_loop_without_an_optimizer_is_none_of_its_steps(way: 
     assert [one.role for one in recording.setup.loaders] == ["training", "evaluation"]
 
 
+def test_gradients_of_some_batches_make_no_evaluation_of_the_others() -> None:
+    """Saliency for every tenth batch of an export: all batches are its steps, held back or not."""
+    model = nn.Linear(8, 2).eval()
+    data = DataLoader(TensorDataset(torch.randn(400, 8)), batch_size=4)
+
+    def loop() -> None:
+        for i, (x,) in enumerate(data):
+            if i % 10 == 0:
+                model(x.requires_grad_(True)).sum().backward()
+                model.zero_grad()
+            else:
+                with torch.no_grad():
+                    model(x)
+
+    steps = recorded(loop, model=model).steps
+    assert (steps.count.sum(), steps.samples.sum()) == (100, 400)
+    assert not steps.evaluation_s.any()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_gradient_to_what_has_no_shape_goes_on() -> None:
+    def loop() -> None:
+        for _ in range(3):
+            nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], requires_grad=True)
+            torch.autograd.grad(torch.nested.to_padded_tensor(nested, 0.0).sum(), nested)
+
+    assert recorded(loop, loader=DataLoader(torch.zeros(4))).outcome == "completed"
+
+
 def test_a_program_that_learns_from_nothing_has_no_evaluation() -> None:
     """Saliency: a backward to the pixels of some batches, and predictions of others."""
     model = nn.Linear(8, 2)

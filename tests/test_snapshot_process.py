@@ -20,6 +20,7 @@ import torch
 import gpu_doctor
 from gpu_doctor.snapshot import Snapshot
 from gpu_doctor.snapshot_process import process_undos
+from gpu_doctor.snapshot_reporting import _is_librarys
 
 LOOP = """
 model = torch.nn.Linear(4, 2)
@@ -74,6 +75,11 @@ log.info("begin")
         del log.handlers[len(before) :]
         log.setLevel(logging.WARNING if not name else logging.NOTSET)
         log.propagate = True
+
+
+def test_a_librarys_logger_is_known_however_its_name_is_written() -> None:
+    assert _is_librarys("numpy.core") and _is_librarys("NumPy")
+    assert not _is_librarys("my_loop")
 
 
 def test_what_a_logger_and_its_handlers_had_is_back_and_nothing_of_the_users_is_closed(

@@ -24,7 +24,7 @@ from gpu_doctor.notebook.errands import Errands
 from gpu_doctor.notebook.folds import MOST_FIXES, MOST_LINES, Folds, fix_shown
 from gpu_doctor.notebook.panel import PanelInput, state
 from gpu_doctor.notebook.real_output import kept
-from gpu_doctor.recording import Losses, Recording
+from gpu_doctor.recording import INFERENCE, Losses, Recording
 from gpu_doctor.report_losses import loss_lines
 from gpu_doctor.report_plan import plan_html, plan_text, told
 from gpu_doctor.report_trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
@@ -90,6 +90,8 @@ def test_another_batch_is_compared_per_sample_with_a_word_on_the_learning_rate()
     candidate = replace(base, steps=steps, settings={"batch_size": 512}, losses=losses(batch=512.0))
     effect = compare(base, candidate)
     assert "scale the learning rate with the batch (x4)" in str(effect) and effect.batch_ratio == 4.0
+    predicting = [replace(one, steps=replace(one.steps, kind=np.full(50, INFERENCE))) for one in (base, candidate)]
+    assert compare(*predicting).batch_ratio is None
     story = loss_story(effect, (base, candidate))
     assert "4 times the batch" in story.scaling and "x4" in story.scaling and "per sample" in story.scaling
 

@@ -255,6 +255,18 @@ def test_a_forked_process_tells_each_file_once_and_goes_on_where_it_cannot(folde
     assert told.closed
 
 
+def test_a_forked_process_that_closes_everything_keeps_its_own_files(folder: Path) -> None:
+    with WrittenFiles() as files:
+        if (child := os.fork()) == 0:
+            os.closerange(3, 256)
+            for number in range(40):  # one of them is where ours was
+                (folder / f"own{number}.txt").open("w").write(f"mine {number}")
+            os._exit(0)
+        os.waitpid(child, 0)
+    assert [(folder / f"own{number}.txt").read_text() for number in range(40)] == [f"mine {n}" for n in range(40)]
+    assert not files.deleted
+
+
 def test_without_a_place_for_it_only_this_process_is_watched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(**given: Any) -> Any:
         raise OSError("no space left on device")

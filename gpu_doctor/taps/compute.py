@@ -218,10 +218,13 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
 
     def learns(inputs: Any) -> bool:
         ones = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
-        key = (len(ones), *(getattr(one, "shape", None) for one in ones[:3]))
-        if key not in whole:
-            whole[key] = _all_parameters(ones, [one for of in listeners.values() if (one := of.ref()) is not None])
-        return whole[key]
+        try:
+            key = (len(ones), *(getattr(one, "shape", None) for one in ones[:3]))
+            if key not in whole:
+                whole[key] = _all_parameters(ones, [one for of in listeners.values() if (one := of.ref()) is not None])
+            return whole[key]
+        except Exception:  # a nested tensor has no shape, and a tensor of the user's own may raise what it likes
+            return False
 
     @functools.wraps(original)
     def grad(*args: Any, **kwargs: Any) -> Any:

@@ -191,7 +191,7 @@ def _listening(
         module = ref()
         if _dynamo() or get_ident() != pulse.thread:
             return (own or module._call_impl)(*args, **kwargs)
-        if pulse.taking and codes and codes[0] == DELIVERED:
+        if pulse.taking and codes and codes[0] == DELIVERED and len(codes) < pulse.events - 1:
             # In the loop's rhythm a note is enough; what the ledger would ask for is known from the step before.
             listener.called = pulse.count
             fed(_NAN)

@@ -137,10 +137,12 @@ def tap(scope: TapScope) -> Iterator[None]:
             and not befores
             and not kwargs
             and len(args) < 2
+            and not (pulse.ending and pulse.alone)
         ):
             code(key)
             stamp(clock())
-            if pulse.alone and len(codes) >= pulse.events:
+            # A loop that pulls from nothing ends its step here; one that has left its loader has gone beyond a step.
+            if len(codes) >= pulse.events and (pulse.alone or len(codes) > pulse.events):
                 ledger.steady.step()
             befores.append(BACK)
             return None

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from gpu_doctor.eventnotes import LEAF
+from gpu_doctor.eventnotes import SYNCED
 from gpu_doctor.phases import SYNC
 from gpu_doctor.seam import Seam
 from gpu_doctor.taps.tap import TapScope
@@ -57,7 +57,7 @@ def tap(scope: TapScope) -> Iterator[None]:
             return original(self, *args, **kwargs)
         finally:
             inside, ledger.leaf = False, before
-            if not (pulse.resting and rests.has(LEAF)):
+            if not (pulse.resting and rests.has(SYNCED)):
                 ledger.carve(SYNC, recorder.clock() - begin)
 
     def fetch(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -78,7 +78,7 @@ def tap(scope: TapScope) -> Iterator[None]:
                 return original(*args, **kwargs)
             finally:
                 ledger.leaf = before
-                if not (pulse.resting and rests.has(LEAF)):
+                if not (pulse.resting and rests.has(SYNCED)):
                     ledger.carve(SYNC, recorder.clock() - begin)
 
         return synchronize

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor.eventnotes import LEAF
+from gpu_doctor.eventnotes import COPIED, PAGED, SYNCED
 from gpu_doctor.phases import SYNC, TRANSFER
 from gpu_doctor.seam import Seam
 from gpu_doctor.taps.tap import TapScope
@@ -38,14 +38,15 @@ def tap(scope: TapScope) -> Iterator[None]:
         here, there = source.device.type == "cpu", result.device.type == "cpu"
         if here == there:
             return
-        now, usual = recorder.clock(), pulse.resting and rests.has(LEAF)
+        now = recorder.clock()
         if here:
             pinned = _pinned(source)
-            if not usual:
+            if not (pulse.resting and rests.has(COPIED if pinned else PAGED)):
                 ledger.copied(source.numel() * source.element_size(), not pinned, now - begin)
             book.left(source, pinned, blocking, now)
             return
-        if ledger.sync_measured and blocking and not usual:  # as `.cpu()`, which the tap `sync` hears
+        # As `.cpu()`, which the tap `sync` hears.
+        if ledger.sync_measured and blocking and not (pulse.resting and rests.has(SYNCED)):
             ledger.carve(SYNC, now - begin)
         book.came(source, result, now)
 
