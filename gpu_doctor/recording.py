@@ -213,6 +213,8 @@ class Fetch:
     """How often the loop asked on after the last batch, which ends workers that do not stay,"""
     end_s: float | None = None
     """and what that took."""
+    collate_cpu_s: float | None = None
+    """Of `cpu_s`, that of the collate alone; None = not measured."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,9 @@ _ANYWHERE: Final = {
     "optimizer_facts": "no optimizer of torch was seen to step",
     "evaluation_share": "evaluation was not told apart",
     "dispatch_share": "operations are counted of one backward a step, and timed when a run is over",
-    **dict.fromkeys(("fetch_wall_s", "fetch_cpu_s", "collate_s", "fetch_median_s", "fetch_p99_s"), _FETCH),
+    **dict.fromkeys(
+        ("fetch_wall_s", "fetch_cpu_s", "collate_s", "collate_cpu_s", "fetch_median_s", "fetch_p99_s"), _FETCH
+    ),
     "fetch_stored_bytes": "how much came from the storage could not be counted",
     **dict.fromkeys(("epochs", "edge_share"), "epochs were not told apart"),
     "batches_per_step": "the batches of a step were not counted",

@@ -25,7 +25,17 @@ def side_by_side(recording: Recording, fetch: Fetch | None, batches: float | Non
     if len(beside) < 2:
         return fetch, 1.0
     sums = {name: sum(getattr(one, name) for one in beside) for name in ("batches", "wall_s", "cpu_s", "collate_s")}
-    optional = ("queued_s", "read_bytes", "stored_bytes", "stored_s", "delivered", "start_s", "first_s", "end_s")
+    optional = (
+        "collate_cpu_s",
+        "queued_s",
+        "read_bytes",
+        "stored_bytes",
+        "stored_s",
+        "delivered",
+        "start_s",
+        "first_s",
+        "end_s",
+    )
     for name in optional:
         known = [getattr(one, name) for one in beside]
         sums[name] = None if None in known else sum(known)
@@ -77,6 +87,7 @@ def fetching(rest: Steps, fetch: Fetch | None, batches_per_step: float | None, s
         "fetch_cpu_s": fetch.cpu_s / fetch.batches + (beside / batches if beside else 0.0),
         "fetch_beside_s": beside / batches if beside else None,
         "collate_s": fetch.collate_s / fetch.batches,
+        "collate_cpu_s": None if fetch.collate_cpu_s is None else fetch.collate_cpu_s / fetch.batches,
         "fetch_queued_s": None if fetch.queued_s is None else fetch.queued_s / fetch.batches,
         "fetch_read_bytes": None if fetch.read_bytes is None else fetch.read_bytes / fetch.batches,
         "fetch_stored_bytes": None if fetch.stored_bytes is None else fetch.stored_bytes / fetch.batches,

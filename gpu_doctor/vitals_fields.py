@@ -77,6 +77,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     fetch_beside_s: float | None = None
     """Of fetch_cpu_s, what other threads of the loop's own process computed with; None where none was told apart."""
     collate_s: float | None = None
+    collate_cpu_s: float | None = None
+    """Of collate_s, seconds that the fetching thread was on a core."""
     batch_bytes: float | None = None
     batch_tensors: float | None = None
     workers: int | None = None

@@ -98,7 +98,7 @@ def full() -> Recording:
         fetches=(
             Fetch(
                 *("D[8] #0", 2, 5, 1.0, 0.5, 0.1, float("nan"), np.array([0.2, 0.3]), 0.1, 3e6, 1e6, 2.0, 3.0, 7, 1),
-                *(1.5, 0.2, 2, 0.5, 0.25, 1, 0.125),
+                *(1.5, 0.2, 2, 0.5, 0.25, 1, 0.125, 0.05),
             ),
         ),
         lines=(LineCost("cell.py", 3, "f", "x < 1 & y", "other", 0.25, True, True),),
@@ -303,7 +303,7 @@ def test_a_file_of_old_lacks_what_was_counted_later(tmp_path: Path) -> None:
     path = full().save(tmp_path / "run.npz")
     with np.load(path) as archive:
         (fetch,) = json.loads(bytes(archive["header"]).decode())["fetches"]
-    later = ("ready_batches", "empty_share", "starts", "start_s", "first_s", "ends", "end_s")
+    later = ("ready_batches", "empty_share", "starts", "start_s", "first_s", "ends", "end_s", "collate_cpu_s")
     old = load(rewritten(path, fetches=[{name: value for name, value in fetch.items() if name not in later}]))
     assert [getattr(old.fetches[0], name) for name in later] == [None] * len(later)
 

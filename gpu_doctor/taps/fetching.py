@@ -234,6 +234,7 @@ class FetchBook:
                     wall_s=sums.wall_s,
                     cpu_s=_of_all(sums.cpu_s, sums.wall_s, sums.timed_wall_s) or 0.0,
                     collate_s=_of_all(sums.collate_s, sums.wall_s, sums.timed_wall_s) or 0.0,
+                    collate_cpu_s=_of_all(sums.collate_cpu_s, sums.wall_s, sums.timed_wall_s),
                     batch_bytes=float(np.mean([size for size, _ in sizes])) if sizes else float("nan"),
                     batch_tensors=float(np.mean([count for _, count in sizes])) if sizes else None,
                     walls_s=np.asarray([wall for tally in tallies for wall in tally.recent]),

@@ -167,15 +167,16 @@ def metered(
             cost_s = time.perf_counter() - cost_s
         try:
             if weight and hasattr(self, "collate_fn"):
-                collate, collate_s = self.collate_fn, 0.0
+                collate, collate_s, collate_cpu_s = self.collate_fn, 0.0, 0.0
 
                 def collate_timed(data: Any) -> Any:
                     __tracebackhide__ = True
-                    nonlocal collate_s
-                    begin = time.perf_counter()
+                    nonlocal collate_s, collate_cpu_s
+                    begin, cpu_begin = time.perf_counter(), cpu_clock()
                     try:
                         return collate(data)
                     finally:
+                        collate_cpu_s += cpu_clock() - cpu_begin
                         collate_s += time.perf_counter() - begin
 
                 self.collate_fn = collate_timed
@@ -186,7 +187,7 @@ def metered(
                     self.collate_fn = collate
                 cpu_s = cpu_clock() - cpu_s
                 wall_s = time.perf_counter() - wall_s
-                tally.add(wall_s, weight, cpu_s, collate_s)
+                tally.add(wall_s, weight, cpu_s, collate_s, collate_cpu_s)
             else:
                 wall_s, cpu_s = time.perf_counter(), cpu_clock() if weight else 0.0
                 batch = original(self, index)

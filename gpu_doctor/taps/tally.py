@@ -32,7 +32,7 @@ KNOWN: Final = 20 * EVERY
 """from this one on: what a part of them takes is known by then."""
 COUNTED_SHARE: Final = 0.002
 """Part of the fetch time that reading the kernel's counters may cost on average."""
-HEAD: Final = 12
+HEAD: Final = 13
 """Sums, and after them the recent walls."""
 _DOUBLES: Final = HEAD + RECENT
 TALLY_BYTES: Final = 8 * _DOUBLES
@@ -63,6 +63,7 @@ class Sums(NamedTuple):
     """Wall seconds of those fetches during which anything came from storage."""
     timed_wall_s: float
     """Wall seconds of the fetches whose CPU and collate seconds were read, times their weight, as those are."""
+    collate_cpu_s: float
 
 
 class Tally:
@@ -93,7 +94,14 @@ class Tally:
         self._dice = 12345
         self._cost_s = COST_S
 
-    def add(self, wall_s: float, weight: int = 0, cpu_s: float = 0.0, collate_s: float = 0.0) -> None:
+    def add(
+        self,
+        wall_s: float,
+        weight: int = 0,
+        cpu_s: float = 0.0,
+        collate_s: float = 0.0,
+        collate_cpu_s: float = 0.0,
+    ) -> None:
         """One fetch; its CPU and collate seconds, where they were read, count `weight` times."""
         cells, count = self.cells, self.count
         # Sums last and the count after them: a reader that comes in between is one fetch late.
@@ -104,6 +112,7 @@ class Tally:
             cells[2] += weight * cpu_s
             cells[3] += weight * collate_s
             cells[11] += weight * wall_s
+            cells[12] += weight * collate_cpu_s
         cells[0] += 1.0
         self.count = count = count + 1
         self._choose(wall_s, count)

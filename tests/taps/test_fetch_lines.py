@@ -242,6 +242,7 @@ SUMS = Sums(
     on_core_s=0.7,
     stored_s=0,
     timed_wall_s=1.0,
+    collate_cpu_s=0.1,
 )
 
 

@@ -132,6 +132,25 @@ def test_wall_and_collate_are_those_of_the_fetch(workers: int) -> None:
     assert found.walls_s.sum() == pytest.approx(found.wall_s)
 
 
+def computing_collate(samples: list[torch.Tensor]) -> torch.Tensor:
+    end = time.thread_time() + COLLATE_S
+    while time.thread_time() < end:
+        pass
+    return torch.stack(samples)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_collate_that_computes_is_told_from_one_that_waits(workers: int) -> None:
+    asleep, busy = (
+        fetched(DataLoader(Slow(), batch_size=8, num_workers=workers, collate_fn=how))
+        for how in (slow_collate, computing_collate)
+    )
+    assert asleep.collate_cpu_s is not None and busy.collate_cpu_s is not None
+    assert asleep.collate_cpu_s < 0.5 * asleep.collate_s
+    assert 3 * COLLATE_S <= busy.collate_cpu_s <= busy.cpu_s
+    assert busy.collate_cpu_s <= busy.collate_s + 1e-3
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_dataset_that_computes_costs_cpu(workers: int) -> None:
     found = fetched(DataLoader(Slow(spin=True), batch_size=8, num_workers=workers))

@@ -71,7 +71,7 @@ def check(vitals: Vitals) -> Finding | None:
         else f"Putting batches together takes {percent(cost)} of the time ({loader.collate}).",
         cost_share=cost,
         evidence=(
-            f"collate takes {millis(collate_s)} of the {millis(wall)} that a batch takes to fetch",
+            f"collate takes {millis(collate_s)} of the {millis(wall)} that a batch takes to fetch{_computing(vitals)}",
             *fetch_lines(vitals),
         ),
         prescriptions=(
@@ -80,6 +80,11 @@ def check(vitals: Vitals) -> Finding | None:
             *(() if plain else (HAND_IT_LESS if _installed(vitals) else VECTORISE,)),
         ),
     )
+
+
+def _computing(vitals: Vitals) -> str:
+    """How much of the collate is computing; what is not waits, for a disk, a lock or a core."""
+    return "" if vitals.collate_cpu_s is None else f", {millis(vitals.collate_cpu_s)} of it on a core"
 
 
 def _installed(vitals: Vitals) -> bool:
