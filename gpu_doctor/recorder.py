@@ -249,6 +249,7 @@ class Recorder:
         """
         self.over.set()
         self.ledger.finish()
+        self.ledger.steady.forget()
         for readings in list(self._readings.values()):
             readings.finish()
         self._closed_s = self.elapsed_s()

@@ -281,6 +281,11 @@ class Rhythm:
             vars(self._ledger).pop(name, None)
         self._clear()
 
+    def forget(self) -> None:
+        """The run is over: what the ledger had in a rhythm, functions of taps among it, keeps nothing of the loop."""
+        self._state, self._known, self._before, self._open = {}, {}, None, None
+        self._rows = self._alone = None
+
     def _clear(self) -> None:
         self.notes.clear()
         self._phases.clear()

@@ -66,11 +66,12 @@ def test_no_later_loop_is_ended_where_the_cell_has_wrapped_what_we_had(wrapped: 
     assert sum(1 for _ in loader()) == BATCHES
 
 
-def test_a_watch_that_is_kept_keeps_nothing_of_the_block() -> None:
-    code = """
+@pytest.mark.parametrize("batches", ["[torch.ones(8, 4)] * 6", "torch.utils.data.DataLoader(torch.ones(80, 4), 8)"])
+def test_a_watch_that_is_kept_keeps_nothing_of_the_block(batches: str) -> None:
+    code = f"""
 with gpu_doctor.watch() as run:
-    for _ in range(6):
-        net(torch.ones(8, 4)).sum().backward()
+    for x in {batches}:
+        net(x).sum().backward()
         optimizer.step()
 """
     net = nn.Linear(4, 1)

@@ -90,7 +90,7 @@ for x in torch.utils.data.DataLoader(torch.randn(400, 4), batch_size=4):
 @newer
 def test_it_travels_where_torch_refuses_to_tell() -> None:
     matmul("tf32")()
-    packed: dict[str, Any] = _process()["precision"]
+    packed: dict[str, Any] = _process(None)["precision"]
     assert packed["matmul"] is None and packed["newer"]["cuda.matmul"] == "tf32"
     matmul("none")()
     put_back(packed)
