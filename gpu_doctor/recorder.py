@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor.calibration import event_cost_ns, note_cost_ns
+from gpu_doctor.calibration import WRAPPED, event_cost_ns, note_cost_ns
 from gpu_doctor.feed import Cursor, News, readings_since, series_key
 from gpu_doctor.governor import Governor, too_dear
 from gpu_doctor.ledger import Ledger
@@ -227,7 +227,7 @@ class Recorder:
         """What the taps have cost the loop so far: their events at the calibrated cost of one."""
         steady = self.ledger.steady
         told = self.ledger.events - steady.noted
-        noted = steady.noted + AS_NOTES * steady.rests.rested
+        noted = WRAPPED * steady.noted + AS_NOTES * steady.rests.rested
         marks_ns = 0 if self.ledger.windows is None else self.ledger.windows.spent_ns
         return (told * self._event_ns + noted * self._note_ns + steady.spent_ns + marks_ns) * 1e-9
 
