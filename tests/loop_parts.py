@@ -1,22 +1,44 @@
 """What the loops of `loops.py` are made of: a hand-placed stopwatch, and parts that take known time.
 
-Work is slept, so that the truth is unambiguous on a busy machine: whoever is billed for a sleep was running then.
+Work is slept by `nap`, so that the truth has two sides on a machine however busy: a phase lasted at least as long as
+what was slept inside of it, and at most as long as the lap by hand around it. No tolerance is needed.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from gpu_doctor.recording import PHASES, Recording
+
 ITEM_S, FORWARD_S, BACKWARD_S, OPTIMIZER_S, OTHER_S = 0.0003, 0.002, 0.002, 0.004, 0.006
 BATCH = 6
+ROUNDING_S = 1e-6
+"""Columns hold seconds as sums of nanoseconds; a sum over a hundred rows is rounded by less than this."""
+
+_slept = threading.local()
+
+
+def nap(seconds: float) -> None:
+    """Sleeps, and adds what it took to `slept_s()`."""
+    begin = time.perf_counter()
+    time.sleep(seconds)
+    _slept.seconds = slept_s() + time.perf_counter() - begin
+
+
+def slept_s() -> float:
+    """Seconds that this thread has slept by `nap`."""
+    seconds: float = getattr(_slept, "seconds", 0.0)
+    return seconds
 
 
 @dataclass(frozen=True)
@@ -45,29 +67,36 @@ class Truth:
         self.evaluated = self.passes = 0
         """and for its evaluation passes, and how many of these there were."""
         self.seconds: Counter[str] = Counter()
-        self.laps: Counter[str] = Counter()
-        """How often a phase was timed by hand: a closure is called several times a step."""
-        self.forks = 0
-        """How often workers were forked: the loop then copies each page that it writes first (copy on write)."""
-        self.slow = 1.0
-        """How much slower than a quiet machine this one was around the loop."""
-        self.searched_s = 0.0
-        """What our search for the models of its optimizers took."""
+        """Of each phase, by the laps around it: it took no longer."""
+        self.slept: Counter[str] = Counter()
+        """Of each phase, what was slept inside of it: it took no less."""
+        self.first_s: float | None = None
+        """From the start to the end of the first wait or forward: the loop's first event lies before that."""
+        self.whole_s = 0.0
+        """From the start to where nothing listened any more: no run lasted longer."""
         self.namespace: dict[str, Any] = {}
         """Where the loop's names live, as a cell's do in its notebook."""
         self._open: Counter[str] = Counter()
-        self._mark = 0.0
+        self._open_slept: Counter[str] = Counter()
+        self._begin = self._mark = self._slept_mark = 0.0
 
     def start(self) -> None:
         """The loop begins now."""
-        self._mark = time.perf_counter()
+        self._begin = self._mark = time.perf_counter()
+        self._slept_mark = slept_s()
+
+    def end(self) -> None:
+        """Nothing listens any more."""
+        self.whole_s = time.perf_counter() - self._begin
 
     def lap(self, phase: str) -> None:
         """What ran since the last lap was `phase`. It counts once a step or an evaluation has ended after it."""
-        now = time.perf_counter()
+        now, slept = time.perf_counter(), slept_s()
+        if self.first_s is None and phase in ("data_wait", "forward"):
+            self.first_s = now - self._begin
         self._open[phase] += now - self._mark
-        self.laps[phase] += 1
-        self._mark = now
+        self._open_slept[phase] += slept - self._slept_mark
+        self._mark, self._slept_mark = now, slept
         if phase == "evaluation":
             self._keep()
 
@@ -115,12 +144,34 @@ class Truth:
 
     def _keep(self) -> None:
         self.seconds.update(self._open)
+        self.slept.update(self._open_slept)
         self._open.clear()
+        self._open_slept.clear()
 
     @property
     def wall_s(self) -> float:
         """Seconds from the start to the end of the last step or evaluation."""
         return sum(self.seconds.values())
+
+
+def outside(truth: Truth, recording: Recording) -> dict[str, tuple[float, float, float]]:
+    """Phase -> the least that it took, seconds recorded, and the most, where what was recorded is not between them.
+
+    These are laws, not tolerances: what was slept inside of a phase is part of it, and a lap by hand around it holds
+    all of it, however busy the machine is. `other` has no timers of its own: it is what is left of the wall.
+    """
+    told = {phase: float(np.nansum(getattr(recording.steps, f"{phase}_s"))) for phase in (*PHASES, "other")}
+    bounds = {phase: (truth.slept[phase], truth.seconds[phase]) for phase in PHASES}
+    unheard_s = sum(truth.seconds[phase] - told[phase] for phase in PHASES)
+    tail_s = truth.whole_s - truth.wall_s
+    bounds["other"] = truth.slept["other"], truth.seconds["other"] + unheard_s + tail_s
+    bounds["wall"] = truth.wall_s - (truth.first_s or truth.wall_s), truth.whole_s
+    told["wall"] = float(recording.steps.wall_s.sum())
+    return {
+        phase: (least, told[phase], most)
+        for phase, (least, most) in bounds.items()
+        if not least - ROUNDING_S <= told[phase] <= most + ROUNDING_S
+    }
 
 
 class Items(Dataset[Any]):
@@ -133,7 +184,7 @@ class Items(Dataset[Any]):
         return self.n
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        time.sleep(self.item_s)
+        nap(self.item_s)
         return torch.full((4,), index / self.n), torch.tensor(index % 2)
 
 
@@ -156,7 +207,7 @@ class Nap(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
-        time.sleep(BACKWARD_S)
+        nap(BACKWARD_S)
         return grads[0]
 
 
@@ -168,7 +219,7 @@ class Net(nn.Module):
         self.layer = nn.Linear(inputs, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        time.sleep(FORWARD_S)
+        nap(FORWARD_S)
         out: torch.Tensor = self.layer(x)
         return Nap.apply(out) if torch.is_grad_enabled() else out
 
@@ -177,7 +228,7 @@ class SlowSGD(torch.optim.SGD):
     """SGD whose step is slept for."""
 
     def step(self, closure: Any = None) -> Any:  # type: ignore[override]
-        time.sleep(OPTIMIZER_S)
+        nap(OPTIMIZER_S)
         return super().step(closure)
 
 
@@ -209,7 +260,7 @@ def sgd(*models: nn.Module) -> SlowSGD:
 
 def loss_of(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """A loss that takes known time outside of every measured phase."""
-    time.sleep(OTHER_S)
+    nap(OTHER_S)
     return nn.functional.cross_entropy(out, y)
 
 

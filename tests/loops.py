@@ -6,7 +6,6 @@ every step. `loop_catalogue.py` lists them all. What a loop's docstring says is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ from loop_parts import (
     learn,
     loader,
     loss_of,
+    nap,
     net,
     sgd,
 )
@@ -44,7 +44,6 @@ def shuffled_by_workers(t: Truth) -> None:
     optimizer, batches = sgd(model), loader(t, 30, shuffle=True, num_workers=2)
     t.start()
     for _ in t.epochs(2):
-        t.forks += 1
         for x, y in batches:
             t.got()
             learn(t, model, optimizer, x, y)
@@ -57,7 +56,6 @@ def persistent_workers(t: Truth) -> None:
     model = net(t)
     optimizer, batches = sgd(model), loader(t, 30, num_workers=2, persistent_workers=True)
     t.start()
-    t.forks += 1
     for _ in t.epochs(3):
         for x, y in batches:
             t.got()
@@ -135,7 +133,7 @@ def gan(t: Truth) -> None:
             fake = maker(torch.randn(len(x), 3))
             real_out, fake_out = judge(x), judge(fake.detach())
             t.lap("forward")
-            time.sleep(OTHER_S)
+            nap(OTHER_S)
             loss = (real_out - fake_out).pow(2).mean()
             t.lap("other")
             loss.backward()
@@ -145,7 +143,7 @@ def gan(t: Truth) -> None:
             t.lap("optimizer")
             out = judge(fake)
             t.lap("forward")
-            time.sleep(OTHER_S)
+            nap(OTHER_S)
             loss = out.pow(2).mean()
             t.lap("other")
             loss.backward()
@@ -178,7 +176,7 @@ def lbfgs(t: Truth) -> None:
 
             optimizer.step(closure)
             t.lap("optimizer")
-            time.sleep(OTHER_S)
+            nap(OTHER_S)
             t.lap("other")
             t.step(len(x))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import loops
 import torch
-from loop_parts import BATCH, OTHER_S, Net, Truth, learn, loader, loss_of, net, sgd
+from loop_parts import BATCH, OTHER_S, Net, Truth, learn, loader, loss_of, nap, net, sgd
 from loops import Loop
 
 X, Y = torch.rand(64, 4), torch.randint(0, 2, (64,))
@@ -16,7 +16,7 @@ X, Y = torch.rand(64, 4), torch.randint(0, 2, (64,))
 
 def get_batch(t: Truth, phase: str = "other") -> tuple[torch.Tensor, torch.Tensor]:
     """A batch drawn from arrays."""
-    time.sleep(OTHER_S)
+    nap(OTHER_S)
     rows = torch.randint(0, len(X), (BATCH,))
     t.lap(phase)
     return X[rows], Y[rows]
@@ -64,8 +64,8 @@ def arrays_accumulated(t: Truth) -> None:
 def arrays_with_evaluation(t: Truth) -> None:
     """The same with an `estimate_loss` every 4 steps, in the manner of nanoGPT.
 
-    What is drawn before its first forward cannot be told from the training's, what is drawn for the training right
-    after it cannot be told from the evaluation's: one batch each, so that the sums come out even.
+    What is drawn before its first forward cannot be told from the training's and is `other`; what is drawn for the
+    training right after it cannot be told from the evaluation's.
     """
     model = net(t)
     optimizer = sgd(model)
@@ -73,8 +73,8 @@ def arrays_with_evaluation(t: Truth) -> None:
     @torch.no_grad()
     def estimate_loss() -> None:
         model.eval()
-        for _ in range(3):
-            x, y = get_batch(t, "evaluation")
+        for i in range(3):
+            x, y = get_batch(t, "evaluation" if i else "other")
             loss_of(model(x), y)
             t.lap("evaluation")
         model.train()
@@ -84,7 +84,7 @@ def arrays_with_evaluation(t: Truth) -> None:
     t.start()
     for i in range(14):
         if i:
-            x, y = get_batch(t)
+            x, y = get_batch(t, "evaluation" if i % 4 == 0 else "other")
         learn(t, model, optimizer, x, y)
         if i % 4 == 3:
             estimate_loss()

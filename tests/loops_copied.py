@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Final
 
 import torch
-from loop_parts import BATCH, OTHER_S, Items, Net, Truth, given_back, loss_of, sgd
+from loop_parts import BATCH, OTHER_S, Items, Net, Truth, given_back, loss_of, nap, sgd
 from loops import Loop
 from pretended_device import DEVICE, Loaded, OnDevice
 from torch.utils.data import DataLoader
@@ -47,9 +46,11 @@ class Thin(Net):
         """As `Net`."""
         x = x[:, :4]
         if self.reads:
+            highest = x.max()
             self.t.lap("forward")
-            x = x / max(x.max().item(), 1.0)
+            value = highest.item()
             self.t.waited()
+            x = x / max(value, 1.0)
         return super().forward(x)
 
 
@@ -133,7 +134,7 @@ def items(t: Truth) -> None:
             if i % 3 == 0:
                 assert len(out.tolist()) == BATCH
                 t.waited()
-            time.sleep(OTHER_S)
+            nap(OTHER_S)
             t.lap("other")
             t.step(BATCH)
 
@@ -208,7 +209,7 @@ def inference_on_the_device(t: Truth) -> None:
         t.lap("forward")
         assert out.cpu().device.type == "cpu"
         t.waited()
-        time.sleep(OTHER_S)
+        nap(OTHER_S)
         del there
         t.lap("other")
         t.step(BATCH, trained=False)

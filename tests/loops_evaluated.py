@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import torch
-from loop_parts import FORWARD_S, OTHER_S, Truth, evaluate, learn, loader, loss_of, net, sgd
+from loop_parts import FORWARD_S, OTHER_S, Truth, evaluate, learn, loader, loss_of, nap, net, sgd
 from loops import Loop
 
 
@@ -71,6 +69,7 @@ def evaluation_of_the_training_set(t: Truth) -> None:
         for x, y in batches:
             t.got()
             learn(t, model, optimizer, x, y)
+        t.lap("data_wait")
         evaluate(t, model, batches)
     t.passes = 0  # those over the training's own loader are not told from its epochs
 
@@ -84,6 +83,7 @@ def forces(t: Truth) -> None:
         for x, y in batches:
             t.got()
             learn(t, model, optimizer, x, y)
+        t.lap("data_wait")
         model.eval()
         t.passes += 1
         for x, _y in held_out:
@@ -139,7 +139,7 @@ def inference(t: Truth) -> None:
         with torch.no_grad():
             model(x)
         t.lap("forward")
-        time.sleep(OTHER_S)
+        nap(OTHER_S)
         t.lap("other")
         t.step(len(x), trained=False)
 
@@ -151,7 +151,7 @@ def unheard_inference(t: Truth) -> None:
     t.start()
     for x, _y in batches:
         t.got()
-        time.sleep(FORWARD_S)
+        nap(FORWARD_S)
         assert (x @ weight).shape == (len(x), 2)
         t.lap("other")
         t.step(len(x), trained=False)
@@ -173,11 +173,10 @@ def functional(t: Truth) -> None:
             t.lap("other")
             out = torch.func.functional_call(model, of, (x,))
             t.lap("forward")
-            t.laps["forward"] += 1  # torch puts the weights in before the forward, and the model's own back behind it
             return torch.nn.functional.cross_entropy(out, y)
 
         value = loss(weights)
-        time.sleep(OTHER_S)
+        nap(OTHER_S)
         t.lap("other")
         grads = torch.autograd.grad(value, list(weights.values()))
         t.lap("backward")
@@ -205,6 +204,6 @@ def own_update(t: Truth) -> None:
             for p in model.parameters():
                 p -= 0.01 * p.grad
                 p.grad = None
-        time.sleep(OTHER_S)
+        nap(OTHER_S)
         t.lap("other")
         t.step(len(x))

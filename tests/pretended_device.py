@@ -7,10 +7,10 @@ truth is unambiguous on a busy machine.
 
 from __future__ import annotations
 
-import time
 from typing import Any, Final
 
 import torch
+from loop_parts import nap
 
 COPY_S: Final = 0.002
 WAIT_S: Final = 0.003
@@ -29,9 +29,9 @@ class OnDevice(torch.Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As it is, after the wait for it where a value is asked for or one is copied into it."""
         if func.__name__ in _WAITS:
-            time.sleep(WAIT_S)
+            nap(WAIT_S)
         elif func.__name__ == "copy_" and isinstance(args[1], Loaded):
-            time.sleep(COPY_S)
+            nap(COPY_S)
             args, types = (args[0], args[1].as_subclass(torch.Tensor)), (cls,)
         result = super().__torch_function__(func, types, args, kwargs or {})
         return result.as_subclass(torch.Tensor) if func.__name__ == "cpu" else result
@@ -46,6 +46,6 @@ class Loaded(torch.Tensor):
         if OnDevice in types:
             return NotImplemented
         if func.__name__ == "to" and args[1] == DEVICE:
-            time.sleep(COPY_S)
+            nap(COPY_S)
             return args[0].as_subclass(torch.Tensor).clone().as_subclass(OnDevice)
         return super().__torch_function__(func, types, args, kwargs or {})
