@@ -45,7 +45,7 @@ shots: $(VENV)/.dev-ready browser
 	@ls -1 tests/artifacts/*.png
 
 clinic: $(VENV)/.dev-ready
-	$(PY) -m tests.clinic $(CLINIC_ARGS)
+	$(PY) -m tests.real_clock.clinic $(CLINIC_ARGS)
 
 lint: $(VENV)/.dev-ready
 	$(PY) -m ruff check
@@ -109,7 +109,7 @@ browser: $(VENV)/.dev-ready
 	fi
 
 old-kernel: $(VENV)/.dev-ready
-	$(PY) -m tests.old_kernel.environment
+	$(PY) -m tests.kernel.old_kernel.environment
 
 clean:
 	rm -rf $(VENV) .venv-colab .mypy_cache .ruff_cache tests/artifacts build dist

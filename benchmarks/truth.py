@@ -15,12 +15,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from loop_catalogue import LOOPS, ON_DEVICE
-from loop_parts import Truth, warm_up
-
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import PHASES, Recording
 from gpu_doctor.taps import listening
+from tests.support.loop_catalogue import LOOPS, ON_DEVICE
+from tests.support.loop_parts import Truth, warm_up
 
 COMPARED = (*PHASES, "other")
 """Copies to a device and waits for it are those of the loops `ON_DEVICE`, on one that is pretended."""

@@ -1,7 +1,7 @@
 """Which cures a trial can try in the loop at hand: what its knobs would refuse is left to the hand, and said so.
 
 The diagnosis runs where there is no torch, which the knobs need, so what they ask of a loop stands here as a table;
-`tests/test_offered.py` holds it against them.
+`tests/unit/diagnosis/test_offered.py` holds it against them.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.browser.lab import Lab, launch_chromium, new_page
-from tests.browser.open_notebook import ARTIFACTS
+from tests.support.lab import Lab, launch_chromium, new_page
+from tests.support.open_notebook import ARTIFACTS
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.lab import Lab
-from tests.browser.open_notebook import Notebook, wait_until
 from tests.browser.test_view import PREPARED
+from tests.support.lab import Lab
+from tests.support.open_notebook import Notebook, wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.lab import Lab
-from tests.browser.open_notebook import wait_until
+from tests.support.lab import Lab
+from tests.support.open_notebook import wait_until
 
 pytestmark = pytest.mark.browser
 

@@ -11,12 +11,13 @@ import nbformat
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.lab import Lab
-from tests.browser.open_notebook import Notebook, wait_until
+from tests.support.lab import Lab
+from tests.support.open_notebook import Notebook, wait_until
+from tests.support.repository import ROOT
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
-QUICKSTART = Path(__file__).resolve().parents[2] / "notebooks" / "01_quickstart.ipynb"
+QUICKSTART = ROOT / "notebooks" / "01_quickstart.ipynb"
 PANEL = "document.querySelector('[data-gpu-doctor]')?.gpuDoctor"
 STATE_OF_TRAINING = """
 def state_of_training():

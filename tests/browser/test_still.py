@@ -12,10 +12,10 @@ from playwright.sync_api import Browser, Page
 from gpu_doctor.fixes import Fix
 from gpu_doctor.notebook.folds import fix_shown
 from gpu_doctor.recording import Recording
-from tests.browser.lab import new_page
-from tests.browser.open_notebook import ARTIFACTS
-from tests.browser.still import resize, show
-from tests.trial_parts import BOTH, CURED, WORKERS, effects, fix, plan, treated, trials
+from tests.support.lab import new_page
+from tests.support.open_notebook import ARTIFACTS
+from tests.support.still import resize, show
+from tests.support.trial_parts import BOTH, CURED, WORKERS, effects, fix, plan, treated, trials
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.lab import new_page
-from tests.browser.still import show
-from tests.panel_parts import shown, starved
-from tests.trial_parts import treated
+from tests.support.lab import new_page
+from tests.support.panel_parts import shown, starved
+from tests.support.still import show
+from tests.support.trial_parts import treated
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.lab import Lab, new_page
-from tests.browser.open_notebook import ARTIFACTS, Notebook, wait_until
-from tests.browser.still import resize, show
 from tests.browser.test_scene import finished, opened, state, tried
 from tests.browser.test_still import CUT, asked
-from tests.trial_parts import searched, swept, treated
+from tests.support.lab import Lab, new_page
+from tests.support.open_notebook import ARTIFACTS, Notebook, wait_until
+from tests.support.still import resize, show
+from tests.support.trial_parts import searched, swept, treated
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 

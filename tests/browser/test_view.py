@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.lab import THEMES, Lab
-from tests.browser.open_notebook import Notebook, wait_until
+from tests.support.lab import THEMES, Lab
+from tests.support.open_notebook import Notebook, wait_until
+from tests.support.repository import ROOT
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PANEL = "document.querySelector('[data-gpu-doctor]')?.gpuDoctor"
 PREPARED = f"""
 import sys, time
-sys.path.insert(0, {str(REPOSITORY)!r})
+sys.path.insert(0, {str(ROOT)!r})
 import dataclasses
 from IPython.display import HTML, display
 from gpu_doctor import knobs
 from gpu_doctor.feed import Replay
 from gpu_doctor.notebook.dashboard import Dashboard
 from gpu_doctor.notebook.panel import PanelInput
-from tests.panel_parts import shown, starved
+from tests.support.panel_parts import shown, starved
 
 recording = starved(gpu=True, steps=1500)
 feed = Replay(recording, 0.0)

@@ -1,6 +1,6 @@
 """The device clock against Kineto on the same steps, on seven kinds of loops: gap, busy time, exposed wait and copies.
 
-GPU: not yet run on one. The arithmetic on Kineto's events is tested without one in tests/test_device_truth.py, where
+GPU: not yet run on one. The arithmetic on Kineto's events is tested without one in tests/unit/capture/test_device_truth.py, where
 it is also compared with our marks on a simulated device.
 """
 
@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
 from gpu_doctor.steps import Steps
-from tests.device_truth import DeviceTruth, trace, truth
+from tests.support.device_truth import DeviceTruth, trace, truth
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,8 +1,8 @@
 """The largest batch of a real card: in three probes, within the limit, near the truth, and nothing is left of it.
 
 The card is made small: the allocator refuses what goes beyond a few gigabytes, as a full card does.
-GPU: not yet run on one. The cell is tried on the CPU in tests/test_memory_cell.py, the search on a simulated card in
-tests/test_batchfinder.py.
+GPU: not yet run on one. The cell is tried on the CPU in tests/real_clock/test_memory_cell.py, the search on a simulated card in
+tests/unit/trials/test_batchfinder.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import gpu_doctor
 from gpu_doctor.batchfinder import MARGIN, MOST_PROBES, Largest
 from gpu_doctor.cardmemory import CardMemory
 from gpu_doctor.casefile import Case
-from tests.everything import Everything
-from tests.memory_cell import CELL, peak_bytes, space
+from tests.support.everything import Everything
+from tests.support.memory_cell import CELL, peak_bytes, space
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,6 +1,6 @@
 """What watching costs a GPU loop with steps of 5 ms: bare and watched in turns, the figure printed (pytest -s).
 
-GPU: not yet run on one. The arithmetic is tested in tests/test_turns.py.
+GPU: not yet run on one. The arithmetic is tested in tests/unit/trials/test_turns.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
-from tests.turns import Over, over, scaled
+from tests.support.turns import Over, over, scaled
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,6 +1,6 @@
 """State that lies on a GPU, kept and put back bit for bit: on the card, on the host, and where the card is full.
 
-GPU: not yet run on one. The cells and the digest are tested on the CPU in tests/test_device_kinds.py.
+GPU: not yet run on one. The cells and the digest are tested on the CPU in tests/real_clock/test_device_kinds.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch import nn
 
 from gpu_doctor.heldcopies import held_bytes
 from gpu_doctor.snapshot import Snapshot
-from tests.device_kinds import NAMES, kind
-from tests.everything import Everything
-from tests.restore_apart import notebook
+from tests.real_clock.restore.test_restore import notebook
+from tests.support.device_kinds import NAMES, kind
+from tests.support.everything import Everything
 
 pytestmark = [
     pytest.mark.gpu,

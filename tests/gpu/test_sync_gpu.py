@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
 from gpu_doctor.vitals import measure
-from tests.device_truth import runtime_waits
-from tests.turns import scaled
+from tests.support.device_truth import runtime_waits
+from tests.support.turns import scaled
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,6 +1,6 @@
 """Trials on a GPU: each knob turned for real and put back, the state bit for bit as before, memory freed.
 
-GPU: not yet run on one. Cells, digest and what looks on are tested on the CPU in tests/test_device_kinds.py.
+GPU: not yet run on one. Cells, digest and what looks on are tested on the CPU in tests/real_clock/test_device_kinds.py.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import gpu_doctor
 from gpu_doctor import knobs, patching
 from gpu_doctor.casefile import Case
 from gpu_doctor.recording import Settings
-from tests import memory_cell
-from tests.device_kinds import IMAGES, NAMES, kind, on
-from tests.everything import Everything
-from tests.looking_on import Seen, looking
-from tests.restore_apart import ENDINGS, OUTCOMES, as_before, notebook, tried
+from tests.real_clock.restore.test_restore import ENDINGS, OUTCOMES, as_before, notebook, tried
+from tests.support import memory_cell
+from tests.support.device_kinds import IMAGES, NAMES, kind, on
+from tests.support.everything import Everything
+from tests.support.looking_on import Seen, looking
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,0 +1,124 @@
+"""Lightning's Trainer.fit: a sanity check, validation after each epoch, accumulated gradients, logged values, a bar."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.checks import CellChecks, Checks
+from tests.support.programs import Net, Plan, Slow, loss_of
+
+pytestmark = pytest.mark.slow
+
+lightning = importlib.import_module("lightning")
+AFTER_S = 0.06
+"""Lightning counts a loader's batches and never asks past its end: the checkpoint after it counts as evaluation too."""
+
+
+class Lit(lightning.LightningModule):
+    """A model inside of the LightningModule: `self(x)` is never called, as in most of Lightning's own examples."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan, self.net = plan, Net(plan.hand)
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        """The forward and the loss of a batch."""
+        x, y = batch
+        loss = loss_of(self.net(x), y)
+        self.log("loss", loss, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        """A held-out batch."""
+        x, y = batch
+        self.log("held_out", loss_of(self.net(x), y), prog_bar=True)
+
+    def configure_optimizers(self) -> Any:
+        """The optimizer and a schedule."""
+        optimizer = Slow(self.parameters(), self.plan.hand)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)]
+
+
+class Forward(Lit):
+    """As `Lit`, with the forward of the LightningModule itself."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The model."""
+        out: torch.Tensor = self.net(x)
+        return out
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        """The forward and the loss of a batch."""
+        x, y = batch
+        return loss_of(self(x), y)
+
+
+class Timer(lightning.pytorch.callbacks.Callback):
+    """Times validation by hand."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.open = plan, plan.hand.evaluation()
+
+    def on_validation_start(self, trainer: Any, module: Any) -> None:
+        """It begins (the sanity check too)."""
+        self.open = self.plan.hand.evaluation()
+        self.open.__enter__()
+
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        """It ends."""
+        self.open.__exit__(None, None, None)
+
+
+def trainer_of(plan: Plan) -> Any:
+    """A Trainer as its manual shows it."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    return lightning.Trainer(
+        accelerator="cpu",
+        max_epochs=plan.epochs,
+        accumulate_grad_batches=plan.every,
+        num_sanity_val_steps=2 if plan.sanity else 0,
+        callbacks=[Timer(plan)],
+        default_root_dir=plan.folder,
+        logger=False,
+    )
+
+
+def program(plan: Plan, kind: type[Lit] = Lit) -> torch.nn.Module:
+    """Everything in one function."""
+    lightning.seed_everything(3, verbose=False)
+    model = kind(plan)
+    trainer_of(plan).fit(model, plan.loader(), plan.held_out())
+    return model
+
+
+def program_with_forward(plan: Plan) -> torch.nn.Module:
+    """As `program`, by `self(x)`."""
+    return program(plan, Forward)
+
+
+class TestLightning(CellChecks):
+    """All checks, on the program whose LightningModule is never called itself."""
+
+    program = staticmethod(program)
+    after_evaluation_s = AFTER_S
+    again_refused = "trains no further step"
+
+    def cell(self, plan: Plan) -> tuple[str, dict[str, Any]]:
+        """`fit` alone."""
+        model = Lit(plan)
+        space = {"model": model, "trainer": trainer_of(plan), "batches": plan.loader(), "held_out": plan.held_out()}
+        return "trainer.fit(model, batches, held_out)\n", space
+
+
+class TestLightningForward(Checks):
+    """All checks, on `self(x)`."""
+
+    program = staticmethod(program_with_forward)
+    after_evaluation_s = AFTER_S

@@ -1,0 +1,1 @@
+"""Need an NVIDIA GPU."""

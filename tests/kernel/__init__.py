@@ -1,0 +1,1 @@
+"""A real IPython shell or Jupyter kernel."""

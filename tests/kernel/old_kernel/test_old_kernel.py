@@ -1,0 +1,187 @@
+"""`%%gpudoctor` under a kernel as old as Google Colab's: ipykernel 6.17.1, IPython 7.34, ipywidgets 7.7.1.
+
+The test speaks to the kernel as a front end does, and reads what comes over the wire in the order in which it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import KernelManager
+
+from tests.kernel.old_kernel.environment import build, write_kernelspec
+from tests.support.jupyter_home import jupyter_environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SETUP = """
+import time, torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Rows(Dataset):
+    def __len__(self): return 4000
+    def __getitem__(self, index):
+        time.sleep(5e-4)  # so long that workers gain even where starting them is slow
+        return torch.randn(64), index % 10
+
+loader = DataLoader(Rows(), batch_size=32, shuffle=True, num_workers=0)
+model = nn.Linear(64, 10)
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+"""
+TRAINING = """%%gpudoctor
+running_loss = 0.0
+for epoch in range(4):
+    for step, (inputs, targets) in enumerate(loader):
+        optimizer.zero_grad()
+        loss = criterion(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        running_loss += loss.item()
+        if step % 100 == 0:
+            print("step", step)
+print("trained")
+'last value'
+"""
+
+
+@dataclass
+class Heard:
+    """All that a kernel published for one request, in order."""
+
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    reply: dict[str, Any] = field(default_factory=dict)
+
+    def contents(self, kind: str) -> list[dict[str, Any]]:
+        return [one["content"] for one in self.messages if one["msg_type"] == kind]
+
+    def text(self, stream: str) -> str:
+        return "".join(content["text"] for content in self.contents("stream") if content["name"] == stream)
+
+    def html(self) -> list[str]:
+        shown = self.contents("display_data") + self.contents("execute_result") + self.contents("update_display_data")
+        return [content["data"]["text/html"] for content in shown if "text/html" in content["data"]]
+
+    def kinds_before(self, printed: str) -> list[str]:
+        """Kinds of messages that came before the cell printed `printed`."""
+        kinds: list[str] = []
+        for one in self.messages:
+            if one["msg_type"] == "stream" and printed in one["content"]["text"]:
+                return kinds
+            kinds.append(one["msg_type"])
+        raise AssertionError(f"the cell never printed {printed!r}")
+
+
+class OldKernel:
+    """A running kernel of the old environment."""
+
+    def __init__(self, home: Path) -> None:
+        """Starts it with every Jupyter folder below `home`."""
+        build()
+        name = write_kernelspec(home / "data")
+        specs = KernelSpecManager(kernel_dirs=[str(home / "data" / "kernels")], ensure_native_kernel=False)
+        self.manager = KernelManager(kernel_name=name, kernel_spec_manager=specs)
+        self.manager.start_kernel(env=jupyter_environment(home), cwd=str(home))
+        self.client: BlockingKernelClient = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+    def run(self, code: str, timeout_s: float = 120) -> Heard:
+        """Executes a cell and listens until the kernel is idle again."""
+        heard = Heard()
+
+        def listen(message: dict[str, Any]) -> None:
+            heard.messages.append(message)
+
+        heard.reply = self.client.execute_interactive(code, timeout=timeout_s, output_hook=listen)["content"]
+        return heard
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldKernel]:
+    """The old kernel with the extension loaded and a loop prepared."""
+    one = OldKernel(tmp_path_factory.mktemp("old_kernel"))
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def trained(kernel: OldKernel) -> Heard:
+    """What the kernel published while the doctored cell ran."""
+    for code in (SETUP, "%load_ext gpu_doctor"):
+        heard = kernel.run(code)
+        assert heard.reply["status"] == "ok", heard.reply
+        assert heard.text("stderr") == ""
+    return kernel.run(TRAINING)
+
+
+def test_it_is_the_kernel_that_colab_ships(kernel: OldKernel) -> None:
+    said = kernel.run(
+        "import IPython, ipykernel, ipywidgets\n"
+        "print(ipykernel.__version__, IPython.__version__, ipywidgets.__version__)"
+    )
+    assert said.text("stdout").split() == ["6.17.1", "7.34.0", "7.7.1"]
+
+
+def test_the_cell_runs_and_keeps_its_meaning(trained: Heard, kernel: OldKernel) -> None:
+    assert trained.reply["status"] == "ok", trained.reply
+    assert trained.text("stderr") == ""
+    assert trained.text("stdout").endswith("trained\n")
+    values = [content["data"].get("text/plain") for content in trained.contents("execute_result")]
+    assert "'last value'" in values
+    assert kernel.run("print(step, running_loss > 0)").text("stdout") == "124 True\n"
+
+
+def test_the_view_streams_while_the_cell_is_busy_or_says_why_not(trained: Heard) -> None:
+    before_the_end = trained.kinds_before("trained")
+    opened, moved = before_the_end.count("comm_open"), before_the_end.count("comm_msg")
+    assert opened, "a widget must stand before the loop begins"
+    degraded = [html for html in trained.html() if "live" in html and "not" in html and "kernel" in html]
+    assert moved >= 3 or degraded, f"{moved} messages while the cell ran, and no sentence that says so"
+
+
+def test_the_static_result_stays_behind(trained: Heard) -> None:
+    static = [html for html in trained.html() if "gpu-doctor-static" in html]
+    assert static
+    assert "num_workers" in static[-1]
+
+
+def test_the_diagnosis_is_there_afterwards(trained: Heard, kernel: OldKernel) -> None:
+    said = kernel.run("import gpu_doctor; print(gpu_doctor.last_case().diagnosis.bottleneck)")
+    assert said.text("stdout") == "input\n"
+
+
+def test_an_interrupt_ends_the_run_with_its_diagnosis(trained: Heard, kernel: OldKernel) -> None:
+    endless = TRAINING.replace("range(4)", "range(10_000)").replace('print("step", step)', 'print("at", step)')
+    pressed: list[bool] = []
+
+    def press_once(message: dict[str, Any]) -> None:
+        heard.messages.append(message)
+        if message["msg_type"] == "stream" and "at 100" in heard.text("stdout") and not pressed:
+            pressed.append(True)
+            kernel.manager.interrupt_kernel()
+
+    heard = Heard()
+    heard.reply = kernel.client.execute_interactive(endless, timeout=60, output_hook=press_once)["content"]
+    assert pressed
+    assert heard.reply["status"] == "error"
+    assert heard.reply["ename"] == "KeyboardInterrupt"
+    assert any("gpu-doctor-static" in html for html in heard.html())
+    for _ in range(10):  # a kernel aborts what reaches it right after an error
+        said = kernel.run("import gpu_doctor; print(gpu_doctor.last_case().recordings[-1].outcome)")
+        if said.reply["status"] == "ok":
+            break
+    assert said.text("stdout") == "interrupted\n"

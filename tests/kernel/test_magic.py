@@ -1,0 +1,274 @@
+"""`%%gpudoctor` in a real IPython shell: the cell keeps its semantics, bad input gets one sentence, nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import gpu_doctor
+from gpu_doctor.rules import RULES
+from tests.support.shells import notebook_shell, ran, with_the_magic
+
+LOOP = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(640, 16), torch.randint(0, 2, (640,)))
+loader = DataLoader(data, batch_size=32, shuffle=True)
+model = nn.Linear(16, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+losses = []
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+"""
+
+
+@pytest.fixture(scope="module")
+def one_shell() -> InteractiveShell:
+    return notebook_shell()
+
+
+@pytest.fixture
+def shell(one_shell: InteractiveShell) -> Iterator[InteractiveShell]:
+    with with_the_magic(one_shell):
+        yield one_shell
+
+
+def test_the_cell_runs_in_the_namespace_and_leaves_a_diagnosis(shell: InteractiveShell) -> None:
+    result, out, err, outputs = ran(shell, "%%gpudoctor --no-view\n" + LOOP)
+    assert result.success
+    assert len(shell.user_ns["losses"]) == 20
+    case = gpu_doctor.last_case()
+    assert case is not None
+    assert case.diagnosis is not None
+    vitals = gpu_doctor.measure(case.recordings[-1])
+    assert (vitals.steps, vitals.samples) == (20, 640)
+    assert out == err == ""
+    assert "gpu-doctor-static" in outputs[-1].data["text/html"]
+    assert case.diagnosis.verdict in " ".join(outputs[-1].data["text/plain"].split())  # long lines are wrapped
+
+
+def test_results_are_those_of_the_bare_cell(shell: InteractiveShell) -> None:
+    ran(shell, LOOP)
+    bare = list(shell.user_ns["losses"])
+    ran(shell, "%%gpudoctor --no-view\n" + LOOP)
+    assert shell.user_ns["losses"] == bare
+
+
+def test_the_last_expression_is_displayed(shell: InteractiveShell) -> None:
+    _, out, _, _ = ran(shell, "%%gpudoctor --no-view\n6 * 7")
+    assert "42" in out
+    _, out, _, _ = ran(shell, "%%gpudoctor --no-view\n6 * 7;")
+    assert "42" not in out
+    _, out, _, _ = ran(shell, "%%gpudoctor --no-view\n6 * 7;  # quiet")
+    assert "42" not in out
+
+
+def test_ipython_syntax_await_and_triple_quotes_work(shell: InteractiveShell) -> None:
+    cell = '''%%gpudoctor --no-view
+import asyncio
+listing = !echo hello
+%time total = sum(range(10))
+await asyncio.sleep(0)
+text = """first
+    second"""
+display("shown")
+'''
+    result, _out, _, _ = ran(shell, cell)
+    assert result.success, result.error_in_exec
+    assert list(shell.user_ns["listing"]) == ["hello"]
+    assert shell.user_ns["total"] == 45
+    assert shell.user_ns["text"] == "first\n    second"
+
+
+def test_an_exception_at_step_7_is_the_users_own_and_the_diagnosis_is_there(shell: InteractiveShell) -> None:
+    cell = LOOP.replace("losses.append(loss.item())", "losses.append(loss.item())\n    if len(losses) == 7: 1 / 0")
+    result, out, err, outputs = ran(shell, "%%gpudoctor --no-view\n" + cell)
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    shown = out + err
+    assert shown.count("17 if len(losses) == 7: 1 / 0") == 1
+    assert "trial.py" not in shown
+    assert "taps" not in shown
+    assert gpu_doctor.last_case().recordings[-1].outcome == "failed"
+    assert any("gpu-doctor-static" in one.data.get("text/html", "") for one in outputs)
+    assert len(gpu_doctor.last_case().recordings[-1].steps) == 7
+
+
+def _fails(*_: Any, **__: Any) -> Any:
+    raise ZeroDivisionError("by our own fault")
+
+
+@pytest.mark.parametrize("ours", ["diagnosis.measure", "report.html", "notebook.visit.display"])
+@pytest.mark.parametrize("theirs", ["", "\nraise KeyError('theirs')"])
+def test_what_fails_of_ours_hides_nothing_of_the_users(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, ours: str, theirs: str
+) -> None:
+    monkeypatch.setattr(f"gpu_doctor.{ours}", _fails)
+    result, out, err, outputs = ran(shell, "%%gpudoctor --no-view\n" + LOOP + theirs)
+    assert len(shell.user_ns["losses"]) == 20
+    assert isinstance(result.error_in_exec, KeyError) if theirs else result.success
+    said = [one.data["text/plain"] for one in outputs] + [line for line in err.splitlines() if "GPU Doctor" in line]
+    assert len(said) == 1, said
+    assert "by our own fault" in said[0] and "\n" not in said[0]
+    assert (out + err).count("by our own fault") <= 1
+    assert len(gpu_doctor.last_case().recordings[-1].steps) == 20
+
+
+def test_a_rule_that_raises_is_named_among_the_silent_ones(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = [replace(one, check=_fails) if one.name == "slow-python" else one for one in RULES]
+    monkeypatch.setattr("gpu_doctor.diagnosis.RULES", tuple(rules))
+    result, _, _, outputs = ran(shell, "%%gpudoctor --no-view\n" + LOOP)
+    assert result.success
+    assert "failed: ZeroDivisionError: by our own fault: slow-python" in outputs[-1].data["text/plain"]
+
+
+def test_a_traceback_names_the_line_as_the_user_sees_it(shell: InteractiveShell) -> None:
+    result, _, _, _ = ran(shell, "%%gpudoctor --no-view\nx = 1\n\nraise RuntimeError('here')")
+    traceback = result.error_in_exec.__traceback__
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    assert traceback.tb_lineno == 4
+
+
+def test_an_interrupt_passes_after_the_diagnosis(shell: InteractiveShell) -> None:
+    cell = LOOP.replace(
+        "losses.append(loss.item())", "losses.append(1)\n    if len(losses) == 9: raise KeyboardInterrupt"
+    )
+    result, _, _, outputs = ran(shell, "%%gpudoctor --no-view\n" + cell)
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)
+    assert gpu_doctor.last_case().recordings[-1].outcome == "interrupted"
+    assert outputs
+
+
+def test_a_syntax_error_is_reported_as_such(shell: InteractiveShell) -> None:
+    result, _out, _err, _ = ran(shell, "%%gpudoctor --no-view\nfor x in:\n    pass")
+    assert isinstance(result.error_in_exec, SyntaxError)
+    assert result.error_in_exec.lineno == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--step 3", "--steps N"),
+        ("--steps zero", "whole number of at least 1"),
+        ("--steps 0", "whole number of at least 1"),
+        ("--seconds -1", "above 0"),
+        ("--set num_workers", "num_workers="),
+        ("--set num_wrkers=2", "num_workers"),
+        ("--set batch_size=none", "batch_size"),
+        ("--name 'open", "close the quotation"),
+    ],
+)
+def test_bad_options_get_one_sentence_that_names_the_right_form(shell: InteractiveShell, line: str, says: str) -> None:
+    result, _, _, _ = ran(shell, f"%%gpudoctor {line}\nran = True")
+    assert type(result.error_in_exec).__name__ == "UsageError"
+    assert says in str(result.error_in_exec)
+    assert "ran" not in shell.user_ns
+
+
+def test_an_empty_cell_is_answered(shell: InteractiveShell) -> None:
+    result, _, _, _ = ran(shell, "%%gpudoctor --no-view\n   \n")
+    assert "empty" in str(result.error_in_exec)
+
+
+def test_a_cell_without_training_says_so(shell: InteractiveShell) -> None:
+    result, _, _, outputs = ran(shell, "%%gpudoctor --no-view\nx = 1")
+    assert result.success
+    assert gpu_doctor.last_case().diagnosis.bottleneck == "unknown"
+    assert "no training step" in outputs[-1].data["text/plain"].lower()
+
+
+def test_budget_and_save(shell: InteractiveShell, tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+    result, _, _, _ = ran(shell, f"%%gpudoctor --no-view --steps 5 --name five --save {path}\n{LOOP}\nafter = True")
+    assert result.success
+    assert "after" not in shell.user_ns
+    recording = gpu_doctor.load(path)
+    assert (len(recording.steps), recording.outcome, recording.name) == (5, "budget-reached", "five")
+
+
+def test_set_turns_a_knob_for_the_run_only(shell: InteractiveShell) -> None:
+    ran(shell, LOOP)
+    loop = LOOP[LOOP.index("losses = []") :]
+    result, _, _, _ = ran(shell, "%%gpudoctor --no-view --set batch_size=64\n" + loop)
+    assert result.success, result.error_in_exec
+    assert len(shell.user_ns["losses"]) == 10
+    assert shell.user_ns["loader"].batch_size == 32
+    assert gpu_doctor.last_case().recordings[-1].settings == {"batch_size": 64}
+
+
+def test_a_nested_cell_runs_plainly(shell: InteractiveShell) -> None:
+    cell = "%%gpudoctor --no-view\nget_ipython().run_cell_magic('gpudoctor', '--no-view', 'inner = 5')\nouter = 6"
+    result, _, _, _ = ran(shell, cell)
+    assert result.success, result.error_in_exec
+    assert (shell.user_ns["inner"], shell.user_ns["outer"]) == (5, 6)
+
+
+def test_a_second_run_answers_with_its_own_figures(shell: InteractiveShell) -> None:
+    ran(shell, "%%gpudoctor --no-view\n" + LOOP)
+    ran(shell, "%%gpudoctor --no-view\n" + LOOP.replace("640", "320"))
+    assert gpu_doctor.measure(gpu_doctor.last_case().recordings[-1]).samples == 320
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("check", "no GPU"),
+        ("explain slow-getitem", "What it means"),
+        ("knobs", "num_workers"),
+        ("knobs", "shuffling and random augmentation draw other numbers"),
+        ("report", "steps"),
+        ("history", "completed"),
+    ],
+)
+def test_the_line_magic_answers(shell: InteractiveShell, line: str, says: str) -> None:
+    ran(shell, "%%gpudoctor --no-view\n" + LOOP)
+    answer = shell.run_line_magic("gpudoctor", line)
+    assert says in " ".join(repr(answer).split())  # long lines are wrapped
+
+
+def test_compare_and_report_of_saved_recordings(shell: InteractiveShell, tmp_path: Path) -> None:
+    for name in "ab":
+        ran(shell, f"%%gpudoctor --no-view --save {tmp_path / name}.npz\n{LOOP}")
+    effect = shell.run_line_magic("gpudoctor", f"compare {tmp_path / 'a.npz'} {tmp_path / 'b.npz'}")
+    assert effect.speedup is not None
+    assert "gpu-doctor-static" in shell.run_line_magic("gpudoctor", f"report {tmp_path / 'a.npz'}")._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("", "explain RULE"),
+        ("dance", "explain RULE"),
+        ("explain slow-gtitem", "slow-getitem"),
+        ("compare a", "2 arguments"),
+    ],
+)
+def test_a_wrong_word_is_answered_in_one_sentence(shell: InteractiveShell, line: str, says: str) -> None:
+    result, _, _, _ = ran(shell, f"%gpudoctor {line}")
+    assert says in str(result.error_in_exec)
+
+
+def test_a_broken_file_is_answered_in_one_sentence(shell: InteractiveShell, tmp_path: Path) -> None:
+    path = tmp_path / "broken.npz"
+    path.write_bytes(b"PK\x03\x04 nothing more")
+    result, _, _, _ = ran(shell, f"%gpudoctor report {path}")
+    assert "not a complete gpu_doctor recording" in str(result.error_in_exec)
+
+
+def test_unload_takes_the_magics_away(one_shell: InteractiveShell) -> None:
+    one_shell.run_line_magic("load_ext", "gpu_doctor")
+    one_shell.run_line_magic("unload_ext", "gpu_doctor")
+    assert "gpudoctor" not in one_shell.magics_manager.magics["cell"]

@@ -1,0 +1,1 @@
+"""Real programs in real time: each has the machine to itself."""

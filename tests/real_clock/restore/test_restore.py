@@ -1,0 +1,232 @@
+"""A trial does no harm: what can be reached before it is there bit for bit after it, in the same objects, however it
+ended, over many kinds of cells as people write them. `test_restore.py` runs this file in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+import gpu_doctor
+from gpu_doctor.casefile import Case
+from gpu_doctor.recording import Settings
+from tests.support.everything import Everything
+from tests.support.restore_kinds import KINDS, PICTURES, Kind
+
+ENDINGS = ("normal", "raised", "out of memory", "stopped", "interrupted")
+HURT_AT = 3
+"""The step of the candidate at which it comes to its end."""
+
+
+class Hurt:
+    """Ends the candidate's side in one of five ways, out of an optimizer's step; knows nothing of the snapshot."""
+
+    def __init__(self, case: Case, ending: str) -> None:
+        self.case, self.ending, self.steps = case, ending, 0
+        self.candidate = False
+        case.on_begin = self._began
+
+    def _began(self, recorder: Any, role: str) -> None:
+        self.candidate, self.steps = role == "candidate", 0
+
+    def stepped(self, *of_the_optimizer: Any) -> None:
+        """After every optimizer's step."""
+        self.steps += 1
+        if not self.candidate or self.steps != HURT_AT:
+            return
+        if self.ending == "raised":
+            raise ValueError("the loss is no number")
+        if self.ending == "out of memory":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+        if self.ending == "stopped":
+            stopper = threading.Thread(target=self.case.stop)
+            stopper.start()
+            stopper.join()
+        if self.ending == "interrupted":
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+OUTCOMES = {"raised": "failed", "out of memory": "out-of-memory", "stopped": "stopped"}
+
+
+def notebook(kind: Kind, folder: Path) -> dict[str, Any]:
+    """A namespace in which the earlier cells have run."""
+    space: dict[str, Any] = {"__name__": "__main__", "LOG": str(folder / "log.txt")}
+    exec(compile(kind.setup, "<earlier>", "exec"), space)
+    for _ in range(kind.before):
+        exec(compile(kind.cell, "<cell>", "exec"), space)
+    return space
+
+
+def tried(
+    kind: Kind, ending: str, space: dict[str, Any], settings: Settings | None = None, seconds: float = 8.0
+) -> tuple[Everything, Everything, str]:
+    """Everything before and after a trial with such an ending, and what became of the trial."""
+    case = gpu_doctor.case(kind.cell, space)
+    hurt = Hurt(case, ending)
+    before = Everything(space)
+    handle = register_optimizer_step_post_hook(hurt.stepped)
+    outcome = ""
+    try:
+        outcome = case.trial(settings or {"threads": 1}, steps=6, seconds=seconds).outcome
+    except KeyboardInterrupt:
+        outcome = "interrupted"
+    finally:
+        handle.remove()
+    return before, Everything(space), outcome
+
+
+def ended(space: dict[str, Any]) -> None:
+    """Workers of the notebook's loaders end with the test."""
+    for value in space.values():
+        if isinstance(value, torch.utils.data.DataLoader) and value._iterator is not None:
+            value._iterator._shutdown_workers()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    variables, folder, places = dict(os.environ), Path.cwd(), list(sys.path)
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    as_before(variables, folder, places)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("name", KINDS)
+def test_everything_is_as_it_was(name: str, ending: str, tmp_path: Path) -> None:
+    kind = KINDS[name]
+    space = notebook(kind, tmp_path)
+    try:
+        before, after, outcome = tried(kind, ending, space)
+        assert outcome == OUTCOMES.get(ending, "interrupted" if ending == "interrupted" else outcome)
+        assert ending != "normal" or outcome in ("completed", "budget-reached")
+        lost = tuple(one.partition(" ")[0] for one in kind.lost)
+        told = [line for line in before.differences(after) if not line.split(" ", 1)[1].startswith(lost or "\0")]
+        assert not told, "\n".join(told)
+        assert kind.lost or before.digest == after.digest
+    finally:
+        ended(space)
+
+
+TURNED: list[tuple[Settings, str]] = [
+    ({"num_workers": 1}, "plain SGD"),
+    ({"batch_size": 8}, "metrics: own class, list, deque, defaultdict, Counter"),
+    ({"batch_size": 8}, "samplers and seeds of many makes"),
+    ({"amp": "bf16"}, "a trainer class that holds everything"),
+    ({"amp": "bf16"}, "GAN with two optimizers"),
+    ({"fused_optimizer": True}, "AdamW, cosine restarts, a scaler that is on"),
+    ({"fused_optimizer": True}, "EMA by deepcopy and AveragedModel"),
+    ({"channels_last": True}, "pictures"),
+]
+"""What the knobs that touch loaders, forwards, optimizers and the places of weights are turned to."""
+
+
+@pytest.mark.parametrize("ending", ["normal", "out of memory", "interrupted"])
+@pytest.mark.parametrize(("settings", "name"), TURNED)
+def test_everything_is_as_it_was_whatever_is_turned(settings: Settings, name: str, ending: str, tmp_path: Path) -> None:
+    kind = PICTURES if name == "pictures" else KINDS[name]
+    space = notebook(kind, tmp_path)
+    try:
+        before, after, outcome = tried(kind, ending, space, settings, seconds=3.0)
+        wanted = OUTCOMES.get(ending, ending)
+        assert outcome == wanted or (ending == "normal" and outcome in ("completed", "budget-reached"))
+        assert before.differences(after) == []
+        assert before.digest == after.digest
+    finally:
+        ended(space)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_digest_would_notice(name: str, tmp_path: Path) -> None:
+    """The cell changes what the digest is of: else the proof above would prove nothing."""
+    space = notebook(KINDS[name], tmp_path)
+    try:
+        before = Everything(space)
+        assert before.differences(Everything(space)) == []
+        exec(compile(KINDS[name].cell, "<cell>", "exec"), space)
+        assert Everything(space).digest != before.digest
+    finally:
+        ended(space)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.lost])
+def test_what_follows_is_as_if_there_had_been_no_trial(name: str, tmp_path: Path) -> None:
+    """The cell, run after a trial, trains to the same numbers as in a notebook without a trial."""
+    kind, digests = KINDS[name], []
+    folder, places, variables = Path.cwd(), list(sys.path), dict(os.environ)
+    for trials in (0, 1):
+        space = notebook(kind, tmp_path)
+        try:
+            for _ in range(trials):
+                tried(kind, "normal", space)
+            exec(compile(kind.cell, "<cell>", "exec"), space)
+            digests.append(Everything(space, identities=False))
+        finally:
+            ended(space)
+            as_before(variables, folder, places)
+    assert digests[0].differences(digests[1]) == []
+
+
+def as_before(variables: dict[str, str], folder: Path, places: list[str]) -> None:
+    """What a seed helper leaves on is off again, in the process and in torch."""
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(folder)
+    sys.path[:] = places
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.benchmark = False
+    torch.autograd.set_detect_anomaly(False)
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_cannot_be_put_back_is_said_before(name: str, tmp_path: Path) -> None:
+    space = notebook(KINDS[name], tmp_path)
+    try:
+        case = gpu_doctor.case(KINDS[name].cell, space)
+        before = Everything(space)
+        assert set(case.unrestorable()) == set(KINDS[name].lost)
+        assert before.differences(Everything(space)) == []
+    finally:
+        ended(space)
+
+
+def test_workers_from_an_earlier_run_are_left_alone(tmp_path: Path) -> None:
+    """Their random numbers go on where they were: the trial's sides have workers of their own, the same ones each."""
+    kind = KINDS["a generator, and persistent workers alive from an earlier run"]
+    served: list[list[torch.Tensor]] = []
+    for trials in (0, 1):
+        space = notebook(kind, tmp_path)
+        loader = space["workers"]
+        staying = loader._iterator
+        try:
+            for _ in range(trials):
+                case = gpu_doctor.case(kind.cell, space)
+                effect = case.trial({"threads": 1}, steps=6, seconds=8.0)
+                assert effect.loss_verdict == "equal", effect
+                assert all("worker" not in note for note in case.trials[-1][1].notes)
+            assert loader._iterator is staying
+            assert all(worker.is_alive() for worker in staying._workers)
+            served.append([x for x, _ in loader])
+        finally:
+            ended(space)
+    assert all(torch.equal(a, b) for a, b in zip(*served, strict=True))
+
+
+def test_a_state_that_does_not_fit_is_refused_with_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    space: dict[str, Any] = {"torch": torch, "big": torch.zeros(2**20)}
+    monkeypatch.setattr("gpu_doctor.snapshot.FREE_SHARE", 1e-7)
+    effect = gpu_doctor.case("big += 1", space).trial({"threads": 1})
+    assert effect.outcome == "refused"
+    assert "needs 4 MiB" in effect.reason and "may be taken" in effect.reason
+    assert not space["big"].any()

@@ -1,0 +1,453 @@
+"""Fetches are metered where they run, workers of every start method included, and nothing of it stays."""
+
+from __future__ import annotations
+
+import gc
+import math
+import multiprocessing
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, _DatasetKind, get_worker_info
+from torch.utils.data._utils import fetch as torch_fetch
+
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.recording import Fetch
+from gpu_doctor.taps import thread_counters
+from gpu_doctor.taps.dataloader import tap
+from gpu_doctor.taps.fetching import _staying
+from gpu_doctor.taps.metering import WorkerMeter, metered
+from gpu_doctor.taps.tally import EVERY, RECENT, SLOW_OWN_FETCH_S, TALLY_BYTES, SlotFile, Tally
+from gpu_doctor.taps.thread_counters import COST_S
+from tests.support.one_tap import on, standing
+
+SEAMS = ((torch_fetch._MapDatasetFetcher, "fetch"), (torch_fetch._IterableDatasetFetcher, "fetch"))
+SLEEP_S, COLLATE_S = 0.0005, 0.002
+
+
+class Slow(Dataset[Any]):
+    """Sleeps or computes for every sample."""
+
+    def __init__(self, n: int = 24, spin: bool = False) -> None:
+        self.n, self.spin = n, spin
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if not self.spin:
+            time.sleep(SLEEP_S)
+        else:
+            until = time.thread_time() + SLEEP_S
+            while time.thread_time() < until:
+                pass
+        return torch.full((4,), float(index))
+
+
+class SlowStream(IterableDataset[Any]):
+    """The same as a stream, shared out among workers."""
+
+    def __iter__(self) -> Any:
+        info = get_worker_info()
+        for i in range(24):
+            if info is None or i % info.num_workers == info.id:
+                time.sleep(SLEEP_S)
+                yield torch.zeros(4)
+
+
+def slow_collate(items: list[torch.Tensor]) -> torch.Tensor:
+    """Sleeps before it stacks."""
+    time.sleep(COLLATE_S)
+    return torch.stack(items)
+
+
+class Noted:
+    """The user's own worker_init_fn: notes that it ran."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, worker: int) -> None:
+        (self.folder / str(worker)).touch()
+
+
+def scratch_files() -> list[Path]:
+    """Files that workers write their sums to."""
+    return list(Path(tempfile.gettempdir()).glob("gpu_doctor-*.fetches"))
+
+
+def open_files() -> int:
+    """Descriptors that this process has open; 0 where the kernel does not list them."""
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.exists() else 0
+
+
+def fetched(loader: DataLoader[Any], epochs: int = 1) -> Fetch:
+    """What was metered while the loader was walked."""
+    recorder = Recorder()
+    with on(tap, recorder):
+        for _ in range(epochs):
+            list(loader)
+    recording = recorder.close()
+    assert len(recording.fetches) == 1
+    assert not recording.notes
+    return recording.fetches[0]
+
+
+def test_the_seam_is_restored_and_the_scratch_file_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = standing(*SEAMS)
+    loader = DataLoader(Slow(), batch_size=8, num_workers=1)
+    with on(tap):
+        list(loader)
+        assert loader.worker_init_fn is None
+        assert scratch_files()
+        own = iter(DataLoader(Slow(), batch_size=8))
+        next(own)
+        assert "fetch" not in vars(own._dataset_fetcher)  # it carries the meter while it is asked alone
+    assert all(now is then for now, then in zip(standing(*SEAMS), before, strict=True))
+    assert not scratch_files()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_wall_and_collate_are_those_of_the_fetch(workers: int) -> None:
+    begin = time.perf_counter()
+    found = fetched(DataLoader(Slow(), batch_size=8, num_workers=workers, collate_fn=slow_collate), epochs=2)
+    elapsed_s = time.perf_counter() - begin
+    assert (found.batches, found.workers) == (6, workers)
+    assert 6 * (8 * SLEEP_S + COLLATE_S) <= found.wall_s <= elapsed_s * max(workers, 1)
+    assert 6 * COLLATE_S <= found.collate_s <= found.wall_s - 6 * 8 * SLEEP_S
+    assert found.cpu_s < 0.5 * found.wall_s
+    assert found.batch_bytes == 8 * 4 * 4
+    assert len(found.walls_s) == 6
+    assert found.walls_s.sum() == pytest.approx(found.wall_s)
+
+
+def computing_collate(samples: list[torch.Tensor]) -> torch.Tensor:
+    end = time.thread_time() + COLLATE_S
+    while time.thread_time() < end:
+        pass
+    return torch.stack(samples)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_collate_that_computes_is_told_from_one_that_waits(workers: int) -> None:
+    asleep, busy = (
+        fetched(DataLoader(Slow(), batch_size=8, num_workers=workers, collate_fn=how))
+        for how in (slow_collate, computing_collate)
+    )
+    assert asleep.collate_cpu_s is not None and busy.collate_cpu_s is not None
+    assert asleep.collate_cpu_s < 0.5 * asleep.collate_s
+    assert 3 * COLLATE_S <= busy.collate_cpu_s <= busy.cpu_s
+    assert busy.collate_cpu_s <= busy.collate_s + 1e-3
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_dataset_that_computes_costs_cpu(workers: int) -> None:
+    found = fetched(DataLoader(Slow(spin=True), batch_size=8, num_workers=workers))
+    assert found.cpu_s >= 24 * SLEEP_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [m for m in ("spawn", "forkserver") if m in multiprocessing.get_all_start_methods()])
+def test_workers_of_other_start_methods_are_metered(method: str) -> None:
+    found = fetched(DataLoader(Slow(16), batch_size=8, num_workers=1, multiprocessing_context=method))
+    assert found.batches == 2
+    assert found.wall_s > 16 * SLEEP_S
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_is_metered(workers: int) -> None:
+    found = fetched(DataLoader(SlowStream(), batch_size=4, num_workers=workers))
+    assert found.batches >= 6
+    assert found.wall_s >= 24 * SLEEP_S
+
+
+def test_persistent_workers_add_up_over_epochs() -> None:
+    found = fetched(DataLoader(Slow(), batch_size=8, num_workers=2, persistent_workers=True), epochs=3)
+    assert found.batches == 9
+
+
+def test_the_users_worker_init_runs_and_stays(tmp_path: Path) -> None:
+    own = Noted(tmp_path)
+    loader = DataLoader(Slow(), batch_size=8, num_workers=2, worker_init_fn=own)
+    assert fetched(loader).batches == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+    assert loader.worker_init_fn is own
+
+
+def test_two_loaders_are_told_apart() -> None:
+    recorder = Recorder()
+    with on(tap, recorder):
+        for _ in zip(
+            DataLoader(Slow(24), batch_size=8), DataLoader(Slow(12), batch_size=4, num_workers=1), strict=True
+        ):
+            pass
+    found = {one.loader.split("]")[0]: (one.batches, one.batch_bytes) for one in recorder.close().fetches}
+    assert found == {"Slow[24": (3, 128), "Slow[12": (3, 64)}
+
+
+def test_batches_are_the_same_with_and_without() -> None:
+    def walk() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        return list(DataLoader(Slow(), batch_size=8, shuffle=True, num_workers=2, collate_fn=slow_collate))
+
+    plain = walk()
+    with on(tap):
+        heard = walk()
+    assert all(torch.equal(one, other) for one, other in zip(plain, heard, strict=True))
+
+
+def test_a_collate_that_raises_leaves_the_fetcher_as_it_was() -> None:
+    def fail(items: Any) -> Any:
+        raise ValueError("user's")
+
+    with on(tap):
+        it: Any = iter(DataLoader(Slow(), batch_size=8, collate_fn=fail))
+        with pytest.raises(ValueError, match="user's"):
+            next(it)
+        assert it._dataset_fetcher.collate_fn is fail
+
+
+class Batched(Slow):
+    """Gives whole batches."""
+
+    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
+        time.sleep(SLEEP_S * len(indices))
+        return [torch.zeros(4) for _ in indices]
+
+
+class OwnFetcher(torch_fetch._MapDatasetFetcher):
+    """A fetcher of somebody else's, with a `fetch` of its own."""
+
+    def fetch(self, possibly_batched_index: Any) -> Any:
+        time.sleep(SLEEP_S)
+        return super().fetch(possibly_batched_index)
+
+
+def own_fetcher(kind: Any, dataset: Any, *rest: Any) -> Any:
+    """What a library puts in the place of torch's maker of fetchers."""
+    return OwnFetcher(dataset, *rest)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_whole_batches_and_loaders_without_batches_are_metered(workers: int) -> None:
+    whole = fetched(DataLoader(Batched(), batch_size=8, num_workers=workers))
+    assert (whole.batches, whole.wall_s >= 24 * SLEEP_S) == (3, True)
+    single = fetched(DataLoader(Slow(), batch_size=None, num_workers=workers))
+    assert (single.batches, single.wall_s >= 24 * SLEEP_S) == (24, True)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_fetcher_of_somebody_elses_is_metered_once(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_DatasetKind, "create_fetcher", staticmethod(own_fetcher))
+    before = standing((OwnFetcher, "fetch"), (_DatasetKind, "create_fetcher"))
+    found = fetched(DataLoader(Slow(), batch_size=8, num_workers=workers))
+    assert found.batches == 3
+    assert found.wall_s >= 3 * SLEEP_S + 24 * SLEEP_S
+    after = standing((OwnFetcher, "fetch"), (_DatasetKind, "create_fetcher"))
+    assert all(now is then for now, then in zip(after, before, strict=True))
+
+
+def test_a_loader_inside_a_dataset_is_not_counted_twice() -> None:
+    class Outer(Slow):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return next(iter(DataLoader(Slow(1), batch_size=1)))
+
+    recorder = Recorder()
+    with on(tap, recorder):
+        list(DataLoader(Outer(4), batch_size=2))
+    found = {one.loader.split("[")[0]: one for one in recorder.close().fetches}
+    assert found["Outer"].batches == 2
+
+
+def test_workers_that_stay_meter_no_more_after_the_run_and_again_in_the_next() -> None:
+    loader = DataLoader(Slow(), batch_size=8, num_workers=1, persistent_workers=True)
+    try:
+        assert fetched(loader).batches == 3
+        file, slot = next(iter(_staying.values()))
+        assert file.generation == 0.0
+        list(loader)  # bare
+        assert file.tally(slot).sums.batches == 3
+        again = fetched(loader)
+        assert again.batches == 3
+        assert 24 * SLEEP_S <= again.wall_s < 1.0
+        assert file.generation == 0.0
+    finally:
+        loader._iterator._shutdown_workers()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_run_leaves_no_thread_no_interval_and_no_open_file(workers: int) -> None:
+    fetched(DataLoader(Slow(), batch_size=8))  # what Python opens once
+    descriptors = open_files()
+    before = sys.getswitchinterval()
+    fetched(DataLoader(Slow(), batch_size=8, num_workers=workers))
+    assert sys.getswitchinterval() == before
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("gpu_doctor")]
+    gc.collect()  # the mapped file
+    assert open_files() <= descriptors
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self/io").exists(), reason="the kernel counts no bytes here")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_bytes_read_and_queueing_are_those_of_the_fetch(workers: int, tmp_path: Path) -> None:
+    path = tmp_path / "samples"
+    path.write_bytes(bytes(24 * 100_000))
+    found = fetched(DataLoader(Files(path), batch_size=8, num_workers=workers))
+    assert found.read_bytes == pytest.approx(24 * 100_000, rel=0.02)
+    assert found.stored_bytes is not None and found.stored_bytes < 24 * 100_000  # written just now: in the page cache
+    assert found.queued_s is not None and 0.0 <= found.queued_s <= found.wall_s
+
+
+class Files(Slow):
+    """Reads a piece of a file for every sample."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(SLEEP_S)
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(index * 100_000)
+            return torch.zeros(4) + len(file.read(100_000))
+
+
+def test_where_the_kernel_counts_nothing_it_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_counters, "_opened", lambda path: -1)
+    monkeypatch.setattr(thread_counters, "getrusage", None)
+    found = fetched(DataLoader(Slow(), batch_size=8))
+    assert (found.queued_s, found.read_bytes, found.stored_bytes, found.stored_s) == (None, None, None, None)
+    assert found.batches == 3
+
+
+def test_only_the_fetches_that_read_from_the_storage_count_as_such() -> None:
+    tally = Tally(bytearray(TALLY_BYTES))
+    for wall_s, stored in ((0.5, 0.0), (0.25, 4096.0), (1.0, 0.0)):
+        tally.tell(wall_s, (0.0, 8192.0, stored, 0.1))
+    assert (tally.sums.stored_s, tally.sums.counted_wall_s, tally.sums.stored_bytes) == (0.25, 1.75, 4096.0)
+    tally.tell(1.0, (0.0, 8192.0, float("nan"), 0.1))
+    assert math.isnan(tally.sums.stored_s)
+
+
+def test_counted_is_a_random_part_that_costs_little() -> None:
+    tally = Tally(bytearray(TALLY_BYTES))
+    counted = 0
+    for _ in range(20_000):
+        counted += tally.counted and not tally.left
+        tally.add(1e-3)
+    assert counted * COST_S / (20_000 * 1e-3) < 0.005
+    assert counted > 800
+
+
+def test_a_tally_keeps_the_recent_ones_and_all_sums() -> None:
+    tally = Tally(bytearray(TALLY_BYTES))
+    for i in range(RECENT + 5):
+        tally.add(float(i), 2, 0.5, 0.25)
+    walls = float(sum(range(RECENT + 5)))
+    assert tally.sums[:4] == (RECENT + 5, walls, RECENT + 5, 0.5 * (RECENT + 5))
+    assert tally.sums.timed_wall_s == 2 * walls
+    np.testing.assert_array_equal(np.sort(tally.recent), np.arange(5, RECENT + 5))
+
+
+def test_short_fetches_are_metered_in_full_now_and_then_where_each_is_metered() -> None:
+    inside, worker = Tally(bytearray(TALLY_BYTES), slow_s=SLOW_OWN_FETCH_S), Tally(bytearray(TALLY_BYTES))
+    weights = []
+    for _ in range(3 * EVERY):
+        inside.add(1e-3)
+        worker.add(1e-3)
+        weights.append([0 if one.left else one.weight for one in (inside, worker)])
+    assert {one for one, _ in weights} == {1}
+    assert sorted(other for _, other in weights) == [0] * (3 * EVERY - 3) + [EVERY] * 3
+    worker.add(3e-3)
+    assert (worker.left, worker.weight) == (0, 1)
+
+
+@contextmanager
+def in_worker(
+    plain: Callable[[Any, Any], Any], cpu_clock: Callable[[], float] = time.thread_time
+) -> Iterator[tuple[Any, SlotFile]]:
+    """A fetch as a worker meters it, and the file of its slot."""
+    file = SlotFile.made()
+    file.generation = 1.0
+    meter = WorkerMeter(file, 0)
+    try:
+        yield metered(plain, meter, cpu_clock), file
+    finally:
+        file.remove()
+        if meter.tally is not None and meter.tally.lines is not None:
+            meter.tally.lines.stop(1.0)
+
+
+def test_a_plain_fetch_of_a_worker_calls_nothing_of_ours() -> None:
+    called: list[str] = []
+
+    def plain(fetcher: Any, index: Any) -> Any:
+        called.append("")
+        return index
+
+    with in_worker(plain) as (fetch, _):
+        fetch(None, 0)  # in full: the first of a tally, and of every so many after it
+        for i in range(3 * EVERY):
+            called.clear()
+            sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+            fetch(None, i)
+            sys.setprofile(None)
+            ours = [name for name in called if name]
+            assert (i + 1) % EVERY == 0 or ours == ["fetch", "plain"]
+
+
+def test_the_plain_fetches_of_a_worker_count_like_those_in_full() -> None:
+    cpu_read, bodies = [], 0
+
+    def clock() -> float:
+        cpu_read.append(1)
+        return 0.0
+
+    def plain(fetcher: Any, index: Any) -> Any:
+        nonlocal bodies
+        bodies += 1
+        if index == "inner":
+            return index
+        if index == "raises":
+            raise KeyError(index)
+        if index == "nested":
+            return fetch(fetcher, "inner")
+        end = time.perf_counter() + 2e-4
+        while time.perf_counter() < end:
+            pass
+        return index
+
+    with in_worker(plain, clock) as (fetch, file):
+        begin = time.perf_counter()
+        for i in range(5 * EVERY):
+            assert fetch(None, i) == i
+        fetch(None, "inner")  # one in full: those before it are put down
+        whole_s = time.perf_counter() - begin
+        tally = file.tally(0)
+        assert tally.sums.batches == len(tally.recent) == 5 * EVERY + 1
+        assert 5 * EVERY * 2e-4 <= tally.sums.wall_s <= whole_s
+        assert sum(tally.recent) == pytest.approx(tally.sums.wall_s)
+        assert 2 * 6 <= len(cpu_read) <= 2 * 15  # more where another program made some slow
+        assert tally.sums.timed_wall_s > 0
+        for _ in range(2 * EVERY):
+            assert fetch(None, "nested") == "inner"
+        for _ in range(2 * EVERY):
+            with pytest.raises(KeyError):
+                fetch(None, "raises")
+        assert 6 * EVERY < file.tally(0).sums.batches <= 7 * EVERY + 1  # the newest are still to be put down
+        file.generation = 0.0
+        for i in range(5 * EVERY):
+            assert fetch(None, i) == i
+        assert file.tally(0).sums.batches <= 7 * EVERY + 1
+        assert bodies == 16 * EVERY + 1

@@ -1,0 +1,350 @@
+"""Every knob on loops of every kind, made in the cell and before it: what a real run then had, and what is put back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import gpu_doctor
+from gpu_doctor import knobs, loaders, patching
+from gpu_doctor.knobs.amp import lstm_in_bf16
+from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.recording import Setup
+from tests.support.knob_programs import LOADER, LOOP, PLAIN, PROGRAMS
+
+WANTED: Final[dict[str, Any]] = {
+    "num_workers": 1,
+    "batch_size": 4,
+    "amp": "bf16",
+    "prefetch_factor": 4,
+    "persistent_workers": True,
+    "worker_threads": 1,
+    "channels_last": True,
+    "fused_optimizer": True,
+    "threads": 2,
+}
+REFUSED: Final[dict[str, dict[str, str]]] = {
+    "a batch sampler of one's own": {"batch_size": "A custom batch_sampler (Halves) owns the batches"},
+    "a stream that does not shard": {
+        "num_workers": "every worker would deliver all items again",
+        **dict.fromkeys(("prefetch_factor", "persistent_workers", "worker_threads"), "set num_workers above 0 first"),
+    },
+    "LBFGS": {"fused_optimizer": "no fused update for LBFGS"},
+}
+"""Program -> knob -> what its refusal says; convolutions are asked for below."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    assert patching.active() == ()
+
+
+def seen(setup: Setup) -> dict[str, Any]:
+    """What a run really had, read off the objects it trained with."""
+    loader, facts = setup.training_loader, setup.optimizer_facts
+    assert loader is not None and facts
+    return {
+        "num_workers": loader.num_workers,
+        "batch_size": loader.batch_size,
+        "prefetch_factor": loader.prefetch_factor,
+        "persistent_workers": loader.persistent_workers,
+        "amp": {"bfloat16": "bf16"}.get(setup.autocast, "off"),
+        "channels_last": setup.model is not None and 0 < setup.model.channels_last == setup.model.convolutions,
+        "fused_optimizer": all(one.fused is True for one in facts),
+        "threads": setup.torch_threads,
+    }
+
+
+def made(name: str, where: str) -> gpu_doctor.Case:
+    """The program as a case, its objects made before the cell or in it."""
+    earlier, loop = PROGRAMS[name]
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    if where == "before":
+        exec(earlier, namespace)
+        return gpu_doctor.case(loop, namespace)
+    return gpu_doctor.case(earlier + loop, namespace)
+
+
+@pytest.mark.parametrize("where", ["before", "inside"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_knob_on_every_kind_of_loop(name: str, where: str) -> None:
+    case = made(name, where)
+    as_written = seen(case.run(steps=3).setup)
+    found = case.found
+    assert found is not None
+    refused = dict(REFUSED.get(name, {}))
+    if "LSTM" in found.layers and not lstm_in_bf16():
+        refused["amp"] = "LSTM raises in bf16 on a CPU without AVX-512"
+    if name != "images":
+        refused["channels_last"] = "no 2D convolutions"
+    for knob, said in refused.items():
+        value = 2 if knob == "num_workers" else WANTED[knob]  # one worker repeats nothing of a stream
+        effect = case.trial({knob: value}, steps=2)
+        assert effect.outcome == "refused" and said in effect.reason
+    wanted = {knob: value for knob, value in WANTED.items() if knob not in refused}
+    for knob, value in as_written.items():
+        assert knobs.KNOBS[knob].found(found) in (value, None)
+    recording = case.run(wanted, steps=3)
+    now = seen(recording.setup)
+    assert {knob: now[knob] for knob in wanted if knob in now} == {k: v for k, v in wanted.items() if k in now}
+    assert len(recording.steps) >= 3
+    if where == "before":  # what was made before is as it was, and a run as written again has what it had
+        again = seen(case.run(steps=3).setup)
+        assert again == as_written
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain",
+        "two optimizers",
+        "a model that returns a dict",
+        "an output as Hugging Face's",
+    ],
+)
+def test_compile_on_loops_of_several_kinds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, graphs = torch.compile, []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", lambda model, **how: written(model, **{**how, "backend": backend}))
+    for where in ("before", "inside"):
+        case = made(name, where)
+        case.run(steps=3)
+        graphs.clear()
+        effect = case.trial({"compile": True}, steps=3, seconds=20)
+        assert effect.outcome in ("completed", "budget-reached"), effect.reason
+        assert graphs
+    torch._dynamo.reset()
+
+
+def test_a_sampler_with_a_generator_draws_the_same_rows_and_is_put_back() -> None:
+    case = made("weighted sampler and generator", "before")
+    space = case.namespace
+    state = space["generator"].get_state()
+    loader, was = space["loader"], dict(vars(space["loader"]))
+    effect = case.trial({"num_workers": 1}, steps=6, seconds=20)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    assert effect.loss_verdict == "equal", effect
+    assert torch.equal(space["generator"].get_state(), state) and vars(loader) == was
+
+
+def test_a_schedule_made_in_the_cell_follows_the_batch_size() -> None:
+    earlier, loop = PROGRAMS["one cycle over len(loader)"]
+    case = gpu_doctor.case(earlier + loop, {"__name__": "__main__"})
+    case.run()
+    for size in (4, 24):
+        recording = case.run({"batch_size": size})
+        assert recording.outcome == "completed" and len(recording.steps) == 2 * 240 // size
+
+
+def test_a_schedule_made_before_the_cell_fails_as_it_would_by_hand_and_all_is_put_back() -> None:
+    earlier, loop = PROGRAMS["one cycle over len(loader)"]
+    schedule, loop = loop.splitlines(keepends=True)[0], "".join(loop.splitlines(keepends=True)[1:])
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(earlier + schedule, space)
+    case = gpu_doctor.case(loop, space)
+    before = {name: value.clone() for name, value in space["net"].state_dict().items()}
+    effect = case.trial({"batch_size": 4}, steps=200, seconds=30)
+    assert effect.outcome == "failed" and "Tried to step" in effect.reason
+    assert space["schedule"].last_epoch == 0 and len(space["loader"]) == 30
+    assert all(torch.equal(value, before[name]) for name, value in space["net"].state_dict().items())
+
+
+def test_a_stream_that_shards_gives_every_item_once() -> None:
+    cell = PLAIN + PROGRAMS["a stream that shards"][0][len(PLAIN) :] + "rows = [r for xb, yb in loader for r in xb]\n"
+    case = gpu_doctor.case(cell + LOOP, {"__name__": "__main__"})
+    case.run()
+    case.run({"num_workers": 2})
+    rows = {tuple(row.tolist()) for row in case.namespace["rows"]}
+    assert len(case.namespace["rows"]) == len(rows) == 240
+
+
+def test_a_loader_left_of_an_earlier_version_of_the_cell_is_in_nobodys_way() -> None:
+    left: dict[str, Any] = {}
+    exec(PROGRAMS["a stream that does not shard"][0], left)
+    case = made("a stream that shards", "inside")
+    case.run(steps=3)
+    assert case.run({"num_workers": 2}, steps=3).setup.loaders[0].num_workers == 2
+    assert left["loader"].num_workers == 0
+
+
+def test_loaders_drawn_from_together_get_workers_together() -> None:
+    for where in ("before", "inside"):
+        case = made("two loaders zipped", where)
+        case.run()
+        loaders = case.run({"num_workers": 1}, steps=4).setup.loaders
+        assert [one.num_workers for one in loaders] == [1, 1]
+
+
+PAIR: Final = (
+    PLAIN
+    + """wide, other = DataLoader(data, 24), DataLoader(TensorDataset(torch.randn(480, 8)), 16)
+"""
+)
+ALTERNATING: Final = """for epoch in range(2):
+    for xb, yb in wide:
+        opt.zero_grad()
+        nn.functional.mse_loss(net(xb), yb).backward()
+        opt.step()
+    for xb, in other:
+        opt.zero_grad()
+        net(xb).square().mean().backward()
+        opt.step()
+"""
+
+
+def test_loaders_of_several_batch_sizes_keep_their_ratio() -> None:
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(PAIR, space)
+    case = gpu_doctor.case(ALTERNATING, space)
+    case.run()
+    sizes = {one.batch_size for one in case.run({"batch_size": 12}).setup.loaders}
+    assert sizes == {12, 8}
+    with pytest.raises(Refused, match=r"loaders of batch size 24 and 16.*take a multiple of 3"):
+        case.run({"batch_size": 10})
+    assert (space["wide"].batch_size, space["other"].batch_size) == (24, 16)
+
+
+NEVER: Final = "ran = []\n" + PLAIN + LOADER + "ran.append(1)\n" + LOOP
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"num_workers": 257}, "from 0 to 256"),
+        ({"num_workers": 10**20}, "from 0 to 256"),
+        ({"threads": 100_000}, "from 1 to 256"),
+        ({"worker_threads": 100_000}, "from 0 to 256"),
+        ({"batch_size": 10**12}, "from 1 to 2147483647"),
+        pytest.param(
+            {"amp": "fp16"}, "emulated", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="fp16 is its own")
+        ),
+    ],
+)
+def test_what_would_take_the_machine_down_or_fail_half_way_is_refused_before_the_cell_runs(
+    settings: dict[str, Any], said: str
+) -> None:
+    case = gpu_doctor.case(NEVER, {"__name__": "__main__"})
+    with pytest.raises(Refused, match=said):
+        case.run(settings)
+    assert "ran" not in case.namespace
+    assert said in case.trial(settings, steps=2).reason
+
+
+SCRIPT: Final = """
+import multiprocessing, sys, torch
+import gpu_doctor
+from torch.utils.data import DataLoader, Dataset
+torch.set_num_threads(1)
+
+class Rows(Dataset):
+    def __len__(self):
+        return 8000
+    def __getitem__(self, i):
+        return torch.ones(4)
+
+def main():
+    multiprocessing.set_start_method(METHOD)
+    net = torch.nn.Linear(4, 1)
+    opt = torch.optim.SGD(net.parameters(), 0.1)
+    names = {"net": net, "opt": opt, "loader": DataLoader(Rows(), 8)}
+    case = gpu_doctor.case("for x in loader:\\n    net(x).sum().backward()\\n    opt.step()\\n", names)
+    case.run(steps=3)
+    effect = case.trial({"num_workers": 1}, steps=3, seconds=60)
+    print("OUTCOME", effect.outcome, effect.reason)
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ('if __name__ == "__main__":\n    main()\n', "OUTCOME budget-reached"),
+        ("main()\n", "OUTCOME refused Workers start by METHOD here, and each imports this script again"),
+    ],
+)
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_dataset_of_the_script_that_workers_import(method: str, end: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT.replace("METHOD", repr(method)) + end)
+    root = Path(gpu_doctor.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=200, env={"PYTHONPATH": str(root)}
+    )
+    assert said.replace("METHOD", method) in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_dataset_of_the_notebook_under(method: str) -> None:
+    """In a notebook `__main__` has no file that a worker could import."""
+    code = textwrap.dedent(SCRIPT.replace("METHOD", repr(method))) + "main()\n"
+    wrapped = f"import sys; del sys.modules['__main__'].__file__\nexec({code!r}, vars(sys.modules['__main__']))\n"
+    root = Path(gpu_doctor.__file__).parents[1]
+    path = f"import sys; sys.path.insert(0, {str(root)!r})\n"
+    done = subprocess.run(
+        [sys.executable, "-c", path + wrapped.replace("del sys.modules['__main__'].__file__", "pass")],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert f"OUTCOME refused Workers start by {method} here, and dataset is defined in the notebook" in done.stdout, (
+        done.stdout + done.stderr
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_loader_of_a_forkserver_with_persistent_workers_is_turned_and_put_back() -> None:
+    """Without workers torch takes no multiprocessing_context: it goes with them and comes back with them."""
+    rows = TensorDataset(torch.arange(96.0).reshape(96, 1))
+    loader = DataLoader(rows, 8, num_workers=1, multiprocessing_context="forkserver", persistent_workers=True)
+    net = torch.nn.Linear(1, 1)
+    space = {"net": net, "opt": torch.optim.SGD(net.parameters(), 1e-6), "loader": loader}
+    case = gpu_doctor.case("for (x,) in loader:\n    net(x).sum().backward()\n    opt.step()\n", space)
+    case.run()
+    workers, written = loader._iterator, {**vars(loader)}
+    assert workers is not None
+    try:
+        for value in (2, 0):
+            effect = case.trial({"num_workers": value}, steps=6, seconds=40)
+            assert effect.outcome in ("completed", "budget-reached") and effect.speedup, str(effect)
+            assert [one.num_workers for one in case.trials[-1][1].setup.loaders] == [value]
+            assert vars(loader) == written and loader._iterator is workers
+            assert loader.multiprocessing_context.get_start_method() == "forkserver"
+        assert [len(x) for (x,) in loader] == [8] * 12, "its own workers still deliver"
+    finally:
+        loaders.shut_down(loader._iterator)
+
+
+def test_a_number_of_numpys_or_torchs_own_is_pythons_own_in_settings_and_in_code() -> None:
+    given = {
+        "num_workers": np.int64(2),
+        "pin_memory": np.True_,
+        "batch_size": torch.tensor(8),
+        "vary.lr": np.float64(0.5),
+    }
+    settings = knobs.as_settings(given)
+    assert settings == {"num_workers": 2, "pin_memory": True, "batch_size": 8, "vary.lr": 0.5}
+    assert [type(value) for value in settings.values()] == [int, bool, int, float]
+    cell = "loader = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)\n"
+    cell += "for (x,) in loader:\n    model(x).backward()\n"
+    fix = gpu_doctor.case(cell, {"DataLoader": DataLoader, "TensorDataset": TensorDataset, "torch": torch}).fix(
+        {"num_workers": np.int64(2)}, history=[]
+    )
+    assert "batch_size=4, num_workers=2)" in str(fix)

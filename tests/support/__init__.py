@@ -1,0 +1,1 @@
+"""What tests are made of; README.md says which to take."""

@@ -1,0 +1,1 @@
+"""Instant tests: no sleep, no real clock, no browser, a second of CPU at most."""

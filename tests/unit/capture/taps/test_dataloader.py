@@ -1,0 +1,213 @@
+"""Every way to walk a DataLoader is heard, the iterators stay what they are, and loaders are told apart by role."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import traceback
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _SingleProcessDataLoaderIter
+
+from gpu_doctor import loaders
+from gpu_doctor.recorder import Recorder, RunEnded
+from gpu_doctor.taps.dataloader import tap
+from tests.support.one_tap import batches, on, standing
+
+SEAMS = ((DataLoader, "__iter__"), (_BaseDataLoaderIter, "__next__"))
+
+
+def heard(recorder: Recorder) -> tuple[list[float], int]:
+    """Samples of every row, and how many batches."""
+    steps = recorder.close().steps
+    return steps.samples.tolist(), int(steps.batches.sum())
+
+
+def test_the_seam_is_restored() -> None:
+    before = standing(*SEAMS)
+    with on(tap):
+        assert not any(now is then for now, then in zip(standing(*SEAMS), before, strict=True))
+    assert all(now is then for now, then in zip(standing(*SEAMS), before, strict=True))
+
+
+def by_next(loader: Any) -> None:
+    it = iter(loader)
+    while next(it, None) is not None:
+        pass
+
+
+WAYS = {
+    "for": lambda loader: [x for x, _ in loader],
+    "enumerate": lambda loader: list(enumerate(loader)),
+    "next": by_next,
+    "list": list,
+    "comprehension": lambda loader: {i: len(b) for i, b in enumerate(loader)},
+    "map": lambda loader: list(map(len, loader)),
+    "zip": lambda loader: list(zip(loader, range(99), strict=False)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_walk_is_heard(way: str) -> None:
+    recorder = Recorder()
+    with on(tap, recorder):
+        WAYS[way](batches(20))
+    assert heard(recorder) == ([8, 8, 4], 3)
+
+
+def test_the_iterator_keeps_its_type_and_methods() -> None:
+    with on(tap):
+        it = iter(batches(20))
+        assert type(it) is _SingleProcessDataLoaderIter
+        assert len(it) == 3
+        assert iter(it) is it
+
+
+@pytest.mark.parametrize(("options", "samples"), [({"drop_last": True}, [8, 8]), ({"shuffle": True}, [8, 8, 4])])
+def test_samples_follow_the_sampler(options: Any, samples: list[float]) -> None:
+    recorder = Recorder()
+    with on(tap, recorder):
+        list(batches(20, **options))
+    assert heard(recorder)[0] == samples
+
+
+def test_samples_of_batches_without_tensors_are_known_from_the_sampler() -> None:
+    recorder = Recorder()
+    with on(tap, recorder):
+        list(DataLoader(list(range(10)), batch_size=4, collate_fn=lambda items: [str(i) for i in items]))
+    assert heard(recorder)[0] == [4, 4, 2]
+
+
+class Stream(IterableDataset[Any]):
+    """Ten samples without a length."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(torch.zeros(10, 2))
+
+
+def test_a_stream_is_counted_by_its_tensors() -> None:
+    recorder = Recorder()
+    with on(tap, recorder):
+        list(DataLoader(Stream(), batch_size=4))
+    assert heard(recorder)[0] == [4, 4, 2]
+
+
+def test_roles_are_learned() -> None:
+    recorder = Recorder()
+    train, held_out, unused = batches(20, shuffle=True), batches(16), batches(24)
+    with on(tap, recorder):
+        for _ in range(2):
+            for _x in train:
+                recorder.ledger.switch(recorder.ledger.backward())
+                recorder.ledger.optimizer_done(1, recorder.ledger.optimizer(1))
+            with torch.no_grad():
+                list(held_out)
+        next(iter(unused))
+    roles = {setup.dataset_len: setup.role for setup in recorder.loaders.values()}
+    assert roles == {20: "training", 16: "evaluation", 24: "unknown"}
+
+
+def test_a_loader_built_anew_is_one_loader_and_two_alike_are_two() -> None:
+    recorder = Recorder()
+    with on(tap, recorder):
+        for _ in range(3):
+            list(batches(20))
+            gc.collect()
+        one, other = batches(16), batches(16)
+        list(zip(one, other, strict=True))
+    assert len(recorder.loaders) == 3
+
+
+def test_a_loader_that_cannot_be_described_is_heard_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(loaders, "describe", fail)
+    recorder = Recorder()
+    with on(tap, recorder):
+        list(batches(20))
+    assert heard(recorder) == ([8, 8, 4], 3)
+    assert recorder.notes == ["The setup of DataLoader could not be read: odd"]
+
+
+class Broken(Dataset[Any]):
+    """Raises on its ninth sample."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 9:
+            raise KeyError("user's own")
+        return torch.zeros(2)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_exception_passes_with_its_own_traceback(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # torch waits so long for each worker of an iterator that was left by an exception, with and without a tap.
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.1)
+    recorder = Recorder()
+    with on(tap, recorder), pytest.raises(KeyError, match="user's own") as caught:
+        list(DataLoader(Broken(), batch_size=8, num_workers=workers))
+    told = "".join(traceback.format_exception(caught.value))
+    assert 'raise KeyError("user\'s own")' in told
+    assert "in __getitem__" in told
+    assert caught.value.__context__ is None
+    del caught
+    gc.collect()
+
+
+def test_the_end_of_a_run_comes_from_next() -> None:
+    recorder = Recorder(max_steps=2)
+    seen: list[Any] = []
+
+    def loop() -> None:
+        for x, _ in batches(80):
+            recorder.ledger.forward_done(recorder.ledger.forward(False, False, False, 8.0))
+            seen.append(x)
+
+    with on(tap, recorder), pytest.raises(RunEnded):
+        loop()
+    assert len(seen) == 2
+
+
+def test_another_threads_loader_is_none_of_the_loops() -> None:
+    recorder = Recorder()
+    with on(tap, recorder):
+        it = iter(batches(40))
+        next(it)
+        thread = threading.Thread(target=lambda: list(batches(800)))
+        thread.start()
+        thread.join()
+        next(it)
+    assert heard(recorder) == ([8, 8], 2)
+
+
+def test_the_first_pull_is_told_once_and_may_fail() -> None:
+    recorder, told = Recorder(), []
+
+    def fail() -> None:
+        told.append(1)
+        raise ValueError("no")
+
+    with on(tap, recorder) as scope:
+        scope.pulled.append(fail)
+        list(batches(20))
+        list(batches(20))
+    assert told == [1]
+    assert recorder.notes == ["The models could not be looked for: no"]
+
+
+def test_iterators_are_not_kept_alive() -> None:
+    with on(tap):
+        it = iter(batches(20))
+        next(it)
+        alive = weakref.ref(it)
+        del it
+        gc.collect()
+        assert alive() is None

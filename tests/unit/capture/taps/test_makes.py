@@ -1,0 +1,428 @@
+"""Make, inputs and evaluations of real loops are noted; nothing stays on a module, its copies or its graphs."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+import torch
+from torch import nn
+
+from gpu_doctor.facts import EvaluationFacts
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.recording import Setup
+from gpu_doctor.taps import listening
+from gpu_doctor.taps.makes import tap
+from tests.support.one_tap import batches, model, on, standing
+
+SEAMS = (
+    (nn.Module, "eval"),
+    (torch.jit._recursive, "create_script_module"),
+    (torch.autograd, "backward"),
+    (torch.autograd, "grad"),
+)
+
+
+def hooks(net: nn.Module) -> int:
+    """Hooks on a module and all its parts."""
+    return sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in net.modules())
+
+
+def run(loop: Callable[..., None], **namespace: Any) -> Setup:
+    """What all taps together find in a loop, which gets the names of its namespace as arguments."""
+    recorder = Recorder()
+    with listening(recorder, namespace, accelerated=False):
+        loop(**namespace)
+    recording = recorder.close()
+    assert not recording.notes
+    return recording.setup
+
+
+def sgd(*nets: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD([p for net in nets for p in net.parameters()], lr=0.01)
+
+
+def train(net: nn.Module, optimizer: torch.optim.Optimizer, n: int = 40) -> None:
+    """An epoch of n / 8 steps."""
+    net.train()
+    for x, _ in batches(n):
+        optimizer.zero_grad()
+        net(x).sum().backward()
+        optimizer.step()
+
+
+# ---- seams ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_seam_is_restored() -> None:
+    recorder, net, before = Recorder(), model(), standing(*SEAMS)
+    with listening(recorder, {"net": net}, accelerated=False):
+        net.eval()
+        net(torch.rand(2, 4))
+        assert not any(now is then for now, then in zip(standing(*SEAMS), before, strict=True))
+    assert all(now is then for now, then in zip(standing(*SEAMS), before, strict=True))
+    assert hooks(net) == 0
+
+
+def test_after_the_first_steps_it_is_looked_now_and_then() -> None:
+    net, open_, recorder = model(), [], Recorder()
+    with listening(recorder, {"net": net}, accelerated=False) as scope:
+        optimizer = sgd(net)
+        for x, _ in batches(8 * 600):
+            open_.append(bool(scope.heard))
+            optimizer.zero_grad()
+            net(x).sum().backward()
+            optimizer.step()
+    assert recorder.close().setup.inputs is not None
+    assert all(open_[1:20]) and 1 <= sum(open_[25:]) <= 8
+
+
+def test_copies_and_pickles_hold_nothing_of_ours() -> None:
+    net = model()
+
+    def loop(net: nn.Module) -> None:
+        twin, loaded = copy.deepcopy(net), pickle.loads(pickle.dumps(net))
+        assert b"gpu_doctor" not in pickle.dumps(net)
+        for one in (twin, loaded):
+            assert one(torch.rand(2, 4)).shape == (2, 1)
+        kept.extend((twin, loaded))
+        train(net, sgd(net))
+
+    kept: list[nn.Module] = []
+    run(loop, net=net)
+    assert [hooks(one) for one in (net, *kept)] == [0, 0, 0]
+
+
+def test_an_output_of_an_evaluation_is_saved_without_ours() -> None:
+    net = model().eval()
+    with on(tap, Recorder(), {"net": net}):
+        out = net(torch.rand(2, 4))
+        assert b"gpu_doctor" not in pickle.dumps(out.detach())
+        assert not out._backward_hooks
+
+
+@pytest.mark.filterwarnings("error::torch.jit.TracerWarning")
+def test_a_script_and_a_trace_are_made_of_the_bare_model() -> None:
+    net = model()
+    with on(tap, Recorder(), {"net": net}):
+        for made in (torch.jit.trace(net, torch.rand(2, 4)), torch.jit.script(net)):
+            assert len(made._forward_hooks) == 0
+            assert made(torch.ones(2, 4)).shape == (2, 1)
+
+
+@pytest.mark.parametrize("how", ["function", "method", "step"])
+def test_a_compiled_model_keeps_its_graphs(how: str) -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    def graphs(tapped: bool) -> tuple[int, int]:
+        torch._dynamo.reset()
+        counter, net = CompileCounter(), model()
+        run_it: Any = net
+        if how == "function":
+            run_it = torch.compile(net, backend=counter)
+        elif how == "method":
+            net.compile(backend=counter)
+        else:
+            run_it = torch.compile(lambda x: net(x).relu(), backend=counter)
+        optimizer = sgd(net)
+
+        def loop() -> None:
+            for _ in range(150):  # windows open and close meanwhile
+                optimizer.zero_grad()
+                run_it(torch.rand(2, 4)).sum().backward()
+                optimizer.step()
+
+        if tapped:
+            with listening(Recorder(), {"run_it": run_it, "net": net}, accelerated=True):
+                loop()
+        else:
+            loop()
+        return counter.frame_count, counter.op_count
+
+    assert graphs(True) == graphs(False)
+
+
+# ---- make -----------------------------------------------------------------------------------------------------------
+
+
+def test_model_and_optimizers_are_noted() -> None:
+    def loop(net: nn.Module) -> None:
+        first = torch.optim.AdamW(net[0].parameters(), fused=True)  # type: ignore[index]
+        second = torch.optim.SGD(net[1].parameters(), lr=0.1, foreach=False)  # type: ignore[index]
+        for optimizer in (first, second):
+            train(net, optimizer)
+
+    setup = run(loop, net=model())
+    assert setup.model is not None and setup.model.device_bytes == {"cpu": 76}
+    assert setup.optimizer_facts is not None
+    assert [(one.name, one.tensors, one.fused, one.foreach) for one in setup.optimizer_facts] == [
+        ("AdamW", 2, True, None),
+        ("SGD", 2, None, False),
+    ]
+
+
+def test_an_inference_loop_has_a_model_too() -> None:
+    def loop(net: nn.Module, unused: nn.Module) -> None:
+        with torch.no_grad():
+            for x, _ in batches():
+                net(x)
+
+    setup = run(loop, net=model().eval(), unused=model().double())
+    assert setup.model is not None and setup.model.dtype_bytes == {"float32": 76}
+    assert setup.inputs is not None and setup.inputs.shape == (8, 4)
+    assert setup.evaluation == EvaluationFacts(3, 0, edge_s=ANY)
+
+
+def test_nothing_was_looked_at() -> None:
+    setup = run(lambda: None)
+    assert (setup.model, setup.optimizer_facts, setup.inputs, setup.evaluation) == (None, None, None, None)
+
+
+# ---- inputs ---------------------------------------------------------------------------------------------------------
+
+
+def test_inputs_of_a_loop_with_one_shape() -> None:
+    def loop(net: nn.Module) -> None:
+        train(net, sgd(net), 8 * 180 + 4)
+        with torch.no_grad():
+            net.eval()(torch.rand(64, 4))
+
+    inputs = run(loop, net=model()).inputs
+    assert inputs is not None
+    assert (inputs.shape, inputs.shapes, inputs.dtype, inputs.device) == ((8, 4), 1, "float32", "cpu")
+    assert 21 <= inputs.looked_at <= 24 and inputs.new_shape_steps == 0
+    assert not inputs.channels_last and math.isnan(inputs.new_shape_s)
+
+
+def test_changing_shapes_are_counted_and_their_steps_timed() -> None:
+    import time
+
+    class Slow(nn.Module):
+        """Takes 5 ms for a shape that it has not seen before, as a tuner would."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+            self.known: set[int] = set()
+
+        def forward(self, x: torch.Tensor) -> Any:
+            if x.shape[1] not in self.known:
+                time.sleep(0.005)
+                self.known.add(x.shape[1])
+            return self.layer(x)
+
+    def loop(net: nn.Module) -> None:
+        optimizer = sgd(net)
+        for step in range(120):
+            length = 64 + step // 4 if step % 4 == 3 else 64
+            optimizer.zero_grad()
+            net(torch.rand(2, length, 4)).sum().backward()
+            optimizer.step()
+
+    inputs = run(loop, net=Slow()).inputs
+    assert inputs is not None
+    assert inputs.shape == (2, 64, 4)
+    assert inputs.shapes == 30 and inputs.new_shape_steps == 29
+    assert inputs.new_shape_s == pytest.approx(27 * 0.005, rel=0.5)
+
+
+def test_a_box_whose_forward_nobody_calls() -> None:
+    class Box(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = model()
+
+    def loop(box: Any) -> None:
+        optimizer = sgd(box)
+        for x, _ in batches(80):
+            box.inside(x).sum().backward()
+            optimizer.step()
+
+    setup = run(loop, box=Box())
+    assert setup.inputs is not None and setup.inputs.shape == (8, 4)
+    assert setup.model is not None and setup.model.dtype_bytes == {"float32": 76}
+
+
+def test_keyword_inputs_and_images() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv2d(3, 4, 3)
+
+        def forward(self, image: torch.Tensor) -> Any:
+            return self.layer(image)
+
+    def loop(net: nn.Module) -> None:
+        optimizer = sgd(net)
+        for _ in range(5):
+            net(image=torch.rand(2, 3, 8, 8).to(memory_format=torch.channels_last)).sum().backward()
+            optimizer.step()
+
+    inputs = run(loop, net=Net()).inputs
+    assert inputs is not None and inputs.shape == (2, 3, 8, 8) and inputs.channels_last
+
+
+# ---- evaluation -----------------------------------------------------------------------------------------------------
+
+
+def test_evaluation_that_records_gradients() -> None:
+    def loop(net: nn.Module) -> None:
+        optimizer = sgd(net)
+        for _ in range(3):
+            train(net, optimizer)
+            net.eval()
+            for x, _ in batches():
+                net(x).sum().item()
+
+    assert run(loop, net=model()).evaluation == EvaluationFacts(9, 9, edge_s=ANY)
+
+
+def test_evaluation_late_in_a_run_is_seen() -> None:
+    def loop(net: nn.Module) -> None:
+        train(net, sgd(net), 8 * 90)
+        net.eval()
+        for x, _ in batches(8 * 20):
+            net(x)
+
+    assert run(loop, net=model()).evaluation == EvaluationFacts(8, 8, edge_s=ANY)
+
+
+def test_evaluation_after_an_epoch_that_was_cut_short() -> None:
+    """The last step ends only when the evaluation asks for its batch, and the pass is longer than what is looked at."""
+
+    def loop(net: nn.Module) -> None:
+        optimizer = sgd(net)
+        for _ in range(4):
+            net.train()
+            for step, (x, _) in enumerate(batches(400)):
+                optimizer.zero_grad()
+                net(x).sum().backward()
+                optimizer.step()
+                if step == 11:
+                    break
+            net.eval()
+            for x, _ in batches(8 * 20):
+                net(x).sum().item()
+
+    assert run(loop, net=model()).evaluation == EvaluationFacts(32, 32, edge_s=ANY)
+
+
+def test_a_sum_that_keeps_the_graphs_of_an_evaluation() -> None:
+    def loop(net: nn.Module) -> None:
+        optimizer = sgd(net)
+        for _ in range(2):
+            train(net, optimizer)
+            net.eval()
+            total: Any = 0.0
+            for x, _ in batches():
+                total = total + net(x).sum()
+
+    assert run(loop, net=model()).evaluation == EvaluationFacts(6, 6, edge_s=ANY)
+
+
+def test_evaluation_between_steps_of_a_loop_without_a_loader() -> None:
+    def loop(net: nn.Module) -> None:
+        optimizer = sgd(net)
+        for _ in range(10):
+            net.train()
+            optimizer.zero_grad()
+            net(torch.rand(8, 4)).sum().backward()
+            optimizer.step()
+            net.eval()
+            net(torch.rand(8, 4)).sum().item()
+
+    assert run(loop, net=model()).evaluation == EvaluationFacts(10, 10, edge_s=ANY)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_evaluation_as_it_should_be(mode: Any) -> None:
+    def loop(net: nn.Module) -> None:
+        train(net, sgd(net))
+        net.eval()
+        with mode():
+            for x, _ in batches():
+                net(x)
+
+    assert run(loop, net=model()).evaluation == EvaluationFacts(3, 0, edge_s=ANY)
+
+
+def test_an_inference_loop_that_records_gradients() -> None:
+    def loop(net: nn.Module) -> None:
+        for x, _ in batches(80):
+            net(x)
+
+    evaluation = run(loop, net=model().eval()).evaluation
+    assert evaluation is not None and evaluation.with_gradients == evaluation.forwards == 8
+
+
+def test_a_frozen_discriminator_in_eval_mode() -> None:
+    def loop(maker: nn.Module, judge: nn.Module) -> None:
+        ours, theirs = sgd(maker), sgd(judge)
+        for x, _ in batches():
+            theirs.zero_grad()
+            judge.train()(maker(x).detach()).sum().backward()
+            theirs.step()
+            ours.zero_grad()
+            judge.eval().requires_grad_(False)
+            judge(maker(x)).sum().backward()
+            judge.requires_grad_(True)
+            ours.step()
+
+    found = run(loop, maker=nn.Linear(4, 4), judge=model()).evaluation
+    assert found is not None and found.forwards == 3 and found.with_gradients == 0
+
+
+def test_features_taken_inside_of_a_model_in_eval_mode() -> None:
+    """Style transfer: the output is thrown away, a hook's features are learned from."""
+    net, taken = model().eval().requires_grad_(False), []
+    net[0].register_forward_hook(lambda _, __, out: taken.append(out))  # type: ignore[operator, index]
+
+    def loop(net: nn.Module) -> None:
+        image = torch.rand(2, 4, requires_grad=True)
+        optimizer = torch.optim.SGD([image], lr=0.1)
+        for _ in range(5):
+            optimizer.zero_grad()
+            taken.clear()
+            net(image)
+            taken[0].sum().backward()
+            optimizer.step()
+
+    found = run(loop, net=net).evaluation
+    assert found is None or found.with_gradients == 0
+
+
+def test_a_trained_model_that_stays_in_eval_mode() -> None:
+    """Two forwards for one backward: the first waits for it."""
+
+    def loop(net: nn.Module) -> None:
+        optimizer = sgd(net)
+        for x, _ in batches():
+            optimizer.zero_grad()
+            (net(x) - net(x + 1)).sum().backward()
+            optimizer.step()
+
+    setup = run(loop, net=model().eval())
+    assert setup.evaluation == EvaluationFacts(6, 0, edge_s=ANY)
+    assert setup.inputs is not None and setup.inputs.shape == (8, 4)
+
+
+@pytest.mark.parametrize("way", ["penalty", "forces"])
+def test_gradients_that_are_handed_out(way: str) -> None:
+    def loop(net: nn.Module) -> None:
+        optimizer = sgd(net)
+        for x, _ in batches():
+            net.eval()
+            x.requires_grad_(True)
+            (slope,) = torch.autograd.grad(net(x).sum(), x, create_graph=way == "penalty")
+            if way == "forces":
+                continue
+            optimizer.zero_grad()
+            slope.square().sum().backward()
+            optimizer.step()
+
+    assert run(loop, net=model()).evaluation == EvaluationFacts(3, 0, edge_s=ANY)

@@ -1,0 +1,66 @@
+"""What stands around the loop is written down at once, and the trained model when an optimizer is met."""
+
+from __future__ import annotations
+
+import platform
+
+import torch
+
+from gpu_doctor import patching
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.taps.scenery import accelerated, devices, switches, tap
+from tests.support.one_tap import model, on
+
+
+def test_the_surroundings_are_noted_and_nothing_is_patched() -> None:
+    recorder = Recorder()
+    with on(tap, recorder):
+        assert patching.active() == ()
+    setup = recorder.setup()
+    assert setup.torch_version == torch.__version__
+    assert setup.python_version == platform.python_version()
+    assert setup.torch_threads == torch.get_num_threads()
+    assert setup.start_method in ("fork", "spawn", "forkserver")
+    assert setup.flags == switches()
+
+
+def test_switches_are_read_and_not_turned() -> None:
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert switches()["matmul_precision"] == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert switches()["matmul_precision"] == before
+    assert all(isinstance(value, (str, bool, int)) for value in switches().values())
+
+
+def test_the_model_is_described_with_all_optimizers() -> None:
+    recorder, net = Recorder(), model().double()
+    with on(tap, recorder, {"net": net}) as scope:
+        for optimizer in (
+            torch.optim.SGD(net[0].parameters(), lr=0.1),  # type: ignore[index]
+            torch.optim.Adam(net[1].parameters()),  # type: ignore[index]
+        ):
+            for hear in scope.optimized:
+                hear(optimizer)
+    setup = recorder.setup()
+    assert setup.optimizers == ("SGD", "Adam")
+    assert (setup.dtype, setup.device, setup.models) == ("float64", "cpu", ("Sequential",))
+    assert (setup.parameters, setup.parameter_bytes) == (19, 152)
+    assert setup.layers == {"Linear": 2}
+
+
+def test_a_machine_without_a_device_says_so() -> None:
+    if not torch.cuda.is_available():
+        assert devices() == ()
+        assert accelerated() == bool(torch.backends.mps.is_available())
+
+
+def test_the_newer_switch_for_tf32_is_no_hindrance() -> None:
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        assert switches()["matmul_precision"] == "high"
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before

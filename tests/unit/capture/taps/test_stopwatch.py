@@ -1,0 +1,342 @@
+"""The CUDA clock reuses its events and never waits; the ledger has it while the tap is on. GPU: events stand in."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gpu_doctor.ledger import Ledger, Pull
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.taps.stopwatch import FORWARDS, CudaClock, tap
+from gpu_doctor.taps.tap import TapScope
+from tests.support.one_tap import on
+
+
+class Card:
+    """What torch says of the machine: the current device, and whether its stream is being captured."""
+
+    device = 0
+    capturing = False
+
+
+class Event:
+    """Stands in for torch.cuda.Event; passed as soon as recorded, one millisecond after the one before.
+
+    As torch's, it belongs to the device that it was first recorded on, and none is touched while a graph is captured.
+    """
+
+    made = 0
+    recorded = 0
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        assert enable_timing
+        Event.made += 1
+        self.at_ms = 0
+        self.device: int | None = None
+
+    def record(self, stream: Any) -> None:
+        """Puts it into the queue."""
+        assert not Card.capturing, "recorded into a graph"
+        if self.device not in (None, stream.device_index):
+            raise RuntimeError(f"Event device {self.device} does not match recording stream's {stream.device_index}.")
+        self.device = stream.device_index
+        Event.recorded += 1
+        self.at_ms = Event.recorded
+
+    def query(self) -> bool:
+        """Passed."""
+        assert not Card.capturing, "operation not permitted when stream is capturing"
+        return True
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds."""
+        if self.device != end.device:
+            raise RuntimeError("Both events must be recorded on the same device")
+        return end.at_ms - self.at_ms
+
+    def synchronize(self) -> None:
+        """Would wait."""
+        pytest.fail("waited for the device")
+
+
+@pytest.fixture(autouse=True)
+def _card(monkeypatch: pytest.MonkeyPatch) -> None:
+    Event.made = Event.recorded = 0
+    monkeypatch.setattr(Card, "device", 0)
+    monkeypatch.setattr(Card, "capturing", False)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(device_index=Card.device))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: Card.capturing)
+
+
+def on_cuda() -> Any:
+    """An optimizer over a parameter that says it is on a GPU."""
+    return SimpleNamespace(param_groups=[{"params": [SimpleNamespace(is_cuda=True)]}])
+
+
+def test_events_are_reused() -> None:
+    clock = CudaClock()
+    for _ in range(5):
+        begin, end = clock.mark(), clock.mark()
+        assert clock.done(end)
+        assert clock.seconds(begin, end) == pytest.approx(0.001)
+        clock.free(begin)
+        clock.free(end)
+    assert Event.made == 2
+    assert Event.recorded == 10
+
+
+def test_the_ledger_has_a_device_clock_only_while_the_tap_is_on() -> None:
+    recorder = Recorder()
+    with on(tap, recorder) as scope:
+        assert recorder.ledger.marks is None
+        scope.optimized[0](on_cuda())
+        marks = recorder.ledger.marks
+        assert marks is not None
+        scope.optimized[0](on_cuda())
+        assert recorder.ledger.marks is marks
+    assert recorder.ledger.marks is None
+
+
+def test_parameters_in_main_memory_need_none() -> None:
+    recorder = Recorder()
+    with on(tap, recorder) as scope:
+        scope.optimized[0](torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
+        assert recorder.ledger.marks is None
+
+
+def test_a_loop_with_the_clock_reads_every_step_but_the_first() -> None:
+    recorder = Recorder()
+    ledger = recorder.ledger
+    with on(tap, recorder) as scope:
+        scope.optimized[0](on_cuda())
+        for _ in range(50):
+            ledger.forward_done(ledger.forward(True, True, True, 8.0))
+            ledger.optimizer_done(1, ledger.optimizer(1))
+        ledger.finish()
+    steps = recorder.table.steps()
+    assert steps.device_steps.sum() == 49
+    assert Event.made <= 8
+
+
+def one_step(ledger: Ledger, device: int = 0, optimizer: int = 1) -> None:
+    """A step of a model under `torch.cuda.device(device)`."""
+    Card.device = device
+    ledger.forward_done(ledger.forward(True, True, True, 8.0))
+    ledger.optimizer_done(optimizer, ledger.optimizer(optimizer))
+
+
+def test_models_on_two_devices_are_each_compared_with_themselves() -> None:
+    recorder = Recorder()
+    ledger = recorder.ledger
+    with on(tap, recorder) as scope:
+        scope.optimized[0](on_cuda())
+        for i in range(40):
+            one_step(ledger, device=i // 10 % 2)  # ten steps on one, ten on the other
+        ledger.finish()
+    assert not recorder.notes
+    read = recorder.table.steps().device_steps
+    # The first step of all and the first on another device have nothing before them to be compared with.
+    assert np.flatnonzero(read == 0).tolist() == [0, 10, 20, 30]
+
+
+def test_a_step_that_changes_its_device_is_not_read() -> None:
+    recorder = Recorder()
+    ledger = recorder.ledger
+    with on(tap, recorder) as scope:
+        scope.optimized[0](on_cuda())
+        for _ in range(20):
+            pull = Pull()
+            ledger.delivered(pull, 8.0, ledger.ask(pull, True))
+            one_step(ledger, 0, optimizer=1)
+            one_step(ledger, 1, optimizer=2)
+        ledger.finish()
+    assert not recorder.notes
+    assert len(recorder.table.steps()) == 20
+    assert recorder.table.steps().device_steps.sum() == 0
+
+
+def test_nothing_is_put_into_a_graph_that_is_captured() -> None:
+    recorder = Recorder()
+    ledger = recorder.ledger
+    with on(tap, recorder) as scope:
+        scope.optimized[0](on_cuda())
+        for i in range(30):
+            Card.capturing = i in (11, 12)
+            one_step(ledger)
+        ledger.finish()
+    assert not recorder.notes
+    read = recorder.table.steps().device_steps
+    # Step 10 ends where step 11 shows, which is captured; step 13's work shows before the captured step 12 has ended.
+    assert np.flatnonzero(read == 0).tolist() == [0, 10, 11, 12, 13, 14]
+    assert (recorder.table.steps().gpu_s[read > 0] > 0).all()
+
+
+@pytest.mark.parametrize("method", ["ready", "mark", "done", "seconds", "free"])
+def test_an_error_of_the_clock_ends_the_clock_and_not_the_loop(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, calls = getattr(CudaClock, method), 0
+    most = 10 if method == "done" else 60  # a step has one such call, or some six
+
+    def failing(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls >= most:
+            raise RuntimeError(f"CUDA error in {method}")
+        return original(*args)
+
+    monkeypatch.setattr(CudaClock, method, failing)
+    recorder = Recorder()
+    ledger = recorder.ledger
+    with on(tap, recorder) as scope:
+        scope.optimized[0](on_cuda())
+        for _ in range(40):
+            one_step(ledger)
+        assert ledger.marks is None
+        scope.optimized[0](on_cuda())  # a second optimizer does not bring it back
+        assert ledger.marks is None
+        one_step(ledger)
+        ledger.finish()
+    assert len(recorder.table.steps()) == 41
+    assert 0 < recorder.table.steps().device_steps.sum() < 20
+    assert len(recorder.notes) == 1
+    assert "clock" in recorder.notes[0] and f"CUDA error in {method}" in recorder.notes[0]
+    assert calls == most  # it is asked no more
+
+
+@pytest.mark.parametrize("most", range(1, 13))
+def test_an_error_of_the_clock_ends_no_loop_that_has_no_optimizer(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of its marks is the one that fails: inference, an update by hand."""
+    original, calls = CudaClock.mark, 0
+
+    def failing(self: CudaClock) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls >= most:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return original(self)
+
+    monkeypatch.setattr(CudaClock, "mark", failing)
+    recorder = Recorder()
+    ledger, pull = recorder.ledger, Pull()
+    with on(tap, recorder, accelerated=True) as scope:
+        heard(scope, cuda=True)
+        for _ in range(12):
+            ledger.delivered(pull, 8.0, ledger.ask(pull, True))
+            ledger.forward_done(ledger.forward(True, True, True, 8.0))
+            ledger.switch(ledger.backward())
+            ledger.launched()
+        ledger.finish()
+    assert len(recorder.notes) == 1 and "device-side assert" in recorder.notes[0]
+
+
+def test_what_the_marks_cost_is_told_after_the_taps_are_off() -> None:
+    recorder = Recorder()
+    with on(tap, recorder) as scope:
+        scope.optimized[0](on_cuda())
+        for _ in range(20):
+            one_step(recorder.ledger)
+        recorder.ledger.finish()
+        assert recorder.ledger.windows is not None
+        cost_s = recorder.ledger.windows.spent_ns * 1e-9
+        told = recorder.tapped_s()
+    assert told >= cost_s > 0
+    assert recorder.tapped_s() == pytest.approx(told, rel=0.2)
+
+
+def test_a_clock_that_comes_with_the_first_optimizer_step_is_not_a_step_late() -> None:
+    recorder = Recorder()
+    ledger = recorder.ledger
+    with on(tap, recorder) as scope:
+        for i in range(20):
+            ledger.forward_done(ledger.forward(True, True, True, 8.0))
+            before = ledger.optimizer(1)
+            if i == 0:
+                scope.optimized[0](on_cuda())
+            ledger.optimizer_done(1, before)
+        ledger.finish()
+    steps = recorder.table.steps()
+    assert steps.device_steps.tolist() == [0.0, 0.0] + [1.0] * 18
+    assert (steps.gpu_s[2:] > 0).all()
+
+
+def heard(scope: TapScope, cuda: bool, output: Any = None) -> None:
+    """A forward of a module whose parameters are on a GPU or not."""
+    module: Any = SimpleNamespace(parameters=lambda: iter([SimpleNamespace(is_cuda=cuda)]))
+    for hear in tuple(scope.heard):
+        hear(module, False, (), {}, output)
+
+
+def test_a_loop_without_an_optimizer_gets_the_clock_with_its_first_forward() -> None:
+    recorder = Recorder()
+    ledger = recorder.ledger
+    with on(tap, recorder, accelerated=True) as scope:
+        pull = Pull()
+        for _ in range(50):
+            ledger.delivered(pull, 8.0, ledger.ask(pull, False))
+            ledger.forward_done(ledger.forward(False, False, False, 8.0))
+            heard(scope, cuda=True)
+        assert not scope.heard  # nobody keeps the taps from resting
+        ledger.ended(ledger.ask(pull, False))
+        ledger.finish()
+    steps = recorder.table.steps()
+    assert steps.device_steps.tolist() == [0.0, 0.0] + [1.0] * 48
+    assert Event.made <= 10
+    assert ledger.marks is None
+
+
+@pytest.mark.parametrize("accelerated", [True, False])
+def test_forwards_in_main_memory_are_not_asked_for_long(accelerated: bool) -> None:
+    recorder = Recorder()
+    with on(tap, recorder, accelerated=accelerated) as scope:
+        assert len(scope.heard) == accelerated
+        for _ in range(FORWARDS):
+            heard(scope, cuda=False, output=(1, 2))
+        assert not scope.heard
+        assert recorder.ledger.marks is None
+
+
+def test_an_optimizer_in_main_memory_ends_the_asking_too() -> None:
+    with on(tap, accelerated=True) as scope:
+        scope.optimized[0](torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
+        assert not scope.heard
+
+
+def test_what_an_output_says_of_itself_is_enough_and_what_it_raises_is_not_heard() -> None:
+    class Odd:
+        @property
+        def is_cuda(self) -> bool:
+            raise ValueError("no such thing")
+
+    recorder = Recorder()
+    with on(tap, recorder, accelerated=True) as scope:
+        heard(scope, cuda=False, output=Odd())
+        assert recorder.ledger.marks is None
+        heard(scope, cuda=False, output=SimpleNamespace(is_cuda=True))
+        assert recorder.ledger.marks is not None
+
+
+def test_the_end_of_a_no_grad_after_a_backward_is_an_update_and_stays_torchs_own() -> None:
+    recorder, before = Recorder(), torch.no_grad.__exit__
+    ledger = recorder.ledger
+    ledger.alone = lambda: True
+    with on(tap, recorder, accelerated=True) as scope:
+        for i in range(90):
+            ledger.forward_done(ledger.forward(True, True, True, 8.0))
+            heard(scope, cuda=True)
+            ledger.switch(ledger.backward())
+            ledger.launched()
+            if i != 40:
+                with torch.no_grad():
+                    assert not torch.is_grad_enabled()
+            assert torch.is_grad_enabled()
+        assert torch.no_grad.__exit__ is not before
+        ledger.finish()
+    assert torch.no_grad.__exit__ is before
+    steps = recorder.table.steps()
+    assert len(steps) == 90
+    # Of one the update was not heard, so it has no end, and the next one no gap.
+    assert np.flatnonzero(steps.device_steps[:60] == 0).tolist() == [0, 1, 40, 41]

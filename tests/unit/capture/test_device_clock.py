@@ -1,0 +1,453 @@
+"""What the device's clock tells of a loop, proved on a device whose every moment is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpu_doctor.devicemarks import MOST_PARTS, MOST_UPDATES, StepMarks
+from gpu_doctor.devicewindows import MARKS_SHARE, WINDOW
+from gpu_doctor.ledger import Pull
+from gpu_doctor.phases import BACKWARD, OPTIMIZER, OTHER
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.recording import STEP_COLUMNS, Recording
+from gpu_doctor.report_efficiency import efficiency
+from gpu_doctor.steptable import StepTable
+from gpu_doctor.vitals import measure
+from tests.support.simulated_device import Loop, Plain, SimulatedDevice
+
+
+def gap_share(recording: Recording) -> float:
+    """Device-clock gaps over device-clock time, of the steps that were read, without the first few."""
+    steps = recording.steps.rows(5)
+    gap, busy = np.nansum(steps.gpu_gap_s), np.nansum(steps.gpu_s)
+    return float(gap / (gap + busy))
+
+
+def test_a_wait_hidden_behind_a_deep_queue_is_not_exposed() -> None:
+    device, recording = Loop(wait=4, kernel=1.0, kernels=10).play()
+    steps = recording.steps
+    assert steps.data_wait_s.sum() == pytest.approx(0.16)  # the host waits 4 of every 10 ms
+    assert gap_share(recording) == pytest.approx(0, abs=0.005)
+    assert np.nansum(steps.queue_empty) <= 1
+    vitals = measure(recording)
+    assert vitals.exposed_wait_share is not None
+    assert vitals.exposed_wait_share < 0.01
+    assert np.nansum(steps.gpu_s) * 1e9 == pytest.approx(device.busy, rel=0.05)
+
+
+def test_starvation_is_exposed() -> None:
+    _, recording = Loop(wait=15, kernel=0.5, kernels=10).play()
+    # 5 ms of work every 15.1 ms, and the launches of a step overlap its own kernels.
+    assert gap_share(recording) == pytest.approx(10.1 / 15.1, abs=0.02)
+    vitals = measure(recording)
+    assert vitals.exposed_wait_share == pytest.approx(10.1 / 15.1, abs=0.03)
+    assert vitals.data_wait_share == pytest.approx(15 / 15.1, abs=0.01)
+
+
+def test_a_launch_bound_loop_has_an_empty_queue() -> None:
+    _, recording = Loop(wait=0.1, kernel=0.01, kernels=100, launch_cost=0.05).play()
+    steps = recording.steps.rows(5)
+    assert np.nansum(steps.queue_empty) / steps.device_steps.sum() > 0.9
+    vitals = measure(recording)
+    assert vitals.exposed_wait_share == pytest.approx(0.02, abs=0.01)
+    assert vitals.sync_share == 0
+
+
+def test_a_compute_bound_loop_never_has_one() -> None:
+    _, recording = Loop(wait=0.1, kernel=1.0, kernels=20).play()
+    steps = recording.steps.rows(5)
+    assert np.nansum(steps.queue_empty) == 0
+    assert gap_share(recording) < 0.01
+
+
+def test_an_item_per_step_shows_as_sync_and_hides_nothing_any_more() -> None:
+    _, without = Loop(wait=4, kernel=1.0, kernels=10).play()
+    _, recording = Loop(wait=4, kernel=1.0, kernels=10, item_every=1).play()
+    steps = recording.steps
+    assert steps.sync_s.sum() == pytest.approx(0.4 * 0.99, rel=0.02)  # nearly all of the device's work is waited for
+    assert gap_share(recording) == pytest.approx(4 / 14, abs=0.02)
+    assert measure(recording).sync_share == pytest.approx(10 / 14, abs=0.03)
+    assert steps.sync_s.sum() > 0.3
+    assert steps.syncs.tolist() == [1.0] * 40
+    assert measure(recording).syncs_per_step == 1.0
+    assert measure(without).syncs_per_step == 0.0
+    assert without.steps.sync_s.sum() == 0
+
+
+def test_an_item_now_and_then_costs_what_was_queued_then() -> None:
+    _, recording = Loop(wait=1, kernel=1.0, kernels=10, item_every=10).play()
+    steps = recording.steps
+    assert (steps.sync_s > 0).sum() == 4
+    np.testing.assert_array_equal(steps.syncs, steps.sync_s > 0)
+    assert gap_share(recording) < 0.1
+
+
+def test_copies_that_block_are_transfer_and_pinned_ones_overlap() -> None:
+    _, blocking = Loop(wait=0.1, copy=2, kernel=0.3, kernels=10).play()
+    _, pinned = Loop(wait=0.1, copy=2, kernel=0.3, kernels=10, copy_blocks=False).play()
+    assert blocking.steps.transfer_s.sum() > 0.07  # each waits for the queue as well
+    assert pinned.steps.transfer_s.sum() == 0
+    assert blocking.steps.pageable.sum() == 40
+    assert pinned.steps.pageable.sum() == 0
+    assert pinned.steps.wall_s.sum() < blocking.steps.wall_s.sum()
+
+
+def test_a_copy_that_blocks_is_the_end_of_the_gap_and_the_wait_what_is_left_of_it() -> None:
+    # The loader is 4 ms of 12 behind 10 ms of queued work, which only the copy waits for: nothing of the wait is seen.
+    hidden = measure(Loop(wait=4, kernel=1.0, kernels=10, copy=2).play()[1])
+    assert hidden.exposed_wait_share == pytest.approx(0.0, abs=0.01)
+    assert hidden.exposed_transfer_share == pytest.approx(2 / 12, abs=0.01)
+    # 12 ms of wait begin with 10 ms of work: 2 ms of it and the whole copy are idle time.
+    seen = measure(Loop(wait=12, kernel=1.0, kernels=10, copy=4).play()[1])
+    assert seen.exposed_wait_share == pytest.approx(2 / 16, abs=0.02)
+    assert seen.exposed_transfer_share == pytest.approx(4 / 16, abs=0.02)
+
+
+@pytest.mark.parametrize("loop", [Loop(), Loop(wait=20), Loop(kernel=3.0), Loop(item_every=1), Loop(copy=1.0)])
+def test_host_and_device_account_for_all_of_their_time(loop: Loop) -> None:
+    device, recording = loop.play()
+    steps = recording.steps
+    parts = steps.data_wait_s + steps.transfer_s + steps.forward_s + steps.backward_s + steps.optimizer_s + steps.sync_s
+    np.testing.assert_allclose(parts + loop.python * 1e-3, steps.wall_s, atol=1e-9)
+    read = steps.where(steps.device_steps > 0)
+    assert len(read) == loop.steps - 1
+    device_s = np.nansum(read.gpu_s) + np.nansum(read.gpu_gap_s)
+    assert device_s == pytest.approx((device.ends[-1] - device.ends[0]) * 1e-9, rel=1e-6)
+
+
+def test_readings_are_never_waited_for() -> None:
+    device = SimulatedDevice()
+    table = StepTable()
+    marks = StepMarks(device, table)
+    for _ in range(20):
+        marks.work()
+        device.launch(100)
+        marks.stepped()
+        marks.close(table.append([0.0] * len(STEP_COLUMNS)))
+    assert device.now == 0
+    assert table.steps().device_steps.sum() == 0  # the device has passed none of them
+    device.synchronize()
+    marks.read()
+    assert table.steps().device_steps.sum() == 19
+
+
+def test_marks_are_given_back_once_and_never_read_again() -> None:
+    device = SimulatedDevice()
+    table = StepTable()
+    marks = StepMarks(device, table)
+    for i in range(200):
+        if i % 3:
+            marks.work()
+            device.launch(2)
+            marks.work()
+        if i % 5:
+            marks.stepped()
+            marks.stepped()
+        if i % 7 == 0:
+            device.host(20)
+        marks.close(table.append([0.0] * len(STEP_COLUMNS)))  # steps with both, one or none of their marks
+    device.synchronize()
+    marks.read()
+    assert device.unfreed <= 2
+    assert table.steps().device_steps.sum() == 40
+
+
+def test_a_step_after_one_that_was_not_marked_has_no_gap() -> None:
+    device = SimulatedDevice()
+    table = StepTable()
+    marks = StepMarks(device, table)
+    for launched in (True, True, False, True, True):
+        if launched:
+            marks.work()
+            device.launch(1)
+            marks.stepped()
+        device.host(5)
+        marks.close(table.append([0.0] * len(STEP_COLUMNS)))
+    assert table.steps().device_steps.tolist() == [0, 1, 0, 0, 1]
+
+
+WAYS = ("no_grad", "careless", "held", "careless held")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_evaluation_on_a_busy_device_is_no_gap(way: str) -> None:
+    """Every five steps it evaluates for 25 ms, a third of its time; it is idle only while a batch comes after that."""
+    loop = Loop(wait=0.1, kernel=1.0, evaluate_every=5, evaluation_kernel=0.5, evaluates=way, most_queued_ms=20.0)
+    device, recording = loop.play()
+    assert device.busy == pytest.approx(device.now, rel=0.02)
+    assert recording.steps.evaluation_s.sum() > 0.2 * recording.steps.wall_s.sum()
+    assert recording.steps.device_steps.sum() == 39
+    assert gap_share(recording) < 0.01
+    vitals = measure(recording)
+    assert vitals.gpu_gap_share is not None and vitals.exposed_wait_share is not None
+    assert vitals.gpu_gap_share < 0.01
+    assert vitals.exposed_wait_share < 0.01
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_starvation_between_evaluations_is_what_it_is_without_them(way: str) -> None:
+    starved = Loop(wait=15, kernel=0.5)
+    evaluating = replace(starved, evaluate_every=5, evaluates=way)
+    plain, found = starved.play()[1].steps.rows(1), evaluating.play()[1].steps.rows(1)
+    np.testing.assert_allclose(found.gpu_s, plain.gpu_s, atol=2e-5)
+    # Elsewhere 5 ms of the wait for the batch are hidden behind the step before, but the metric has been waited for.
+    after = np.arange(1, 40) % 5 == 0
+    np.testing.assert_allclose(found.gpu_gap_s[~after], plain.gpu_gap_s[~after], atol=2e-5)
+    np.testing.assert_allclose(found.gpu_gap_s[after], 0.015, atol=1e-4)
+
+
+def test_marks_of_evaluations_are_given_back() -> None:
+    for way in WAYS:
+        device, recording = Loop(evaluate_every=3, evaluates=way).play()
+        assert device.unfreed <= 3
+        assert recording.steps.device_steps.sum() == 39
+
+
+HOW = ("inference", "own", "functional", "cleared", "uncleared")
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_starvation_shows_without_an_optimizer(how: str) -> None:
+    _, recording = Plain(how=how, wait=15, kernel=0.5, steps=120).play()
+    steps = recording.steps
+    assert steps.count.sum() == 120
+    # What is held back at the begin, until it is clear that these are steps of their own, is not read.
+    assert steps.device_steps.sum() >= 120 - 66
+    assert gap_share(recording) == pytest.approx(10.1 / 15.1, abs=0.02)
+    vitals = measure(recording)
+    assert vitals.gpu_gap_share == pytest.approx(10.1 / 15.1, abs=0.02)
+    if how in ("inference", "own", "functional"):
+        assert vitals.exposed_wait_share == pytest.approx(10.1 / 15.1, abs=0.03)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_busy_device_has_no_gap_without_an_optimizer(how: str) -> None:
+    _, recording = Plain(how=how, wait=4, kernel=1.0, steps=120, most_queued_ms=20.0).play()
+    assert recording.steps.device_steps.sum() >= 120 - 66
+    assert gap_share(recording) < 0.01
+    assert np.nansum(recording.steps.rows(70, 119).queue_empty) == 0  # the last may end with the run, after its work
+    vitals = measure(recording)
+    assert vitals.exposed_wait_share is not None and vitals.exposed_wait_share < 0.01
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_launch_bound_loop_has_an_empty_queue_without_an_optimizer(how: str) -> None:
+    _, recording = Plain(how=how, wait=0.1, kernel=0.01, kernels=100, launch_cost=0.05, steps=120).play()
+    steps = recording.steps.rows(5)
+    assert np.nansum(steps.queue_empty) / steps.device_steps.sum() > 0.9
+
+
+def test_what_is_read_of_each_batch_is_no_gap_of_the_loader() -> None:
+    device, recording = Plain(wait=5, kernel=1.0, reads=True).play()
+    assert gap_share(recording) == pytest.approx(5 / 15, abs=0.01)
+    assert measure(recording).exposed_wait_share == pytest.approx(5 / 15, abs=0.01)
+    assert device.unfreed <= 3
+
+
+def test_the_devices_work_is_told_apart_by_the_phase_that_launched_it() -> None:
+    loop = Loop(wait=0.1, kernels=10, kernel=1.0, loss=0.5, update=2.0)  # the queue is never empty
+    device, recording = loop.play()
+    read = recording.steps.rows(1)
+    seconds = {phase: 1e-9 * device.of_phase[phase] * 39 / 40 for phase in ("forward", "backward", "optimizer")}
+    assert read.gpu_forward_s.sum() == pytest.approx(seconds["forward"], rel=0.01)
+    assert read.gpu_backward_s.sum() == pytest.approx(seconds["backward"], rel=0.01)
+    assert read.gpu_optimizer_s.sum() == pytest.approx(seconds["optimizer"], rel=0.01)
+    vitals = measure(recording)
+    assert vitals.gpu_forward_share == vitals.gpu_backward_share == pytest.approx(5 / 12.5, abs=0.01)
+    assert vitals.gpu_optimizer_share == pytest.approx(2 / 12.5, abs=0.01)
+    assert vitals.gpu_busy_share == pytest.approx(1, abs=0.01)
+    assert efficiency(vitals) == ["of the GPU's own time 40 % forward, 40 % backward, 16 % optimizer"]
+
+
+def test_a_phase_of_a_launch_bound_step_holds_the_devices_waits_for_its_launches() -> None:
+    _, recording = Loop(wait=0.1, kernel=0.01, kernels=100, launch_cost=0.05, update=0.01).play()
+    vitals = measure(recording)
+    assert vitals.gpu_forward_share == pytest.approx(0.5, abs=0.03)
+    assert vitals.gpu_backward_share == pytest.approx(0.5, abs=0.03)
+
+
+def test_two_optimizers_and_several_forwards_of_one_step_are_all_told_apart() -> None:
+    device, table = SimulatedDevice(), StepTable()
+    marks = StepMarks(device, table)
+    for _ in range(20):
+        for _ in range(2):  # a GAN: discriminator, then generator
+            marks.work()
+            device.launch(1)
+            marks.part(OTHER)
+            marks.part(BACKWARD)
+            device.launch(2)
+            marks.part(OTHER)
+            device.launch(0.25)
+            marks.part(OPTIMIZER)
+            device.launch(0.5)
+            marks.stepped()
+        marks.close(table.append([np.nan] * len(STEP_COLUMNS)))
+    device.synchronize()
+    marks.read()
+    steps = table.steps()
+    assert np.nansum(steps.gpu_forward_s) == pytest.approx(19 * 2e-3)
+    assert np.nansum(steps.gpu_backward_s) == pytest.approx(19 * 4e-3)
+    assert np.nansum(steps.gpu_optimizer_s) == pytest.approx(19 * 1e-3)
+    assert np.nansum(steps.gpu_s) == pytest.approx(19 * 7.5e-3)
+    assert device.unfreed <= 2
+
+
+def test_a_step_of_very_many_phases_is_read_as_a_whole() -> None:
+    device, table = SimulatedDevice(), StepTable()
+    marks = StepMarks(device, table)
+    for _ in range(5):
+        for _ in range(MOST_PARTS):
+            marks.work()
+            device.launch(1)
+            marks.part(OTHER)
+        marks.stepped()
+        marks.close(table.append([np.nan] * len(STEP_COLUMNS)))
+    device.synchronize()
+    marks.read()
+    steps = table.steps()
+    assert np.nansum(steps.gpu_s) == pytest.approx(4e-3 * MOST_PARTS)
+    assert np.isnan(steps.gpu_forward_s).all()
+    assert device.unfreed <= 2
+
+
+def test_only_the_wait_before_the_first_work_can_lie_in_the_gap() -> None:
+    device = SimulatedDevice()
+    recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+    recorder.facts["device"] = "cuda:0"
+    ledger = recorder.ledger
+    ledger.marks = StepMarks(device, ledger.table)
+    pull = Pull()
+    for _ in range(30):
+        for part in range(4):  # gradients are accumulated: one wait falls into the gap, three are inside the step
+            before = ledger.ask(pull, True)
+            device.host(1)
+            ledger.delivered(pull, 8.0, before)
+            if not part:
+                device.host(3)  # something else, such as an augmentation: 4 ms of gap, 1 of them the loader's
+            before = ledger.forward(True, True, True, 8.0)
+            device.launch(2)
+            ledger.forward_done(before)
+            ledger.switch(ledger.backward())
+        device.synchronize()
+        ledger.optimizer_done(1, ledger.optimizer(1))
+    ledger.ended(ledger.ask(pull, True))
+    vitals = measure(recorder.close())
+    steps = recorder.table.steps()
+    assert vitals.exposed_wait_share == pytest.approx(1e-3 / float(steps.wall_s[5]), rel=0.01)
+
+
+@pytest.mark.parametrize("kernel", [0.02, 0.1, 0.5, 2.0])
+def test_marks_stay_within_their_budget_and_say_the_same(kernel: float) -> None:
+    loop = Loop(
+        wait=3 * kernel,
+        kernels=10,
+        kernel=kernel,
+        launch_cost=0.002,
+        update=kernel,
+        steps=6000 if kernel > 0.02 else 20_000,
+    )
+    _, every = loop.play()
+    device, some = replace(loop, mark_cost=0.005).play()
+    marked = some.steps.device_steps.sum()
+    later = some.steps.rows(1000)
+    cost_s = 1e-3 * 0.005 * len(device.marks)
+    assert cost_s - 64 * 8 * 5e-6 < 1.2 * MARKS_SHARE * float(some.steps.wall_s.sum())
+    assert 64 <= marked <= 0.1 * loop.steps if kernel < 0.5 else marked > 0.1 * loop.steps
+    assert later.device_steps.sum() > 5
+    one, other = measure(every), measure(some)
+    assert other.gpu_gap_share == pytest.approx(one.gpu_gap_share, abs=0.01)
+    assert other.exposed_wait_share == pytest.approx(one.exposed_wait_share, abs=0.01)
+    assert other.gpu_forward_share == pytest.approx(one.gpu_forward_share, abs=0.01)
+    assert device.unfreed <= 4
+    assert len({id(mark) for mark in device.marks}) < 8 * (marked + marked / WINDOW + 2)
+
+
+@pytest.mark.parametrize(("copy", "gap"), [(2.0, 0.0), (9.0, 4.0)])
+def test_copies_on_a_stream_of_their_own_are_a_gap_only_where_nothing_hides_them(copy: float, gap: float) -> None:
+    device = SimulatedDevice()
+    recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+    recorder.facts["device"] = "cuda:0"
+    ledger = recorder.ledger
+    ledger.marks = StepMarks(device, ledger.table)
+    pull = Pull()
+    for _ in range(60):
+        ledger.delivered(pull, 8.0, ledger.ask(pull, True))
+        device.stream = 1  # the next batch, while this one is computed
+        device.launch(copy)
+        device.stream = 0
+        before = ledger.forward(True, True, True, 8.0)
+        device.launch(2)
+        ledger.forward_done(before)
+        before = ledger.backward()
+        device.launch(3)
+        ledger.switch(before)
+        ledger.launched()
+        ledger.optimizer_done(1, ledger.optimizer(1))
+        device.wait_stream(1)
+        device.host(1)
+    ledger.ended(ledger.ask(pull, True))
+    device.synchronize()
+    recording = recorder.close()
+    assert gap_share(recording) == pytest.approx(gap / max(copy, 5.0), abs=0.01)
+    assert measure(recording).exposed_wait_share == 0.0  # the loader is not to blame
+    assert measure(recording).gpu_backward_share == pytest.approx(3 / max(copy, 5.0), abs=0.01)
+
+
+def test_what_marks_cost_is_the_taps_cost() -> None:
+    device = SimulatedDevice()
+    recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+    recorder._event_ns = recorder._note_ns = 0.0
+    Loop(steps=30, mark_cost=0.005).play(device, recorder)
+    assert len(device.marks) >= 30 * 6
+    assert recorder.tapped_s() == pytest.approx(5e-6 * len(device.marks), abs=1e-4)
+
+
+def test_thinned_rows_of_which_some_steps_were_marked_say_the_same() -> None:
+    loop = Loop(wait=5, kernels=10, kernel=0.4, steps=40)
+    vitals = measure(loop.play()[1])
+    table, device = StepTable(capacity=64), SimulatedDevice()
+    recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+    recorder.table = recorder.ledger.table = table
+    thinned = replace(loop, steps=2000, mark_cost=0.004).play(device, recorder)[1]
+    assert thinned.steps.count.max() >= 32
+    assert thinned.steps.device_steps.sum() < 0.8 * 2000
+    again = measure(thinned)
+    assert again.gpu_gap_share == pytest.approx(vitals.gpu_gap_share, abs=0.01)
+    assert again.exposed_wait_share == pytest.approx(vitals.exposed_wait_share, abs=0.01)
+
+
+@pytest.mark.parametrize("how", ["own", "functional", "cleared", "uncleared"])
+def test_an_update_by_hand_is_no_gap(how: str) -> None:
+    _, recording = Plain(how=how, wait=15, kernel=0.5, update=4.0, steps=120).play()
+    assert recording.steps.device_steps.sum() >= 120 - 66
+    assert gap_share(recording) == pytest.approx(6.1 / 15.1, abs=0.02)
+
+
+def test_where_an_update_by_hand_is_not_heard_no_gap_is_claimed() -> None:
+    device, recording = Plain(how="unheard", wait=15, kernel=0.5, update=4.0, steps=120).play()
+    assert recording.steps.device_steps.sum() == 0
+    vitals = measure(recording)
+    assert vitals.gpu_gap_share is None and vitals.exposed_wait_share is None
+    assert device.unfreed <= 3
+
+
+def test_one_update_for_each_of_many_parameters_is_not_believed() -> None:
+    device, table = SimulatedDevice(), StepTable()
+    marks = StepMarks(device, table)
+    for updates in (1, MOST_UPDATES, MOST_UPDATES + 1, 1, 1):
+        marks.work()
+        device.launch(1)
+        marks.stepped()
+        for _ in range(updates):
+            device.launch(0.5)
+            marks.updated()
+        marks.close(table.append([np.nan] * len(STEP_COLUMNS)))
+    device.synchronize()
+    marks.read()
+    assert np.flatnonzero(np.isfinite(table.steps().gpu_s)).tolist() == [1, 4]
+    assert table.steps().gpu_s[[1, 4]] == pytest.approx([1e-3 + 5e-4 * MOST_UPDATES, 1.5e-3])
+    assert table.steps().gpu_gap_s[[1, 4]] == pytest.approx([0.0, 0.0])
+    assert device.unfreed <= 2

@@ -1,0 +1,188 @@
+"""The arithmetic that tells a GPU's gaps out of a profiler's events, on events whose truth is plain."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gpu_doctor.vitals import measure
+from tests.support.device_truth import Trace, common, length, runtime_waits, trace, truth, united
+from tests.support.simulated_device import MS, Loop, SimulatedDevice
+
+NONE = np.empty((0, 2))
+H2D, D2H, D2D = "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)", "Memcpy DtoD (Device -> Device)"
+POINTS = 0.03
+"""As far as ours may be from the truth."""
+
+
+def repeated(number: int, period: float, *work: tuple[float, float]) -> np.ndarray:
+    """Steps of one period with the same pieces of work in each."""
+    return np.asarray([(k * period + begin, k * period + end) for k in range(number) for begin, end in work])
+
+
+def event(name: str, device: str, begin: float, end: float, **more: object) -> SimpleNamespace:
+    """One of a profiler's."""
+    return SimpleNamespace(name=name, device_type=device, time_range=SimpleNamespace(start=begin, end=end), **more)
+
+
+def test_starved_steps() -> None:
+    # of each 10 us the device works 2 + 1 with a break of 1 inside the step, and has nothing to do for 6
+    found = truth(Trace(repeated(50, 10.0, (0, 2), (3, 4)), NONE), 50)
+    assert found.gap_share == pytest.approx(0.6) and found.busy_share == pytest.approx(0.3)
+    assert found.exposed_wait_share is None and found.exposed_transfer_share == found.memcpy_share == 0.0
+    assert found.seconds == pytest.approx(490e-6)
+
+
+def test_a_wait_is_exposed_only_while_nothing_runs() -> None:
+    work = repeated(50, 10.0, (0, 8))
+    waits = repeated(50, 10.0, (5, 9))  # four, of which three lie behind the work
+    assert truth(Trace(work, NONE, waits), 50).exposed_wait_share == pytest.approx(0.1)
+    assert truth(Trace(repeated(50, 10.0, (0, 10)), NONE, waits), 50).exposed_wait_share == pytest.approx(0.0)
+
+
+def test_a_pause_inside_a_step_is_no_gap_though_the_host_waits_in_it() -> None:
+    # An accumulation pulls its second batch in the midst of the step, which our marks take for one piece.
+    work, waits = repeated(50, 10.0, (0, 2), (5, 9)), repeated(50, 10.0, (2, 5), (9, 10))
+    found = truth(Trace(work, NONE, waits), 50)
+    assert found.gap_share == pytest.approx(0.1) and found.exposed_wait_share == pytest.approx(0.1)
+
+
+def test_work_on_two_streams_is_counted_once() -> None:
+    found = truth(Trace(repeated(50, 10.0, (0, 5), (2, 6)), NONE), 50)
+    assert found.busy_share == pytest.approx(0.6) and found.gap_share == pytest.approx(0.4)
+
+
+def test_steps_that_are_not_alike_are_refused() -> None:
+    with pytest.raises(ValueError, match="7 kernels are not those of 3 equal steps"):
+        truth(Trace(np.zeros((7, 2)), NONE), 3)
+    with pytest.raises(ValueError, match="0 kernels"):
+        truth(Trace(NONE, NONE), 3)
+
+
+def step(at: float, *before: SimpleNamespace) -> list[SimpleNamespace]:
+    """Two kernels of 2 us from `at + 6` on, behind what is given."""
+    return [*before, event("gemm", "cuda", at + 6, at + 8), event("sgd", "cuda", at + 8, at + 10)]
+
+
+def test_a_copy_before_the_first_kernel_is_a_part_of_the_gap() -> None:
+    # Of 10 us the host waits for 4 and copies for 2; the device works for 4 and its gap is 6.
+    events = [
+        one
+        for k in range(20)
+        for one in step(10 * k, event("wait", "cpu", 10 * k, 10 * k + 4), event(H2D, "cuda", 10 * k + 4, 10 * k + 6))
+    ]
+    found = truth(trace(events, "cuda", "wait"), 20)
+    assert found.gap_share == pytest.approx(0.6)
+    assert found.exposed_transfer_share == pytest.approx(0.2)
+    assert found.exposed_wait_share == pytest.approx(0.4)
+    assert found.busy_share == pytest.approx(0.4) and found.memcpy_share == pytest.approx(0.2)
+
+
+def test_a_copy_that_runs_while_the_host_waits_hides_the_wait() -> None:
+    # A pinned copy goes on while the loop already waits for the batch after it.
+    events = [
+        one
+        for k in range(20)
+        for one in step(10 * k, event("wait", "cpu", 10 * k, 10 * k + 4), event(H2D, "cuda", 10 * k + 3, 10 * k + 6))
+    ]
+    found = truth(trace(events, "cuda", "wait"), 20)
+    assert found.exposed_wait_share == pytest.approx(0.3) and found.exposed_transfer_share == pytest.approx(0.3)
+
+
+def test_a_copy_behind_the_kernels_is_no_gap_at_all() -> None:
+    events = [one for k in range(20) for one in step(10 * k, event(H2D, "cuda", 10 * k + 6, 10 * k + 9))]
+    found = truth(trace(events, "cuda"), 20)
+    assert found.exposed_transfer_share == 0.0 and found.memcpy_share == pytest.approx(0.3)
+
+
+def test_what_is_read_after_the_step_is_none_of_its_work_and_copies_within_the_device_are() -> None:
+    events = [
+        one
+        for k in range(20)
+        for one in step(10 * k, event(D2H, "cuda", 10 * k, 10 * k + 1), event(D2D, "cuda", 10 * k + 5, 10 * k + 6))
+    ]
+    found = truth(trace(events, "cuda"), 20)
+    assert found.gap_share == pytest.approx(0.5) and found.busy_share == pytest.approx(0.5)
+    assert found.exposed_transfer_share == pytest.approx(0.1)
+
+
+def test_spans() -> None:
+    assert united(np.asarray([(3.0, 5.0), (0.0, 1.0), (4.0, 6.0)])).tolist() == [[0.0, 1.0], [3.0, 6.0]]
+    both = common(np.asarray([(0.0, 4.0)]), np.asarray([(1.0, 2.0), (3.0, 9.0), (9.0, 12.0)]))
+    assert both.tolist() == [[1.0, 2.0], [3.0, 4.0]] and length(both) == 2.0
+    assert length(common(NONE, both)) == length(common(both, NONE)) == 0.0
+
+
+def test_events_are_told_apart_by_their_device() -> None:
+    events = [
+        event("wait", "cpu", 0.0, 1.0),
+        event("wait", "cuda", 0.5, 1.5, is_user_annotation=True),
+        event("gemm", "cuda", 2.0, 3.0),
+        event(H2D, "cuda", 4.0, 5.0),
+        event("Memset (Device)", "cuda", 6.0, 7.0, activity_type="gpu_memset"),
+        event("Stream Sync", "cuda", 7.0, 9.0, activity_type="cuda_sync"),
+    ]
+    found = trace(events, "cuda", "wait")
+    assert found.kernels.tolist() == [[2.0, 3.0], [6.0, 7.0]] and found.copies.tolist() == [[4.0, 5.0]]
+    assert found.waits is not None and found.waits.tolist() == [[0.0, 1.0]]
+    assert trace(events, "cuda").waits is None
+
+
+def test_the_hosts_waits_in_the_driver_are_counted() -> None:
+    events = [
+        event("cudaLaunchKernel", "cpu", 0, 1),
+        event("cudaStreamSynchronize", "cpu", 1, 2),
+        event("cudaStreamSynchronize", "cpu", 3, 4),
+        event("cudaStreamSynchronize", "cuda", 3, 4),  # the device's mark of it
+    ]
+    assert runtime_waits(events, "cuda") == {"cudaStreamSynchronize": 2}
+
+
+class Traced(SimulatedDevice):
+    """Says what Kineto would have seen."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self.loop, self.events = loop, list[SimpleNamespace]()
+
+    def host(self, ms: float) -> None:
+        """A wait for a batch is known by its length."""
+        begin = self.now
+        super().host(ms)
+        if ms == self.loop.wait:
+            self.events.append(event("wait", "cpu", begin / 1e3, self.now / 1e3))
+
+    def launch(self, ms: float, cost_ms: float = 0.0, phase: str = "") -> None:
+        """A copy is what belongs to no phase."""
+        super().launch(ms, cost_ms, phase)
+        if ms:
+            end = self.idle_from / 1e3
+            self.events.append(event("kernel" if phase else H2D, "cuda", end - ms * MS / 1e3, end))
+
+
+LOOPS = {
+    "starved": Loop(wait=12.0, kernel=0.2, copy=0.5),
+    "launch-bound": Loop(wait=0.013, kernels=100, kernel=0.005, launch_cost=0.04),
+    "sync-bound": Loop(wait=0.013, item_every=1, python=2.0, copy=0.3),
+    "compute-bound": Loop(wait=0.013, kernel=2.0, copy=0.2),
+    "a deep queue that hides the wait": Loop(wait=3.0, kernel=2.0),
+    "a blocking copy behind a hidden wait": Loop(wait=4.0, kernel=1.0, copy=2.0),
+    "a blocking copy after a wait that is seen": Loop(wait=12.0, kernel=1.0, copy=4.0),
+    "a pinned copy behind a hidden wait": Loop(wait=4.0, kernel=1.0, copy=2.0, copy_blocks=False, most_queued_ms=20),
+    "a pinned copy after a wait that is seen": Loop(wait=14.0, kernel=1.0, copy=2.0, copy_blocks=False),
+    "pinned copies while the queue fills": Loop(wait=1.0, kernel=1.0, copy=2.0, copy_blocks=False),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_what_is_called_truth_is_what_our_marks_measure(name: str) -> None:
+    loop = LOOPS[name]
+    device = Traced(loop)
+    _, recording = loop.play(device)
+    true, ours = truth(trace(device.events, "cuda", "wait"), loop.steps), measure(recording)
+    assert ours.gpu_gap_share == pytest.approx(true.gap_share, abs=POINTS)
+    assert ours.exposed_wait_share == pytest.approx(true.exposed_wait_share, abs=POINTS)
+    assert ours.exposed_transfer_share == pytest.approx(true.exposed_transfer_share, abs=POINTS)
+    assert ours.gpu_busy_share is not None and ours.gpu_busy_share >= true.busy_share - POINTS

@@ -1,0 +1,105 @@
+"""Mixed precision written into loops that clip twice, train in functions, or hand their outputs to numpy."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.cell.test_patchwork_flow import fixed
+from tests.unit.cell.test_patchwork_loop import IMAGES
+
+LOOP = """kept = []
+for step, (x, y) in enumerate(loader):
+    output = model(x)
+    loss = criterion(output, y)
+    loss.backward()
+    {}
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+CLIP = "nn.utils.clip_grad_norm_(model[{}].parameters(), 1.0)"
+
+
+def test_gradients_are_unscaled_once_before_the_first_clip() -> None:
+    fix, cell = fixed(LOOP.format(f"{CLIP.format(0)}\n    {CLIP.format(2)}"), {"amp": "fp16"})
+    assert fix.complete and cell.count("unscale_") == 1, str(fix)
+    assert cell.index("scaler.unscale_(optimizer)") < cell.index("clip_grad_norm_(model[0]")
+
+
+@pytest.mark.parametrize(
+    ("lines", "complete"),
+    [
+        (f"if step:\n        {CLIP.format(0)}", True),
+        (f"if step:\n        {CLIP.format(0)}\n    {CLIP.format(2)}", False),
+    ],
+)
+def test_clips_in_different_blocks_are_left_to_the_hand(lines: str, complete: bool) -> None:
+    fix, cell = fixed(LOOP.format(lines), {"amp": "fp16"})
+    assert fix.complete is complete, str(fix)
+    assert complete or ("clipped in other blocks" in fix.notes[0] and cell == LOOP.format(lines))
+
+
+def test_a_clip_in_every_turn_of_an_accumulation_is_left_to_the_hand() -> None:
+    loop = LOOP.format(CLIP.format(0)).replace("    optimizer.step()\n", "    if step % 2:\n        optimizer.step()\n")
+    fix, cell = fixed(loop, {"amp": "fp16"})
+    assert not fix.complete and cell == loop and "clipped in other blocks" in fix.notes[0]
+
+
+IN_A_FUNCTION = """def plain(function):
+    return function
+
+@plain
+def train_one_epoch(epoch):
+    for x, y in loader:
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+for epoch in range(3):
+    train_one_epoch(epoch)
+"""
+
+
+def test_the_scaler_is_made_once_and_not_in_every_epoch() -> None:
+    fix, cell = fixed(IN_A_FUNCTION, {"amp": "fp16"})
+    assert fix.complete and '\nscaler = torch.amp.GradScaler("cpu")\n@plain\ndef train_one_epoch' in cell
+    inside = "if True:\n" + "".join(f"    {line}\n" for line in IN_A_FUNCTION.splitlines())
+    fix, cell = fixed(inside, {"amp": "fp16"})
+    assert not fix.complete and cell == inside and "make the GradScaler before it" in fix.notes[0]
+
+
+def test_the_scaler_has_a_name_that_no_cell_uses() -> None:
+    earlier = IMAGES + "scaler = 'of scikit-learn'\n"
+    fix, cell = fixed(LOOP.format("pass"), {"amp": "fp16"}, earlier)
+    assert fix.complete and "grad_scaler = torch.amp.GradScaler" in cell and "grad_scaler.scale(loss)" in cell
+
+
+@pytest.mark.parametrize(
+    ("written", "becomes"),
+    [
+        ("kept.extend(output.detach().cpu().numpy())", "kept.extend(output.detach().cpu().float().numpy())"),
+        ("probs = output.softmax(1).detach()\n    kept.append(probs.numpy())", "kept.append(probs.float().numpy())"),
+        ("kept.append(np.asarray(output.detach()))", "np.asarray(output.detach().float())"),
+        ("kept.append((-output.detach()).numpy())", "(-output.detach()).float().numpy()"),
+        ("kept.append(-output.detach()); print(y.numpy().shape)", "kept.append((-output.detach()).float())"),
+        ("kept.append(output.detach()); print(y.numpy().shape)", "kept.append(output.detach().float())"),
+    ],
+)
+def test_outputs_are_float32_again_where_numpy_reads_them(written: str, becomes: str) -> None:
+    fix, cell = fixed("import numpy as np\n" + LOOP.format(written), {"amp": "bf16"})
+    assert fix.complete and becomes in cell and cell.count(".float()") == 1, str(fix)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "kept.append(output.argmax(1).numpy())",
+        "best = output.max(1)[1]\n    kept.extend(best.cpu().numpy())",
+        "kept.append((output > 0).numpy())",
+        "kept.append(y.numpy())",
+        "kept.append(output.detach().float().numpy())",
+        "kept.append(loss.item())",
+        "kept.append(output.detach())",
+    ],
+)
+def test_what_numpy_can_read_is_left(line: str) -> None:
+    fix, cell = fixed(LOOP.format(line), {"amp": "bf16"})
+    assert fix.complete and line in cell, str(fix)

@@ -1,0 +1,150 @@
+"""Cures that ask where a loop's names come from: which copies are the batch's, which models are trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import gpu_doctor
+from gpu_doctor.fixes import Fix
+from tests.unit.cell.test_patchwork_loop import IMAGES
+
+COPIES = """kept = []
+for x, y in loader:
+    x, y = x.to(device), y.to(device)
+    out = model(x)
+    loss = criterion(out, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    kept.append({})
+"""
+
+
+def fixed(cell: str, settings: dict[str, Any], earlier: str = IMAGES) -> tuple[Fix, str]:
+    """The fix of a cell after one run of it, and the fixed cell, which runs."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(earlier, namespace)
+    case = gpu_doctor.case(cell, namespace)
+    case.run()
+    fix = case.fix(settings, [earlier])
+    after = {one.before: one.after for one in fix.cells}
+    fresh: dict[str, Any] = {"__name__": "__main__"}
+    exec(after.get(earlier, earlier), fresh)
+    exec(after.get(cell, cell), fresh)
+    return fix, after.get(cell, cell)
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        "out.detach().to('cpu').argmax(1).numpy()",
+        "x.to(torch.device('cpu'))",
+        "y.to(device='cpu')",
+        "out.to(device)",
+        "loss.detach().to(device)",
+        "model(x).to(device)",
+    ],
+)
+def test_copies_that_are_read_on_the_host_and_outputs_still_wait(copy: str) -> None:
+    fix, cell = fixed(COPIES.format(copy), {"non_blocking": True})
+    assert fix.complete and copy in cell and cell.count("non_blocking=True") == 2, str(fix)
+
+
+BATCH = """
+class Batch:
+    def __init__(self, rows):
+        self.x, self.y = map(torch.stack, zip(*rows))
+    def to(self, device{more}):
+        self.x, self.y = self.x.to(device), self.y.to(device)
+        return self
+loader = DataLoader(loader.dataset, batch_size=8, collate_fn=Batch)
+"""
+OF_BATCHES = """for batch in loader:
+    batch = batch.to(device)
+    loss = criterion(model(batch.x), batch.y)
+    loss.backward()
+    optimizer.step()
+"""
+IN_A_FUNCTION = "def train():\n" + "".join(f"    {line}\n" for line in OF_BATCHES.splitlines()) + "train()\n"
+
+
+@pytest.mark.parametrize("cell", [OF_BATCHES, IN_A_FUNCTION])
+def test_a_batch_of_the_users_own_that_takes_no_such_keyword_is_left(cell: str) -> None:
+    fix, after = fixed(cell, {"non_blocking": True}, IMAGES + BATCH.format(more=""))
+    assert not fix.complete and after == cell and "`to` of Batch takes no non_blocking" in fix.notes[0]
+    fix, after = fixed(cell, {"non_blocking": True}, IMAGES + BATCH.format(more=", **how"))
+    assert fix.complete and "batch.to(device, non_blocking=True)" in after
+
+
+TEACHER = """teacher = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 3))
+for x, y in loader:
+    {guess}
+    loss = criterion(model(x), guess.softmax(-1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("guess", ["with torch.no_grad():\n        guess = teacher(x)", "guess = teacher(x).detach()"])
+def test_the_model_that_is_trained_and_not_its_teacher(guess: str) -> None:
+    cell = TEACHER.format(guess=guess)
+    fix, after = fixed(cell, {"channels_last": True})
+    assert fix.complete and "\nmodel.to(memory_format" in after and "teacher.to(" not in after
+    namespace: dict[str, Any] = {}
+    exec(IMAGES + cell, namespace)
+    case = gpu_doctor.case(cell, namespace)
+    after = case.fix({"compile": True}, [IMAGES]).copied
+    assert "\nmodel.compile()" in after and "teacher.compile" not in after
+
+
+TWO = """generator = nn.Sequential(nn.Linear(10, 192), nn.Unflatten(1, (3, 8, 8)))
+optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (generator, model)]
+first, second = optimizers
+for x, y in loader:
+    noise = torch.randn(len(x), 10)
+    loss = criterion(model(generator(noise)), y) + criterion(model(x), y)
+    loss.backward()
+    first.step()
+    second.step()
+"""
+
+
+def test_two_trained_models_are_compiled_both_and_laid_out_by_hand() -> None:
+    fix, after = fixed(TWO, {"channels_last": True})
+    assert not fix.complete and after == TWO and "Several models are trained (model and generator)" in fix.notes[0]
+    namespace: dict[str, Any] = {}
+    exec(IMAGES + TWO, namespace)
+    after = gpu_doctor.case(TWO, namespace).fix({"compile": True}, [IMAGES]).copied
+    assert "model.compile()  # the first steps are slow\ngenerator.compile()" in after
+
+
+@pytest.mark.parametrize("held", ["[{0}]", "({0},)", "dict(a={0})", "type('Engine', (), {{}})()\nheld.optimizer = {0}"])
+def test_an_optimizer_in_an_object_or_container_tells_what_is_trained(held: str) -> None:
+    """The other model wants gradients, and is called first."""
+    one = "torch.optim.SGD(student.parameters(), lr=0.1)"
+    made = f"student = nn.Sequential(nn.Flatten(), nn.Linear(192, 3))\nheld = {held.format(one)}\n"
+    loop = "for x, y in loader:\n    guess = model(x).softmax(-1).detach()\n"
+    loop += "    loss = criterion(student(x), guess)\n    loss.backward()\n"
+    earlier = IMAGES.replace("optimizer = torch", "other = 0 * 1e-3  # torch") + made
+    namespace: dict[str, Any] = {}
+    exec(earlier + loop, namespace)
+    after = gpu_doctor.case(loop, namespace).fix({"compile": True}, [earlier]).copied
+    assert "student.compile()" in after and "model.compile()" not in after
+
+
+def test_only_what_comes_from_the_loader_is_laid_out() -> None:
+    noise = "for x, y in loader:\n    z = torch.randn(len(x), 3, 8, 8)\n    loss = criterion(model(z), y)\n"
+    noise += "    loss.backward()\n    optimizer.step()\n"
+    fix, after = fixed(noise, {"channels_last": True})
+    assert not fix.complete and after == noise and "is not the loader's batch" in fix.notes[0]
+    moved = noise.replace("torch.randn(len(x), 3, 8, 8)", "x.to(device) / 2")
+    fix, after = fixed(moved, {"channels_last": True})
+    assert fix.complete and "z = z.to(memory_format=torch.channels_last)" in after
+    drawn = noise.replace(
+        "for x, y in loader:\n", "batches = iter(loader)\nfor _ in range(3):\n    x, y = next(batches)\n"
+    )
+    fix, after = fixed(drawn.replace("model(z)", "model(x)"), {"channels_last": True})
+    assert fix.complete and "x = x.to(memory_format=torch.channels_last)" in after

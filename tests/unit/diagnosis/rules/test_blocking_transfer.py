@@ -1,0 +1,49 @@
+"""blocking-transfer: pinned batches, and the loop waits for each copy all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_doctor.facts import Traffic
+from tests.support.found import asked, sick, top
+from tests.support.judged import silence, with_more
+from tests.support.recordings import Loop, on_gpu
+
+RULE = "blocking-transfer"
+WAITED = Traffic(to_device=200, to_device_bytes=2e9, blocking_pinned=200)
+# 20 MB a step: 0.8 ms of copying on the link, of 5 ms in which the host waits and the GPU idles
+LOOP = on_gpu(transfer=5.0, gpu_gap=5.0, gpu_work=10.0, batch_bytes=20e6)
+BLOCKING = with_more(LOOP, traffic=WAITED)
+
+
+def test_sick() -> None:
+    found = sick(RULE, BLOCKING)
+    assert found.cost_share == pytest.approx(4.2 / 15, rel=0.02)
+    assert found.prescriptions[0].settings == {"non_blocking": True}
+    assert top(BLOCKING) == RULE
+
+
+def test_well() -> None:
+    assert asked(RULE, with_more(LOOP, traffic=Traffic(to_device=200, to_device_bytes=2e9))) is None
+
+
+def test_pageable_memory_is_another_rule() -> None:
+    assert asked(RULE, with_more(LOOP.but(pageable=2.0), traffic=Traffic(to_device=200, to_device_bytes=2e9))) is None
+
+
+def test_copies_that_the_gpu_does_not_notice() -> None:
+    assert asked(RULE, with_more(LOOP.but(gpu_gap=0.1, gpu_work=15.0), traffic=WAITED)) is None
+
+
+def test_a_wait_that_is_all_copying_stays_with_non_blocking() -> None:
+    # 120 MB take 4.8 of the 5 ms on the link itself: not waiting for them hides nothing
+    assert asked(RULE, with_more(LOOP.but(batch_bytes=120e6), traffic=WAITED)) is None
+
+
+def test_a_trial_of_the_cure_is_not_told_to_try_it() -> None:
+    assert asked(RULE, with_more(LOOP.but(settings={"non_blocking": True}), traffic=WAITED)) is None
+
+
+def test_no_gpu_is_invented_on_a_cpu() -> None:
+    assert asked(RULE, Loop(transfer=5.0)) is None
+    assert silence(RULE, Loop(transfer=5.0)) == "no GPU"

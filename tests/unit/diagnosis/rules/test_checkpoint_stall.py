@@ -1,0 +1,58 @@
+"""checkpoint-stall: torch.save in the loop."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+from gpu_doctor.rules.host.checkpoint_stall import EVERY
+from tests.support.chores import calling, found, named
+from tests.support.recordings import Loop, on_gpu
+
+RULE = "checkpoint-stall"
+SAVING = Loop(other=5.0)
+
+
+def test_sick() -> None:
+    recording = calling(SAVING, "checkpoint", 0.3, 10, 4e6)
+    finding = found(RULE, recording)
+    assert finding is not None and finding.cost_share == pytest.approx(0.3)
+    assert any("10 times in 100 steps" in one and "0.4 MB" in one for one in finding.evidence)
+    assert any("line 9" in one for one in finding.evidence)
+    cure = finding.prescriptions[0]
+    assert cure.predicted_low and cure.predicted_speedup and cure.predicted_high
+    assert cure.predicted_low < 1 / 0.7 < cure.predicted_speedup < cure.predicted_high, "the rest warms"
+    assert cure.predicted_speedup == pytest.approx(1 / 0.7, rel=0.05), "but one step in ten alone was cold"
+    for one in finding.prescriptions:
+        compile(one.code, RULE, "exec")
+    assert named(recording)[0] == RULE
+
+
+def test_what_is_pasted_runs() -> None:
+    saved: list[str] = []
+    torch = types.SimpleNamespace(save=lambda state, path: saved.append(path))
+    exec(EVERY, {"torch": torch, "state": {}, "path": "x.pt"})
+    assert not saved, "the clock has just been started"
+
+
+def test_the_same_seconds_are_not_billed_to_python_as_well() -> None:
+    assert "slow-python" not in named(calling(SAVING, "checkpoint", 5 / 15, 10))
+    assert "slow-python" in named(calling(Loop(other=10.0), "checkpoint", 0.1, 10))
+
+
+def test_a_gpu_stands_still_too() -> None:
+    assert found(RULE, calling(on_gpu(), "checkpoint", 0.1, 2)) is not None
+
+
+def test_well() -> None:
+    assert found(RULE, calling(Loop(), "checkpoint", 0.03, 2)) is None
+    assert found(RULE, Loop().recording()) is None
+
+
+def test_other_chores_are_no_checkpoints() -> None:
+    assert found(RULE, calling(SAVING, "collect-garbage", 0.3, 10)) is None
+
+
+def test_one_checkpoint_does_not_tell_how_often_they_come() -> None:
+    assert found(RULE, calling(SAVING, "checkpoint", 0.3, 1)) is None

@@ -1,0 +1,60 @@
+"""device-round-trips: to the host and back inside of a step."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.facts import Traffic
+from tests.support.found import asked, named, sick
+from tests.support.judged import silence, with_more
+from tests.support.recordings import Loop, on_gpu
+
+RULE = "device-round-trips"
+LOOP = on_gpu(forward=6.0, sync=4.0, gpu_gap=0.5, gpu_work=15.5)
+# a hundred steps of 16 ms, one trip in each, 2.5 ms from the host and back
+TRIPS = Traffic(to_device=300, to_device_bytes=3e8, to_host=100, to_host_bytes=1e8, round_trips=100, round_trip_s=0.25)
+
+
+def test_sick() -> None:
+    sick_loop = with_more(LOOP, traffic=TRIPS)
+    found = sick(RULE, sick_loop)
+    assert found.cost_share == pytest.approx(0.25 / 1.632, rel=0.02)
+    assert found.evidence[0].startswith("1 round trips a step, 2.5 ms each")
+    assert RULE in named(sick_loop)
+
+
+def test_well() -> None:
+    assert asked(RULE, with_more(LOOP, traffic=Traffic(to_device=200, to_device_bytes=3e8))) is None
+
+
+def test_values_that_stay_on_the_host_are_no_round_trip() -> None:
+    assert asked(RULE, with_more(LOOP, traffic=Traffic(to_device=200, to_host=100, to_host_bytes=400.0))) is None
+
+
+def test_a_rare_trip_of_an_evaluation_is_left_alone() -> None:
+    rare = Traffic(to_device=200, to_host=2, round_trips=2, round_trip_s=0.25)
+    assert asked(RULE, with_more(LOOP, traffic=rare)) is None
+
+
+def test_no_gpu_is_invented_on_a_cpu() -> None:
+    assert silence(RULE, Loop()) == "no GPU"
+    assert silence(RULE, with_more(Loop(), traffic=TRIPS)) == "no GPU"
+
+
+def test_what_it_costs_is_no_computing() -> None:
+    # 4 of 16 ms a step: the device's clock, which knows a step's begin and end alone, takes them for work
+    often = Traffic(
+        to_device=300, to_device_bytes=3e8, to_host=100, to_host_bytes=1e8, round_trips=100, round_trip_s=0.4
+    )
+    assert diagnose(with_more(LOOP, traffic=often).recording()).bottleneck == "transfer"
+    assert diagnose(with_more(LOOP, traffic=Traffic(to_device=200)).recording()).bottleneck == "compute"
+
+
+def test_trips_that_take_most_of_a_step_are_transfer_too() -> None:
+    # 9 of 16 ms a step, the queue empty at every step's end and the GPU seldom busy
+    often = Traffic(
+        to_device=300, to_device_bytes=3e8, to_host=100, to_host_bytes=1e8, round_trips=100, round_trip_s=0.9
+    )
+    empty = on_gpu(forward=6.0, sync=4.0, gpu_gap=0.5, gpu_work=15.5, queue_empty=0.9, gpu_util=35.0)
+    assert diagnose(with_more(empty, traffic=often).recording()).bottleneck == "transfer"

@@ -1,0 +1,62 @@
+"""double-precision: float64 where float32 would do, priced only where the arithmetic takes its time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpu_doctor.facts import InputFacts, ModelFacts
+from tests.support.found import asked, named, sick, top
+from tests.support.readings import surely, zipped
+from tests.support.recordings import Loop, on_gpu
+
+RULE = "double-precision"
+DOUBLES: dict[str, Any] = {
+    "dtype": "float64",
+    "parameters": 450_000,
+    "torch_threads": 1,
+    "inputs": InputFacts(looked_at=40, shapes=1, shape=(64, 256), dtype="float64"),
+    "model": ModelFacts({"cpu": 8_000_000}, {"float64": 8_000_000}),
+}
+COMPUTING = Loop(forward=4.0, backward=8.0, optimizer=1.0, setup=DOUBLES)
+"""450 000 weights x 64 samples x 6 operations take 9.6 ms of these 13 at 18 GFLOP/s."""
+
+
+def test_sick() -> None:
+    found = sick(RULE, COMPUTING)
+    assert found.cost_share == pytest.approx(0.5 * 9.6 / 13, rel=0.01)
+    assert "8.0 MB of 8.0 MB" in found.evidence[0] and "measure it" in found.evidence[1]
+    (cure,) = found.prescriptions
+    assert "model.float()" in cure.code and cure.changes and cure.predicted_speedup is None
+    assert top(COMPUTING) == RULE
+
+
+def test_on_a_gpu_half_of_what_it_computes_at_least() -> None:
+    busy = on_gpu(setup={**DOUBLES, "model": ModelFacts({"cuda:0": 8_000_000}, {"float64": 8_000_000})})
+    assert sick(RULE, busy).cost_share == pytest.approx(0.5, abs=0.01)
+    assert "full-precision" not in named(busy) and "tf32-off" not in named(busy)
+    assert RULE not in named(busy.but(queue_empty=1.0, gpu_util=40.0))  # it waits for launches
+
+
+def test_two_loaders_in_one_step_are_no_two_forwards() -> None:
+    slow = COMPUTING.but(forward=8.0, backward=16.0)
+    assert surely(RULE, zipped(slow.recording())).cost_share == pytest.approx(sick(RULE, slow).cost_share)
+
+
+def test_well() -> None:
+    single = {**DOUBLES, "dtype": "float32", "model": ModelFacts({"cpu": 4_000_000}, {"float32": 4_000_000})}
+    assert asked(RULE, COMPUTING.but(setup=single)) is None
+
+
+def test_a_small_model_takes_as_long_in_float32() -> None:
+    assert asked(RULE, COMPUTING.but(setup={**DOUBLES, "parameters": 4000})) is None
+
+
+def test_a_loop_that_waits_for_its_data_gains_nothing() -> None:
+    assert RULE not in named(COMPUTING.but(wait=130.0, setup={**DOUBLES, "parameters": 225_000}))
+
+
+def test_on_a_busy_machine_the_cores_seconds_say_how_much_is_arithmetic() -> None:
+    stretched = Loop(forward=16.0, backward=32.0, optimizer=4.0, consumer_cpu=13.0, setup=DOUBLES)
+    assert sick(RULE, stretched).cost_share == pytest.approx(0.5 * 9.6 / 13, rel=0.01)

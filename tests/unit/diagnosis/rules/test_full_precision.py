@@ -1,0 +1,72 @@
+"""full-precision: float32 products on a GPU with tensor cores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.support.found import asked, sick, top
+from tests.support.readings import surely
+from tests.support.recordings import Loop, on_gpu
+
+RULE = "full-precision"
+FLOAT32 = on_gpu(tensor_active=0.0)
+
+
+def test_sick() -> None:
+    found = sick(RULE, FLOAT32)
+    assert found.cost_share == pytest.approx(1 / 3, rel=0.02)
+    cure = found.prescriptions[0]
+    assert cure.settings == {"amp": "bf16"} and cure.safety.value == "changes-training" and cure.changes
+    assert cure.predicted_speedup is None  # measure it
+    assert top(FLOAT32) == RULE
+
+
+def test_a_card_without_bfloat16_gets_float16_with_a_scaler() -> None:
+    cure = sick(RULE, FLOAT32.but(capability=(7, 5))).prescriptions[0]
+    assert cure.settings == {"amp": "fp16"} and cure.text.endswith("and a gradient scaler")
+    assert "scaler.scale(loss).backward()" in cure.code and "scaler.update()" in cure.code
+
+
+def test_predictions_need_no_scaler() -> None:
+    predicts = FLOAT32.but(capability=(7, 5), backward=0.0, optimizer=0.0, setup={"optimizers": ()})
+    cure = sick(RULE, predicts).prescriptions[0]
+    assert "caler" not in cure.text + cure.code and "torch.float16" in cure.code and "results" in cure.changes
+
+
+def test_a_look_up_makes_no_product() -> None:
+    assert asked(RULE, FLOAT32.but(setup={"layers": {"Embedding": 2}})) is None
+    assert "3 layers" in sick(RULE, FLOAT32.but(setup={"layers": {"Embedding": 2, "Linear": 3}})).evidence[0]
+
+
+def test_the_optimizers_seconds_are_no_products() -> None:
+    recording = FLOAT32.recording()
+    count = len(recording.steps)
+    phases = {"gpu_forward_s": 2e-3, "gpu_backward_s": 4e-3, "gpu_optimizer_s": 4e-3}  # of 10 ms
+    steps = replace(recording.steps, **{name: np.full(count, value) for name, value in phases.items()})
+    found = surely(RULE, replace(recording, steps=steps))
+    assert found.cost_share == pytest.approx(0.6 / 3, rel=0.02) and "60 %" in found.evidence[1]
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        on_gpu(),  # tensor cores are active
+        FLOAT32.but(setup={"autocast": "bfloat16"}),
+        FLOAT32.but(setup={"dtype": "bfloat16"}),
+        FLOAT32.but(capability=(6, 1)),
+        FLOAT32.but(setup={"layers": {"ReLU": 3}}),
+    ],
+)
+def test_well(loop: Loop) -> None:
+    assert asked(RULE, loop) is None
+
+
+def test_a_queue_that_runs_dry_gains_nothing_from_faster_products() -> None:
+    assert asked(RULE, FLOAT32.but(queue_empty=1.0)) is None
+
+
+def test_no_gpu_is_invented_on_a_cpu() -> None:
+    assert asked(RULE, Loop()) is None

@@ -1,0 +1,65 @@
+"""host-sync: the host waits for the GPU, then the GPU for the host."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.found import asked, sick, top
+from tests.support.recordings import Loop, line, on_gpu
+
+RULE = "host-sync"
+READING = on_gpu(
+    sync=6.0,
+    syncs=3.0,
+    forward=1.0,
+    backward=1.0,
+    optimizer=1.0,
+    gpu_gap=2.0,
+    gpu_work=7.0,
+    queue_empty=1.0,
+    lines=(line("total += loss.item()", 0.6, "sync"),),
+)
+
+
+def test_sick() -> None:
+    found = sick(RULE, READING)
+    assert found.cost_share == pytest.approx(2 / 9, rel=0.02)
+    assert any("loss.item()" in one for one in found.evidence)
+    assert any("3.0 waits a step" in one for one in found.evidence)
+    assert top(READING) == RULE
+
+
+def test_predictions_are_fetched_together() -> None:
+    predicts = READING.but(backward=0.0, optimizer=0.0, setup={"optimizers": ()})
+    (cure,) = sick(RULE, predicts).prescriptions
+    assert "loss" not in cure.text + cure.code and "torch.cat(kept).cpu()" in cure.code
+
+
+def test_well() -> None:
+    assert asked(RULE, on_gpu()) is None
+
+
+def test_a_wait_that_leaves_no_gap_only_shows_where_the_gpu_works() -> None:
+    assert asked(RULE, READING.but(gpu_gap=0.05, gpu_work=8.95)) is None
+
+
+def test_a_gap_of_the_loader_is_not_the_syncs() -> None:
+    assert asked(RULE, READING.but(wait=2.0, gpu_work=9.0)) is None
+
+
+def test_the_hosts_other_work_stays_when_the_wait_goes() -> None:
+    # The host's 8 ms without the wait are longer than the GPU's 3.5: of 9 ms a step 8 are left.
+    python = READING.but(sync=1.0, other=5.0, gpu_gap=5.5, gpu_work=3.5)
+    found = sick(RULE, python)
+    assert found.cost_share == pytest.approx(1 / 9, rel=0.01)
+    assert found.prescriptions[0].predicted_speedup == pytest.approx(9 / 8, rel=0.01)
+    assert top(python) == "slow-python"
+
+
+def test_no_gpu_no_sync() -> None:
+    assert asked(RULE, Loop()) is None
+
+
+def test_where_waits_were_not_counted_nothing_is_said_of_their_number() -> None:
+    found = sick(RULE, READING.but(syncs=float("nan")))
+    assert not any("a step" in one for one in found.evidence)

@@ -1,0 +1,61 @@
+"""idle-gpus: one busy GPU trains alone beside idle ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_doctor.facts import ModelFacts, World
+from tests.support.found import asked, named, sick
+from tests.support.judged import silence, with_more
+from tests.support.recordings import Loop, on_gpu
+
+RULE = "idle-gpus"
+ALONE = World(visible_gpus=4)
+BUSY = on_gpu(setup={"world": ALONE})
+
+
+def test_sick() -> None:
+    found = sick(RULE, BUSY)
+    assert found.cost_share == pytest.approx(0.75, rel=0.02)
+    assert found.headline.startswith("3 of 4 GPUs do nothing")
+    gain = found.prescriptions[0].predicted_high
+    assert gain is not None and 3.5 < gain <= 4.0
+    assert RULE in named(BUSY)
+
+
+def test_predictions_are_shared_out_and_nothing_is_reduced() -> None:
+    (cure,) = sick(RULE, BUSY.but(backward=0.0, optimizer=0.0, setup={"world": ALONE, "optimizers": ()})).prescriptions
+    assert "Parallel" not in cure.code and not cure.changes and "predict" in cure.text
+    compile(cure.code.replace("...", "batch_size=4"), RULE, "exec")
+
+
+def test_well() -> None:
+    assert asked(RULE, on_gpu(setup={"world": World(visible_gpus=1)})) is None
+    assert asked(RULE, on_gpu(setup={"world": World(world_size=4, visible_gpus=4)})) is None
+
+
+def test_a_gpu_that_waits_for_data_needs_no_second_one() -> None:
+    assert asked(RULE, BUSY.but(wait=30.0, gpu_gap=30.0, gpu_util=25.0)) is None
+
+
+def test_a_model_over_several_gpus_uses_them() -> None:
+    both = ModelFacts(device_bytes={"cuda:0": 100, "cuda:1": 100})
+    assert asked(RULE, on_gpu(setup={"world": World(visible_gpus=2), "model": both})) is None
+    parallel = ModelFacts(device_bytes={"cuda:0": 100}, wrapper="DataParallel")
+    assert asked(RULE, on_gpu(setup={"world": ALONE, "model": parallel})) is None
+
+
+def test_gpus_on_which_others_work_are_not_idle() -> None:
+    recording = BUSY.recording()
+    util = recording.one_series("gpu_util_pct", 0)
+    assert util is not None
+    others = [
+        type(util)(type(util.metric)(**{**vars(util.metric), "device": n}), util.times_s, util.values) for n in (1, 2)
+    ]
+    found = sick(RULE, with_more(BUSY, series=(*recording.series, *others)))
+    assert found.headline.startswith("1 of 2 GPUs does nothing")
+
+
+def test_no_gpu_is_invented_on_a_cpu() -> None:
+    assert asked(RULE, Loop(setup={"world": ALONE})) is None
+    assert silence(RULE, Loop(setup={"world": ALONE})) == "no GPU"

@@ -1,0 +1,224 @@
+"""memory-growth: what is kept from step to step, and what only looks like it; on recordings and on real loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import gpu_doctor.trial as trial
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.recording import Recording
+from gpu_doctor.rules.memory.memory_growth import WRITTEN
+from gpu_doctor.rules.rule import Finding
+from tests.support.readings import READINGS, judged, read, surely
+from tests.support.recordings import Loop, on_gpu
+
+RULE = "memory-growth"
+MIB, GIB = float(1 << 20), float(1 << 30)
+KEEPS = "for x, y in loader:\n    loss = criterion(model(x), y)\n    loss.backward()\n    losses.append(loss)\n"
+SLOW = Loop(steps=400, steps_per_epoch=50, wait=1.0)
+RNG = np.random.default_rng(0)
+RAMP = np.linspace(0.0, 1.0, READINGS)
+
+
+def held(bytes_: Sequence[float] | Any, loop: Loop = SLOW, available: float = 8 * GIB) -> Recording:
+    """The loop, while the process held so much."""
+    machine = {"host_memory_available_bytes": available, "host_memory_total_bytes": 16 * GIB}
+    return read(loop.recording(), None, process_held_bytes=bytes_, process_rss_bytes=bytes_, **machine)
+
+
+def test_sick() -> None:
+    found = surely(RULE, held(GIB + 200 * MIB * RAMP, SLOW.but(source=KEEPS)))
+    assert (
+        "line 4 keeps `loss` of every step" in found.headline
+        and "losses.append(loss.item())" in found.prescriptions[0].code
+    )
+    assert found.cost_share == 0.0 and "full after about 16" in found.risk and "000 more steps" in found.risk
+
+
+def test_on_a_gpu_its_memory_and_no_number_to_wait_for() -> None:
+    swing = np.where(np.arange(READINGS) % 3 == 0, 20e9, 0.0)  # activations, in the middle of a step
+    grown = 5e9 + 10e9 * RAMP
+    recording = read(
+        on_gpu(steps=400, steps_per_epoch=50, source=KEEPS).recording(),
+        0,
+        torch_allocated_bytes=grown + swing,
+        torch_peak_bytes=grown + 20e9,
+    )
+    found = surely(RULE, read(recording, None, process_held_bytes=4e9))
+    assert "the GPU's memory rose" in found.evidence[0] and "loss.detach()" in found.prescriptions[0].code
+
+
+def test_growth_after_the_first_epoch_needs_no_line() -> None:
+    found = surely(RULE, held(GIB + 400 * MIB * RAMP))
+    assert "line" not in found.headline and "gc.get_objects" in found.prescriptions[0].code
+
+
+def test_a_cache_that_will_not_fit_into_memory_within_the_first_epoch() -> None:
+    first = SLOW.but(steps_per_epoch=20_000)
+    assert surely(RULE, held(GIB + 2 * GIB * RAMP, first, available=GIB)).risk
+    assert judged(RULE, held(GIB + 2 * GIB * RAMP, first, available=200 * GIB)) is None, "it fits"
+
+
+def test_a_cache_of_the_data_is_not_laid_to_a_line_that_keeps_little() -> None:
+    first = SLOW.but(steps_per_epoch=20_000, source=KEEPS)
+    grown = GIB + 200 * MIB * RAMP  # half a megabyte a step
+    assert judged(RULE, held(grown, first.but(batch_bytes=5e5), available=200 * GIB)) is None
+    assert surely(RULE, held(grown, first.but(batch_bytes=5e4), available=20 * GIB))
+
+
+NOTHING_TRAINED = {"optimizers": (), "flags": {"model_names": ("model",)}}
+EXPORT = "outs = []\nwith torch.inference_mode():\n    for x in loader:\n        outs.append(model(x))\n"
+PREDICTS = SLOW.but(steps_per_epoch=400, backward=0.0, optimizer=0.0, source=EXPORT, setup=NOTHING_TRAINED)
+
+
+@pytest.mark.parametrize("workers", [0, 4])
+def test_outputs_that_are_kept_on_purpose_and_fit(workers: int) -> None:
+    grown = GIB + 2 * GIB * RAMP
+    assert judged(RULE, held(grown, PREDICTS.but(workers=workers))) is None, "all of its batches are done"
+    half = PREDICTS.but(workers=workers, steps_per_epoch=800)
+    assert judged(RULE, held(grown, half, available=8 * GIB)) is None, "2 GiB more will come"
+
+
+@pytest.mark.parametrize("workers", [0, 4])
+def test_outputs_that_will_not_fit_are_written_as_they_come(workers: int) -> None:
+    long = PREDICTS.but(workers=workers, steps_per_epoch=20_000)
+    found = surely(RULE, held(GIB + 2 * GIB * RAMP, long))
+    assert [one.text for one in found.prescriptions] == ["Write the outputs to a file as they come"]
+    assert "loss" not in found.prescriptions[0].code
+    graphs = long.but(source=EXPORT.replace("torch.inference_mode()", "nothing()"))
+    cures = surely(RULE, held(GIB + 2 * GIB * RAMP, graphs)).prescriptions
+    assert "inference_mode" in cures[0].code and "memmap" in cures[-1].code
+
+
+def test_what_is_to_be_written_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = torch.arange(12.0).reshape(4, 3)
+    names: dict[str, Any] = {"np": np, "dataset": rows, "width": 3, "outputs": rows, "done": 0}
+    monkeypatch.chdir(tmp_path)
+    exec(WRITTEN.code, names)
+    assert np.load("outputs.npy").tolist() == rows.tolist() and names["done"] == 4
+
+
+def test_well() -> None:
+    assert judged(RULE, held(GIB + 5 * MIB * RNG.standard_normal(READINGS))) is None
+    assert judged(RULE, SLOW.but(source=KEEPS)) is None, "nothing was read"
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        (GIB + 300 * MIB * (1 - np.exp(-5 * RAMP)), "warming up"),
+        (GIB + 300 * MIB * (RAMP > 0.5), "an allocator that steps up once"),
+        (GIB + 300 * MIB * (RAMP > 0.3) + 300 * MIB * (RAMP > 0.7), "twice"),
+        (GIB + 300 * MIB * np.minimum(4 * RAMP, 1.0), "a list that is full"),
+        (GIB - 300 * MIB * RAMP, "less and less"),
+        (GIB + 300 * MIB * (RAMP * 3 % 1.0), "a saw"),
+        (GIB + 300 * MIB * RNG.standard_normal(READINGS), "noise"),
+        (GIB + 150 * MIB * RAMP, "too little to tell"),
+    ],
+)
+def test_what_only_looks_like_growth(shape: Any, kind: str) -> None:
+    assert judged(RULE, held(shape)) is None, kind
+    if "little" not in kind:
+        assert judged(RULE, held(shape, SLOW.but(source=KEEPS))) is None, kind
+
+
+def test_a_short_run_tells_nothing() -> None:
+    short = read(SLOW.recording(), None, process_held_bytes=[1e9, 2e9, 3e9, 4e9, 5e9])
+    assert judged(RULE, short) is None
+
+
+def test_a_rise_that_takes_weeks_is_left_alone() -> None:
+    assert judged(RULE, held(GIB + 300 * MIB * RAMP, SLOW.but(forward=4000.0), available=4000 * GIB)) is None
+
+
+# ---- real loops on the CPU -------------------------------------------------------------------------------------------
+
+SETUP = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+criterion = nn.CrossEntropyLoss()
+class Cached(Dataset):
+    def __init__(self, n): self.n, self.cache = n, {}
+    def __len__(self): return self.n
+    def __getitem__(self, i):
+        if i not in self.cache:
+            self.cache[i] = torch.randn(256).repeat(8)
+        return self.cache[i][:256], i % 10
+data = TensorDataset(torch.randn(1024, 256), torch.randint(0, 10, (1024,)))
+"""
+LOOP = """
+losses, total = [], 0.0
+for epoch in range(100_000):
+    for x, y in loader:
+        optimizer.zero_grad()
+        output = model(x)
+        loss = criterion(output, y)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def trained(loader: str, body: str, seconds: float = 6.0) -> Recording:
+    """A real loop, for some seconds."""
+    namespace: dict[str, Any] = {}
+    exec(SETUP + f"loader = {loader}", namespace)
+    source = LOOP + body
+    code = compile(source, "<cell>", "exec")
+    recorder = Recorder(source=source, max_s=seconds)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        recording = trial.run(lambda: exec(code, namespace), recorder, namespace).recording
+    finally:
+        torch.set_num_threads(threads)
+    assert recording.outcome == "budget-reached", recording.reason
+    return recording
+
+
+BATCHES = "DataLoader(data, batch_size=64, shuffle=True)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("        losses.append(loss)\n", "line 10 keeps `loss`"),
+        ("        total = total + criterion(model(x), y)\n", "line 10 keeps `criterion(model(x), y)`"),
+    ],
+)
+def test_a_loop_that_keeps_its_graphs(body: str, line: str) -> None:
+    # On a busy machine what is imported in the first steps takes seconds, and hides the rise for as long.
+    looked: Iterator[Finding | None] = (
+        judged(RULE, trained(BATCHES, body, seconds)) for seconds in (6.0, 15.0, 30.0, 60.0)
+    )
+    found = next((one for one in looked if one is not None), None)
+    assert found is not None and line in found.headline and found.risk
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loader", "body"),
+    [
+        (BATCHES, "        losses.append(loss.item())\n"),  # the cure: a growing list of numbers
+        ("DataLoader(Cached(60_000), batch_size=64, shuffle=True)", "        losses.append(loss.item())\n"),
+        (BATCHES, "        losses = (losses + [loss.detach()])[-100:]\n"),  # bounded
+    ],
+    ids=["numbers", "cached-dataset", "bounded"],
+)
+def test_healthy_neighbours(loader: str, body: str) -> None:
+    assert judged(RULE, trained(loader, body)) is None
+
+
+@pytest.mark.slow
+def test_warming_up_is_no_growth() -> None:
+    assert judged(RULE, trained(BATCHES, "        pass\n", seconds=4.0)) is None

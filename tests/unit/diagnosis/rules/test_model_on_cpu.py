@@ -1,0 +1,48 @@
+"""model-on-cpu: a GPU is there and the model is not on it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_doctor.facts import InputFacts, ModelFacts
+from gpu_doctor.recording import DeviceSetup
+from tests.support.found import asked, sick, top
+from tests.support.recordings import Loop, on_gpu
+
+RULE = "model-on-cpu"
+CARD = (DeviceSetup(0, "NVIDIA H200", "GPU-1", int(80e9), (9, 0)),)
+HERE = ModelFacts(device_bytes={"cpu": 4_000_000})
+FORGOTTEN = Loop(forward=10.0, backward=20.0, optimizer=2.0, wait=8.0, setup={"devices": CARD, "model": HERE})
+
+
+def test_sick() -> None:
+    found = sick(RULE, FORGOTTEN)
+    assert found.cost_share == pytest.approx(0.8)
+    cure = found.prescriptions[0]
+    assert 'to("cuda")' in cure.code and cure.predicted_speedup is None
+    assert "H200" in found.headline
+    assert top(FORGOTTEN) == RULE
+
+
+def test_it_says_where_the_inputs_are() -> None:
+    inputs = InputFacts(looked_at=20, shapes=1, shape=(32, 4), device="cpu")
+    setup = {"devices": CARD, "model": HERE, "inputs": inputs}
+    assert "its inputs on cpu" in sick(RULE, FORGOTTEN.but(setup=setup)).evidence[0]
+
+
+def test_well() -> None:
+    assert asked(RULE, on_gpu()) is None
+    assert asked(RULE, Loop(forward=10.0, backward=20.0)) is None
+
+
+def test_no_gpu_is_invented() -> None:
+    assert asked(RULE, FORGOTTEN.but(setup={"devices": (), "model": HERE})) is None
+
+
+def test_a_tiny_model_may_stay() -> None:
+    assert asked(RULE, FORGOTTEN.but(forward=1.0, backward=2.0, optimizer=0.5)) is None
+
+
+def test_a_model_that_is_partly_on_the_gpu_was_put_there_on_purpose() -> None:
+    split = ModelFacts(device_bytes={"cpu": 4_000_000, "cuda:0": 4_000_000})
+    assert asked(RULE, FORGOTTEN.but(setup={"devices": CARD, "model": split})) is None

@@ -1,0 +1,51 @@
+"""shared-gpu: others compute on the card, or hold its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.readings import judged, read, surely
+from tests.support.recordings import Loop, on_gpu
+
+RULE = "shared-gpu"
+ALONE: dict[str, Any] = {"gpu_memory_used_bytes": 41e9, "torch_reserved_bytes": 40e9, "gpu_util_pct": 95}
+
+
+def card(**changes: Any) -> Any:
+    return read(on_gpu().recording(), 0, **{**ALONE, **changes})
+
+
+def test_sick() -> None:
+    busy = card(other_processes=2, other_processes_bytes=10e9, other_processes_util_pct=40)
+    found = surely(RULE, busy)
+    assert found.cost_share == pytest.approx(0.4, abs=0.01) and not found.risk
+    assert any("2 other processes" in one for one in found.evidence)
+
+
+def test_memory_alone_is_a_risk() -> None:
+    found = surely(RULE, card(other_processes=1, other_processes_bytes=30e9, other_processes_util_pct=0))
+    assert found.cost_share == 0.0 and found.risk and "38 %" in found.headline
+
+
+def test_in_a_container_memory_that_nobody_here_holds() -> None:
+    assert surely(RULE, card(gpu_memory_used_bytes=70e9)).risk
+
+
+def test_well() -> None:
+    assert judged(RULE, card()) is None
+    assert judged(RULE, card(other_processes=0, other_processes_bytes=0)) is None
+
+
+def test_a_desktop_is_no_neighbour() -> None:
+    small = card(other_processes=3, other_processes_bytes=5e8, other_processes_util_pct=2)
+    assert judged(RULE, small) is None
+
+
+def test_a_listed_card_without_others_has_a_large_context_of_its_own() -> None:
+    assert judged(RULE, card(gpu_memory_used_bytes=50e9, other_processes=0)) is None
+
+
+def test_no_gpu_is_invented_on_a_cpu() -> None:
+    assert judged(RULE, Loop()) is None

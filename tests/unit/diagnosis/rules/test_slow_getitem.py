@@ -1,0 +1,157 @@
+"""slow-getitem: the fetch computes, and workers cannot make up for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from gpu_doctor.diagnosis import diagnose
+from tests.support.found import asked, named, sick, top
+from tests.support.recordings import Loop, line
+
+RULE = "slow-getitem"
+COMPUTING = Loop(wait=30.0, workers=2, fetch=80.0, fetch_cpu=78.0, consumer_cpu=2.0, cores=2.0)
+# 128 samples out of memory one by one: 5 us a sample, on a loop of 0.5 ms
+IN_MEMORY = Loop(
+    wait=0.6, forward=0.2, backward=0.2, optimizer=0.1, batch=128, batch_bytes=1.3e5, collate=0.2, cores=2.0
+)
+
+
+def test_sick() -> None:
+    found = sick(RULE, COMPUTING)
+    assert found.cost_share == pytest.approx(0.75, abs=0.06)
+    assert top(COMPUTING) == RULE
+    assert not any(one.settings for one in found.prescriptions)
+
+
+def test_it_names_the_lines() -> None:
+    found = sick(RULE, COMPUTING.but(lines=(line("image = decode(path)", 0.4, "data_wait"),)))
+    assert any("decode(path)" in one for one in found.evidence)
+
+
+def test_beside_missing_workers_only_what_they_leave_is_its_cost() -> None:
+    # 50 ms of CPU a step on two cores: two workers make 50 ms into 25, and 15 of these stay a wait.
+    loop = Loop(wait=40.0, consumer_cpu=10.0, cores=2.0)
+    assert named(loop) == ["loader-without-workers", RULE]
+    assert sick(RULE, loop).cost_share == pytest.approx(0.3, abs=0.03)
+
+
+def test_data_in_memory_is_to_be_indexed_by_whole_batches() -> None:
+    found = sick(RULE, IN_MEMORY)
+    assert found.cost_share == pytest.approx(0.545, abs=0.02)
+    assert "BatchSampler" in found.prescriptions[0].code
+    assert named(IN_MEMORY) == [RULE]
+
+
+def test_the_code_is_for_the_loader_at_hand() -> None:
+    ordered = IN_MEMORY.but(loader={"dataset": "TensorDataset", "sampler": "SequentialSampler", "drop_last": True})
+    cure = sick(RULE, ordered).prescriptions[0]
+    # whatever draws its samples now goes on to do so: data in order are not shuffled by the cure
+    assert "BatchSampler(loader.sampler, batch_size=128, drop_last=True)" in cure.code
+    assert "__getitem__" not in cure.text
+    own = sick(RULE, IN_MEMORY).prescriptions[0]
+    assert "`__getitem__` is then given the list" in own.text
+    theirs = sick(RULE, IN_MEMORY.but(loader={"batch_size": None, "sampler": "SequentialSampler"})).prescriptions[0]
+    assert theirs.code.startswith("sampler = loader.batch_sampler\n")
+
+
+def test_the_code_delivers_the_same_samples() -> None:
+    rows = torch.arange(20.0)
+    loader = DataLoader(TensorDataset(rows), batch_size=6, drop_last=True)
+    ordered = {"dataset": "TensorDataset", "sampler": "SequentialSampler", "drop_last": True, "batch_size": 6}
+    named = {"loader": loader, "DataLoader": DataLoader}
+    exec(sick(RULE, IN_MEMORY.but(loader=ordered)).prescriptions[0].code, named)
+    assert [one.tolist() for (one,) in named["loader"]] == [one.tolist() for (one,) in loader]
+
+
+@pytest.mark.parametrize("loop", [IN_MEMORY, COMPUTING, Loop(wait=40.0, cores=1.0)])
+def test_a_stream_is_not_told_to_index(loop: Loop) -> None:
+    cure = sick(RULE, loop.but(loader={"dataset_kind": "iterable", "sampler": ""})).prescriptions[0]
+    assert "__iter__" in cure.code
+    assert "indices" not in cure.code and "ampler" not in cure.code and "indices" not in cure.text
+
+
+def test_data_that_is_indexed_by_whole_batches_is_not_told_to_be() -> None:
+    whole = {"batch_size": None, "sampler": "BatchSampler", "collate": "default_convert"}
+    assert asked(RULE, IN_MEMORY.but(loader=whole)) is None
+    own = {"batch_size": None, "sampler": "SequentialSampler"}  # a batch sampler of the user's: still one by one
+    assert asked(RULE, IN_MEMORY.but(loader=own)) is not None
+    dear = sick(RULE, Loop(wait=40.0, cores=1.0, loader=whole))
+    assert "sample by sample" not in dear.headline
+
+
+def test_a_dear_sample_on_one_core_is_not_told_to_be_indexed() -> None:
+    found = sick(RULE, Loop(wait=40.0, cores=1.0))
+    assert "BatchSampler" not in found.prescriptions[0].code
+
+
+def test_well() -> None:
+    assert asked(RULE, Loop()) is None
+    assert asked(RULE, COMPUTING.but(wait=0.1, cores=16.0, workers=8)) is None
+
+
+def test_two_workers_that_compute_on_a_busy_machine() -> None:
+    """Other programs take a core and a half: training is slowed as well, and what is left to cure is the wait."""
+    loop = Loop(wait=6.0, forward=5.0, backward=5.0, optimizer=2.0, consumer_cpu=5.0, cores=2.0, cpu_util=100.0)
+    busy = loop.but(workers=2, fetch=34.0, fetch_cpu=12.0)
+    recording = busy.recording()
+    fetch = replace(recording.fetches[0], queued_s=22e-3 * recording.fetches[0].batches)
+    diagnosis = diagnose(replace(recording, fetches=(fetch,)))
+    found = [one for one in diagnosis.findings if one.rule in (RULE, "too-few-workers")]
+    assert found, "the wait has a name"
+    assert found[0].cost_share == pytest.approx(6 / 18, abs=0.08)
+    assert diagnosis.bottleneck == "input"
+
+
+def test_workers_that_mostly_wait_are_not_the_bound() -> None:
+    assert asked(RULE, Loop(wait=1.0, edge=60.0, steps_per_epoch=10, workers=2, fetch=2.0, cores=2.0)) is None
+
+
+def test_a_fetch_that_waits_is_not_slow_by_computing() -> None:
+    assert asked(RULE, Loop(wait=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)) is None
+
+
+def test_the_collate_is_another_rule() -> None:
+    assert asked(RULE, COMPUTING.but(collate=60.0)) is None
+
+
+def test_what_a_fetch_queues_for_a_core_goes_with_it() -> None:
+    # The clinic's tensors-sample-by-sample on a machine of which others take three quarters.
+    recording = IN_MEMORY.but(wait=2.4, fetch=2.4, fetch_cpu=0.6, cpu_util=100.0).recording()
+    fetch = replace(recording.fetches[0], queued_s=recording.fetches[0].batches * 1.8e-3)
+    found = {one.rule: one.cost_share for one in diagnose(replace(recording, fetches=(fetch,))).findings}
+    assert found == {RULE: pytest.approx(2.4 / 2.9, abs=0.01)}
+
+
+def test_cpu_seconds_are_called_so() -> None:
+    """As judged: "a step's fetch takes 4.8 ms" where it took 8.6 ms of wall-clock on a busy machine."""
+    recording = IN_MEMORY.but(wait=2.4, fetch=2.4, fetch_cpu=0.6, cpu_util=100.0).recording()
+    fetch = replace(recording.fetches[0], queued_s=recording.fetches[0].batches * 1.8e-3)
+    (found,) = diagnose(replace(recording, fetches=(fetch,))).findings
+    assert found.evidence[0].startswith("a step's fetch takes 0.60 ms of CPU (4.7 us a sample), 2.4 ms in all")
+
+
+@pytest.mark.parametrize(
+    ("text", "decodes"),
+    [
+        ("image = Image.open(path).convert('RGB')", True),
+        ("x = cv2.imread(path)", True),
+        ("return self.transform(image.resize((224, 224)))", True),
+        ("x = torchvision.io.read_image(path)", True),
+        ("return self.table[i]", False),
+        ("features = spectrum(signal)", False),
+    ],
+)
+def test_images_are_to_be_decoded_smaller(text: str, decodes: bool) -> None:
+    inside = replace(line(text, 0.8, "data_wait"), in_worker=True)
+    said = [one.text for one in sick(RULE, COMPUTING.but(lines=(inside,))).prescriptions]
+    assert ("Decode images" in said[0]) == decodes and "Make a sample cheaper" in said[-1]
+
+
+def test_a_line_that_decodes_little_is_not_what_to_begin_with() -> None:
+    lines = (("x = Image.open(path)", 0.1), ("x = augment(x)", 0.8))
+    inside = tuple(replace(line(text, share, "data_wait"), in_worker=True) for text, share in lines)
+    assert len(sick(RULE, COMPUTING.but(lines=inside)).prescriptions) == 1

@@ -1,0 +1,41 @@
+"""slow-link: exposed copies over a link that is less than the card's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.readings import judged, read, surely
+from tests.support.recordings import on_gpu
+
+RULE = "slow-link"
+COPYING = on_gpu(transfer=5.0, gpu_gap=5.0)
+BEST: dict[str, Any] = {"pcie_gen": 5, "pcie_width": 16, "pcie_gen_max": 5, "pcie_width_max": 16, "pcie_gen_card": 5}
+
+
+def card(loop: Any = COPYING, **changes: Any) -> Any:
+    return read(loop.recording(), 0, **{**BEST, **changes})
+
+
+def test_sick() -> None:
+    found = surely(RULE, card(pcie_width=4))
+    assert found.cost_share == pytest.approx(5 / 15 * 0.75, abs=0.02)
+    assert "gen 5 x4 (15.8 GB/s)" in found.headline
+
+
+def test_a_slot_of_an_older_generation() -> None:
+    assert "gen 3 x16" in surely(RULE, card(pcie_gen=3, pcie_gen_max=3)).headline
+
+
+def test_well() -> None:
+    assert judged(RULE, card()) is None
+    assert judged(RULE, COPYING) is None
+
+
+def test_a_link_that_rests_between_the_copies_is_judged_at_its_best() -> None:
+    assert judged(RULE, card(pcie_gen=[1, 1, 5, 5, 1, 5, 1, 1])) is None
+
+
+def test_hidden_copies_need_no_faster_link() -> None:
+    assert judged(RULE, card(on_gpu(), pcie_width=4)) is None

@@ -1,0 +1,50 @@
+"""throttled: the clock that heat or power takes away, priced by the ratio of the clocks."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_doctor.diagnosis import diagnose
+from tests.support.readings import READINGS, judged, read, surely
+from tests.support.recordings import Loop, on_gpu
+
+RULE = "throttled"
+HALF = [i >= READINGS // 2 for i in range(READINGS)]
+HOT = {
+    "clock_limit_bits": [0x20 if hot else 0 for hot in HALF],
+    "sm_clock_mhz": [990.0 if hot else 1980.0 for hot in HALF],
+    "sm_clock_max_mhz": 1980,
+    "gpu_temperature_c": [92.0 if hot else 70.0 for hot in HALF],
+    "gpu_util_pct": 95,
+}
+
+
+def test_sick() -> None:
+    recording = read(on_gpu().recording(), 0, **HOT)  # type: ignore[arg-type]
+    found = surely(RULE, recording)
+    assert found.cost_share == pytest.approx(0.25, abs=0.03), "half of the time at half the clock"
+    assert "software thermal slowdown" in found.headline and any("92 °C" in one for one in found.evidence)
+    assert [one.rule for one in diagnose(recording).findings] == [RULE]
+
+
+def test_well() -> None:
+    cool = {**HOT, "clock_limit_bits": 0, "sm_clock_mhz": 1980}
+    assert judged(RULE, read(on_gpu().recording(), 0, **cool)) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bits", [0x1, 0x4, 0x100])
+def test_idle_and_the_power_limit_of_a_busy_card_are_no_throttling(bits: int) -> None:
+    assert judged(RULE, read(on_gpu().recording(), 0, **{**HOT, "clock_limit_bits": bits})) is None  # type: ignore[arg-type]
+
+
+def test_an_idle_card_lowers_its_clocks_by_itself() -> None:
+    idle = {**HOT, "gpu_util_pct": 3}
+    assert judged(RULE, read(on_gpu().recording(), 0, **idle)) is None  # type: ignore[arg-type]
+
+
+def test_another_cards_heat_is_not_this_ones() -> None:
+    assert judged(RULE, read(on_gpu().recording(), 1, **HOT)) is None  # type: ignore[arg-type]
+
+
+def test_no_gpu_is_invented_on_a_cpu() -> None:
+    assert judged(RULE, Loop()) is None

@@ -1,0 +1,57 @@
+"""unused-gradients: the backward goes through layers that nothing trains."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_doctor.facts import ModelFacts
+from tests.support.found import asked, named, sick, top
+from tests.support.recordings import Loop, on_gpu
+
+RULE = "unused-gradients"
+HEAD = ModelFacts(
+    {"cpu": 44 << 20}, unstepped=11_000_000, unstepped_place="layer4.0.conv1.weight", spared_shares=(1.0, 1.0)
+)
+TUNING = Loop(forward=4.0, backward=8.0, optimizer=0.5, setup={"model": HEAD})
+
+
+def test_sick() -> None:
+    found = sick(RULE, TUNING)
+    assert found.cost_share == pytest.approx(8 / 12.5)
+    assert "layer4.0.conv1.weight" in found.evidence[0] and "11\u202f000\u202f000 numbers" in found.evidence[0]
+    (cure,) = found.prescriptions
+    assert cure.safety.value == "by-hand" and "requires_grad_(False)" in cure.code
+    assert cure.predicted_low is not None and cure.predicted_low < 1 / (1 - 0.64) < (cure.predicted_speedup or 0)
+    assert top(TUNING) == RULE
+
+
+def test_adapters_between_frozen_layers_spare_half_of_the_backward() -> None:
+    facts = ModelFacts({"cpu": 44 << 20}, unstepped=11_000_000, unstepped_place="a", spared_shares=(0.5, 0.5))
+    assert sick(RULE, TUNING.but(setup={"model": facts})).cost_share == pytest.approx(0.5 * 8 / 12.5)
+
+
+def test_where_the_order_is_not_known_the_least_is_the_price() -> None:
+    facts = ModelFacts({"cpu": 44 << 20}, unstepped=11_000_000, unstepped_place="a", spared_shares=(0.4, 0.8))
+    found = sick(RULE, TUNING.but(setup={"model": facts}))
+    assert found.cost_share == pytest.approx(0.4 * 8 / 12.5)
+    assert (found.prescriptions[0].predicted_high or 0) > 1 / (1 - 0.8 * 8 / 12.5)
+
+
+def test_on_a_gpu_the_backward_is_two_thirds_of_what_the_device_computes() -> None:
+    found = sick(RULE, on_gpu(setup={"model": HEAD}))
+    assert found.cost_share == pytest.approx(2 / 3, abs=0.01)
+
+
+def test_well() -> None:
+    trained = ModelFacts({"cpu": 44 << 20}, unstepped=0)
+    assert asked(RULE, TUNING.but(setup={"model": trained})) is None
+    assert RULE not in named(TUNING.but(setup={"model": ModelFacts({"cpu": 44 << 20})}))  # nobody looked
+
+
+def test_a_few_small_ones_are_not_worth_a_word() -> None:
+    facts = ModelFacts({"cpu": 44 << 20}, unstepped=1000, unstepped_place="scale", spared_shares=(0.01, 0.01))
+    assert asked(RULE, TUNING.but(setup={"model": facts})) is None
+
+
+def test_a_loop_that_reads_gradients_itself_is_left_alone() -> None:
+    assert asked(RULE, TUNING.but(source="for p in backbone.parameters():\n    p.data -= 1e-3 * p.grad\n")) is None

@@ -1,0 +1,64 @@
+"""Cures that a trial of this loop would refuse are by hand, as the knobs themselves say."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gpu_doctor import knobs
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.facts import InputFacts, ModelFacts
+from gpu_doctor.offered import BY_OPTIMIZER
+from tests.support.recordings import Loop, on_gpu
+
+PREDICTS = on_gpu(backward=0.0, optimizer=0.0, tensor_active=None, setup={"optimizers": ()})
+ON = {"amp": "bf16"}
+
+
+def test_the_table_is_what_the_knobs_say() -> None:
+    trains = PREDICTS.but(setup={"model": ModelFacts(convolutions=3), "layers": {"Conv2d": 3}}).recording().setup
+    predicts = dataclasses.replace(trains, optimizers=())
+    for name in BY_OPTIMIZER:
+        assert "No optimizer" in knobs.known(name).refusal(ON.get(name, True), predicts)
+    asking = [name for name in knobs.KNOBS if "No optimizer" in knobs.known(name).refusal(ON.get(name, True), predicts)]
+    assert set(asking) == set(BY_OPTIMIZER)
+
+
+WAITS = {"queue_empty": 1.0, "gpu_util": 30.0, "gpu_gap": 0.5, "gpu_work": 4.5}
+SEEN = {
+    "model": ModelFacts({"cuda:0": 1}),
+    "inputs": InputFacts(looked_at=10, shapes=1, shape=(64, 3), dtype="float32"),
+}
+CASES = [
+    (PREDICTS, "full-precision"),
+    (PREDICTS.but(**WAITS, setup={**PREDICTS.setup, **SEEN}), "not-compiled"),
+    (
+        PREDICTS.but(
+            setup={
+                "autocast": "float16",
+                "layers": {"Conv2d": 9},
+                "model": ModelFacts(convolutions=9),
+                "optimizers": (),
+            }
+        ),
+        "channels-first-convolutions",
+    ),
+]
+
+
+@pytest.mark.parametrize(("loop", "rule"), CASES, ids=[rule for _, rule in CASES])
+def test_a_loop_that_predicts_is_offered_no_refused_setting(loop: Loop, rule: str) -> None:
+    recording = loop.recording()
+    findings = diagnose(recording).findings
+    assert findings[0].rule == rule
+    cure = findings[0].prescriptions[0]
+    assert not cure.settings and cure.safety.value == "by-hand" and cure.code and "not by a trial" in cure.text
+    for one in findings:
+        for each in one.prescriptions:
+            knobs.allow(each.settings, recording.setup)
+
+
+def test_a_loop_that_trains_is_offered_a_trial() -> None:
+    cure = diagnose(on_gpu(tensor_active=None).recording()).findings[0].prescriptions[0]
+    assert cure.settings == {"amp": "bf16"} and "not by a trial" not in cure.text

@@ -1,0 +1,137 @@
+"""Why rules are silent: words for every vital that is needed, no GPU suggested, and a rule that fails is named."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from gpu_doctor import diagnosis as module
+from gpu_doctor.diagnosis import diagnose, judged
+from gpu_doctor.facts import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, World
+from gpu_doctor.recording import DeviceSetup, Recording, Setup, Steps
+from gpu_doctor.rules import RULES
+from gpu_doctor.rules.rule import Finding, Rule
+from gpu_doctor.unjudged import Silence, by_reason, known, reason, words
+from gpu_doctor.vitals import Vitals, measure
+from tests.support.recordings import Loop, on_gpu
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_every_vital_that_a_rule_needs_has_words(rule: Rule) -> None:
+    for vital in (*rule.needs, *(rule.cpu_needs or ())):
+        if vital != "outcome":  # of every run
+            assert known(vital), vital
+            assert "_" not in words(vital) and "was not measured" not in words(vital)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_without_a_gpu_no_reason_suggests_that_one_was_read(rule: Rule) -> None:
+    for vitals in (Vitals(), measure(Loop().recording()), measure(Recording(Steps.of(wall_s=[])))):
+        said = reason(rule, vitals)
+        assert "GPU" not in said.replace("no GPU", "") and "NVML" not in said and "card" not in said
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_one_cause_is_told_and_only_where_something_lacks(rule: Rule) -> None:
+    for vitals in (Vitals(on_gpu=True), Vitals(), measure(on_gpu().recording())):
+        said = reason(rule, vitals)
+        assert bool(said) == any(getattr(vitals, name) is None for name in rule.needed(vitals))
+        assert ", the" not in said and not said.startswith("needs")
+
+
+SEEN: dict[str, Any] = {
+    "model": ModelFacts({"cuda:0": 1000}),
+    "parameters": 1000,
+    "inputs": InputFacts(looked_at=40, shapes=1, shape=(32, 16)),
+    "optimizer_facts": (OptimizerFacts("Adam", 4, 1000),),
+    "evaluation": EvaluationFacts(),
+    "torch_threads": 1,
+    "world": World(),
+}
+
+
+@pytest.mark.parametrize(
+    ("fact", "rules", "why"),
+    [
+        ("model", "channels-first-convolutions unaligned-shapes not-compiled data-parallel", "no model"),
+        ("parameters", "unaligned-shapes model-too-small", "no model"),
+        ("inputs", "changing-shapes cudnn-not-tuned not-compiled model-too-small", "no model"),
+        ("optimizer_facts", "unfused-optimizer", "no optimizer"),
+        ("evaluation", "eval-with-gradients", "no model"),
+        ("torch_threads", "cpu-oversubscription", "the threads"),
+        ("world", "straggler", "it was not seen whether"),
+    ],
+)
+def test_what_was_not_found_around_the_loop_is_a_reason_too(fact: str, rules: str, why: str) -> None:
+    seen, unseen = (
+        dict.fromkeys(rules.split(), "") | {one.rule: one.reason for one in diagnose(recording).silent}
+        for recording in (heard(SEEN), heard({**SEEN, fact: None}))
+    )
+    for rule in rules.split():
+        assert not seen[rule] and unseen[rule].startswith(why)
+
+
+def heard(setup: dict[str, Any]) -> Recording:
+    """A loop on a GPU of which all was read."""
+    return dataclasses.replace(on_gpu(setup=setup).recording(), chores=())
+
+
+@pytest.mark.parametrize("rule", ["full-precision", "tf32-off", "channels-first-convolutions"])
+def test_a_card_of_unknown_make_is_not_judged(rule: str) -> None:
+    nameless = heard({**SEEN, "devices": (DeviceSetup(0, "NVIDIA T4"),)})
+    assert Silence(rule, "what the GPU can do was not read") in diagnose(nameless).silent
+
+
+def test_ranks_that_told_each_other_nothing_are_a_reason_and_a_rank_alone_is_none() -> None:
+    silent = {
+        ranks: {one.rule: one.reason for one in diagnose(heard({**SEEN, "world": World(ranks)})).silent}
+        for ranks in (1, 2)
+    }
+    assert "straggler" not in silent[1] and silent[2]["straggler"].startswith("the ranks did not tell")
+
+
+def test_a_gpu_that_the_loop_does_not_use_is_not_denied() -> None:
+    vitals = Vitals(setup=Setup(devices=(DeviceSetup(0, "NVIDIA T4"),)))
+    launch = next(rule for rule in RULES if rule.name == "small-batch")
+    assert reason(launch, vitals) == "the loop does not train on the GPU"
+
+
+def test_reasons_stand_failures_first_then_by_how_many_share_them() -> None:
+    silent = (Silence("a", "x"), Silence("b", "y"), Silence("c", "y"), Silence("d", "failed: KeyError: 'k'"))
+    assert list(by_reason(silent).items()) == [("failed: KeyError: 'k'", ("d",)), ("y", ("b", "c")), ("x", ("a",))]
+
+
+# ---- what fails ------------------------------------------------------------------------------------------------------
+
+
+def _raises(vitals: Vitals) -> Finding | None:
+    raise ZeroDivisionError("division by zero")
+
+
+def _with_a_rule_that_raises(patch: pytest.MonkeyPatch, name: str) -> None:
+    rules = tuple(dataclasses.replace(one, check=_raises) if one.name == name else one for one in RULES)
+    patch.setattr(module, "RULES", rules)
+
+
+def test_a_rule_that_raises_takes_itself_off_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = Loop(wait=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0).recording()
+    before = diagnose(recording)
+    _with_a_rule_that_raises(monkeypatch, "slow-python")
+    now = diagnose(recording)
+    assert Silence("slow-python", "failed: ZeroDivisionError: division by zero") in now.silent
+    assert [one.rule for one in now.findings] == [one.rule for one in before.findings]
+    assert "failed: ZeroDivisionError: division by zero: slow-python" in " ".join(str(now).split())
+
+
+def test_a_rule_that_raises_on_a_run_without_steps_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_a_rule_that_raises(monkeypatch, "out-of-memory")
+    assert [one.rule for one in diagnose(Recording(Steps.of(wall_s=[]))).silent] == ["out-of-memory"]
+
+
+def test_a_diagnosis_that_fails_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "measure", _raises)
+    found, recording = judged(Loop().recording())
+    assert found is None
+    assert recording.notes[-1].startswith("The diagnosis failed (ZeroDivisionError: division by zero)")

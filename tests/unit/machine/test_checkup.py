@@ -1,0 +1,444 @@
+"""The check-up: each kind of machine, judged from facts and through a stubbed NVML, and how it is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_doctor.checkup import CheckLine, Checkup, Facts, check, gather, judged
+from gpu_doctor.checkup.facts import CardFacts, TorchFacts
+from gpu_doctor.probes import nvml
+from tests.support.stub_nvml import GIB, NO_DRIVER, Card, StubNvml
+
+MIB = 1 << 20
+CUDA_13 = TorchFacts(
+    "2.13.0+cu130", "13.0", available=True, devices=1, threads=16, arches=("sm_75", "sm_80", "sm_90", "compute_90")
+)
+CPU_ONLY = TorchFacts("2.13.0+cpu", threads=2)
+HOST = Facts(usable_cores=16, os_cores=16, affinity_cores=16, shm=(60 * GIB, 64 * GIB), ram=(100 * GIB, 128 * GIB))
+NO_GPU = dataclasses.replace(HOST, torch=dataclasses.replace(CPU_ONLY, threads=16), nvidia_on_bus=0)
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, *cards: Card, torch: TorchFacts = CUDA_13, **more: Any) -> Checkup:
+    """The check-up of a machine with these cards, gathered through the stub."""
+    host = {name: more.pop(name) for name in list(more) if hasattr(Facts, name)}
+    monkeypatch.setattr(nvml, "VENDOR", StubNvml(*cards, **more))
+    monkeypatch.setattr(gather, "torch_facts", lambda: torch)
+    monkeypatch.setattr(gather, "cuda_in_use", lambda: False)
+    monkeypatch.setattr(gather, "device_uuids", tuple)
+    monkeypatch.setattr(gather, "nvidia_on_bus", lambda: len(cards))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    facts = gather.gathered()
+    same = {name: getattr(HOST, name) for name in ("usable_cores", "os_cores", "affinity_cores", "shm", "ram")}
+    return judged(dataclasses.replace(facts, **{**same, "start_method": "fork", **host}))
+
+
+def line(checkup: Checkup, topic: str) -> CheckLine:
+    found = [one for one in checkup.lines if one.topic == topic]
+    assert len(found) == 1, f"{topic}: {found}"
+    return found[0]
+
+
+def not_ok(checkup: Checkup) -> dict[str, str]:
+    return {one.topic: one.status for one in checkup.lines if one.status != "ok"}
+
+
+def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkup = machine(monkeypatch, Card(util=(0, 0)))
+    assert not_ok(checkup) == {}
+    assert "1 GPU, the same by NVML and torch: NVIDIA H200 (141.0 GiB)" in line(checkup, "GPU").found
+    assert "serves CUDA 13.0" in line(checkup, "driver").found
+    assert line(checkup, "PCIe link").found == "gen 5 x16 (63.0 GB/s)."
+    assert all(not one.to_do for one in checkup.lines)
+    assert "MIG" not in str(checkup) and "memory error" not in str(checkup)
+
+
+def test_a_t4_on_colab(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card("Tesla T4", memory=15 * GIB, used=0, util=(0, 0), capability=(7, 5), gen=1, gen_max=3, gen_card=3)
+    card.power_limit_mw = card.power_default_mw = 70_000
+    card.processes = None
+    torch = dataclasses.replace(CUDA_13, version="2.8.0+cu126", cuda="12.6", threads=1, arches=("sm_70", "sm_75"))
+    colab = {
+        "usable_cores": 2.0,
+        "os_cores": 2,
+        "affinity_cores": 2,
+        "shm": (6 * GIB, 6 * GIB),
+        "ram": (11 * GIB, 13 * GIB),
+    }
+    checkup = machine(monkeypatch, card, torch=torch, driver="550.54.15", cuda=12040, **colab)
+    assert not_ok(checkup) == {"other processes": "not measured"}
+    assert "serves CUDA 12.4; torch is built for 12.6" in line(checkup, "driver").found
+    assert "version compatibility" in line(checkup, "driver").found
+    assert "rests at gen 1 while idle, which is normal" in line(checkup, "PCIe link").found
+    assert "compute capability 7.5" in line(checkup, "architecture").found
+
+
+def test_a_throttled_and_capped_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkup = machine(
+        monkeypatch, Card(util=(0, 0), reasons=0x40 | 0x4, temperature=91, power_limit_mw=350_000, clock=810)
+    )
+    assert not_ok(checkup) == {"clocks": "wrong", "power limit": "worth a look"}
+    assert "hardware thermal slowdown" in line(checkup, "clocks").found
+    assert "810 MHz of 1980 MHz, 91 °C" in line(checkup, "clocks").found
+    assert line(checkup, "power limit").found == "Capped at 350 W of the card's 700 W."
+
+
+@pytest.mark.parametrize(
+    ("bits", "status", "said"),
+    [
+        (0x0, "ok", "Not throttled"),
+        (0x1, "ok", "Not throttled"),  # idle
+        (0x2, "worth a look", "Held by a setting"),
+        (0x4, "ok", "At the power limit"),
+        (0x8, "wrong", "hardware slowdown"),
+        (0x20, "worth a look", "software thermal slowdown"),
+        (0x80, "wrong", "power brake"),
+        (0x100, "ok", "Not throttled"),  # display clock
+        (None, "not measured", "does not tell"),
+    ],
+)
+def test_clock_reasons(monkeypatch: pytest.MonkeyPatch, bits: int | None, status: str, said: str) -> None:
+    found = line(machine(monkeypatch, Card(reasons=bits)), "clocks")
+    assert found.status == status and said in found.found
+
+
+def test_a_shared_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkup = machine(monkeypatch, Card(processes=[(1, 20 * GIB), (2, 10 * GIB)]))
+    assert not_ok(checkup) == {"other processes": "worth a look"}
+    found = line(checkup, "other processes").found
+    assert found == "2 other processes use the GPU and hold 30.0 GiB of 141.0 GiB."
+    one = machine(monkeypatch, Card(processes=[(1, None)]))
+    assert line(one, "other processes").found == "1 other process uses the GPU."
+
+
+def test_signs_of_somebody_who_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = machine(monkeypatch, Card(used=40 * GIB, processes=None))
+    assert "40.0 GiB of 141.0 GiB in use, by no process" in line(held, "other processes").found
+    busy = machine(monkeypatch, Card(util=(88, 3)))
+    assert "88 % busy, though this process does not use it" in line(busy, "other processes").found
+    ours = judged(dataclasses.replace(HOST, cards=(CardFacts(memory_used_bytes=40 * GIB),), cuda_in_use=True))
+    assert line(ours, "other processes").status == "not measured"
+
+
+def test_a_mig_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = Card("NVIDIA H100 MIG 1g.20gb", "MIG-one", memory=20 * GIB, used=0, util=None, processes=None)
+    checkup = machine(monkeypatch, Card("NVIDIA H100", util=None, slices=[inside]))
+    assert line(checkup, "MIG").status == "ok" and "slice with 20.0 GiB" in line(checkup, "MIG").found
+    assert "NVIDIA H100 MIG 1g.20gb (20.0 GiB)" in line(checkup, "GPU").found
+
+
+def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = dataclasses.replace(CUDA_13, available=False, devices=0, arches=())
+    checkup = machine(monkeypatch, Card(), torch=torch, init_fails=NO_DRIVER, driver_loaded=False)
+    assert line(checkup, "driver").status == "wrong" and "no NVIDIA driver" in line(checkup, "driver").found
+    outside = machine(monkeypatch, Card(), torch=torch, init_fails=NO_DRIVER, driver_loaded=True)
+    assert line(outside, "driver").status == "worth a look" and "--gpus all" in line(outside, "driver").to_do
+    assert "clocks" not in str(checkup) and "PCIe link" not in str(checkup), "nothing is said of what was not seen"
+
+
+def test_a_driver_that_needs_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = dataclasses.replace(CUDA_13, available=False, devices=0)
+    checkup = machine(monkeypatch, Card(), torch=torch, init_fails=18)
+    found = line(checkup, "driver")
+    assert found.status == "wrong" and "Driver/library version mismatch" in found.found and "restarted" in found.to_do
+
+
+def test_a_driver_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = "The NVIDIA driver on your system is too old (found version 11040)."
+    torch = dataclasses.replace(CUDA_13, available=False, devices=0, problem=problem, arches=())
+    checkup = machine(monkeypatch, Card(), torch=torch, driver="470.82.01", cuda=11040)
+    found = line(checkup, "driver")
+    assert found.status == "wrong"
+    assert "470.82.01 serves CUDA 11.4; torch is built for 13.0. The driver is too old." in found.found
+    assert "a torch built for CUDA 11" in found.to_do
+    assert "found version 11040" in line(checkup, "torch build").found
+    forward = machine(monkeypatch, Card(), driver="535.1", cuda=12020)  # NVIDIA's forward-compatibility package
+    assert line(forward, "driver").status == "ok"
+
+
+def test_cpu_only_torch_beside_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkup = machine(monkeypatch, Card("Tesla T4"), torch=CPU_ONLY, cuda=12040)
+    found = line(checkup, "torch build")
+    assert found.status == "wrong" and "built for the CPU only, beside Tesla T4" in found.found
+    assert "CUDA 12.4 or lower" in found.to_do
+    assert not_ok(checkup) == {"torch build": "wrong", "other processes": "worth a look"}  # it is 71 % busy
+
+
+@pytest.mark.parametrize(
+    ("capability", "arches", "status"),
+    [
+        ((9, 0), ("sm_80", "sm_90"), "ok"),
+        ((8, 9), ("sm_80",), "ok"),  # later minor of the same major
+        ((9, 0), ("sm_90a",), "ok"),
+        ((10, 0), ("sm_90a",), "wrong"),
+        ((12, 0), ("sm_90", "compute_90"), "worth a look"),
+        ((6, 1), ("sm_75", "sm_80", "compute_80"), "wrong"),
+        ((8, 0), ("sm_86",), "wrong"),
+        ((12, 0), ("sm_75", "sm_120"), "ok"),
+    ],
+)
+def test_architecture(monkeypatch: pytest.MonkeyPatch, capability: Any, arches: Any, status: str) -> None:
+    torch = dataclasses.replace(CUDA_13, arches=arches)
+    assert line(machine(monkeypatch, Card(capability=capability), torch=torch), "architecture").status == status
+
+
+@pytest.mark.parametrize(
+    ("card", "status", "said"),
+    [
+        (Card(width=4), "worth a look", "x4 of x16 lanes: 15.8 GB/s"),
+        (Card(gen=3, gen_max=3), "worth a look", "The slot gives gen 3 x16 (15.8 GB/s), the card can do gen 5"),
+        (Card(gen=1), "worth a look", "although the GPU is busy"),
+        (Card(gen=1, util=(0, 0)), "ok", "while idle"),
+        (Card(width=None), "not measured", "does not tell"),
+    ],
+)
+def test_pcie_link(monkeypatch: pytest.MonkeyPatch, card: Card, status: str, said: str) -> None:
+    found = line(machine(monkeypatch, card), "PCIe link")
+    assert found.status == status and said in found.found
+
+
+def test_memory_errors_only_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert line(machine(monkeypatch, Card(ecc=2)), "GPU memory").status == "wrong"
+    for none in (0, None):
+        assert "GPU memory" not in [one.topic for one in machine(monkeypatch, Card(ecc=none)).lines]
+
+
+def test_several_cards_of_which_one_is_sick(monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [Card(uuid=f"GPU-{n}", bus=f"0000:{n}0:00.0", util=(0, 0)) for n in range(4)]
+    cards[2].width = 8
+    checkup = machine(monkeypatch, *cards, torch=dataclasses.replace(CUDA_13, devices=4))
+    links = [one for one in checkup.lines if one.topic == "PCIe link"]
+    assert [one.status for one in links] == ["ok", "worth a look"]
+    assert links[0].found.startswith("GPU 0, 1, 3: ") and links[1].found.startswith("GPU 2: x8 of x16")
+
+
+def test_persistence_is_told_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(*cards: Card) -> list[CheckLine]:
+        checkup = machine(monkeypatch, *cards, torch=dataclasses.replace(CUDA_13, devices=len(cards)))
+        return [one for one in checkup.lines if one.topic == "persistence"]
+
+    assert told(Card(persistence=0)) == [] and told(Card(persistence=None, power_limit_mw=350_000)) == []
+    (capped,) = told(Card(persistence=0, power_limit_mw=350_000))
+    assert capped.status == "worth a look" and "are lost when the last process leaves" in capped.found
+    assert "nvidia-persistenced" in capped.to_do
+    (held,) = told(Card(persistence=0, reasons=0x2))
+    assert held.found == capped.found
+    four = [Card(uuid=f"GPU-{n}", bus=f"0000:{n}0:00.0", persistence=0) for n in range(4)]
+    (many,) = told(*four)
+    assert "1 to 3 s a card" in many.found and many.found.startswith("GPU 0, 1, 2, 3: ")
+    assert told(*(dataclasses.replace(one, persistence=1) for one in four)) == []
+
+
+def test_cards_whose_order_is_not_known_before_torch_uses_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    cards = Card("Tesla T4", "GPU-t4", "0000:10:00.0"), Card(uuid="GPU-h200", bus="0000:20:00.0")
+    two = dataclasses.replace(CUDA_13, devices=2)
+    found = line(machine(monkeypatch, *cards, torch=two), "GPU order")
+    assert found.status == "worth a look" and "CUDA counts the fastest first" in found.found
+    assert found.to_do.startswith("Set CUDA_DEVICE_ORDER=PCI_BUS_ID")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert "GPU order" not in [one.topic for one in machine(monkeypatch, *cards, torch=two).lines]
+
+
+def test_cards_are_matched_with_torchs_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA counts the fastest first; NVML by bus: once CUDA is in use, the UUIDs say which is which."""
+    cards = Card("Tesla T4", "GPU-t4", "0000:10:00.0"), Card(uuid="GPU-h200", bus="0000:20:00.0")
+    monkeypatch.setattr(nvml, "VENDOR", StubNvml(*cards))
+    monkeypatch.setattr(gather, "torch_facts", lambda: dataclasses.replace(CUDA_13, devices=2))
+    monkeypatch.setattr(gather, "cuda_in_use", lambda: True)
+    monkeypatch.setattr(gather, "device_uuids", lambda: ("h200", "t4"))
+    facts = gather.gathered()
+    assert [(one.index, one.name) for one in facts.cards] == [(0, "NVIDIA H200"), (1, "Tesla T4")]
+    assert facts.order_note == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "status", "said"),
+    [
+        ({"OMP_NUM_THREADS": "64"}, "worth a look", "OMP_NUM_THREADS=64 on 16 usable cores"),
+        ({"MKL_NUM_THREADS": "many"}, "wrong", "MKL_NUM_THREADS='many' is no number"),
+        ({"OMP_NUM_THREADS": "0"}, "wrong", "is no number of threads"),
+        ({"CUDA_LAUNCH_BLOCKING": "1"}, "worth a look", "waits for every kernel"),
+        ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, "worth a look", "asks the driver for every tensor"),
+        ({"NVIDIA_TF32_OVERRIDE": "0"}, "worth a look", "without tensor cores"),
+        ({"TORCH_COMPILE_DISABLE": "1"}, "worth a look", "torch.compile does nothing"),
+    ],
+)
+def test_variables_that_are_set_oddly(environment: dict[str, str], status: str, said: str) -> None:
+    (name,) = environment
+    found = line(judged(dataclasses.replace(NO_GPU, environment=environment)), name)
+    assert found.status == status and said in found.found and found.to_do
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"OMP_NUM_THREADS": "16"},
+        {"OMP_NUM_THREADS": "4,2"},
+        {"CUDA_LAUNCH_BLOCKING": "0"},
+        {"MKL_NUM_THREADS": "1"},
+    ],
+)
+def test_variables_that_are_in_order_are_not_mentioned(environment: dict[str, str]) -> None:
+    assert "_" not in " ".join(one.topic for one in judged(dataclasses.replace(NO_GPU, environment=environment)).lines)
+
+
+def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "777")
+    assert gather.gathered().environment["OMP_NUM_THREADS"] == "777"
+
+
+def test_nvml_and_torch_disagree_and_hidden_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkup = machine(monkeypatch, Card(), Card(uuid="GPU-b"))
+    assert (
+        line(checkup, "GPU").status == "worth a look" and "torch sees 1 GPU, NVML 2 GPUs" in line(checkup, "GPU").found
+    )
+    hidden = judged(dataclasses.replace(NO_GPU, cards_installed=2, visible_devices="", nvml_problem=""))
+    assert "2 GPUs in the machine, hidden by CUDA_VISIBLE_DEVICES=''" in line(hidden, "GPU").found
+
+
+def test_without_nvml_library_but_with_a_gpu() -> None:
+    checkup = judged(dataclasses.replace(HOST, torch=CUDA_13, nvml_problem="no-library"))
+    assert line(checkup, "GPU").status == line(checkup, "driver").status == "not measured"
+    assert line(checkup, "driver").to_do == "pip install nvidia-ml-py"
+
+
+@pytest.mark.parametrize("problem", ["no-driver", "no-library", ""])
+def test_no_gpu_is_one_calm_line_and_nothing_invented(problem: str) -> None:
+    checkup = judged(dataclasses.replace(NO_GPU, nvml_problem=problem))
+    assert checkup.lines[0] == CheckLine("GPU", "ok", "no GPU: the CPU is judged as the device.")
+    assert {one.topic for one in checkup.lines[1:]} == {"CPU cores", "torch threads", "/dev/shm", "worker start", "RAM"}
+    assert "NVIDIA" not in str(checkup) and "CUDA" not in str(checkup)
+
+
+def test_apple_and_amd() -> None:
+    apple = judged(dataclasses.replace(NO_GPU, torch=dataclasses.replace(CPU_ONLY, mps=True), nvidia_on_bus=None))
+    assert "MPS" in line(apple, "GPU").found
+    rocm = TorchFacts("2.13.0+rocm7", hip="7.0", available=True, devices=2)
+    amd = judged(dataclasses.replace(HOST, torch=rocm))
+    assert "ROCm" in line(amd, "GPU").found and line(amd, "GPU").status == "ok"
+    assert "driver" not in [one.topic for one in amd.lines]
+
+
+@pytest.mark.parametrize(
+    ("change", "topic", "status", "said"),
+    [
+        (
+            {"usable_cores": 4.0, "os_cores": 64, "affinity_cores": 64},
+            "CPU cores",
+            "worth a look",
+            "4 of the machine's 64",
+        ),
+        (
+            {"usable_cores": 1.5, "os_cores": 8, "affinity_cores": 8},
+            "CPU cores",
+            "worth a look",
+            "container's CPU quota",
+        ),
+        ({"usable_cores": 4.0, "os_cores": 8, "affinity_cores": 4}, "CPU cores", "worth a look", "CPU affinity"),
+        ({"usable_cores": 1.0, "os_cores": 1, "affinity_cores": 1}, "CPU cores", "worth a look", "1 core"),
+        (
+            {"usable_cores": 2.0, "os_cores": 2, "affinity_cores": 2, "physical_cores": 1},
+            *("CPU cores", "worth a look", "hardware threads of 1 core"),
+        ),
+        (
+            {"usable_cores": 16.0, "os_cores": 16, "affinity_cores": 16, "physical_cores": 8},
+            *("CPU cores", "ok", "hardware threads of 8 cores"),
+        ),
+        ({"physical_cores": 16}, "CPU cores", "ok", "All 16 cores of the machine"),
+        ({"usable_cores": 4.0}, "torch threads", "worth a look", "torch computes on 16 threads; 4 cores"),
+        ({"usable_cores": 32.0}, "torch threads", "ok", "16 threads"),  # one a physical core
+        ({"torch": CPU_ONLY}, "torch threads", "ok", "2 threads"),
+        ({"torch": dataclasses.replace(CPU_ONLY, threads=1)}, "torch threads", "worth a look", "1 thread;"),
+        (
+            {"torch": dataclasses.replace(CPU_ONLY, threads=1), "environment": {"OMP_NUM_THREADS": "1"}},
+            *("torch threads", "worth a look", "OMP_NUM_THREADS=1 is set"),
+        ),
+        ({"shm": (64 * MIB, 64 * MIB)}, "/dev/shm", "wrong", "64 MiB of 64 MiB free"),
+        ({"shm": (GIB, 2 * GIB)}, "/dev/shm", "worth a look", "1.0 GiB of 2.0 GiB"),
+        ({"shm": None}, "/dev/shm", "not measured", "no /dev/shm"),
+        ({"start_method": "spawn"}, "worker start", "worth a look", "start by spawn"),
+        ({"start_method": "forkserver"}, "worker start", "worth a look", "start by forkserver"),
+        ({"ram": (4 * GIB, 128 * GIB)}, "RAM", "worth a look", "4.0 GiB of 128.0 GiB"),
+        ({"ram": (512 * MIB, 128 * GIB)}, "RAM", "wrong", "512 MiB"),
+        ({"ram": None}, "RAM", "not measured", "could not read"),
+    ],
+)
+def test_the_host(change: dict[str, Any], topic: str, status: str, said: str) -> None:
+    found = line(judged(dataclasses.replace(NO_GPU, **change)), topic)
+    assert found.status == status and said in found.found
+    assert bool(found.to_do) == (status in ("wrong", "worth a look"))
+
+
+def test_nvidia_cards_on_the_bus(tmp_path: Path) -> None:
+    assert gather.nvidia_on_bus(tmp_path) is None
+    for slot, vendor, kind in [("a", "0x10de", "0x030200"), ("b", "0x10de", "0x040300"), ("c", "0x8086", "0x030000")]:
+        folder = tmp_path / "sys/bus/pci/devices" / slot
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text(vendor + "\n")
+        (folder / "class").write_text(kind + "\n")
+    (tmp_path / "sys/bus/pci/devices/d").mkdir()
+    assert gather.nvidia_on_bus(tmp_path) == 1, "a card's own sound device is no GPU"
+
+
+def test_this_machine_can_be_checked() -> None:
+    checkup = check()
+    assert {"GPU", "CPU cores", "torch threads", "/dev/shm", "worker start", "RAM"} <= {
+        one.topic for one in checkup.lines
+    }
+
+
+# ---- how it is told --------------------------------------------------------------------------------------------------
+
+TOLD = Checkup(
+    (
+        CheckLine("GPU", "ok", "1 GPU."),
+        CheckLine("torch build", "wrong", "built for the CPU only " * 8, "Install another one."),
+        CheckLine("RAM", "not measured", "unknown"),
+    )
+)
+
+
+def test_in_a_terminal() -> None:
+    lines = str(TOLD).splitlines()
+    assert lines[0] == "Check-up of this machine: 1 wrong, 1 ok, 1 not measured"
+    assert lines[1] == "  ✓ ok            GPU          1 GPU."
+    assert lines[2].startswith("  ✗ wrong         torch build  built for")
+    assert lines[-2].strip() == "-> Install another one."
+    assert all(len(one) <= 110 for one in lines)
+
+
+def test_as_plain_data() -> None:
+    data = json.loads(json.dumps(TOLD.to_dict()))
+    assert data["summary"] == "1 wrong, 1 ok, 1 not measured"
+    assert data["lines"][0] == {"topic": "GPU", "status": "ok", "found": "1 GPU.", "to_do": ""}
+
+
+def test_html_is_self_contained_and_escaped() -> None:
+    evil = "<script>alert('x')</script>&\""
+    facts = dataclasses.replace(
+        HOST, torch=CUDA_13, cards=(CardFacts(name=evil),), cards_installed=1, nvml_problem=evil
+    )
+    page = judged(facts)._repr_html_()
+    seen: list[str] = []
+
+    class Tags(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            seen.append(tag)
+            assert {name for name, _ in attrs} <= {"style"}
+
+        def handle_endtag(self, tag: str) -> None:
+            seen.remove(tag)
+
+    Tags().feed(page)
+    assert "table-layout:auto" in page, "JupyterLab's equally wide columns put the marks over the topics"
+    assert seen == [], "every tag is closed"
+    assert "<script" not in page and "&lt;script&gt;alert(&#x27;x&#x27;)" in page
+    assert "url(" not in page and "http" not in page.replace("https://", "")
+    assert "color:#" not in page, "the text keeps the page's colour, light or dark"

@@ -1,0 +1,679 @@
+"""The probes: NVML on a stubbed vendor module, torch's allocator on a stubbed torch, the host for real."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pynvml
+import pytest
+
+from gpu_doctor import cgroup, heldcopies
+from gpu_doctor.probes import PROBES, children, host, nvml, nvml_gpm, torch_memory
+from gpu_doctor.probes.nvml_visible import look
+from gpu_doctor.probes.probe import ProbeScope, Reading
+from gpu_doctor.recording import DeviceSetup
+from tests.support.stub_nvml import GIB, LOST, NO_DRIVER, NO_LIBRARY, NOT_SUPPORTED, Card, NVMLError, StubNvml
+
+MIB = 1 << 20
+
+
+class Desk:
+    """What a probe is opened with: a clock to turn by hand, notes to read."""
+
+    def __init__(self) -> None:
+        self.now_s, self.notes = 50.0, list[str]()
+        self.scope = ProbeScope(note=self.notes.append, clock=lambda: self.now_s)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture(autouse=True)
+def no_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    monkeypatch.setattr(nvml, "device_uuids", tuple)
+    monkeypatch.setattr(nvml, "cuda_in_use", lambda: False)
+
+
+def stubbed(monkeypatch: pytest.MonkeyPatch, *cards: Card, **more: Any) -> StubNvml:
+    vendor = StubNvml(*cards, **more)
+    monkeypatch.setattr(nvml, "VENDOR", vendor)
+    return vendor
+
+
+def values(readings: list[Reading], device: int | None = 0) -> dict[str, float]:
+    return {metric.name: value for metric, value in readings if metric.device == device}
+
+
+def test_every_file_of_a_probe_is_listed() -> None:
+    folder = Path(nvml.__file__).parent
+    with_opened = {path.stem for path in folder.glob("*.py") if "\ndef opened(" in path.read_text()}
+    assert with_opened == {name for name, _ in PROBES}
+
+
+# ---- NVML ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    gpm = {2: 64.0, 3: 31.0, 5: 12.5, 10: 40.0, 20: 100.0, 21: float("nan")}
+    card = Card(gpm=gpm, reasons=4, processes=[(1, 9 * GIB)])
+    vendor = stubbed(monkeypatch, card)
+    with nvml.opened(desk.scope) as read:
+        assert read is not None
+        first = values(read())
+        desk.now_s += 0.5
+        again = values(read())
+    assert first["gpu_util_pct"] == 71 and first["gpu_memory_used_bytes"] == GIB
+    assert first["gpu_power_w"] == pytest.approx(402.5) and first["gpu_temperature_c"] == 54
+    assert first["sm_clock_mhz"] == 1755 and first["sm_clock_max_mhz"] == 1980 and first["clock_limit_bits"] == 4
+    assert (first["pcie_gen"], first["pcie_width"], first["pcie_width_max"]) == (5, 16, 16)
+    assert (first["other_processes"], first["other_processes_bytes"]) == (1, 9 * GIB)
+    assert first["gpu_energy_j"] == again["gpu_energy_j"] == 1000 and first["gpu_power_default_w"] == 700
+    assert (first["pcie_gen_card"], first["driver_cuda"], first["mig"]) == (5, 13000, 0)
+    assert "tensor_active_pct" not in first, "two samples less than 100 ms apart"
+    assert (again["tensor_active_pct"], again["sm_active_pct"], again["dram_active_pct"]) == (12.5, 64, 40)
+    assert again["pcie_tx_bytes_per_s"] == 100 * MIB
+    assert "pcie_rx_bytes_per_s" not in again, "not a number is not a reading"
+    assert "sm_clock_max_mhz" not in again, "what hardly changes is read rarely"
+    assert (vendor.open, vendor.samples, desk.notes) == (0, 0, [])
+    assert "nvmlDeviceGetPcieThroughput" not in vendor.calls
+
+
+def test_groups_and_units_are_what_the_view_draws_by(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    stubbed(monkeypatch, Card(gpm={2: 64.0}))
+    with nvml.opened(desk.scope) as read:
+        assert read is not None
+        desk.now_s += 0.2
+        metrics = {metric.name: metric for metric, _ in read()}
+    assert metrics["gpu_util_pct"].group == metrics["sm_active_pct"].group == "utilization"
+    assert metrics["gpu_memory_used_bytes"].group == "memory" and metrics["gpu_power_w"].group == "detail"
+    for metric in metrics.values():
+        unit = {"pct": "%", "bytes": "bytes", "w": "W", "c": "C", "mhz": "MHz"}.get(metric.name.rpartition("_")[2])
+        assert unit is None or metric.unit == unit
+
+
+def test_what_is_not_supported_is_absent_never_zero_and_asked_once(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    vendor = stubbed(monkeypatch, Card(util=None, power_mw=None, gen=None, temperature=None))
+    with nvml.opened(desk.scope) as read:
+        assert read is not None
+        for _ in range(3):
+            found = values(read())
+            assert not {"gpu_util_pct", "gpu_power_w", "pcie_gen", "gpu_temperature_c"} & found.keys()
+            assert found["sm_clock_mhz"] == 1755
+    assert vendor.calls["nvmlDeviceGetUtilizationRates"] == vendor.calls["nvmlDeviceGetPowerUsage"] == 1
+    assert desk.notes == []
+
+
+def test_an_old_pynvml_lacks_functions(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    vendor = stubbed(monkeypatch, Card(reasons=8))
+    vendor.without = {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlGpmQueryDeviceSupport", "nvmlDeviceGetClockInfo"}
+    with nvml.opened(desk.scope) as read:
+        assert read is not None
+        found = values(read())
+    assert found["clock_limit_bits"] == 8 and "sm_clock_mhz" not in found
+
+
+def test_nvml_fails_half_way(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    lost, well = Card(uuid="GPU-a"), Card(uuid="GPU-b", util=(5, 5))
+    vendor = stubbed(monkeypatch, lost, well)
+    with nvml.opened(desk.scope) as read:
+        assert read is not None
+        read()
+        lost.failing = LOST
+        found = read()
+        assert values(found, 0) == {} and values(found, 1)["gpu_util_pct"] == 5
+        assert len(desk.notes) == 1 and "GPU 0 stopped answering" in desk.notes[0]
+        well.failing = LOST
+        with pytest.raises(NVMLError, match="lost"):
+            read()  # the poller takes the probe off now
+    assert vendor.open == 0 and len(desk.notes) == 1
+
+
+def test_one_failing_reading_does_not_take_the_card_off(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    card = Card()
+    vendor = stubbed(monkeypatch, card)
+    with nvml.opened(desk.scope) as read:
+        assert read is not None
+        read()
+        monkeypatch.setattr(vendor, "nvmlDeviceGetUtilizationRates", lambda card: (_ for _ in ()).throw(NVMLError(999)))
+        found = values(read())
+        assert "gpu_util_pct" not in found and found["gpu_power_w"] > 0
+        monkeypatch.undo()
+        assert "gpu_util_pct" in values(read()), "an odd error is tried again"
+
+
+@pytest.mark.parametrize("code", [NO_DRIVER, NO_LIBRARY, 18])
+def test_no_driver_is_no_probe_and_no_word(monkeypatch: pytest.MonkeyPatch, desk: Desk, code: int) -> None:
+    vendor = stubbed(monkeypatch, Card(), init_fails=code)
+    with nvml.opened(desk.scope) as read:
+        assert read is None
+    assert (nvml.devices(), nvml.driver_version(), vendor.open, desk.notes) == ((), "", 0, [])
+    with nvml.initialised() as access:
+        assert access.problem == ("Driver/library version mismatch" if code == 18 else "no-driver")
+
+
+def test_no_library_and_no_card(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    monkeypatch.setattr(nvml, "VENDOR", None)
+    with nvml.opened(desk.scope) as read:
+        assert read is None
+    assert nvml.devices() == ()
+    vendor = stubbed(monkeypatch)
+    with nvml.opened(desk.scope) as read:
+        assert read is None
+    assert vendor.open == 0
+
+
+def test_devices_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    vendor = stubbed(monkeypatch, Card(name="Tesla T4", uuid="GPU-t4", memory=15 * GIB, capability=(7, 5)))
+    assert nvml.devices() == (DeviceSetup(0, "Tesla T4", "GPU-t4", 15 * GIB, (7, 5)),)
+    assert nvml.driver_version() == "580.65.06"
+    assert vendor.open == 0
+
+
+CARDS = [Card(uuid=f"GPU-{letter}{letter}1", bus=f"0000:{n}0:00.0") for n, letter in enumerate("abcd")]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "seen"),
+    [
+        (None, "abcd"),
+        ("", ""),
+        ("2,0", "ca"),
+        (" 1 , 3", "bd"),
+        ("1gpu", "b"),
+        ("0,9,1", "a"),  # what names nothing hides itself and all after it
+        ("-1", ""),
+        ("NoDevFiles", ""),
+        ("1,1", ""),
+        ("GPU-dd1,GPU-aa", "da"),
+        ("GPU-", ""),  # ambiguous
+        ("GPU-zz,GPU-aa1", ""),
+    ],
+)
+def test_visible_devices_are_read_as_cuda_reads_them(allowed: str | None, seen: str) -> None:
+    vendor = StubNvml(*CARDS)
+    vendor.open = 1
+    sight = look(vendor, environ={} if allowed is None else {"CUDA_VISIBLE_DEVICES": allowed})
+    assert "".join(gpu.uuid[4] for gpu in sight.gpus) == seen
+    assert [gpu.index for gpu in sight.gpus] == list(range(len(seen))) and sight.cards == 4
+
+
+def test_torchs_order_wins_over_nvmls() -> None:
+    vendor = StubNvml(*CARDS)
+    vendor.open = 1
+    sight = look(vendor, ("cc1", "GPU-aa1"), {"CUDA_VISIBLE_DEVICES": "0,2"})
+    assert [(gpu.index, gpu.uuid) for gpu in sight.gpus] == [(0, "GPU-cc1"), (1, "GPU-aa1")]
+    assert look(vendor, ("unknown",), {}).gpus[0].uuid == "GPU-aa1"
+
+
+def test_unlike_cards_are_numbered_by_bus_with_a_note() -> None:
+    vendor = StubNvml(
+        Card(name="T1", uuid="GPU-x", bus="0000:90:00.0"), Card(name="H1", uuid="GPU-y", bus="0000:10:00")
+    )
+    vendor.open = 1
+    sight = look(vendor, environ={})
+    assert [gpu.uuid for gpu in sight.gpus] == ["GPU-y", "GPU-x"] and "CUDA_DEVICE_ORDER" in sight.note
+    assert look(vendor, environ={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}).note == ""
+
+
+@pytest.mark.parametrize("allowed", [None, "0", "MIG-two"])
+def test_a_mig_slice(monkeypatch: pytest.MonkeyPatch, desk: Desk, allowed: str | None) -> None:
+    slices = [Card(name=f"MIG {n}", uuid=f"MIG-{n}", memory=20 * GIB, util=None) for n in ("one", "two")]
+    slices[1].gpm, slices[0].gpm = {5: 44.0}, {5: 11.0}
+    stubbed(monkeypatch, Card(util=None, gpm={5: 99.0}, slices=slices))
+    if allowed:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
+    with nvml.opened(desk.scope) as read:
+        assert read is not None
+        desk.now_s += 0.5
+        found = values(read())
+    assert found["gpu_memory_total_bytes"] == 20 * GIB and "gpu_util_pct" not in found
+    assert found["tensor_active_pct"] == (44.0 if allowed == "MIG-two" else 11.0), "its own slice's, not the card's"
+    assert found["gpu_power_w"] == pytest.approx(402.5), "the card's: a slice has none"
+    assert found["mig"] == 1 and len(desk.notes) == 1 and "MIG slice" in desk.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("processes", "in_use", "told"),
+    [
+        ([], False, (0, 0)),
+        ([(1, 3 * GIB), (os.getpid(), GIB)], True, (1, 3 * GIB)),
+        ([(1, None)], False, (1, None)),
+        ([(1, GIB)], True, None),  # another namespace: one of them may be this process
+        ([], True, None),  # a container that hides the list
+        (None, False, None),
+    ],
+)
+def test_other_processes(monkeypatch: pytest.MonkeyPatch, desk: Desk, processes: Any, in_use: bool, told: Any) -> None:
+    stubbed(monkeypatch, Card(processes=processes))
+    monkeypatch.setattr(nvml, "cuda_in_use", lambda: in_use)
+    with nvml.opened(desk.scope) as read:
+        assert read is not None
+        found = values(read())
+    if told is None:
+        assert "other_processes" not in found and "other_processes_bytes" not in found
+    else:
+        assert found["other_processes"] == told[0] and found.get("other_processes_bytes") == told[1]
+
+
+@pytest.mark.parametrize(
+    ("samples", "in_use", "told"),
+    [
+        ([(7, 1, 40), (8, 1, 60)], False, 50.0),
+        ([(7, 1, 40), (7, os.getpid(), 50), (8, os.getpid(), 50)], True, 20.0),
+        ([(7, 1, 80), (7, 2, 80)], False, 100.0),
+        ([(7, 1, 40)], True, None),  # ids of another namespace
+        ([], False, None),
+        (None, False, None),
+    ],
+)
+def test_how_busy_others_keep_the_card(
+    monkeypatch: pytest.MonkeyPatch, desk: Desk, samples: Any, in_use: bool, told: float | None
+) -> None:
+    stubbed(monkeypatch, Card(busy_for=samples))
+    monkeypatch.setattr(nvml, "cuda_in_use", lambda: in_use)
+    with nvml.opened(desk.scope) as read:
+        assert read is not None
+        assert values(read()).get("other_processes_util_pct") == told
+
+
+# ---- torch's allocator -----------------------------------------------------------------------------------------------
+
+
+class StubTorch:
+    """As much of torch as the probe may touch: anything else would be an AttributeError."""
+
+    def __init__(self) -> None:
+        self.version, self.awake = SimpleNamespace(cuda="13.0"), False
+        self.now, self.peak, self.reserved, self.retries, self.ooms = 0, 0, 0, 3, 1
+        self.cuda = SimpleNamespace(
+            is_initialized=lambda: self.awake,
+            device_count=lambda: 1,
+            memory_stats_as_nested_dict=self.stats,
+            get_arch_list=lambda: ["sm_80", "sm_90"],
+            get_device_capability=lambda index: (9, 0),
+        )
+        self.backends = SimpleNamespace(mps=SimpleNamespace(is_available=lambda: False))
+        self.mps = SimpleNamespace()
+
+    def stats(self, device: int) -> dict[str, Any]:
+        assert self.awake, "a probe must not wake the device"
+        return {
+            "allocated_bytes": {"all": {"current": self.now, "peak": self.peak}},
+            "reserved_bytes": {"all": {"current": self.reserved, "peak": self.reserved}},
+            "inactive_split_bytes": {"all": {"current": 70}},
+            "num_alloc_retries": self.retries,
+            "num_ooms": self.ooms,
+        }
+
+
+def test_torchs_allocator(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    torch = StubTorch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with torch_memory.opened(desk.scope) as read:
+        assert read is not None
+        assert read() == []
+        torch.awake = True
+        assert read() == [], "nothing was ever allocated"
+        torch.now, torch.peak, torch.reserved = 100, 900, 1000
+        assert values(read()) == {
+            "torch_allocated_bytes": 100,
+            "torch_reserved_bytes": 1000,
+            "torch_peak_bytes": 900,
+            "torch_alloc_retries": 0,
+            "torch_ooms": 0,
+            "torch_inactive_split_bytes": 70,
+            "architecture_support": 2,
+        }
+        torch.now, torch.peak, torch.retries, torch.ooms = 300, 950, 5, 2
+        found = values(read())
+        assert (found["torch_peak_bytes"], found["torch_alloc_retries"], found["torch_ooms"]) == (950, 2, 1)
+        assert "architecture_support" not in found, "what does not change is asked once"
+
+
+def test_a_trials_copies_are_no_memory_of_the_program(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    torch = StubTorch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    holder = type("Copies", (), {})()
+    heldcopies.hold(holder, {0: 40, 1: 7})
+    with torch_memory.opened(desk.scope) as read:
+        assert read is not None
+        torch.awake = True
+        torch.now, torch.peak, torch.reserved = 100, 900, 1000
+        read()
+        torch.peak = 950
+        found = values(read())
+    names = ("torch_allocated_bytes", "torch_reserved_bytes", "torch_peak_bytes")
+    assert [found[name] for name in names] == [60, 960, 910]
+
+
+def test_an_old_peak_is_not_this_runs(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    torch = StubTorch()
+    torch.awake, torch.now, torch.peak, torch.reserved = True, 100, 5000, 6000
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with torch_memory.opened(desk.scope) as read:
+        assert read is not None
+        assert values(read())["torch_peak_bytes"] == 100
+        torch.now = 700
+        assert values(read())["torch_peak_bytes"] == 700
+        torch.now = 200
+        assert values(read())["torch_peak_bytes"] == 700, "the highest so far"
+        torch.peak = 5001
+        assert values(read())["torch_peak_bytes"] == 5001
+
+
+def test_torch_is_never_imported_and_cuda_never_initialised() -> None:
+    script = (
+        "import sys; from gpu_doctor.probes import torch_memory; from gpu_doctor.probes.probe import ProbeScope\n"
+        "with torch_memory.opened(ProbeScope(print)) as read: assert read() == []\n"
+        "assert 'torch' not in sys.modules and torch_memory.device_uuids() == ()\n"
+        "import torch\n"
+        "with torch_memory.opened(ProbeScope(print)) as read: assert read() == []\n"
+        "assert not torch.cuda.is_initialized()\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+# ---- the host --------------------------------------------------------------------------------------------------------
+
+
+def test_the_host_tells_shares_from_the_second_reading_on() -> None:
+    notes: list[str] = []
+    with host.opened(ProbeScope(notes.append)) as read:
+        assert read is not None
+        first = values(read(), None)
+        begin, used = time.perf_counter(), time.process_time()
+        while time.perf_counter() - begin < 0.3:
+            pass
+        share = (time.process_time() - used) / (time.perf_counter() - begin)  # of one core: others may want it too
+        spun = values(read(), None)
+        time.sleep(0.2)
+        slept = values(read(), None)
+    assert "process_cpu_pct" not in first
+    one_core = 100 / host.usable_cores()
+    assert 0.5 * share * one_core < spun["process_cpu_pct"] <= 1.5 * share * one_core  # the kernel counts in 10 ms
+    assert slept["process_cpu_pct"] < 0.5 * spun["process_cpu_pct"]
+    assert 0 <= spun["cpu_util_pct"] <= 100 and spun["cpu_max_core_pct"] >= spun["cpu_util_pct"] - 1e-6
+    assert spun["process_rss_bytes"] == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)
+    assert 0 < spun["host_memory_available_bytes"] <= spun["host_memory_total_bytes"]
+    if sys.platform == "linux":
+        assert 0 < spun["process_held_bytes"] <= spun["process_rss_bytes"] + spun["process_swapped_bytes"] + MIB
+        assert "swap_in_bytes_per_s" not in first
+        assert (
+            1e-4 < spun["process_page_table_bytes"] / spun["process_rss_bytes"] < 0.1
+        )  # 8 bytes a page of 4 kB, and air
+    assert notes == []
+
+
+def test_what_a_process_holds_is_without_pages_of_files(tmp_path: Path) -> None:
+    status = tmp_path / "status"
+    status.write_text(
+        "Name:\tx\nVmRSS:\t 900 kB\nRssAnon:\t 300 kB\nRssFile:\t 500 kB\nRssShmem:\t 100 kB\nVmSwap:\t 8 kB\n"
+        "VmPTE:\t 64 kB\n"
+    )
+    assert host.held_bytes(status) == (408 << 10, 8 << 10, 64 << 10)
+    assert host.held_bytes(tmp_path / "none") is None
+    vmstat = tmp_path / "vmstat"
+    vmstat.write_text("nr_free 5\npswpin 3\npswpout 9\n")
+    assert host.swapped_in_bytes(vmstat) == 3 * os.sysconf("SC_PAGE_SIZE")
+    assert host.swapped_in_bytes(tmp_path / "none") is None
+
+
+def test_children_are_counted_and_their_cpu_goes_on_after_they_end() -> None:
+    tree = host._Tree(time.perf_counter)
+    found = values(tree.read(), None)
+    before = found["child_processes"]  # other tests of the run may have left some, such as a resource tracker
+    assert ("workers_rss_bytes" in found) == (before > 0)
+    spin = "import time; t = time.perf_counter()\nwhile time.perf_counter() - t < 0.6: pass"
+    with subprocess.Popen([sys.executable, "-c", spin]) as child:
+        time.sleep(0.3)
+        during = values(tree.read(), None)
+        child.wait()
+    after = values(tree.read(), None)
+    assert during["child_processes"] == before + 1 and during["workers_rss_bytes"] > MIB
+    assert during["process_cpu_pct"] > 5 and after["process_cpu_pct"] > 5
+    assert after["child_processes"] == before
+
+
+def test_a_child_of_half_a_second_is_ours_in_every_reading() -> None:
+    found = children.Children(time.perf_counter)
+    before = {one.pid for one in found()}
+    with subprocess.Popen(["sh", "-c", "sleep 20 & wait"], stdout=subprocess.DEVNULL) as child:
+        try:
+            deadline = time.monotonic() + 10
+            while len(started := {one.pid for one in found()} - before) < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            walked = {one.pid for one in psutil.Process().children(recursive=True)} - before
+        finally:
+            for one in psutil.Process(child.pid).children():
+                one.kill()
+    assert child.pid in started and started == walked
+    assert {one.pid for one in found()} <= before
+
+
+def test_what_a_child_has_used_is_known_to_less_than_a_tick(tmp_path: Path) -> None:
+    process = SimpleNamespace(pid=5, cpu_times=lambda: SimpleNamespace(user=0.01, system=0.02))
+    assert children.cpu_s(process, tmp_path) == 0.03
+    folder(tmp_path, {"5/task/5/schedstat": "31000000 5 6\n", "5/task/6/schedstat": "7000000 1 2\n"})
+    assert children.cpu_s(process, tmp_path) == pytest.approx(0.038)
+    folder(tmp_path, {"5/task/6/schedstat": "0 0 0\n", "5/task/5/schedstat": "1000000 0 0\n"})
+    assert children.cpu_s(process, tmp_path) == 0.03  # of threads that have ended the process alone tells
+    folder(tmp_path, {"5/task/5/schedstat": ""})
+    assert children.cpu_s(process, tmp_path) == 0.03
+
+
+def test_without_the_kernels_lists_the_machine_is_walked_once_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "7" / "task" / "7").mkdir(parents=True)
+    assert children.pids(7, tmp_path) is None and children.pids(8, tmp_path) is None
+    for pid, listed in {7: "8 9", 8: "10", 9: "", 10: ""}.items():
+        folder(tmp_path, {f"{pid}/task/{pid}/children": listed})
+    assert children.pids(7, tmp_path) == [8, 9, 10]
+    monkeypatch.setattr(children, "pids", lambda of: None)
+    now = 0.0
+    found = children.Children(lambda: now)
+    before = len(found())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert len(found()) == before
+        now = 1e4
+        assert child.pid in {one.pid for one in found()}
+        child.communicate(b"\n")
+
+
+def test_busy_leaves_out_idle_and_waiting_and_counts_guests_once() -> None:
+    times = psutil.cpu_times()._replace(**dict.fromkeys(psutil.cpu_times()._fields, 0.0))
+    times = times._replace(user=6.0, system=1.0, idle=2.0)
+    assert host.busy_and_total_s(times) == (7.0, 9.0)
+    if hasattr(times, "guest"):
+        assert host.busy_and_total_s(times._replace(guest=4.0, iowait=1.0)) == (7.0, 10.0)
+
+
+def folder(root: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return root
+
+
+V1 = "4:memory:/box/a\n3:cpu,cpuacct:/box/a\n"
+QUOTAS: dict[str, tuple[dict[str, str], float | None]] = {
+    "no groups": ({}, None),
+    "v2": ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),
+    "v2 without limit": ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+    "v2, the parent is tighter": (
+        {
+            "proc/self/cgroup": "0::/pod/box\n",
+            "sys/fs/cgroup/pod/box/cpu.max": "400000 100000",
+            "sys/fs/cgroup/pod/cpu.max": "50000 100000",
+        },
+        0.5,
+    ),
+    "v2, a path of the host": (
+        {"proc/self/cgroup": "0::/../../x\n", "sys/fs/cgroup/cpu.max": "200000 100000"},
+        2.0,
+    ),
+    "v1": (
+        {
+            "proc/self/cgroup": V1,
+            "sys/fs/cgroup/cpu,cpuacct/box/a/cpu.cfs_quota_us": "300000\n",
+            "sys/fs/cgroup/cpu,cpuacct/box/a/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1\n",
+            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+        },
+        3.0,
+    ),
+    "v1, a path that is not here": (
+        {
+            "proc/self/cgroup": V1,
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "70000\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+        },
+        0.7,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", QUOTAS)
+def test_the_containers_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    files, quota = QUOTAS[name]
+    root = folder(tmp_path, files)
+    assert cgroup.quota_cores(root) == quota
+    monkeypatch.setattr(host, "affinity_cores", lambda: 2)
+    assert host.usable_cores(root) == (2.0 if quota is None else min(2.0, quota))
+
+
+@pytest.mark.parametrize(
+    ("files", "kills"),
+    [
+        ({}, None),
+        ({"proc/self/cgroup": "0::/\n", "proc/vmstat": "nr_free_pages 5\noom_kill 7\n"}, None),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/x": "",
+                "sys/fs/cgroup/a/memory.events": "oom_kill 3\n",
+            },
+            None,
+        ),
+        (
+            {
+                "proc/self/cgroup": "0::/box\n",
+                "sys/fs/cgroup/box/memory.events": "oom 3\noom_kill 2\noom_group_kill 0\n",
+            },
+            2,
+        ),
+        (
+            {
+                "proc/self/cgroup": V1,
+                "sys/fs/cgroup/memory/box/a/memory.oom_control": "under_oom 0\noom_kill 4\n",
+                "sys/fs/cgroup/memory/memory.oom_control": "under_oom 0\noom_kill 9\n",
+                "proc/vmstat": "oom_kill 11\n",
+            },
+            4,
+        ),
+        ({"proc/self/cgroup": V1, "sys/fs/cgroup/memory/box/a/memory.oom_control": "under_oom 0\n"}, None),
+    ],
+    ids=["no count", "the machine's alone", "the parent's alone", "v2", "v1, own group first", "v1 of an old kernel"],
+)
+def test_processes_killed_for_want_of_memory(tmp_path: Path, files: dict[str, str], kills: int | None) -> None:
+    assert cgroup.oom_kills(folder(tmp_path, files)) == kills
+
+
+def test_the_containers_memory_and_cpu_seconds(tmp_path: Path) -> None:
+    root = folder(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/box\n",
+            "sys/fs/cgroup/box/memory.max": f"{256 * MIB}\n",
+            "sys/fs/cgroup/box/memory.current": f"{200 * MIB}\n",
+            "sys/fs/cgroup/box/memory.stat": f"anon 5\ninactive_file {150 * MIB}\n",
+            "sys/fs/cgroup/box/cpu.stat": "usage_usec 2500000\nuser_usec 1\n",
+        },
+    )
+    assert cgroup.memory_bytes(root) == (256 * MIB, 50 * MIB)
+    assert host.memory(root) == (206 * MIB, 256 * MIB)
+    assert cgroup.cpu_seconds(root) == 2.5
+    unlimited = folder(
+        tmp_path / "v1", {"proc/self/cgroup": V1, "sys/fs/cgroup/memory/memory.limit_in_bytes": "9" * 19}
+    )
+    assert cgroup.memory_bytes(unlimited) is None
+
+
+def test_under_a_quota_the_neighbours_load_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    used, clock = [10.0], [0.0]
+    idle = psutil.cpu_times(percpu=True)
+    busy = [one._replace(user=one.user + 100) for one in idle]  # the whole machine is busy
+    moments = iter([idle, busy])
+    monkeypatch.setattr(cgroup, "quota_cores", lambda root=None: 0.5)
+    monkeypatch.setattr(cgroup, "cpu_seconds", lambda root=None: used[0])
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(moments))
+    machine = host._Machine(lambda: clock[0])
+    used[0], clock[0] = 10.2, 1.0
+    found = values(machine.read(), None)
+    assert found["cpu_util_pct"] == pytest.approx(40.0)
+    assert found["cpu_max_core_pct"] == pytest.approx(100.0)
+
+
+def test_the_real_pynvml_has_what_is_asked_of_it() -> None:
+    package = Path(nvml.__file__).parents[1]
+    sources = [*package.glob("probes/nvml*.py"), *package.glob("checkup/*.py")]
+    names = {name for path in sources for name in re.findall(r"\bnvml[A-Z]\w+", path.read_text())}
+    names -= {"nvmlClocksEventReason", "nvmlGpmMetricId_t", "nvmlReturn"}  # of nvml.h, in comments, and a field
+    assert len(names) > 30
+    assert [name for name in sorted(names) if not hasattr(pynvml, name)] == []
+    assert {
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        pynvml.NVML_ERROR_NOT_FOUND,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    } == nvml._UNSUPPORTED
+    assert {pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND} == nvml._NO_DRIVER
+    assert (nvml._GPU_CLOCK_SM, nvml._TEMPERATURE_GPU) == (pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU)
+    spelled = {"sm_active_pct": "SM_UTIL", "sm_occupancy_pct": "SM_OCCUPANCY", "tensor_active_pct": "ANY_TENSOR_UTIL"}
+    spelled |= {"dram_active_pct": "DRAM_BW_UTIL", "pcie_tx_bytes_per_s": "PCIE_TX_PER_SEC"}
+    spelled |= {"pcie_rx_bytes_per_s": "PCIE_RX_PER_SEC"}
+    for number, form in nvml_gpm.METRICS.items():
+        assert number == getattr(pynvml, f"NVML_GPM_METRIC_{spelled[form[0]]}")
+
+
+def test_gpm_fills_the_vendors_own_structure(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    vendor = stubbed(monkeypatch, Card(gpm={}))
+    monkeypatch.setattr(vendor, "c_nvmlGpmMetricsGet_t", pynvml.c_nvmlGpmMetricsGet_t)
+    monkeypatch.setattr(vendor, "nvmlGpmSampleAlloc", lambda: pynvml.c_nvmlGpmSample_t(), raising=False)
+    monkeypatch.setattr(vendor, "nvmlGpmSampleGet", lambda card, sample: None, raising=False)
+
+    def answer(get: Any) -> None:
+        assert (get.version, get.numMetrics) == (1, len(nvml_gpm.METRICS))
+        get.metrics[2].value, get.metrics[3].nvmlReturn = 55.5, NOT_SUPPORTED
+        assert get.metrics[2].metricId == pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL
+
+    monkeypatch.setattr(vendor, "nvmlGpmMetricsGet", answer, raising=False)
+    with nvml.opened(desk.scope) as read:
+        assert read is not None
+        desk.now_s += 0.5
+        found = values(read())
+    assert found["tensor_active_pct"] == 55.5 and "dram_active_pct" not in found
+
+
+def test_the_stub_is_as_strict_as_the_vendor() -> None:
+    with pytest.raises(AssertionError, match="not initialised"):
+        StubNvml(Card()).nvmlDeviceGetName(Card())
+    vendor = StubNvml(Card())
+    vendor.open = 1
+    with pytest.raises(NVMLError) as error:
+        vendor.nvmlDeviceGetPowerUsage(Card(power_mw=None))
+    assert error.value.value == NOT_SUPPORTED

@@ -1,0 +1,137 @@
+"""What the panel asks for waits for the kernel's loop and can be withdrawn; an interrupt keeps what was measured."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpu_doctor import knobs
+from gpu_doctor.notebook import errands
+from gpu_doctor.notebook.errands import Errands
+from gpu_doctor.notebook.panel import PanelInput, state
+from tests.support.panel_parts import shown, starved
+
+
+class Loop:
+    """The kernel's loop: callbacks wait until it is free."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def add_callback(self, work: Callable[[], None]) -> None:
+        self.waiting.append(work)
+
+    def is_free(self) -> None:
+        while self.waiting:
+            self.waiting.pop(0)()
+
+
+class Visited:
+    """A visit of which only what an errand touches is there; it writes down what the page was shown."""
+
+    def __init__(self, trial: Callable[..., Any] = lambda settings, steps: None) -> None:
+        self.status, self.message, self.plan = "idle", "", None
+        self.case: Any = types.SimpleNamespace(plans=[], trial=trial, stop=lambda: self.seen.append("stopped"))
+        self.seen: list[str] = []
+
+    def busy(self, status: str) -> None:
+        self.status = status
+
+    def redraw(self) -> None:
+        self.seen.append(self.status)
+
+    def settle(self) -> None:
+        self.status = "idle"
+        self.seen.append("settled")
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
+    free = Loop()
+    shell = types.SimpleNamespace(kernel=types.SimpleNamespace(io_loop=free))
+    monkeypatch.setattr(errands, "get_ipython", lambda: shell)
+    return free
+
+
+def test_an_interrupted_treatment_shows_the_plan_so_far(loop: Loop) -> None:
+    visit: Any = Visited()
+
+    def treat(**given: Any) -> None:
+        visit.case.plans.append("what was verified")
+        raise KeyboardInterrupt
+
+    visit.case.treat = treat
+    Errands(visit).take({"ask": "treat"})
+    loop.is_free()
+    assert visit.plan == "what was verified"
+    assert visit.message.startswith("Interrupted: everything that the trial touched was put back")
+    assert (visit.status, visit.seen[-1]) == ("idle", "settled")
+
+
+@pytest.mark.parametrize("ticked", [True, False])
+def test_a_treatment_knows_whether_what_changes_the_training_was_ticked(loop: Loop, ticked: bool) -> None:
+    visit: Any = Visited()
+    asked: list[dict[str, Any]] = []
+    visit.case.treat = lambda **given: asked.append(given)
+    Errands(visit).take({"ask": "treat", "steps": 30, "changes_training": ticked})
+    loop.is_free()
+    assert asked == [{"steps": 30, "changes_training": ticked}]
+
+
+def test_a_request_waits_in_sight_until_the_loop_is_free(loop: Loop) -> None:
+    tried: list[Any] = []
+    visit: Any = Visited(lambda settings, steps: tried.append(settings))
+    asked = Errands(visit)
+    asked.take({"ask": "trial", "settings": {"num_workers": 2}})
+    assert (visit.status, visit.seen, tried) == ("waiting", ["waiting"], [])
+    asked.take({"ask": "treat"})
+    assert "press Stop" in visit.message and len(loop.waiting) == 1
+    loop.is_free()
+    assert tried == [{"num_workers": 2}]
+    assert (visit.status, visit.seen[-1]) == ("idle", "settled")
+
+
+def test_stop_withdraws_what_waits_and_another_may_follow(loop: Loop) -> None:
+    tried: list[Any] = []
+    visit: Any = Visited(lambda settings, steps: tried.append(settings))
+    asked = Errands(visit)
+    asked.take({"ask": "trial", "settings": {"num_workers": 2}})
+    asked.take({"ask": "stop"})
+    assert (visit.status, visit.message) == ("idle", "Withdrawn before it began.")
+    assert "stopped" not in visit.seen, "nothing runs that could be stopped"
+    asked.take({"ask": "trial", "settings": {"num_workers": 4}})
+    loop.is_free()
+    assert tried == [{"num_workers": 4}]
+
+
+def test_stop_stops_what_has_begun(loop: Loop) -> None:
+    visit: Any = Visited(lambda settings, steps: asked.take({"ask": "stop"}))
+    asked = Errands(visit)
+    asked.take({"ask": "trial"})
+    loop.is_free()
+    assert visit.seen == ["waiting", "stopped", "settled"]
+    asked.take({"ask": "stop"})
+    assert visit.seen[-1] == "stopped"
+
+
+def test_without_a_kernels_loop_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errands, "get_ipython", lambda: None)
+    visit: Any = Visited()
+    asked = Errands(visit)
+    asked.take({"ask": "trial"})
+    assert visit.status == "idle" and "no kernel loop" in visit.message
+    asked.take({"ask": "stop"})
+    assert visit.seen[-1] == "stopped"
+
+
+def test_what_waits_is_busy_for_the_page_and_keeps_its_verdict() -> None:
+    found = state(shown(starved(), status="waiting", stop_live=False), knobs.KNOBS)
+    assert found["busy"] and found["header"]["status"] == "waiting for the kernel"
+    assert found["header"]["stop"] == "", "an interrupt would meet the cell that runs"
+    assert found["verdict"]["text"].startswith("Waiting for data: 75 %")
+    few = state(shown(starved(steps=3), status="waiting"), knobs.KNOBS)
+    assert few["verdict"]["text"].startswith("Only 3 steps were measured")
+    assert state(PanelInput(status="waiting"), knobs.KNOBS)["verdict"]["text"] == "Nothing was recorded yet."

@@ -1,0 +1,67 @@
+"""Loops that only predict are told of no backward, no optimizer and no loss: they have none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.facts import Chore, InputFacts, ModelFacts, World
+from gpu_doctor.report import text
+from tests.support.recordings import Loop, line, on_gpu
+
+TRAINING_WORDS = re.compile(r"backward|optimizer|loss|gradient scaler|GradScaler|learning rate", re.IGNORECASE)
+NONE = {"optimizers": ()}
+CPU = Loop(backward=0.0, optimizer=0.0, setup=NONE)
+GPU = on_gpu(backward=0.0, optimizer=0.0, setup=NONE)
+DOUBLES = {
+    "dtype": "float64",
+    "parameters": 450_000,
+    "torch_threads": 1,
+    "inputs": InputFacts(looked_at=40, shapes=1, shape=(64, 256), dtype="float64"),
+    "model": ModelFacts({"cpu": 8_000_000}, {"float64": 8_000_000}),
+}
+ATTENDS = ModelFacts({"cpu": 1}, attention=("a: B",), attention_width=768, product_weights=10**6)
+COPIED = (Chore("data-parallel", 100, 0.4),)
+SYNCED = {"sync": 6.0, "syncs": 1.0, "queue_empty": 1.0, "gpu_gap": 3.0, "gpu_work": 6.2, "gpu_util": 70.0}
+LOOPS = {
+    "computes": CPU,
+    "python": CPU.but(other=9.0, lines=(line("kept.append(decode(outputs))", 0.6),)),
+    "waits": CPU.but(wait=20.0, fetch_cpu=1.0),
+    "full precision": GPU.but(tensor_active=0.0),
+    "full precision on a T4": GPU.but(tensor_active=0.0, capability=(7, 5)),
+    "emulated": GPU.but(
+        capability=(7, 5), tensor_active=None, setup={**NONE, "autocast": "bfloat16", "flags": {"bf16_native": False}}
+    ),
+    "tf32": GPU.but(setup={**NONE, "flags": {"matmul_precision": "highest"}}),
+    "synchronous": GPU.but(**SYNCED),
+    "nearly full": GPU.but(peak_share=0.95),
+    "alone": GPU.but(setup={**NONE, "world": World(visible_gpus=2)}),
+    "copied to all": GPU.but(setup={**NONE, "model": ModelFacts({"cuda:0": 100}, wrapper="DataParallel")}),
+    "attention": CPU.but(batch=16, setup={**NONE, "inputs": InputFacts(40, 1, (16, 1024), "int64"), "model": ATTENDS}),
+    "doubles": CPU.but(forward=8.0, setup={**DOUBLES, **NONE}),
+    "anomaly": CPU.but(setup={**NONE, "flags": {"anomaly_mode": True}}),
+}
+
+
+def told(diagnosis: Diagnosis) -> list[str]:
+    found = [diagnosis.verdict]
+    for one in diagnosis.findings:
+        found += [one.headline, *one.evidence, one.risk]
+        found += [part for cure in one.prescriptions for part in (cure.text, cure.code, cure.changes)]
+    return found
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_no_word_of_training(name: str) -> None:
+    diagnosis = diagnose(replace(LOOPS[name].recording(), chores=COPIED))
+    said = [one.replace("no optimizer of torch steps", "") for one in told(diagnosis)]
+    assert [one for one in said if TRAINING_WORDS.search(one)] == []
+    assert text(diagnosis)
+
+
+def test_each_of_them_is_told_something() -> None:
+    silent = {name for name, loop in LOOPS.items() if not diagnose(replace(loop.recording(), chores=COPIED)).findings}
+    assert silent == {"computes", "anomaly"}

@@ -1,0 +1,333 @@
+"""What the report says, and that nothing it is fed can break it or its page."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+import time
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from gpu_doctor import report, source_lines
+from gpu_doctor.diagnosis import Diagnosis, Silence, diagnose
+from gpu_doctor.effect import Effect, compare
+from gpu_doctor.recording import DeviceSetup, LineCost, Metric, Recording, Series, Setup, Steps
+from gpu_doctor.report_facts import anatomy_rows, rows
+from gpu_doctor.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.vitals import measure
+from tests.support.report_parts import HOSTILE, SOURCE, recording, steps
+from tests.support.trouble import laid
+from tests.support.troubles import TROUBLES
+
+VOID = {"img", "br", "hr"}
+TAGS = {"div", "span", "b", "img", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "ul", "li", "pre"}
+
+
+class Page(HTMLParser):
+    """Reads HTML strictly: every tag allowed and closed, no event handlers; keeps the text and the images' SVG."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.alts: list[str] = []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in TAGS
+        for name, value in attrs:
+            assert name in {"style", "class", "src", "alt", "width", "open"}, name
+            if name == "src":
+                kind, _, data = str(value).partition(",")
+                assert kind == "data:image/svg+xml;base64"
+                ElementTree.fromstring(base64.b64decode(data).decode())
+            if name == "alt":
+                self.alts.append(str(value))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def diagnosed(one: Recording, **changes: object) -> Diagnosis:
+    finding = Finding(
+        "loader-without-workers",
+        "Waiting for data: 71 % of the time the GPU has nothing to do (num_workers=0).",
+        0.71,
+        ("A batch takes 29.3 ms to fetch.",),
+        (
+            Prescription(
+                "Load with 4 workers.", Safety.SAFE, {"num_workers": 4}, "DataLoader(..., num_workers=4)", 2.9, 2.6, 3.1
+            ),
+        ),
+    )
+    made = Diagnosis("input", finding.headline, (finding,), (Silence("host-sync", "no GPU"),), measure(one))
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+
+
+def test_the_verdict_comes_first_and_everything_is_said() -> None:
+    one = recording(gpu=True, notes=("One tap took itself off.",))
+    effects = (compare(recording(gpu=True, n=50), recording(gpu=True, n=50, wait_s=0.001, workers=4), predicted=2.9),)
+    page = Page(report.html(diagnosed(one), (one,), effects, title="my cell", notes=("Wrote runs/x.pt.",)))
+    plain = report.text(diagnosed(one), one, effects)
+    for said in (page.text, plain):
+        for words in (
+            "NVIDIA H200",
+            "16 cores",
+            "torch 2.13.0",
+            "completed",
+            "400 steps",
+            "samples/s",
+            "Waiting for data: 71 %",
+            "predicted 2.9x (2.6-3.1)",
+            "DataLoader(..., num_workers=4)",
+            "data wait",
+            "29.2 ms",
+            "71 %",
+            "num_workers=4",
+            "faster",
+            "3.1 GiB",
+            "A batch takes 29.3 ms",
+            "host-sync",
+            "One tap took itself off.",
+            "Measured on 399 steps; 1 step of warm-up left out",
+            "Own overhead: 0.4 %",
+        ):
+            assert words in said, words
+        assert said.index("Waiting for data") < said.index("Anatomy of a step") < said.index("host-sync")
+    assert "my cell" in page.text
+    assert "Wrote runs/x.pt." in page.text
+    assert "utilization %" in page.text
+    assert "memory GiB" in page.text
+    assert any(alt.startswith("loader latency and step time, ms: step mean 41.1 ms") for alt in page.alts)
+
+
+def test_it_is_found_by_its_class_and_holds_nothing_a_sanitizer_strips() -> None:
+    one = recording()
+    html = report.html(diagnosed(one), (one,))
+    assert html.startswith('<div class="gpu-doctor-static"')
+    assert not re.search(r"<(style|script|svg|iframe|link)|data-[a-z]+=|\son[a-z]+=|https?://", html)
+    assert len(html) < 120_000
+
+
+def test_without_a_gpu_none_is_invented() -> None:
+    one = recording()
+    diagnosis = diagnosed(one)
+    for said in (Page(report.html(diagnosis, (one,))).text, report.text(diagnosis, one)):
+        assert "CPU (no GPU: judging the CPU as the device)" in said
+        assert "H200" not in said
+    head, row = re.findall(r"<tr.*?</tr>", report.html(diagnosis, (one,)))[:2]
+    assert re.findall(r"<th.*?>([^<>]+)<", head)[6] == "CPU"
+    assert re.findall(r"<td.*?>([^<>]+)<", row)[6] == "62 %"
+    said = report.text(diagnose(one), one, (Effect({"num_workers": 2}, outcome="refused", reason="No."),))
+    assert "GPU" not in said.replace("GPU Doctor", "").replace("no GPU", "")
+
+
+def test_a_gpu_that_is_not_used_is_named() -> None:
+    setup = Setup(device="cpu", devices=(DeviceSetup(0, "NVIDIA T4"),))
+    said = report.text(diagnosed(recording(setup=setup)))
+    assert "an NVIDIA T4 is there, and the loop does not train on it" in said
+
+
+def test_hostile_text_stays_text() -> None:
+    setup = dataclasses.replace(
+        recording(gpu=True).setup, devices=(DeviceSetup(0, HOSTILE),), torch_version=HOSTILE, dtype=HOSTILE
+    )
+    metric = Metric("gpu_util_pct", HOSTILE, HOSTILE, "utilization", 0)
+    one = recording(
+        setup=setup,
+        settings={HOSTILE: HOSTILE},
+        series=(Series(metric, np.arange(3.0), np.arange(3.0)),),
+        lines=(
+            LineCost(HOSTILE, 1, HOSTILE, HOSTILE, HOSTILE, 0.5),
+            LineCost("<cell>", 2, HOSTILE, SOURCE.splitlines()[0], HOSTILE, 0.2),
+        ),
+        source=HOSTILE + "\n" + SOURCE,
+        outcome="failed",
+        reason=HOSTILE,
+        notes=(HOSTILE,),
+    )
+    finding = Finding(
+        HOSTILE, HOSTILE, 0.5, (HOSTILE,), (Prescription(HOSTILE, Safety.BY_HAND, {}, HOSTILE, changes=HOSTILE),)
+    )
+    diagnosis = diagnosed(
+        one, bottleneck=HOSTILE, verdict=HOSTILE, findings=(finding,), silent=(Silence(HOSTILE, HOSTILE),)
+    )
+    effects = (Effect({HOSTILE: HOSTILE}, {HOSTILE: 1}, outcome="failed", reason=HOSTILE), Effect(outcome=HOSTILE))
+    html = report.html(diagnosis, (one,), effects, title=HOSTILE, notes=(HOSTILE,))
+    page = Page(html)
+    assert "<script>alert('x')</script>" in page.text
+    for said in (html, report.text(diagnosis, one, effects)):
+        said.encode()
+        assert not re.search("[\x00\x1b\u202e\ud800]", said)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        Recording(Steps.of(wall_s=[])),
+        Recording(Steps.of(wall_s=[]), outcome="failed", reason="KeyError: 'x'"),
+        Recording(Steps.of(wall_s=[0.01])),
+        Recording(Steps.of(wall_s=np.full(30, np.nan))),
+        Recording(steps(5), series=(Series(Metric("x_pct", "%", "x", "utilization"), np.empty(0), np.empty(0)),)),
+    ],
+    ids=["no steps", "failed", "one step", "nothing measured", "no readings"],
+)
+def test_a_poor_recording_is_reported_without_inventing(one: Recording) -> None:
+    diagnosis = Diagnosis("unknown", "No training step was seen.", (), (), measure(one), early=True)
+    page = Page(report.html(diagnosis, (one,)))
+    plain = report.text(diagnosis, one)
+    for said in (page.text, plain):
+        assert "No training step was seen." in said
+        assert "nan" not in said.lower().replace("nan or", "")
+        if one.reason:
+            assert "failed: KeyError: 'x'" in said
+
+
+def test_a_diagnosis_alone_is_enough() -> None:
+    diagnosis = diagnosed(recording())
+    assert "Anatomy of a step" in Page(report.html(diagnosis)).text
+    assert "Anatomy of a step" in report.text(diagnosis)
+
+
+def test_a_million_steps_are_quick_and_small() -> None:
+    one = recording(n=1_000_000)
+    diagnosis = diagnosed(one)
+    begin = time.perf_counter()
+    html = report.html(diagnosis, (one,))
+    assert time.perf_counter() - begin < 3.0
+    assert len(html) < 120_000
+
+
+def test_the_diagnosed_run_is_the_one_that_is_drawn() -> None:
+    first, second = recording(n=100), recording(n=60, wait_s=0.001, workers=4)
+    page = Page(report.html(diagnosed(first), (first, second)))
+    assert "100 steps" in page.text
+    assert "num_workers=4" in page.text
+    assert "fetch in a worker" not in page.text
+    assert "fetch in a worker" in Page(report.html(diagnosed(second), (first, second))).text
+
+
+def test_lines_stand_beside_the_source_only_where_they_are_its_lines() -> None:
+    one = recording()
+    page = Page(report.html(diagnosed(one), (one,)))
+    assert re.search(r"██ *data wait *for step, \(x, y\)", page.text)
+    assert re.search(r"Elsewhere: data.py *41 *59 % *█+ *data wait *image = decode\(path\) in __getitem__", page.text)
+    moved = dataclasses.replace(one, source="import torch\n" + SOURCE)
+    assert "██" not in Page(report.html(diagnosed(moved), (moved,))).text.split("line by line")[1].split("Elsewhere")[0]
+
+
+def test_lines_inside_workers_are_shares_of_the_fetch_and_other_cells_are_told_apart() -> None:
+    cell, earlier = "/tmp/ipykernel_7/11.py", "/tmp/ipykernel_7/22.py"
+    own = SOURCE.splitlines()
+    lines = (
+        LineCost(cell, 2, "<module>", own[1], "data_wait", 0.5),
+        LineCost(cell, 5, "collate", own[4].strip(), "data_wait", 0.25, in_worker=True),
+        LineCost(earlier, 5, "__getitem__", "y = self.decode(index)", "data_wait", 0.62, in_worker=True),
+        LineCost("/a/x/data.py", 3, "f", "f()", "other", 0.04),
+        LineCost("/a/y/data.py", 4, "g", "g()", "other", 0.03),
+    )
+    said = Page(source_lines.body(SOURCE, lines)).text
+    assert re.search(r"2 *50 % *█+ data wait", said)
+    assert re.search(r"5 *25 % *█+ in worker, share of the fetch", said)
+    other = said.split("Elsewhere: ")[1:]
+    assert [one.split("data.py")[0] for one in other[1:]] == ["x/", "y/"]
+    assert other[0].startswith("another cell")
+    assert "62 %" in other[0] and "in worker, share of the fetch" in other[0] and "in __getitem__" in other[0]
+    assert "in worker" not in other[1]
+
+
+def test_many_silent_rules_are_one_line_a_reason() -> None:
+    many = tuple(Silence(f"rule-{n}", "no GPU") for n in range(25))
+    silent = (Silence("alone", "no step was timed"), *many, Silence("broken", "failed: KeyError: 'x'"))
+    diagnosis = diagnosed(recording(), silent=silent)
+    lines = report.text(diagnosis).split("Not judged: 27 rules\n")[1].split("\n\n")[0].splitlines()
+    assert [line.split(":")[0].strip() for line in lines] == ["failed", "no GPU", "no step was timed"]
+    assert re.search(r"no GPU: 25 rules, rule-0, .* and \d+ more$", lines[1])
+    assert all(len(line) <= report.WIDTH for line in lines)
+    html = report.html(diagnosis)
+    assert "<summary>no GPU: 25 rules</summary>" in html
+    assert "rule-24" in Page(html).text
+
+
+GROWTH = Finding(
+    "memory-growth", "Memory grows by 23 KiB a step.", 0.0, risk="The memory is full after 340 more steps."
+)
+
+
+def test_a_risk_is_marked_with_what_will_happen_and_has_no_price_of_nothing() -> None:
+    one = recording()
+    both = diagnosed(one)
+    both = dataclasses.replace(both, findings=(*both.findings, GROWTH))
+    for said in (Page(report.html(both, (one,))).text, report.text(both, one)):
+        assert re.search(r"2\.? memory-growth.{1,3}⚠ risk", said)
+        assert "⚠ The memory is full after 340 more steps." in said
+        assert not re.search(r"memory-growth\W+0 %", said)
+    dear = dataclasses.replace(GROWTH, cost_share=0.12)
+    assert "12 % ⚠ risk" in report.text(diagnosed(one, findings=(dear,)), one)
+
+
+def test_a_run_that_ended_is_no_risk_any_more() -> None:
+    one = recording(outcome="out-of-memory", reason="CUDA out of memory.")
+    ended = Finding(
+        "out-of-memory", "The GPU's memory did not suffice.", 0.0, risk="The same settings will fail again."
+    )
+    assert "out-of-memory, ⚠ ended the run" in report.text(diagnosed(one, findings=(ended,)), one)
+
+
+@pytest.mark.parametrize("outcome", ["failed", "refused", "out-of-memory"])
+def test_a_side_that_failed_has_no_loss_beside_another(outcome: str) -> None:
+    effect = Effect({"amp": "fp16"}, outcome=outcome, reason="Why.", candidate_loss=2.3, loss_drift=0.0)
+    assert rows((), (effect,))[0].cells[-1] == "-"
+
+
+def test_the_overhead_of_a_run_without_steps_is_not_told() -> None:
+    one = Recording(Steps.of(wall_s=[]), duration_s=0.1, overhead_s=0.05)
+    assert "overhead" not in report.text(diagnose(one), one)
+
+
+def test_a_refused_trial_shows_why() -> None:
+    one = recording()
+    refused = Effect({"batch_size": 512}, outcome="refused", reason="A batch_sampler owns the batches.")
+    for said in (
+        Page(report.html(diagnosed(one), (one,), (refused,))).text,
+        report.text(diagnosed(one), one, (refused,)),
+    ):
+        assert "refused: A batch_sampler owns the batches." in said
+
+
+def test_an_early_verdict_is_called_early() -> None:
+    one = recording(n=12)
+    assert "(early: 11 measured steps)" in " ".join(report.text(diagnosed(one, early=True), one).split())
+
+
+def test_an_interrupted_run_says_so() -> None:
+    one = recording(outcome="interrupted")
+    assert "interrupted · " in report.text(diagnosed(one), one)
+
+
+def test_the_first_thing_to_try_is_written_out_once() -> None:
+    diagnosis = diagnose(laid(next(one for one in TROUBLES if one.name == "cold files" and one.gpu)))
+    said = report.text(diagnosis)
+    first, second = diagnosis.findings[0].prescriptions
+    assert said.count(first.code) == 1 and said.count(second.text) == 1
+    assert f"> {first.text} (see above)" in said
+    assert said.count(diagnosis.verdict) == 1 and "1. loader-without-workers, 50 %\n" in said
+    shown = report.html(diagnosis)
+    assert shown.count(first.code) == 1 and f"<b>{first.text}</b> (see above)" in shown
+
+
+def test_what_rounding_leaves_of_other_is_no_phase() -> None:
+    diagnosis = diagnose(laid(next(one for one in TROUBLES if one.name == "no workers" and one.gpu)))
+    assert "e-1" not in report.text(diagnosis)
+    assert min(share for _, share, _ in anatomy_rows(diagnosis.vitals)) > 1e-3

@@ -1,0 +1,55 @@
+"""The static result says what the live panel says: the same colours, the same titles, no line that was not measured."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from gpu_doctor import knobs, report
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.notebook.lines import line_of
+from gpu_doctor.notebook.panel import state
+from gpu_doctor.report_plots import plots
+from tests.support.panel_parts import CPU, PROCESS, replaced, shown, starved
+
+
+def pictures(html: str) -> list[str]:
+    """The SVGs of a page."""
+    return [base64.b64decode(one).decode() for one in re.findall(r"data:image/svg\+xml;base64,([\w+/=]+)", html)]
+
+
+def test_the_bar_beside_the_verdict_has_one_colour() -> None:
+    one = starved()
+    waits = diagnose(one)
+    unfused = replace(waits, bottleneck="compute", findings=(replace(waits.findings[0], rule="unfused-optimizer"),))
+    for diagnosis in (waits, unfused, replace(waits, bottleneck="compute", findings=())):
+        live = state(shown(one, diagnosis=diagnosis), knobs.KNOBS)["verdict"]["accent"]
+        assert f"border-left:4px solid {live}" in report.html(diagnosis, (one,))
+
+
+def test_a_reading_has_one_colour() -> None:
+    drawn = [one for one in pictures(plots(starved())) if "<text" in one]
+    for metric, picture in zip((CPU, PROCESS), drawn, strict=False):
+        line = line_of(metric)
+        assert line is not None and line.colour in picture
+
+
+def test_without_a_gpu_the_plot_is_called_the_cpus() -> None:
+    assert ">CPU utilization %<" in plots(starved())
+    assert ">utilization %<" in plots(starved(gpu=True))
+
+
+def test_a_loop_without_a_loader_has_no_line_of_waiting() -> None:
+    one = starved()
+    by_hand = replace(one, steps=replaced(one.steps, data_wait_s=np.zeros(len(one.steps))))
+    assert "wait for a batch" in plots(one) and "wait for a batch" not in plots(by_hand)
+
+
+def test_a_run_without_steps_is_no_factor_of_itself() -> None:
+    one = starved(steps=1)
+    empty = replace(one, steps=one.steps.rows(0, 0), fetches=())
+    row = state(shown(empty, diagnosis=diagnose(empty)), knobs.KNOBS)["table"]["rows"][0]
+    assert [cell["text"] for cell in row[2:4]] == ["-", "-"]

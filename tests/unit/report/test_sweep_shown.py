@@ -1,0 +1,176 @@
+"""A sweep and the search for the largest batch in panel and report: asked for, run between cells, shown, kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from gpu_doctor import knobs, report
+from gpu_doctor.batchfinder import Largest, refusal
+from gpu_doctor.curing import SWEEP_TRIALS
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.effect import Effect
+from gpu_doctor.notebook.controls import UNKNOWN, checked_request
+from gpu_doctor.notebook.errands import Errands
+from gpu_doctor.notebook.panel import PanelInput, state
+from gpu_doctor.report_batches import largest_html, sizes
+from gpu_doctor.report_sweep import FIRST, places, sweep_html
+from gpu_doctor.sweep import Sweep
+from tests.support.panel_parts import shown, starved
+from tests.support.report_parts import HOSTILE
+from tests.support.trial_parts import GIVEN_UP, searched, side, swept, treated
+from tests.unit.notebook.test_errands import Loop, Visited, loop
+from tests.unit.report.test_report import Page
+
+__all__ = ["loop"]
+
+
+def drawn(given: PanelInput) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(state(given, knobs.KNOBS), allow_nan=False))
+    return found
+
+
+# ---- what a page may ask for ----------------------------------------------------------------------------------------
+
+
+def test_a_sweep_is_asked_for_with_its_grid() -> None:
+    asked = checked_request(
+        {"ask": "sweep", "grid": {"num_workers": [0, 2], "amp": ["bf16"]}, "steps": 30}, knobs.KNOBS
+    )
+    assert asked["grid"] == {"num_workers": [0, 2], "amp": ["bf16"]} and asked["steps"] == 30
+    assert "grid" not in checked_request({"ask": "largest"}, knobs.KNOBS)
+
+
+@pytest.mark.parametrize(
+    ("grid", "said"),
+    [
+        (None, "A sweep takes knobs, each with a list"),
+        ({"num_workers": 2}, "A sweep takes knobs, each with a list"),
+        ({}, "at least one knob"),
+        ({"num_workers": []}, "num_workers has no values to try"),
+        ({"wrokers": [1]}, "no knob named 'wrokers'"),
+        ({"num_workers": ["two"]}, "num_workers takes a whole number"),
+        ({"num_workers": [[1]]}, "num_workers takes a plain value"),
+        ({"num_workers": list(range(SWEEP_TRIALS + 1))}, f"a sweep takes {SWEEP_TRIALS}"),
+    ],
+)
+def test_a_grid_that_cannot_be_swept_is_one_sentence(grid: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        checked_request({"ask": "sweep", "grid": grid}, knobs.KNOBS)
+
+
+# ---- done between cells ---------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_waits_for_the_loop_and_shows_what_it_found(loop: Loop) -> None:
+    visit: Any = Visited()
+    seen: list[Any] = []
+    visit.case.sweeps = ["an older one"]
+
+    def sweep(grid: Any, steps: int) -> None:
+        seen.append((visit.status, grid, steps))
+        visit.case.sweeps.append("found")
+
+    visit.case.sweep = sweep
+    Errands(visit).take({"ask": "sweep", "grid": {"num_workers": [1, 2]}, "steps": 25})
+    assert seen == [] and visit.status == "waiting"
+    loop.is_free()
+    assert seen == [("sweeping", {"num_workers": [1, 2]}, 25)]
+    assert (visit.sweep, visit.status, visit.seen[-1]) == ("found", "idle", "settled")
+
+
+def test_an_interrupted_sweep_shows_what_was_tried(loop: Loop) -> None:
+    visit: Any = Visited()
+    visit.case.sweeps = []
+
+    def sweep(grid: Any, steps: int) -> None:
+        visit.case.sweeps.append("so far")
+        raise KeyboardInterrupt
+
+    visit.case.sweep = sweep
+    Errands(visit).take({"ask": "sweep", "grid": {"num_workers": [1]}})
+    loop.is_free()
+    assert visit.sweep == "so far" and visit.message.startswith("Interrupted: everything")
+
+
+def test_the_largest_batch_is_looked_for_between_cells(loop: Loop) -> None:
+    visit: Any = Visited()
+    visit.case.largest_batch = lambda: visit.status
+    Errands(visit).take({"ask": "largest"})
+    assert visit.status == "waiting"
+    loop.is_free()
+    assert visit.largest == "searching" and visit.status == "idle"
+
+
+# ---- what is shown --------------------------------------------------------------------------------------------------
+
+
+def test_a_search_that_cannot_be_says_why_before_the_click() -> None:
+    on_cpu, on_gpu = starved(), starved(gpu=True)
+    assert drawn(shown(on_cpu))["noLargest"] == refusal(on_cpu.setup)
+    assert refusal(on_cpu.setup).startswith("The loop runs on no GPU")
+    assert drawn(shown(on_gpu))["noLargest"] == ""
+    assert drawn(PanelInput())["noLargest"] == UNKNOWN
+    loader = dataclasses.replace(on_gpu.setup.loaders[0], refusals={"batch_size": "A batch_sampler owns the batches."})
+    held = dataclasses.replace(on_gpu, setup=dataclasses.replace(on_gpu.setup, loaders=(loader,)))
+    assert drawn(shown(held))["noLargest"] == "A batch_sampler owns the batches."
+
+
+def test_both_are_busy_in_words() -> None:
+    for status, said in (("sweeping", "sweep"), ("searching", "looking for the largest batch")):
+        found = drawn(shown(starved(), status=status))
+        assert found["busy"] and found["header"]["status"] == said
+
+
+def test_the_fastest_combination_stands_first_and_each_says_how_it_ended() -> None:
+    found = places(swept())
+    assert [one.label for one in found][:3] == ["as written", "num_workers=2, amp=bf16", "num_workers=2, amp=off"]
+    assert [one.best for one in found] == [False, True, False, False, False, False, False]
+    assert found[1].share == 1.0 and found[0].share == pytest.approx(1 / 2.38, abs=1e-3)
+    assert found[3].said.endswith(f"faster: {GIVEN_UP}")
+    assert (found[6].total, found[6].said) == ("", "refused: The loader owns its workers.")
+    panel = drawn(treated(sweep=swept()))["sweep"]
+    assert panel["settings"] == {"num_workers": 2, "amp": "bf16"}
+    assert panel["sentence"] == "6 combinations: num_workers=2, amp=bf16 is best, 2.38x (2.2-2.5)."
+    assert any("Not told apart from it: num_workers=2, amp=off" in one for one in panel["notes"])
+    assert drawn(treated())["sweep"] is None
+
+
+def test_a_sweep_without_a_gain_turns_no_knob() -> None:
+    none = Sweep((Effect({"num_workers": 2}, {}, 1.0, 0.9, 1.1, "no-difference"),), stopped=True)
+    panel = drawn(treated(sweep=none))["sweep"]
+    assert panel["settings"] == {} and "stopped before its end" in panel["sentence"]
+    assert places(Sweep(())) == ()
+
+
+def test_every_size_says_its_memory_its_speed_and_what_it_is() -> None:
+    found = {one.label: one for one in sizes(searched())}
+    assert list(found) == ["128", "256", "704", "752"]
+    assert found["256"].said.endswith("best for samples/s") and found["256"].chosen
+    assert found["704"].said.endswith("largest that fits") and found["704"].peak == "74.2 GiB"
+    assert (found["752"].said, found["752"].peak, found["752"].share) == ("did not fit", "", 1.0)
+    assert found["128"].share == pytest.approx(16.5 / 79.2, abs=1e-3)
+    panel = drawn(treated(largest=searched()))["largest"]
+    assert panel["settings"] == {"batch_size": 256} and panel["sentence"].startswith("704 (5 % left free")
+    unknown = drawn(treated(largest=Largest(None, reason="The search was stopped.")))["largest"]
+    assert unknown["settings"] == {} and unknown["sentence"] == "Not known. The search was stopped."
+
+
+def test_the_static_result_keeps_both() -> None:
+    recording = side()
+    page = Page(report.html(diagnose(recording), (recording,), sweep=swept(), largest=searched()))
+    assert "num_workers=2, amp=bf16 is best" in page.text and "best for samples/s" in page.text
+    text = report.text(diagnose(recording), recording, sweep=swept(), largest=searched())
+    assert "Sweep of 6 combinations" in text and "Largest batch that fits: 704" in text
+
+
+def test_many_combinations_are_folded_and_hostile_text_is_text() -> None:
+    many = tuple(Effect({"amp": f"{HOSTILE}{n}"}, {}, 1.0 + n, reason=HOSTILE) for n in range(FIRST + 3))
+    html = sweep_html(Sweep(many))
+    assert "3 more combinations" in html and "<script>" not in html
+    assert "<script>" in Page(html).text, "as text"
+    for notes in ((), (HOSTILE,)):
+        Page(largest_html(searched(reason=HOSTILE, notes=notes)))

@@ -1,0 +1,143 @@
+"""What a user installs: light base dependencies, a complete wheel, pins that are the ones tested, honest documents."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+import gpu_doctor
+from tests.support.repository import ROOT
+
+PROJECT = (ROOT / "pyproject.toml").read_text()
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def pins() -> dict[str, str]:
+    """Package -> version of constraints.txt."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("*.whl"))
+
+
+def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    here = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "gpu_doctor").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert here <= inside
+    assert "gpu_doctor/py.typed" in inside
+    assert {name.split("/")[0] for name in inside} == {
+        "gpu_doctor",
+        f"jupyter_gpu_doctor-{gpu_doctor.__version__}.dist-info",
+    }
+    assert any(name.endswith("licenses/LICENSE") for name in inside)
+
+
+def test_a_user_gets_no_jupyterlab_and_keeps_their_torch(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    metadata = archive.read(next(n for n in archive.namelist() if n.endswith("/METADATA"))).decode()
+    assert "Name: jupyter-gpu-doctor\n" in metadata
+    assert "Requires-Python: >=3.10\n" in metadata
+    needs = [Requirement(line) for line in re.findall(r"^Requires-Dist: (.+)$", metadata, re.M)]
+    base = {need.name: need for need in needs if need.marker is None}
+    assert set(base) == {
+        "torch", "numpy", "ipython", "ipywidgets", "anywidget", "bokeh", "nvidia-ml-py", "psutil"
+    }  # fmt: skip
+    for need in base.values():
+        assert [clause.operator for clause in need.specifier] == [">="], (
+            f"{need}: a floor only, so pip replaces nothing"
+        )
+    assert base["torch"].specifier.contains("2.1.0")
+
+
+def test_the_installed_set_is_the_pinned_one() -> None:
+    wrong = {}
+    for name, pinned in pins().items():
+        try:
+            found = Version(version(name)).public
+        except PackageNotFoundError:
+            continue
+        if found != pinned:
+            wrong[name] = f"{found} is installed, {pinned} is pinned"
+    assert not wrong
+
+
+def test_every_direct_dependency_is_pinned() -> None:
+    named = {Requirement(text).name.lower() for text in re.findall(r'^  "([\w\[\]<>=.,-]+)",$', PROJECT, re.M)}
+    named |= set(re.findall(r"--no-deps ([\w-]+)$", (ROOT / "Makefile").read_text(), re.M))
+    bench_only = {"traceml-ai", "gpuprof"}
+    assert {"torch", "jupyterlab", "pytest", "playwright"} <= pins().keys()
+    assert "fastai" in named
+    assert not named - pins().keys() - bench_only - {"jupyter-gpu-doctor"}
+
+
+def test_binder_takes_the_same_torch() -> None:
+    assert f"torch=={pins()['torch']}+cpu" in (ROOT / "binder" / "requirements.txt").read_text()
+
+
+def test_the_changelog_names_this_version() -> None:
+    assert f"## [{gpu_doctor.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_readme_lists_the_rules_as_they_are() -> None:
+    from gpu_doctor.rules import table_markdown
+
+    readme = (ROOT / "README.md").read_text()
+    listed = readme.split("<!-- rules -->")[1]
+    assert listed.strip() == table_markdown().strip(), "run: python -m tests.support.readme_rules"
+
+
+def test_links_and_pictures_of_the_documents_exist() -> None:
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)#]+)", (ROOT / name).read_text()):
+            if not target.startswith("http"):
+                assert (ROOT / target).exists(), f"{name} points to {target}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_are_stored_without_outputs(path: Path) -> None:
+    for cell in json.loads(path.read_text())["cells"]:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+
+
+def test_commands_are_there_and_executable() -> None:
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    assert {"lab", "test", "pure", "shots"} <= set(targets)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_links_of_a_notebook_lead_somewhere_in_what_make_lab_serves(path: Path) -> None:
+    """JupyterLab shows nothing above the folder that it serves, and README.md stands above the notebooks."""
+    text = "".join("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"])
+    links = [one for one in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in one]
+    assert links and all((path.parent / one).resolve().is_file() for one in links)
+    assert "--ServerApp.root_dir=. notebooks/" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_survives_a_trial_that_measured_nothing(path: Path) -> None:
+    """`effect.speedup` is None then: formatting it would end the notebook with an error of ours."""
+    text = "".join("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"])
+    assert not re.search(r"\{effect\.\w+:", text)

@@ -1,0 +1,361 @@
+"""Two sides compared: the figure, its interval, the verdict, and what became of the loss."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from gpu_doctor.effect import Effect, _verdict, compare
+from gpu_doctor.interval import RUN_TO_RUN, Ratio, Stretch, ratio, t_quantile
+from gpu_doctor.morepairs import MOST_PAIRS, needs_more
+from gpu_doctor.parity import parity
+from gpu_doctor.recording import Losses, Recording, Steps
+from tests.support.report_parts import losses, recording
+
+
+def run(step_s: float = 0.01, n: int = 50, *, jitter: float = 0.05, seed: int = 0, samples: float = 32.0) -> Recording:
+    rng = np.random.default_rng(seed)
+    wall = step_s * rng.lognormal(0, jitter, n)
+    wall[:1] *= 20
+    rows = Steps.of(wall_s=wall, samples=np.full(n, samples), data_wait_s=wall * 0.5)
+    return Recording(rows, outcome="budget-reached", duration_s=float(wall.sum()))
+
+
+def sides(speedup: float, pairs: int = 2, seed: int = 0, **given: float) -> tuple[list[Recording], list[Recording]]:
+    seeds = iter(range(seed * 100, seed * 100 + 2 * pairs))
+    bases, candidates = [], []
+    for _ in range(pairs):
+        made = {"n": int(given.get("n", 50)), "jitter": given.get("jitter", 0.05)}
+        bases.append(run(seed=next(seeds), **made))
+        candidates.append(run(0.01 / speedup, seed=next(seeds), **made))
+    return bases, candidates
+
+
+def verdicts(speedup: float, trials: int = 100) -> Counter[str]:
+    return Counter(compare(*sides(speedup, seed=seed, jitter=0.1)).verdict for seed in range(trials))
+
+
+def test_no_change_is_no_difference() -> None:
+    assert verdicts(1.0)["no-difference"] >= 95
+
+
+def test_fifteen_percent_are_found() -> None:
+    assert verdicts(1.15)["faster"] >= 90
+    assert verdicts(1 / 1.15)["slower"] >= 90
+
+
+def test_the_figure_is_the_ratio_of_what_both_sides_did_after_warm_up() -> None:
+    bases, candidates = sides(2.0)
+    effect = compare(bases, candidates, predicted=2.1)
+    assert effect.speedup is not None
+    assert effect.speedup == pytest.approx(2.0, rel=0.03)
+    assert effect.baseline_samples_per_s == pytest.approx(3200, rel=0.03)
+    assert effect.candidate_samples_per_s is not None
+    assert effect.baseline_samples_per_s is not None
+    assert effect.speedup == pytest.approx(effect.candidate_samples_per_s / effect.baseline_samples_per_s)
+    assert effect.low is not None
+    assert effect.high is not None
+    assert 1.8 < effect.low < effect.speedup < effect.high < 2.2
+    assert (effect.verdict, effect.outcome, effect.unit) == ("faster", "budget-reached", "samples/s")
+    assert effect.baseline_wait_share == pytest.approx(0.5)
+    assert effect.predicted_speedup == 2.1
+    assert effect.steps == 4 * 49
+    assert effect.seconds == pytest.approx(sum(one.duration_s for one in bases + candidates))
+
+
+def test_the_interval_is_honest_about_the_true_ratio() -> None:
+    inside = 0
+    for seed in range(100):
+        effect = compare(*sides(1.5, seed=seed, jitter=0.2))
+        assert effect.low is not None
+        assert effect.high is not None
+        inside += effect.low <= 1.5 <= effect.high
+    assert inside >= 90
+
+
+def test_a_checkpoint_in_both_runs_cancels() -> None:
+    plain, stalled = sides(1.0), sides(1.0)
+    for side in stalled:
+        for one in side:
+            one.steps.wall_s[19::20] += 0.05
+    widths = []
+    for bases, candidates in (plain, stalled):
+        effect = compare(bases, candidates)
+        assert effect.verdict == "no-difference"
+        assert effect.low is not None
+        assert effect.high is not None
+        widths.append(effect.high / effect.low - 1)
+    assert widths[1] < 1.2 * widths[0]
+
+
+def test_only_one_sides_evaluation_is_no_difference_in_speed() -> None:
+    bases, candidates = [run(seed=1)], [run(seed=2, n=80)]
+    candidates[0].steps.wall_s[70] += 5.0
+    assert compare(bases, candidates).speedup == pytest.approx(1.0, abs=0.04)
+
+
+def test_a_larger_batch_is_compared_in_samples() -> None:
+    effect = compare(run(), run(0.02, samples=128.0, seed=3))
+    assert effect.speedup == pytest.approx(2.0, rel=0.05)
+
+
+def test_without_samples_steps_are_compared() -> None:
+    effect = compare(run(samples=float("nan")), run(0.005, seed=3))
+    assert effect.unit == "steps/s"
+    assert effect.speedup == pytest.approx(2.0, rel=0.05)
+    assert effect.baseline_samples_per_s == pytest.approx(100.0, rel=0.05)
+
+
+@pytest.mark.parametrize("outcome", ["failed", "out-of-memory", "refused"])
+def test_a_candidate_that_came_to_nothing_has_a_reason_and_no_speed(outcome: str) -> None:
+    effect = compare([run()], [dataclasses.replace(run(0.001), outcome=outcome, reason="Because.")])
+    assert (effect.outcome, effect.reason, effect.verdict) == (outcome, "Because.", "inconclusive")
+    assert effect.speedup is effect.low is effect.high is None
+    assert "Because." in str(effect)
+    assert not needs_more([run()], [dataclasses.replace(run(), outcome=outcome)])
+
+
+def test_a_stopped_side_is_judged_by_what_it_did() -> None:
+    effect = compare([run()], [dataclasses.replace(run(0.005, seed=3), outcome="stopped")])
+    assert effect.outcome == "stopped"
+    assert effect.speedup == pytest.approx(2.0, rel=0.05)
+    assert not needs_more([run()], [dataclasses.replace(run(), outcome="stopped")])
+
+
+def test_a_baseline_that_failed_is_told() -> None:
+    effect = compare([dataclasses.replace(run(), outcome="failed", reason="KeyError: 'x'")], [run()])
+    assert effect.outcome == "failed"
+    assert effect.reason == "The baseline ended early: KeyError: 'x'"
+    assert effect.speedup is None
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_too_few_steps_are_inconclusive(n: int) -> None:
+    empty = Recording(Steps.of(wall_s=np.full(n, 0.01), samples=np.full(n, 8.0)))
+    effect = compare(run(), empty)
+    assert effect.verdict == "inconclusive"
+    assert effect.low is effect.high is None
+
+
+def test_a_difference_of_some_milliseconds_is_not_claimed() -> None:
+    # 10 steps of 0.2 ms were said to be 2.73x faster, and once 232x: one stall on one side.
+    slow, plain = run(5.4e-4, 10, jitter=0.02), run(2e-4, 10, jitter=0.02, seed=1)
+    effect = compare([slow], [plain])
+    assert effect.verdict == "inconclusive" and "more steps" in str(effect)
+    plain.steps.wall_s[4] += 0.46
+    assert compare([plain], [run(2e-4, 10, jitter=0.02, seed=2)]).verdict == "inconclusive"
+
+
+def test_equal_stretches_with_one_stall_are_never_claimed() -> None:
+    for n in (10, 20, 50, 100):
+        stalled, plain = run(2e-4, n, jitter=0.02), run(2e-4, n, jitter=0.02, seed=1)
+        stalled.steps.wall_s[n // 2] += 0.008
+        assert compare([stalled], [plain]).verdict == "inconclusive"
+        assert compare([plain], [stalled]).verdict == "inconclusive"
+
+
+def test_a_candidate_that_is_very_fast_needs_no_more_time() -> None:
+    effect = compare([run(5e-3, 50)], [run(5e-4, 50, seed=1)])
+    assert effect.verdict == "faster" and not effect.reason
+
+
+def test_no_side_is_an_error_that_says_so() -> None:
+    with pytest.raises(ValueError, match="at least one recording of each side"):
+        compare([], [run()])
+
+
+def test_a_second_pair_is_run_unless_the_first_is_beyond_doubt() -> None:
+    assert needs_more(*sides(1.0, pairs=1))
+    assert needs_more(*sides(1.2, pairs=1))
+    assert not needs_more(*sides(3.0, pairs=1))
+    assert not needs_more(*sides(1.0, pairs=2))
+    assert not needs_more(*sides(1.3, pairs=2))
+
+
+def test_a_small_gain_is_believed_only_after_a_third_pair() -> None:
+    assert compare(*sides(1.07, pairs=2, jitter=0.02)).verdict == "faster"
+    assert needs_more(*sides(1.07, pairs=2, jitter=0.02))
+    assert not needs_more(*sides(1.07, pairs=3, jitter=0.02))
+
+
+def test_what_stays_unclear_is_tried_again_but_not_for_ever() -> None:
+    assert needs_more(*sides(1.0, pairs=5, jitter=1.5))
+    assert needs_more(*sides(1.0, pairs=MOST_PAIRS - 1, jitter=3.0))
+    assert not needs_more(*sides(1.0, pairs=MOST_PAIRS, jitter=3.0))
+
+
+def test_runs_too_short_for_an_interval_are_not_tried_for_ever() -> None:
+    assert needs_more(*sides(1.0, pairs=5, n=8))
+    assert not needs_more(*sides(1.0, pairs=6, n=8))
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_run_that_was_cut_short_leaves_the_others_their_interval(at: int) -> None:
+    bases, candidates = sides(1.15, pairs=4)
+    whole = compare(bases, candidates)
+    bases.insert(at, run(seed=98))
+    candidates.insert(at, run(0.01 / 1.15, n=4, seed=99))
+    found = compare(bases, candidates)
+    assert (found.verdict, found.low, found.pairs) == ("faster", whole.low, 4) and whole.pairs == 4
+    assert compare(bases[at], candidates[at]).low is None
+
+
+def test_one_pair_beside_one_that_was_cut_short_is_one_pair() -> None:
+    (good, short), (better, faster) = sides(1.2, pairs=2)
+    assert compare([good, short], [better, faster]).pairs == 2
+    cut = run(0.01 / 1.2, n=4, seed=5)
+    assert compare([good, short], [better, cut]).verdict == "faster"
+    assert needs_more([good, short], [better, cut])
+
+
+def test_a_claim_of_which_little_is_left_is_tried_again() -> None:
+    """Two pairs of 1.15x say faster by 4 % at least: not wrong often, but too often after a look at every pair."""
+    bases, candidates = sides(1.15, pairs=3, jitter=0.3, seed=4)
+    found = compare(bases, candidates)
+    assert found.verdict == "faster" and found.low is not None and found.low < 1.15**0.5
+    assert needs_more(bases, candidates)
+    assert not needs_more(*sides(1.15, pairs=3, jitter=0.05))
+
+
+def test_no_difference_is_ruled_out_by_more_than_the_interval_shown() -> None:
+    assert _verdict(Ratio(1.03, 1.03 / 1.11, 1.03 * 1.11)) == "inconclusive"
+    assert _verdict(Ratio(1.03, 1.03 / 1.08, 1.03 * 1.08)) == "no-difference"
+
+
+def test_one_lucky_pair_makes_no_interval_of_no_width() -> None:
+    exact = Stretch(np.full(48, 0.01), np.full(48, 32.0))
+    found = ratio([(exact, exact), (exact, exact)])
+    assert found.value == pytest.approx(1.0)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.high - found.low > 2 * RUN_TO_RUN
+
+
+def test_pairs_that_disagree_widen_the_interval() -> None:
+    def pair(factor: float) -> tuple[Stretch, Stretch]:
+        return Stretch(np.full(48, 0.01), np.ones(48)), Stretch(np.full(48, 0.01 / factor), np.ones(48))
+
+    def width(*factors: float) -> float:
+        found = ratio([pair(one) for one in factors])
+        assert found.low is not None
+        assert found.high is not None
+        return found.high - found.low
+
+    assert width(1.0, 1.3) > 2 * width(1.15, 1.15)
+
+
+def test_the_quantile_is_students() -> None:
+    # Tabulated two-sided 5 % points of Student's t.
+    for freedom, expected in ((4, 2.776), (5, 2.571), (10, 2.228), (30, 2.042)):
+        assert t_quantile(freedom) == pytest.approx(expected, rel=0.004)
+
+
+def test_comparing_is_quick_and_touches_no_generator() -> None:
+    bases, candidates = sides(1.1, pairs=3)
+    np.random.seed(1)
+    random.seed(1)
+    before = repr(np.random.get_state()), random.getstate()
+    begin = time.perf_counter()
+    first = compare(bases, candidates)
+    assert time.perf_counter() - begin < 0.1
+    assert (repr(np.random.get_state()), random.getstate()) == before
+    assert compare(bases, candidates) == first
+
+
+def test_the_sentence() -> None:
+    effect = Effect({"num_workers": 2}, {}, 2.05, 1.91, 2.2, "faster", 2.0)
+    assert str(effect) == "num_workers=2: 2.05x (1.9-2.2) faster, predicted 2.0x"
+    ranged = dataclasses.replace(effect, predicted_low=1.62, predicted_high=2.4)
+    assert str(ranged).endswith(" faster, predicted 2.0x (1.6-2.4)")
+    assert str(dataclasses.replace(effect, loss_drift=0.04)).endswith(", loss within 4 %")
+    larger = dataclasses.replace(effect, settings={"batch_size": 64}, predicted_speedup=None, batch_ratio=4.0)
+    assert str(larger) == "batch_size=64: 2.05x (1.9-2.2) faster; scale the learning rate with the batch (x4)"
+    assert str(dataclasses.replace(effect, seconds=8.124)).endswith(", predicted 2.0x; took 8.12 s")
+    refused = Effect({"amp": "fp16"}, outcome="refused", reason="Two optimizers.")
+    assert str(refused) == "amp=fp16: refused: Two optimizers."
+    assert str(Effect()) == "as written: nothing was measured"
+
+
+def test_losses_that_are_no_numbers_on_both_sides_are_no_good_news() -> None:
+    nan, said = float("nan"), "loss NaN or infinite in the end, without the change too"
+    both = Effect({"num_workers": 2}, {}, 2.0, 1.9, 2.1, "faster", loss_drift=0.0, loss_verdict="equal")
+    assert "loss" not in str(both)
+    for end, verdict in ((nan, "equal"), (float("inf"), None)):
+        broken = dataclasses.replace(both, baseline_loss=nan, candidate_loss=end, loss_verdict=verdict)
+        assert broken.loss_words == said and said in str(broken)
+    fine = dataclasses.replace(
+        both, baseline_loss=0.5, candidate_loss=nan, loss_verdict="not-finite", loss_drift=math.inf
+    )
+    assert "breaks" in fine.loss_words
+    apart = dataclasses.replace(both, baseline_loss=nan, candidate_loss=nan, loss_verdict="different", loss_drift=0.2)
+    assert "differs" in apart.loss_words, "what the change did before is not hidden by it"
+
+
+def test_as_plain_data() -> None:
+    plain = Effect({"amp": "bf16"}, speedup=1.5).to_dict()
+    assert plain["settings"] == {"amp": "bf16"}
+    assert plain["speedup"] == 1.5
+    assert set(plain) == {one.name for one in dataclasses.fields(Effect)}
+
+
+class TestLosses:
+    rows = recording(n=50).steps
+
+    def test_equal_curves_do_not_drift(self) -> None:
+        found = parity(losses(self.rows), losses(self.rows))
+        assert found.drift == 0.0
+        assert found.baseline == found.candidate
+
+    def test_the_largest_relative_difference_counts(self) -> None:
+        other = losses(self.rows)
+        other.value[10] *= 1.1
+        assert parity(losses(self.rows), other).drift == pytest.approx(0.1)
+
+    def test_different_batch_sizes_are_compared_per_sample_seen(self) -> None:
+        ours = losses(self.rows)
+        theirs = Losses(ours.step[::4] / 4, ours.samples[::4], ours.value[::4])
+        found = parity(ours, theirs)
+        assert found.drift is not None
+        assert found.drift < 0.01
+        assert found.baseline == pytest.approx(found.candidate, rel=0.01)
+
+    @pytest.mark.parametrize("broken", [np.nan, np.inf])
+    def test_only_the_candidates_breaking_is_told(self, broken: float) -> None:
+        other = losses(self.rows)
+        other.value[20:] = broken
+        assert parity(losses(self.rows), other).drift == float("inf")
+
+    def test_what_breaks_on_both_sides_is_no_drift(self) -> None:
+        ours, theirs = losses(self.rows), losses(self.rows)
+        ours.value[20:] = theirs.value[20:] = np.nan
+        assert parity(ours, theirs).drift == 0.0
+
+    def test_no_losses_is_nothing_to_compare(self) -> None:
+        assert parity(losses(self.rows), Losses()).drift is None
+        assert parity(Losses(), Losses()) == parity(Losses(), Losses())
+
+    def test_without_samples_the_steps_are_lined_up(self) -> None:
+        ours = dataclasses.replace(losses(self.rows), samples=np.full(50, np.nan))
+        theirs = dataclasses.replace(losses(self.rows, 1.02), samples=np.full(50, np.nan))
+        assert parity(ours, theirs).drift == pytest.approx(0.02)
+
+    def test_a_loss_near_zero_is_no_drift(self) -> None:
+        at = np.arange(3.0)
+        ours, theirs = Losses(at, at, np.array([1.0, 1e-9, 1.0])), Losses(at, at, np.array([1.0, 3e-9, 1.0]))
+        assert parity(ours, theirs).drift == pytest.approx(0.0, abs=1e-6)
+
+
+def test_losses_that_differ_take_a_second_pair_which_tells_whether_they_do_by_themselves() -> None:
+    base, fast = sides(3.0, pairs=1)
+    curve = np.arange(1.0, 50.0)
+    first = [dataclasses.replace(one, losses=Losses(curve, 8.0 * curve, np.full(49, 2.0))) for one in base]
+    other = [dataclasses.replace(one, losses=Losses(curve, 8.0 * curve, np.full(49, 3.0))) for one in fast]
+    assert compare(first, other).loss_verdict == "different"
+    assert needs_more(first, other)
+    assert not needs_more(base, fast)

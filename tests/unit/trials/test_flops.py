@@ -1,0 +1,338 @@
+"""Floating-point operations of a step: counted on real models and compared with what a hand computes; peaks; MFU."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import gpu_doctor
+from gpu_doctor import report
+from gpu_doctor.counting import NotCounted, count_flops
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.facts import Flops
+from gpu_doctor.flops import FlopMeter
+from gpu_doctor.peaks import CARDS, peak_flops_per_s, peaks_of
+from gpu_doctor.recording import DeviceSetup
+from gpu_doctor.report_efficiency import arithmetic_speed, efficiency
+from gpu_doctor.vitals import measure
+from gpu_doctor.vitals_arithmetic import arithmetic_kind
+from tests.support.recordings import Loop, on_gpu
+
+BATCH, INPUTS, HIDDEN, CLASSES = 16, 32, 64, 10
+LINEAR = 2 * BATCH * (INPUTS * HIDDEN + HIDDEN * CLASSES)
+"""Both layers' forward: a product of (B, in) with (in, out) takes 2 B in out operations."""
+INTO_HIDDEN = 2 * BATCH * HIDDEN * CLASSES
+"""Gradient of the second layer's input; the first layer's input wants none."""
+STEP = 2 * LINEAR + INTO_HIDDEN
+
+
+def mlp(batches: int = 8, evaluate: bool = False, accumulate: int = 1) -> dict[str, Any]:
+    """A namespace with a two-layer model, its data, and a loop to be run in it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
+    data = TensorDataset(torch.randn(BATCH * batches, INPUTS), torch.randint(CLASSES, (BATCH * batches,)))
+    return {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.01),
+        "loader": DataLoader(data, batch_size=BATCH),
+        "loss_of": nn.CrossEntropyLoss(),
+        "torch": torch,
+        "evaluate": evaluate,
+        "accumulate": accumulate,
+    }
+
+
+LOOP = """
+for number, (x, y) in enumerate(loader):
+    loss_of(model(x), y).backward()
+    if (number + 1) % accumulate == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+    if evaluate and number == 1:
+        with torch.no_grad():
+            for _ in range(5):
+                model(x)
+"""
+
+
+def test_the_count_of_a_step_is_what_a_hand_computes_and_all_is_put_back() -> None:
+    namespace = mlp()
+    before = {name: value.clone() for name, value in namespace["model"].state_dict().items()}
+    random = torch.get_rng_state()
+    case = gpu_doctor.case(LOOP, namespace)
+    found = case.flops()
+    assert found == Flops(STEP, STEP / BATCH, 3)
+    assert all(torch.equal(value, before[name]) for name, value in namespace["model"].state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert case.on_begin is None
+    assert case.recordings == [] and case.trials == []
+
+
+def test_several_batches_in_one_step_count_together() -> None:
+    found = count_flops(gpu_doctor.case(LOOP, mlp(batches=12, accumulate=2)))
+    assert found.per_step == 2 * STEP
+    assert found.per_sample == STEP / BATCH
+
+
+def test_an_evaluation_in_one_of_the_steps_is_outvoted() -> None:
+    assert count_flops(gpu_doctor.case(LOOP, mlp(evaluate=True))).per_step == STEP
+
+
+def test_what_the_cell_computes_before_its_loop_does_not_count() -> None:
+    assert count_flops(gpu_doctor.case("model(torch.randn(512, 32))\n" + LOOP, mlp())).per_step == STEP
+
+
+def test_a_convolution_and_its_gradients() -> None:
+    torch.manual_seed(0)
+    convolution = nn.Conv2d(3, 8, 3, padding=1)
+    optimizer = torch.optim.SGD(convolution.parameters(), lr=0.01)
+    images = torch.randn(4, 3, 16, 16)
+
+    def train() -> None:
+        for _ in range(8):
+            convolution(images).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    forward = 2 * 4 * 8 * 16 * 16 * 3 * 3 * 3
+    # Nothing is pulled from a loader here; the input wants no gradient, so there is the forward and the weights'.
+    found = count_flops(gpu_doctor.case(train))
+    assert found.per_step == 2 * forward
+    assert found.per_sample == 2 * forward / 4
+
+
+def test_attention_of_a_transformer_layer() -> None:
+    width, tokens, batch = 32, 10, 4
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(width, 2, 64, dropout=0.0, batch_first=True)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
+    words = torch.randn(batch, tokens, width)
+
+    def train() -> None:
+        for _ in range(8):
+            layer(words).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def product(inputs: int, outputs: int) -> int:
+        return 2 * batch * tokens * inputs * outputs
+
+    projections = product(width, 3 * width)
+    others = product(width, width) + product(width, 64) + product(64, width)
+    scores = 2 * 2 * batch * tokens * tokens * width
+    # Backward: twice the forward, but for the input of the first projection, which wants no gradient. Attention's
+    # backward computes its scores again where it is one operation: 2 or 2.5 times the forward.
+    least = 2 * projections + 3 * others + 3 * scores
+    found = count_flops(gpu_doctor.case(train)).per_step
+    assert least <= found <= least + scores
+
+
+def test_a_compiled_model_is_counted_as_it_is_written() -> None:
+    namespace = mlp()
+    namespace["model"] = torch.compile(namespace["model"], backend="eager")
+    assert count_flops(gpu_doctor.case(LOOP, namespace)).per_step == STEP
+
+
+def test_a_loop_without_products_is_not_counted_and_says_so() -> None:
+    weight = nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.SGD([weight], lr=0.01)
+
+    def train() -> None:
+        for _ in range(8):
+            (weight - 1).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    with pytest.raises(NotCounted, match="no matrix product"):
+        count_flops(gpu_doctor.case(train))
+
+
+def test_a_loop_of_one_step_is_not_counted() -> None:
+    with pytest.raises(NotCounted, match="needs 2"):
+        count_flops(gpu_doctor.case(LOOP, mlp(batches=1)))
+
+
+def test_code_that_fails_is_not_counted_and_everything_is_put_back() -> None:
+    namespace = mlp()
+    namespace["things"] = []
+    with pytest.raises(NotCounted, match="ValueError: no"):
+        count_flops(gpu_doctor.case("things.append(1)\nraise ValueError('no')", namespace))
+    assert namespace["things"] == []
+
+
+def test_the_newest_run_keeps_the_count_and_its_vitals_say_it() -> None:
+    case = gpu_doctor.case(LOOP, mlp(batches=20))
+    case.run()
+    assert case.diagnosis is not None
+    assert case.diagnosis.vitals.flops_per_s is None
+    case.flops()
+    vitals = case.diagnosis.vitals
+    assert case.recordings[-1].flops is not None
+    assert vitals.flops_per_step == pytest.approx(STEP)
+    assert vitals.samples_per_s is not None and vitals.flops_per_s is not None
+    assert vitals.flops_per_s == pytest.approx(STEP / BATCH * vitals.samples_per_s, rel=1e-6)
+    assert vitals.peak_flops_per_s is None, "a CPU has no peak in the table"
+    assert vitals.mfu_share is None
+
+
+def test_what_a_count_leaves_behind_is_among_the_runs_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    case = gpu_doctor.case(LOOP + "    open('log.txt', 'w').close()\n", mlp())
+    case.run()
+    case.namespace["it"] = (number for number in range(3))
+    case.flops()
+    said = ("Your cell wrote log.txt during the trial.", "A trial cannot put back: it (generator).")
+    assert set(said) <= set(case.recordings[-1].notes)
+
+
+def test_nothing_is_left_in_torch_after_a_count() -> None:
+    count_flops(gpu_doctor.case(LOOP, mlp()))
+    meter = FlopMeter()
+    assert meter.flops([]) is None
+    assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+
+
+# ---- peaks -----------------------------------------------------------------------------------------------------------
+
+# Multiprocessors, boost clock in GHz, dense half-precision operations of one a cycle (NVIDIA's architecture papers).
+MADE = {
+    "NVIDIA H200": (132, 1.83, 4096),
+    "NVIDIA H100 80GB HBM3": (132, 1.83, 4096),
+    "NVIDIA H100 PCIe": (114, 1.62, 4096),
+    "NVIDIA A100-SXM4-40GB": (108, 1.41, 2048),
+    "NVIDIA A100 80GB PCIe": (108, 1.41, 2048),
+    "NVIDIA A10": (72, 1.695, 1024),
+    "NVIDIA A40": (84, 1.74, 1024),
+    "NVIDIA L4": (58, 2.04, 1024),
+    "NVIDIA L40S": (142, 2.52, 1024),
+    "Tesla T4": (40, 1.59, 1024),
+    "Tesla V100-SXM2-16GB": (80, 1.53, 1024),
+    "NVIDIA GeForce RTX 3090": (82, 1.695, 512),
+    "NVIDIA GeForce RTX 3080": (68, 1.71, 512),
+    "NVIDIA GeForce RTX 4090": (128, 2.52, 512),
+    "NVIDIA GeForce RTX 4080": (76, 2.505, 512),
+    "NVIDIA RTX A6000": (84, 1.80, 1024),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_peak_is_what_the_card_is_made_of(name: str) -> None:
+    processors, clock_ghz, operations = MADE[name]
+    peaks = peaks_of(name)
+    assert peaks is not None
+    assert peaks.half == pytest.approx(processors * clock_ghz * operations / 1e3, rel=0.03), "sparse, or mistyped"
+    assert peaks.half / peaks.float32 >= 1.9
+
+
+def test_every_card_names_its_source_and_no_peak_is_a_sparse_one() -> None:
+    for pattern, peaks in CARDS.items():
+        assert peaks.source, pattern
+        assert peaks.half >= 1.9 * peaks.float32, pattern
+        assert peaks.tf32 is None or peaks.half / peaks.tf32 == pytest.approx(2.0, rel=0.02), pattern
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA A10G",
+        "NVIDIA T400",
+        "NVIDIA A1000",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 3080 Ti",
+        "NVIDIA GeForce RTX 4070 Ti SUPER",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "NVIDIA H100 80GB HBM2e",
+        "AMD Instinct MI300X",
+        "",
+    ],
+)
+def test_a_card_that_is_not_listed_has_no_peak(name: str) -> None:
+    assert peaks_of(name) is None
+    assert peak_flops_per_s(name, "float16") is None
+
+
+def test_a_format_without_units_has_no_peak() -> None:
+    assert peak_flops_per_s("Tesla T4", "bfloat16") is None
+    assert peak_flops_per_s("Tesla T4", "tf32") is None
+    assert peak_flops_per_s("Tesla T4", "float16") == 65e12
+    assert peak_flops_per_s("NVIDIA H200", "bfloat16") == pytest.approx(989.4e12)
+    assert peak_flops_per_s("NVIDIA H200", "float64") is None
+
+
+# ---- the model's use of the card -------------------------------------------------------------------------------------
+
+
+def test_the_share_of_the_peak_is_of_the_format_in_use() -> None:
+    loop = on_gpu(forward=5.0, backward=5.0, optimizer=0.0, setup={"autocast": "bfloat16"})
+    recording = dataclasses.replace(loop.recording(), flops=Flops(32e10, 1e10, 3))
+    vitals = measure(recording)
+    assert vitals.samples_per_s is not None
+    assert vitals.flops_per_step == pytest.approx(32e10)
+    assert vitals.mfu_share == pytest.approx(1e10 * vitals.samples_per_s / 989.4e12)
+    full = dataclasses.replace(recording, setup=dataclasses.replace(recording.setup, autocast=""))
+    assert measure(full).peak_flops_per_s == pytest.approx(66.9e12)
+
+
+def test_another_batch_size_than_the_counted_one_gives_its_own_count() -> None:
+    recording = dataclasses.replace(on_gpu(batch=64).recording(), flops=Flops(32e10, 1e10, 3))
+    assert measure(recording).flops_per_step == pytest.approx(64e10)
+
+
+def test_a_count_without_samples_is_of_the_step() -> None:
+    recording = dataclasses.replace(on_gpu().recording(), flops=Flops(5e9, None, 3))
+    vitals = measure(recording)
+    assert vitals.steps_per_s is not None
+    assert vitals.flops_per_s == pytest.approx(5e9 * vitals.steps_per_s)
+
+
+def test_what_was_not_counted_is_none() -> None:
+    vitals = measure(on_gpu().recording())
+    assert vitals.flops_per_step is None and vitals.flops_per_s is None and vitals.mfu_share is None
+    unknown = on_gpu(setup={"devices": (DeviceSetup(0, "A card of tomorrow", "", int(80e9), (12, 0)),)})
+    counted = measure(dataclasses.replace(unknown.recording(), flops=Flops(1e10, None, 3)))
+    assert counted.flops_per_s is not None
+    assert counted.mfu_share is None
+    assert measure(dataclasses.replace(Loop().recording(), flops=Flops(1e9, None, 3))).mfu_share is None
+
+
+def test_the_report_says_what_was_measured_and_nothing_else() -> None:
+    loop = on_gpu(setup={"autocast": "bfloat16"})
+    plain = loop.recording()
+    assert "FLOP/s" not in report.text(diagnose(plain), plain)
+    assert "J/sample" not in report.text(diagnose(plain), plain)
+    counted = dataclasses.replace(plain, flops=Flops(32e10, 1e10, 3))
+    said = report.text(diagnose(counted), counted)
+    assert "TFLOP/s" in said
+    assert "of the card's dense bfloat16 peak" in said
+    assert "FLOP/s" in report.html(diagnose(counted), (counted,))
+    energetic = dataclasses.replace(measure(counted), energy_per_sample_j=0.314)
+    assert efficiency(energetic)[1] == "0.314 J/sample"
+    on_cpu = Loop().recording()
+    on_cpu = dataclasses.replace(on_cpu, flops=Flops(1e9, None, 3))
+    (words,) = efficiency(measure(on_cpu))
+    assert words.endswith("GFLOP/s")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(4.12e14, "412 TFLOP/s"), (9.5e9, "9.5 GFLOP/s"), (2e15, "2 PFLOP/s"), (5e4, "0.05 MFLOP/s")]
+)
+def test_arithmetic_in_words(value: float, words: str) -> None:
+    assert arithmetic_speed(value) == words
+
+
+def test_float32_is_tf32_where_products_may_run_so() -> None:
+    def kind(**setup: Any) -> str:
+        return arithmetic_kind(on_gpu(setup=setup).recording().setup)
+
+    assert kind(flags={"matmul_precision": "highest"}) == "float32"
+    assert kind(flags={"matmul_precision": "high"}) == "tf32"
+    assert kind(flags={"matmul_precision": "highest"}, layers={"Conv2d": 20, "Linear": 1}) == "tf32"
+    turing = (DeviceSetup(0, "Tesla T4", "", int(16e9), (7, 5)),)
+    assert kind(flags={"matmul_precision": "high"}, devices=turing) == "float32"
+    assert kind(autocast="float16") == "float16"

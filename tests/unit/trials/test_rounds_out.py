@@ -1,0 +1,146 @@
+"""Rounds that are out on a cluster: given up early, cancelled, failed; on a stand-in that says when each comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import gpu_doctor
+from gpu_doctor import race
+from gpu_doctor.effect import compare
+from gpu_doctor.executors.posted import as_bytes
+from gpu_doctor.executors.rounds_out import RoundsOut
+from gpu_doctor.morepairs import MOST_PAIRS
+from tests.support.recordings import Loop
+
+
+class Cluster:
+    """As much of Ray as waits for rounds: each round comes back after as many waits as its candidate is slow."""
+
+    class exceptions:
+        class OutOfMemoryError(Exception):
+            pass
+
+    def __init__(self, waits: dict[int, int], wait_ms: dict[int, float]) -> None:
+        self.waits, self.wait_ms = waits, wait_ms
+        self.sent: list[int] = []
+        self.left: dict[str, int] = {}
+        self.cancelled: list[str] = []
+
+    def remote(self, luggage: Any, key: str, against: Any, settings: Any, steps: int, seconds: float) -> str:
+        workers = settings["num_workers"]
+        self.sent.append(workers)
+        name = f"{workers}-{self.sent.count(workers)}"
+        self.left[name] = self.waits[workers]
+        return name
+
+    def wait(self, tasks: list[str], num_returns: int, timeout: float) -> tuple[list[str], list[str]]:
+        for one in tasks:
+            self.left[one] -= 1
+        ready = [one for one in tasks if self.left[one] <= 0]
+        return ready[:num_returns], [one for one in tasks if one not in ready[:num_returns]]
+
+    def get(self, task: str) -> dict[str, Any]:
+        if task.startswith("9"):
+            raise self.exceptions.OutOfMemoryError("Task was killed due to the node running low on memory.\nMore.")
+        workers = int(task.partition("-")[0])
+        base = Loop(steps=60, wait=30.0).recording()
+        other = Loop(steps=60, wait=self.wait_ms[workers], settings={"num_workers": workers}).recording()
+        return {"bases": (as_bytes(base),), "candidates": (as_bytes(other),)}
+
+    def cancel(self, task: str, force: bool) -> None:
+        self.cancelled.append(task)
+        self.left[task] = 0
+
+
+def raced(cluster: Cluster, racing: bool) -> list[race.Entry]:
+    entries = [race.Entry({"num_workers": workers}) for workers in cluster.waits]
+    case = gpu_doctor.case("1 + 1", {})
+    out(cluster, entries).run(case, entries, racing)
+    return entries
+
+
+def out(cluster: Cluster, entries: list[race.Entry], part: float = 0.5, pairs: int = MOST_PAIRS) -> RoundsOut:
+    """Rounds of entries each of which takes such a part of the cluster."""
+    places = {id(entry): (cluster, part) for entry in entries}
+    return RoundsOut(cluster, places, "luggage", {}, 60, 600.0, 600.0, pairs)
+
+
+def test_a_round_that_is_out_is_cancelled_once_its_candidate_is_clearly_worse() -> None:
+    cluster = Cluster({0: 2, 4: 3}, {0: 30.0, 4: 1.0})  # 0 is back first, and its second round is out when 4 comes
+    entries = raced(cluster, racing=True)
+    assert cluster.cancelled == ["0-2"]
+    assert entries[0].dropped.startswith("given up after 1 pair of runs, num_workers=4")
+    assert [len(entry.candidates) for entry in entries] == [1, 1]
+    assert not any(entry.stopped for entry in entries)
+
+
+def test_where_nothing_races_every_candidate_gets_its_rounds() -> None:
+    cluster = Cluster({0: 2, 4: 3}, {0: 30.0, 4: 1.0})
+    entries = raced(cluster, racing=False)
+    assert cluster.cancelled == [] and entries[0].dropped == ""
+    assert len(entries[0].candidates) >= 2
+
+
+def test_a_task_that_the_cluster_ends_for_its_memory_did_not_fit() -> None:
+    entries = raced(Cluster({9: 1}, {9: 1.0}), racing=False)
+    case = gpu_doctor.case("1 + 1", {})
+    effect = race.concluded(case, entries[0], {})
+    assert (effect.outcome, case.effects) == ("out-of-memory", [effect])
+    assert effect.reason.endswith("OutOfMemoryError: Task was killed due to the node running low on memory.")
+
+
+def test_an_interrupt_leaves_what_came_back_and_says_what_was_still_out() -> None:
+    cluster = Cluster({0: 1, 4: 9}, {0: 30.0, 4: 1.0})
+    entries = [race.Entry({"num_workers": workers}) for workers in cluster.waits]
+    case = gpu_doctor.case("1 + 1", {})
+
+    def interrupting(progress: str) -> None:
+        if entries[0].candidates:
+            raise KeyboardInterrupt
+
+    case._say = interrupting  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        out(cluster, entries).run(case, entries, racing=False)
+    effects = [race.concluded(case, entry, {}) for entry in entries]
+    assert [one.outcome for one in effects] == ["stopped", "stopped"]
+    assert effects[0].speedup is not None and effects[1].speedup is None
+    assert len(cluster.cancelled) == 2
+
+
+class Wandering(Cluster):
+    """Its candidate is faster in one round and slower in the next: no interval becomes clear."""
+
+    def get(self, task: str) -> dict[str, Any]:
+        workers, _, number = task.partition("-")
+        self.wait_ms = {int(workers): 20.0 if int(number) % 2 else 45.0}
+        return super().get(task)
+
+
+def test_no_candidate_gets_more_pairs_than_were_asked_for() -> None:
+    case = gpu_doctor.case("1 + 1", {})
+    for pairs, sent in ((3, 3), (MOST_PAIRS, MOST_PAIRS)):
+        cluster, entry = Wandering({4: 1}, {}), race.Entry({"num_workers": 4})
+        out(cluster, [entry], pairs=pairs).run(case, [entry], racing=False)
+        assert len(cluster.sent) == len(entry.candidates) == sent
+    assert compare(entry.bases, entry.candidates).verdict == "inconclusive"
+
+
+def test_as_many_rounds_are_out_as_there_are_places_and_a_large_one_is_not_passed_by() -> None:
+    cluster = Cluster({0: 1, 1: 1, 2: 1}, {0: 30.0, 1: 30.0, 2: 30.0})
+    entries = [race.Entry({"num_workers": workers}) for workers in cluster.waits]
+    rounds = out(cluster, entries)
+    for entry, part in zip(entries, (1 / 3, 1.0, 1 / 3), strict=True):
+        rounds.places[id(entry)] = (cluster, part)  # type: ignore[index]
+    most: list[list[int]] = []
+    wait = cluster.wait
+
+    def waiting(tasks: list[str], num_returns: int, timeout: float) -> tuple[list[str], list[str]]:
+        most.append([int(one[0]) for one in tasks])
+        return wait(tasks, num_returns, timeout)
+
+    cluster.wait = waiting  # type: ignore[method-assign]
+    rounds.run(gpu_doctor.case("1 + 1", {}), entries, racing=False)
+    assert most[:3] == [[0], [1], [2, 0]], "the whole cluster is waited for, then the small ones share it"
+    assert all(sum(1.0 if one == 1 else 1 / 3 for one in tasks) <= 1.001 for tasks in most)

@@ -1,0 +1,80 @@
+"""The usual slips on the lines of the magics: each is answered by what to write instead; and what `knobs` lists."""
+
+from __future__ import annotations
+
+import pytest
+from IPython.core.error import UsageError
+
+from gpu_doctor import knobs
+from gpu_doctor.notebook.answers import answer
+from gpu_doctor.notebook.knob_list import WIDTH, knob_list
+from gpu_doctor.notebook.options import parsed_cell_line
+from gpu_doctor.recording import Setup
+from tests.support.panel_parts import starved
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--stpes 5", "There is no option --stpes. Did you mean --steps? Use: %%gpudoctor [--steps N]"),
+        ("--no-vew", "There is no option --no-vew. Did you mean --no-view?"),
+        ("-n 5", "There is no option -n. Use:"),
+        ("--help", "%%gpudoctor? shows what each option does."),
+        ("num_workers=4", "To turn a knob for this run, write --set num_workers=4."),
+        ("--set num_workers 4", "'num_workers' is no setting: write KNOB=VALUE, such as num_workers=4."),
+        ("--set num_workers=4,batch_size=2", "Give each knob its own --set: --set num_workers=4 --set batch_size=2."),
+        ("--name my run", "'run' belongs to no option: put quotes around a text with spaces, as in --name 'my run'."),
+        ("--steps", "--steps takes a value, such as --steps 50."),
+        ("--save", "--save takes a value, such as --save run.npz."),
+        ("# as it was", "The line of %%gpudoctor takes options only: put the comment on a line of its own below it."),
+        ("explain slow-getitem", "Write %gpudoctor explain slow-getitem, with one percent sign, in a cell of its own"),
+    ],
+)
+def test_a_slip_on_the_cells_line(line: str, says: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parsed_cell_line(line)
+    assert str(error.value).startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("", "write %%gpudoctor, with two percent signs, as its first line"),
+        ("--steps 10", "write %%gpudoctor, with two percent signs, as its first line"),
+        ("knob", "Unknown word 'knob'. Did you mean knobs? Use: %gpudoctor check |"),
+        ("check now", "This takes no argument. Use: %gpudoctor check"),
+        ("explain", "Use: %gpudoctor explain RULE, such as slow-getitem"),
+    ],
+)
+def test_a_slip_in_a_question(line: str, says: str) -> None:
+    with pytest.raises(UsageError) as error:
+        answer(line)
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_question_is_understood_in_any_letters() -> None:
+    assert "slow-getitem" in str(answer("Explain slow-getitem"))
+
+
+def test_knobs_are_listed_with_what_they_can_be_and_why_not() -> None:
+    listed = knob_list(knobs.KNOBS, starved().setup, [("lr", 0.1)])
+    lines = repr(listed).splitlines()
+    assert lines[0].startswith("num_workers          as written 0; can be 1, 2")
+    assert max(map(len, lines)) <= WIDTH
+    assert "as written off; can be bf16" in repr(listed) and "as written as written" not in repr(listed)
+    html = listed._repr_html_() or ""
+    assert html.count("<tr") == len(knobs.KNOBS) + 2 and "table-layout:auto" in html
+    assert "vary.lr" in html and ">0.1<" in html
+
+
+def test_of_a_knob_that_every_run_turned_nobody_knows_how_it_is_written() -> None:
+    text = " ".join(repr(knob_list(knobs.KNOBS, starved().setup, turned={"num_workers": 0})).split())
+    assert text.startswith("num_workers as written not run yet (turned to 0 in the last run); can be 0, 1, 2")
+    assert "as written off; can be bf16" in text and "run a cell with" not in text
+
+
+def test_before_any_run_no_knob_says_what_a_loop_allows() -> None:
+    said = " ".join(repr(knob_list(knobs.KNOBS, Setup())).split())
+    assert (
+        said.count("run a cell with %%gpudoctor first") == len(knobs.KNOBS) and "pulls from no DataLoader" not in said
+    )

@@ -1,0 +1,574 @@
+"""The treatment: it climbs to the best that a whole grid has, keeps only what was verified, says how it got there."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpu_doctor
+from gpu_doctor import lossreasons
+from gpu_doctor.casefile import Case
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.effect import Effect
+from gpu_doctor.moves import Move, Tried, joined, moves
+from gpu_doctor.recording import Settings, SettingValue
+from gpu_doctor.report_plan import plan_html, plan_text
+from gpu_doctor.rules.rule import Safety
+from gpu_doctor.snapshot import Snapshot
+from gpu_doctor.treatment import TOGETHER, Plan, _changes
+from gpu_doctor.trial import Result
+from tests.support.recordings import Loop, on_gpu
+from tests.support.training_worlds import World, WorldCase, recorded
+
+SLOW_SERVER = World(waits=30, computes=1.0, trains=2.0, epoch=60)
+DECODING = World(computes=4, trains=2, updates=3)
+WORLDS = {
+    "a slow server": SLOW_SERVER,
+    "a slow server and two workers": World(waits=64, trains=1.5, epoch=50, written={"num_workers": 2}),
+    "decoding": World(computes=6, trains=5, epoch=70),
+    "decoding for a cheap model": World(computes=8, trains=1, epoch=75),
+    "decoding and an optimizer": DECODING,
+    "short epochs": World(computes=0.3, trains=1, epoch=10, written={"num_workers": 2}),
+    "one slow batch in fifteen": World(waits=4, slow_every=15, slow=240, trains=18, written={"num_workers": 2}),
+    "an optimizer": World(computes=0.1, updates=2),
+    "sixteen threads": World(computes=0.1, trains=8, updates=0.3, parallel=0.9, written={"threads": 16}),
+    "one thread for a large model": World(computes=0.1, trains=12, updates=0.3, parallel=0.9),
+    "sixteen workers": World(computes=6, trains=0.5, written={"num_workers": 16}),
+    "a slow store on eight cores": World(waits=90, computes=2, trains=6, epoch=120, cores=8),
+    "decoding on eight cores": World(computes=40, trains=8, epoch=120, cores=8, parallel=0.5),
+}
+GRID: dict[str, tuple[SettingValue, ...]] = {
+    "num_workers": (0, 1, 2, 4, 8, 16),
+    "prefetch_factor": (2, 16),
+    "persistent_workers": (False, True),
+    "fused_optimizer": (False, True),
+    "threads": (1, 2),
+}
+
+
+def grid() -> list[dict[str, SettingValue]]:
+    """Every combination that torch takes."""
+    found: list[dict[str, SettingValue]] = [{}]
+    for name, values in GRID.items():
+        found = [{**one, name: value} for one in found for value in values]
+    return [
+        one for one in found if one["num_workers"] or (one["prefetch_factor"] == 2 and not one["persistent_workers"])
+    ]
+
+
+def case_of(world: World, seed: int = 0) -> WorldCase:
+    case = WorldCase(world, seed)
+    steps = 2 * world.epoch + 20 if world.epoch < 500 else 100  # a run goes through its epochs, a long one is stopped
+    case.recordings.append(recorded(world, {}, steps, case.rng))
+    return case
+
+
+@pytest.mark.parametrize("ticked", [True, False])
+def test_what_changes_the_training_is_tried_only_where_that_was_allowed(
+    monkeypatch: pytest.MonkeyPatch, ticked: bool
+) -> None:
+    seen: list[set[Safety]] = []
+
+    def none(diagnosis: object, allowed: set[Safety], *rest: object) -> Iterator[Move]:
+        seen.append(allowed)
+        return iter(())
+
+    monkeypatch.setattr("gpu_doctor.treatment.moves", none)
+    case_of(SLOW_SERVER).treat(changes_training=ticked)
+    assert seen == [{Safety.SAFE, Safety.CHANGES_TRAINING} if ticked else {Safety.SAFE}]
+
+
+# ---- how far it gets -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_it_reaches_95_percent_of_the_best_of_a_grid_with_a_third_of_its_trials(name: str) -> None:
+    world = WORLDS[name]
+    best = max(world.rate(one, 360) for one in grid())
+    plan = case_of(world).treat(steps=50)
+    assert world.rate(plan.settings, 360) >= 0.95 * best, str(plan)
+    assert len(plan.effects) <= len(grid()) / 3
+    assert plan.speedup == pytest.approx(world.rate(plan.settings, 360) / world.rate({}, 360), rel=0.25)
+
+
+def test_of_settings_that_are_equally_fast_the_cheapest_is_kept() -> None:
+    """Three workers keep up with this training, two nearly; a fourth, or more ahead, would only lie in memory."""
+    world = World(waits=20, trains=9, epoch=1000, cores=8, layers=200)
+    plan = case_of(world).treat(steps=50)
+    assert int(plan.settings["num_workers"]) in (2, 3)
+    assert "prefetch_factor" not in plan.settings
+    assert "persistent_workers" not in plan.settings
+
+
+def test_a_loop_that_is_well_is_left_as_written() -> None:
+    plan = case_of(World(computes=0.05, trains=10, updates=0.1, layers=100)).treat(steps=50)
+    assert plan.settings == {}
+    assert plan.speedup == 1.0
+    assert [one.label for one in plan.waterfall] == ["as written"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_kept_was_verified(seed: int) -> None:
+    """Every step of the waterfall is a trial that ended faster, and so is the whole."""
+    case = case_of(SLOW_SERVER, seed)
+    plan = case.treat(steps=50)
+    gained = [effect for effect in plan.effects if effect.verdict == "faster"]
+    steps = [one for one in plan.waterfall[1:] if one.label != TOGETHER]
+    assert all(any(effect.speedup == one.gain for effect in gained) for one in steps)
+    assert any(dict(effect.settings) == dict(plan.settings) for effect in gained)
+    assert case.asked, "by trials"
+    assert case.namespace["weights"].tolist() == [0.0, 0.0, 0.0]
+
+
+# ---- the waterfall and the whole -------------------------------------------------------------------------------------
+
+
+def test_the_waterfall_multiplies_up_and_ends_with_all_together() -> None:
+    plan = case_of(DECODING).treat(steps=50)
+    first, *steps, whole = plan.waterfall
+    assert (first.label, first.speedup, first.gain) == ("as written", 1.0, None)
+    assert len(steps) >= 2
+    so_far = 1.0
+    for one in steps:
+        assert one.gain is not None and one.low is not None and one.high is not None
+        so_far *= one.gain
+        assert one.speedup == pytest.approx(so_far)
+        assert one.low <= one.gain <= one.high
+    assert whole.label == TOGETHER
+    assert whole.settings == plan.settings
+    assert whole.speedup == plan.speedup == plan.effects[-1].speedup
+    assert plan.effects[-1].baseline_settings == {}
+    assert plan.speedup == pytest.approx(so_far, rel=0.1)
+
+
+def test_a_step_that_takes_workers_away_takes_what_acts_on_them_and_is_told_as_kept() -> None:
+    world = WORLDS["short epochs"]
+    plan = case_of(world).treat(steps=50)
+    assert plan.settings["num_workers"] == 0
+    assert "persistent_workers" not in plan.settings
+    told = str(plan)
+    assert "not kept: num_workers=0" not in told
+
+
+def test_one_step_needs_no_trial_of_the_whole() -> None:
+    plan = case_of(WORLDS["an optimizer"]).treat(steps=50)
+    assert plan.settings == {"fused_optimizer": True}
+    assert [one.label for one in plan.waterfall] == ["as written", "fused_optimizer=True"]
+    assert all(effect.baseline_settings or effect.settings == plan.settings for effect in plan.effects)
+
+
+class Scripted(WorldCase):
+    """A case whose trials end as told: settings and baseline -> (speed-up, verdict)."""
+
+    def __init__(self, world: World, says: Callable[[Settings, Settings], tuple[float, str]]) -> None:
+        super().__init__(world)
+        self.says = says
+        self.recordings.append(recorded(world, {}, 100, self.rng))
+
+    def trial(self, settings: Settings, **given: Any) -> Effect:
+        against = dict(given.get("against") or {})
+        speedup, verdict = self.says(settings, against)
+        base, candidate = (recorded(self.world, one, 60, self.rng) for one in (against, settings))
+        self.trials.append((base, candidate))
+        effect = Effect(
+            dict(settings), against, speedup, 0.98 * speedup, 1.02 * speedup, verdict, outcome="budget-reached"
+        )
+        self.effects.append(effect)
+        return effect
+
+
+def test_a_whole_that_does_not_gain_falls_back_to_what_was_verified_against_the_code_as_written() -> None:
+    """Steps that gain one by one, such as a machine that got faster meanwhile, and nothing together."""
+
+    def says(settings: Settings, against: Settings) -> tuple[float, str]:
+        return (1.01, "no-difference") if len(settings) > 1 and not against else (1.3, "faster")
+
+    plan = Scripted(DECODING, says).treat(4, steps=50)
+    assert plan.settings == plan.effects[0].settings
+    assert len(plan.settings) == 1
+    assert plan.speedup == plan.effects[0].speedup
+    assert len(plan.waterfall) == 2
+    assert "not all together" in " ".join(plan.notes)
+    assert plan.notes[0] in str(plan)
+
+
+def _always(answer: tuple[float, str], settings: Settings, against: Settings) -> tuple[float, str]:
+    return answer
+
+
+def test_a_gain_under_three_percent_or_in_doubt_is_not_kept() -> None:
+    for answer in ((1.029, "faster"), (1.4, "inconclusive"), (0.9, "slower"), (1.0, "no-difference")):
+        plan = Scripted(SLOW_SERVER, partial(_always, answer)).treat(steps=50)
+        assert plan.settings == {}
+        assert plan.effects
+        assert plan.speedup == 1.0
+
+
+def test_a_gain_that_was_left_open_is_tried_once_more_for_longer() -> None:
+    steps: list[int] = []
+
+    class Open(Scripted):
+        def trial(self, settings: Settings, **given: Any) -> Effect:
+            steps.append(given["steps"])
+            return super().trial(settings, **given)
+
+    def says(settings: Settings, against: Settings) -> tuple[float, str]:
+        return (1.08, "inconclusive") if len(steps) == 1 else (1.08, "faster")
+
+    plan = Open(WORLDS["an optimizer"], says).treat(2, steps=50)
+    assert steps == [50, 150] and [one.verdict for one in plan.effects] == ["inconclusive", "faster"]
+    assert plan.settings == plan.effects[1].settings == plan.effects[0].settings and plan.settings
+    steps.clear()
+    last = Open(WORLDS["an optimizer"], says).treat(1, steps=50)
+    assert steps == [50] and last.settings == {}, "no more trials than were asked for"
+
+
+def test_a_loss_that_breaks_is_no_cure() -> None:
+    class Breaks(Scripted):
+        def trial(self, settings: Settings, **given: Any) -> Effect:
+            return dataclasses.replace(super().trial(settings, **given), loss_drift=float("inf"))
+
+    assert Breaks(SLOW_SERVER, lambda settings, against: (2.0, "faster")).treat(steps=50).settings == {}
+
+
+class Differing(Scripted):
+    """Every trial gains, and its losses differ from a step on."""
+
+    def __init__(self, world: World, first_step: int, **losses: Any) -> None:
+        super().__init__(world, lambda settings, against: (2.0, "faster"))
+        self.losses = {
+            "loss_drift": 0.02,
+            "loss_verdict": "different",
+            "loss_first_step": first_step,
+            "loss_dtype": "float32",
+            **losses,
+        }
+
+    def trial(self, settings: Settings, **given: Any) -> Effect:
+        return dataclasses.replace(super().trial(settings, **given), **self.losses)
+
+
+@pytest.mark.parametrize("first_step", [1, 2])
+def test_a_safe_gain_whose_losses_differ_for_no_known_reason_is_left_for_the_hand(first_step: int) -> None:
+    plan = Differing(WORLDS["an optimizer"], first_step).treat(steps=50)
+    assert plan.settings == {} and plan.effects[0].settings == {"fused_optimizer": True}
+    (left,) = [one for one in plan.by_hand if "fused_optimizer=True is 2.00x as fast" in one]
+    assert f"loss differs from step {first_step} on, by up to 2 %, and no reason is known" in left
+    for told in (plan_text(plan), html.unescape(plan_html(plan))):
+        assert left in told, "named among what is left"
+        assert f"faster, but its loss differs from step {first_step} on" in told, "and beside what was not kept"
+
+
+def test_losses_that_differ_for_a_known_reason_are_kept_and_the_reason_is_told() -> None:
+    """Rounding that has grown, a loop that does not repeat itself, augmentation in workers."""
+    grown = Differing(WORLDS["an optimizer"], 9).treat(steps=50)
+    varies = Differing(WORLDS["an optimizer"], 1, loss_varies=True).treat(steps=50)
+    drawn = Differing(SLOW_SERVER, 1).treat(1, steps=50)
+    for plan, name, why in (
+        (grown, "fused_optimizer", "training makes that grow"),
+        (varies, "fused_optimizer", "runs without the change differ from each other by as much"),
+        (drawn, "num_workers", "workers draw random numbers"),
+    ):
+        kept = plan.waterfall[1]
+        assert name in plan.settings and (kept.loss_verdict, kept.losses.partition(",")[0]) == (
+            "different",
+            f"loss differs from step {kept.loss_first_step} on",
+        )
+        assert why in kept.losses
+        for told in (plan_text(plan), html.unescape(plan_html(plan))):
+            assert kept.losses in told
+
+
+def test_reasons_are_looked_for_in_what_was_turned() -> None:
+    def why(settings: Settings, against: Settings, first_step: int = 1, layers: tuple[str, ...] = ()) -> str:
+        effect = Effect(settings, against, loss_drift=0.1, loss_verdict="different", loss_first_step=first_step)
+        return lossreasons.reason(effect, layers)
+
+    workers = {"num_workers": 4}
+    assert why(workers, {}) and why({"num_workers": 0}, {**workers, "persistent_workers": True})
+    assert why({**workers, "threads": 2}, workers) == "", "on both sides it explains nothing"
+    assert why({"pin_memory": True}, {}, 20) == "", "every number stays the same"
+    assert why({"compile": True}, {}) == ""
+    assert why({"compile": True}, {}, layers=("Linear", "Dropout1d")) == "dropout draws another mask"
+    assert why({"threads": 2}, {}, layers=("Linear", "Dropout1d")) == ""
+    assert why({"amp": "bf16"}, {}) == "amp changes the training"
+
+
+def test_every_step_that_is_kept_says_what_became_of_its_losses() -> None:
+    same = Differing(DECODING, 0, loss_drift=0.0, loss_verdict="equal", loss_first_step=None).treat(4, steps=50)
+    assert [one.loss_verdict for one in same.waterfall[1:]] == ["equal"] * (len(same.waterfall) - 1)
+    assert same.waterfall[-1].label == TOGETHER
+    assert plan_text(same).count("loss the same in every step") == len(same.waterfall) - 1
+
+
+def test_steps_whose_losses_differ_only_all_together_fall_back_to_the_first() -> None:
+    class Together(Differing):
+        def trial(self, settings: Settings, **given: Any) -> Effect:
+            self.losses["loss_verdict"] = "equal" if given["against"] or len(settings) == 1 else "different"
+            return super().trial(settings, **given)
+
+    world = dataclasses.replace(WORLDS["an optimizer"], trains=12, parallel=0.9)
+    plan = Together(world, 1).treat(3, steps=50)
+    assert set(plan.effects[-1].settings) == {"fused_optimizer", "threads"}
+    assert plan.settings == plan.waterfall[1].settings and len(plan.settings) == 1
+    assert "all together its losses differ" in plan.notes[0] and "loss differs from step 1 on" in plan.notes[0]
+
+
+def test_no_trial_is_made_twice_and_a_knob_that_fails_twice_is_left() -> None:
+    case = Scripted(SLOW_SERVER, lambda settings, against: (0.9, "slower"))
+    plan = case.treat(20, steps=50)
+    asked = [tuple(sorted(effect.settings.items())) for effect in plan.effects]
+    assert len(asked) == len(set(asked))
+    assert sum("num_workers" in effect.settings for effect in plan.effects) == 2
+    first, second = (int(effect.settings["num_workers"]) for effect in plan.effects if "num_workers" in effect.settings)
+    assert second < first, "beyond a number that lost others lose more"
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_the_budget_holds_the_last_trial_too(most: int) -> None:
+    plan = case_of(DECODING).treat(most, steps=50)
+    assert len(plan.effects) <= most
+    if len(plan.waterfall) > 2:
+        assert plan.waterfall[-1].label == TOGETHER
+
+
+# ---- what it may try -------------------------------------------------------------------------------------------------
+
+
+def test_what_changes_the_training_is_tried_only_when_ticked() -> None:
+    found = diagnose(on_gpu(gpu_util=50.0, peak_share=0.3).recording())
+    safe = {name for one in moves(found, {Safety.SAFE}, {}, []) for name in one.settings}
+    ticked = {name for one in moves(found, {Safety.SAFE, Safety.CHANGES_TRAINING}, {}, []) for name in one.settings}
+    assert not safe & {"batch_size", "amp", "tf32"}
+    assert "batch_size" in ticked
+
+
+def test_what_is_kept_and_changes_the_training_is_said_in_the_plan() -> None:
+    said = _changes({"num_workers": 2, "batch_size": 64})
+    assert len(said) == 1 and said[0].startswith("batch_size changes the training: ") and "learning rate" in said[0]
+
+
+def test_workers_are_tried_with_staying_over_short_epochs_and_without_in_one_long_epoch() -> None:
+    def first(world: World) -> dict[str, SettingValue]:
+        case = case_of(world)
+        return next(moves(diagnose(case.recordings[0]), {Safety.SAFE}, {}, [])).settings
+
+    assert first(SLOW_SERVER)["persistent_workers"] is True
+    assert "persistent_workers" not in first(dataclasses.replace(SLOW_SERVER, epoch=1000))
+
+
+def test_without_workers_nothing_that_acts_on_them_is_left() -> None:
+    kept = {"num_workers": 2, "prefetch_factor": 16, "persistent_workers": True, "threads": 2}
+    assert joined(kept, {"num_workers": 0}) == {"num_workers": 0, "threads": 2}
+    assert joined(kept, {"num_workers": 4}) == {**kept, "num_workers": 4}
+
+
+def test_numbers_of_workers_close_in_on_what_did_not_lose() -> None:
+    case = case_of(SLOW_SERVER)
+    found = diagnose(case.recordings[0])
+    first = next(moves(found, {Safety.SAFE}, {}, []))
+    lost = Tried(first.settings, tuple(first.settings), False, lost=True)
+    second = next(one for one in moves(found, {Safety.SAFE}, {}, [lost]) if "num_workers" in one.settings)
+    assert int(second.settings["num_workers"]) < int(first.settings["num_workers"])
+    doubtful = Tried({"num_workers": 2}, ("num_workers",), False)
+    third = next(one for one in moves(found, {Safety.SAFE}, {}, [doubtful]) if "num_workers" in one.settings)
+    assert third.settings == first.settings, "what was in doubt on a busy machine does not bar what lies beyond"
+    going = Tried(first.settings, tuple(first.settings), None)
+    beside = next(one for one in moves(found, {Safety.SAFE}, {}, [going]) if "num_workers" in one.settings)
+    assert beside.settings != first.settings
+
+
+def test_a_finding_that_costs_nothing_yet_is_no_move() -> None:
+    found = diagnose(Loop(wait=0.0).recording())
+    assert [one for one in moves(found, {Safety.SAFE}, {}, []) if one.expected and one.expected < 1.03] == []
+
+
+def test_a_loader_that_refuses_is_not_asked() -> None:
+    loop = Loop(wait=40.0, fetch_cpu=1.0, loader={"refusals": {"num_workers": "A custom loader."}})
+    names = {name for one in moves(diagnose(loop.recording()), {Safety.SAFE}, {}, []) for name in one.settings}
+    assert "num_workers" not in names
+
+
+# ---- elsewhere, and cut short ----------------------------------------------------------------------------------------
+
+
+class Wide:
+    """An executor of three places, that says what it was asked at once."""
+
+    width = 3
+
+    def __init__(self) -> None:
+        self.batches: list[list[dict[str, SettingValue]]] = []
+
+    def trials(
+        self,
+        case: Case,
+        candidates: Sequence[Settings],
+        *,
+        steps: int,
+        seconds: float,
+        against: Settings,
+        racing: bool = False,
+    ) -> list[Effect]:
+        self.batches.append([dict(one) for one in candidates])
+        return [case.trial(one, steps=steps, seconds=seconds, against=against) for one in candidates]
+
+
+def test_a_wide_executor_tries_several_at_once_and_the_best_is_kept() -> None:
+    executor, case = Wide(), case_of(DECODING)
+    plan = case.treat(12, steps=50, executor=executor)
+    assert max(map(len, executor.batches)) > 1
+    assert len(executor.batches[0]) == len({tuple(sorted(one.items())) for one in executor.batches[0]})
+    assert DECODING.rate(plan.settings) >= 0.95 * max(DECODING.rate(one) for one in grid())
+    first = plan.effects[: len(executor.batches[0])]
+    gained = [one for one in first if one.verdict == "faster"]
+    assert plan.waterfall[1].gain == max(one.speedup or 0.0 for one in gained)
+    assert len(plan.effects) == sum(map(len, executor.batches)) <= 12
+
+
+def test_stop_ends_it_with_what_was_kept_so_far() -> None:
+    case = Scripted(DECODING, lambda settings, against: (1.5, "faster"))
+    trial, times = case.trial, iter(range(100))
+
+    def stopping(settings: Settings, **given: Any) -> Effect:
+        effect = trial(settings, **given)
+        if next(times) == 1:
+            case.stop()
+        return effect
+
+    case.trial = stopping  # type: ignore[method-assign]
+    plan = case.treat(steps=50)
+    assert len(plan.effects) == 2
+    assert len(plan.waterfall) == 3
+    assert "not tried once more" in plan.notes[0]
+
+
+class Interrupted(WorldCase):
+    """The user interrupts while the `number`-th side that is a candidate runs."""
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world)
+        self.number = number
+        self.recordings.append(recorded(world, {}, 2 * world.epoch + 20, self.rng))
+
+    def _once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+        result = super()._once(settings, role, max_steps, max_s)
+        if len(self.asked) < self.number:
+            return result
+        return Result(dataclasses.replace(result.recording, outcome="interrupted"), KeyboardInterrupt())
+
+
+def test_an_interrupt_passes_on_and_leaves_the_plan_of_what_was_verified() -> None:
+    whole = case_of(SLOW_SERVER)
+    plan = whole.treat(steps=50)
+    assert whole.plans == [plan]
+    first = next(n for n, one in enumerate(whole.asked) if one != whole.asked[0])
+    case = Interrupted(SLOW_SERVER, first + 1)  # the first candidate of the second trial
+    with pytest.raises(KeyboardInterrupt):
+        case.treat(steps=50)
+    (kept,) = case.plans
+    assert kept.settings == kept.effects[0].settings and kept.effects[0].verdict == "faster"
+    assert [one.outcome for one in kept.effects] == ["budget-reached", "interrupted"]
+    assert case.effects == list(kept.effects)
+    assert kept.speedup > 1.5 and len(kept.waterfall) == 2
+    assert "The treatment was interrupted: this is what was verified until then." in str(kept)
+    assert case.namespace["weights"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_an_interrupt_of_the_last_trial_keeps_what_was_verified_step_by_step() -> None:
+    case = Scripted(DECODING, lambda settings, against: (1.5, "faster"))
+    trial = case.trial
+
+    def interrupting(settings: Settings, **given: Any) -> Effect:
+        if len(settings) > 1 and not given["against"]:
+            raise KeyboardInterrupt
+        return trial(settings, **given)
+
+    case.trial = interrupting  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        case.treat(4, steps=50)
+    (kept,) = case.plans
+    assert len(kept.waterfall) > 2 and kept.waterfall[-1].label != TOGETHER
+    assert "not tried once more" in str(kept)
+
+
+def test_a_plan_is_plain_data_and_says_what_is_left_by_hand() -> None:
+    plan = case_of(SLOW_SERVER).treat(2, steps=50)
+    told = json.loads(json.dumps(plan.to_dict()))
+    assert told["settings"] == dict(plan.settings)
+    assert told["waterfall"][0] == {
+        "label": "as written",
+        "settings": {},
+        "speedup": 1.0,
+        "gain": None,
+        "low": None,
+        "high": None,
+        "loss_verdict": None,
+        "loss_first_step": None,
+        "losses": "",
+    }
+    assert plan.left_by_hand == plan.by_hand
+    assert "<" in plan._repr_html_()
+    assert Plan({}, 1.0, (), "").waterfall == ()
+
+
+def test_a_case_that_was_never_run_is_measured_first() -> None:
+    case = gpu_doctor.case("ran = 1", {})
+    plan = case.treat(steps=3, seconds=3)
+    assert len(case.trials) == 1
+    assert "ran" not in case.namespace
+    assert plan.reason in str(plan) and plan.reason
+
+
+def test_what_measuring_and_trials_leave_behind_is_in_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a case that was never run its first step is a measurement: it writes and cannot put back like a trial."""
+    monkeypatch.chdir(tmp_path)
+    lost = "The state of a Stream could not be put back: it is closed."
+    monkeypatch.setattr(Snapshot, "restore", lambda snapshot: (lost,))
+    case = gpu_doctor.case("open('x.txt', 'w').close()", {"it": (number for number in range(3))})
+    plan = case.treat(steps=3, seconds=3)
+    assert not plan.effects
+    assert plan.notes == ("Your cell wrote x.txt during the trial.", "A trial cannot put back: it (generator).", lost)
+    assert all(one in str(plan) and one in plan._repr_html_() for one in plan.notes)
+    assert lost in case.trials[0][0].notes
+
+    def leaving(settings: Settings, **given: Any) -> Effect:
+        effect = trial(settings, **given)
+        return dataclasses.replace(effect, written=("runs/x.pt",), not_restored=("a trial cannot put back: f (file)",))
+
+    scripted = Scripted(SLOW_SERVER, lambda settings, against: (0.9, "slower"))
+    trial, scripted.trial = scripted.trial, leaving  # type: ignore[method-assign]
+    left = scripted.treat(3, steps=50).notes
+    assert left == ("Your cell wrote runs/x.pt during the trial.", "A trial cannot put back: f (file).")
+
+
+class BudgetedCase(WorldCase):
+    """Its runs end with their steps, not with their code."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.steps: list[int] = []
+
+    def _once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+        self.steps.append(max_steps or 0)
+        found = super()._once(settings, role, max_steps, max_s)
+        return dataclasses.replace(found, recording=dataclasses.replace(found.recording, outcome="budget-reached"))
+
+
+def test_steps_too_short_to_be_judged_are_given_more_in_the_next_pair() -> None:
+    """Rows in memory behind workers: forty steps without them last 15 ms, in which no difference can be claimed."""
+    quick = World(computes=0.05, trains=0.2, updates=0.05, written={"num_workers": 4}, cores=8)
+    case = BudgetedCase(quick)
+    effect = case.trial({"num_workers": 0}, steps=40)
+    assert (effect.verdict, effect.reason) == ("faster", "")
+    assert case.steps[:2] == [40, 40] and 200 < case.steps[2] == case.steps[3] < 800
+    slow = BudgetedCase(World(trains=20.0, written={"num_workers": 4}))
+    slow.trial({"num_workers": 2}, steps=40)
+    assert set(slow.steps) == {40}
