@@ -23,10 +23,10 @@ def _attention_on_cpu() -> dict[Any, Any]:
     from torch.utils import flop_counter
 
     def forward(query: Any, key: Any, value: Any, *rest: Any, **more: Any) -> int:
-        return int(flop_counter.sdpa_flop_count(query, key, value))  # type: ignore[no-untyped-call]
+        return int(flop_counter.sdpa_flop_count(query, key, value))
 
     def backward(grad_out: Any, query: Any, key: Any, value: Any, *rest: Any, **more: Any) -> int:
-        counted = flop_counter.sdpa_backward_flop_count(grad_out, query, key, value)  # type: ignore[no-untyped-call]
+        counted = flop_counter.sdpa_backward_flop_count(grad_out, query, key, value)
         return int(counted)
 
     found = {}

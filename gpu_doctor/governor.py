@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from gpu_doctor import wording
+
 BUDGET_SHARE: Final = 0.01
 """Own cost over the run's wall-clock, taps and threads together (the aim of benchmarks/overhead.py)."""
 LEAST_SHARE: Final = 0.002
@@ -77,6 +79,5 @@ def too_dear(tapped_s: float, loop_s: float, steps: int, searched_s: float = 0.0
         return f"Looking for the models of its optimizers took {100 * searched_s / loop_s:.2g} % of this loop."
     if steps < 1 or loop_s < WORTH_SAYING_S or tapped_s <= BUDGET_SHARE * loop_s:
         return ""
-    step_us = 1e6 * loop_s / steps
-    took = f"{step_us:.0f} us" if step_us < 1000 else f"{step_us / 1e3:.2g} ms"
-    return f"Watching costs about {100 * tapped_s / loop_s:.2g} % of this loop: its steps take only {took}."
+    took = wording.seconds(loop_s / steps)
+    return f"Watching costs about {100 * tapped_s / loop_s:.2g} % of this loop, whose steps take {took}."

@@ -144,7 +144,8 @@ def load(path: str | Path) -> Recording:
     if not where.is_file():
         raise RecordingError(f"There is no recording at {where}: give the path of a file written by recording.save().")
     try:
-        with np.load(where, allow_pickle=False) as archive:
+        # numpy leaves a file open that turns out to be none of its own, so it is opened here.
+        with where.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             header = json.loads(bytes(archive["header"]).decode())
             if int(header["schema"]) > SCHEMA:
                 raise RecordingError(

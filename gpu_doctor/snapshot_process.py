@@ -60,13 +60,13 @@ def _gpu_undo() -> Undo:
     That seed is the one of torch.manual_seed; one that was given by torch.cuda.manual_seed before CUDA began is not
     known. GPU: not yet run on one.
     """
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
         states = torch.cuda.get_rng_state_all()
         return lambda: torch.cuda.set_rng_state_all(states)
     seed = torch.initial_seed()
 
     def undo() -> None:
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        if torch.cuda.is_initialized():
             torch.cuda.manual_seed_all(seed)
 
     return undo

@@ -139,7 +139,9 @@ def _positional(cells: Cells, func: ast.expr) -> tuple[str, ...]:
     meant = cells.meant(func)
     try:
         if inspect.isclass(meant):
-            return tuple(name for name, one in inspect.signature(meant).parameters.items() if one.kind in _BY_PLACE)
+            parameters = inspect.signature(meant).parameters.items()
+            if names := tuple(name for name, one in parameters if one.kind in _BY_PLACE):
+                return names  # a class that is marked as deprecated tells none in Python 3.13
     except (ValueError, TypeError):
         pass
     of_device = ".cuda." in f"{meant}" or ".cpu." in f"{meant}"

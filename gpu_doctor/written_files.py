@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import pathlib
 import shutil
 import sys
 import tempfile
@@ -68,6 +69,8 @@ class WrittenFiles:
             self._watch()
         except BaseException:  # an interrupt: nobody calls `__exit__` then
             self._patches.restore()
+            if self._told is not None:
+                self._told.close()
             raise
         return self
 
@@ -84,6 +87,12 @@ class WrittenFiles:
             wrap(os, name, functools.partial(self._by_path, (0,)))
         for name in ("rename", "replace"):
             wrap(os, name, functools.partial(self._by_path, (0, 1)))
+        accessor = getattr(pathlib, "_NormalAccessor", None)  # Python 3.10's pathlib keeps functions of its own
+        if accessor is not None:
+            wrap(accessor, "open", self._opening)
+            wrap(accessor, "unlink", functools.partial(self._by_path, (0,)))
+            for name in ("rename", "replace"):
+                wrap(accessor, name, functools.partial(self._by_path, (0, 1)))
         wrap(shutil, "rmtree", self._removing_tree)
         for module, name, at in _BY_PATH:
             if hasattr(sys.modules.get(module), name):

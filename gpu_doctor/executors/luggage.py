@@ -151,7 +151,7 @@ def plain(source: str) -> str:
 
 def _process(most_threads: float | None) -> dict[str, Any]:
     threads = threads_here()
-    cuda = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(),

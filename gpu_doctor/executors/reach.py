@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ast
 import symtable
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_TRIES: tuple[Any, ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
+"""`except*` is there from Python 3.11 on."""
 
 
 @dataclass
@@ -80,7 +82,7 @@ def _block(body: Iterable[ast.stmt], found: Reach, bound: set[str], top: bool) -
             targets = [item.optional_vars for item in one.items if item.optional_vars is not None]
             _bind(_stored(targets), one, found, bound, top)
             _block(one.body, found, bound, top)
-        elif isinstance(one, ast.Try) or (sys.version_info >= (3, 11) and isinstance(one, ast.TryStar)):
+        elif isinstance(one, _TRIES):
             for block in (one.body, one.orelse, one.finalbody):
                 _block(block, found, set(bound), top=False)
             for handler in one.handlers:
@@ -113,7 +115,11 @@ def _reads(nodes: Iterable[ast.AST], found: Reach, bound: set[str]) -> None:
         elif isinstance(node, _SCOPES):
             stack += _outside(node)
         elif isinstance(node, _COMPREHENSIONS):
-            stack.append(node.generators[0].iter)  # evaluated outside; the rest is a scope of its own
+            first = node.generators[0]
+            stack.append(first.iter)  # evaluated outside; the rest is a scope of its own,
+            if not isinstance(node, ast.GeneratorExp):  # read at once; Python 3.12's symbol tables leave it out
+                inner = bound | _stored(one.target for one in node.generators)
+                _reads((*(one for one in ast.iter_child_nodes(node) if one is not first), *first.ifs), found, inner)
         else:
             stack += ast.iter_child_nodes(node)
 

@@ -56,7 +56,7 @@ def _pinned(value: bool, scope: TrialScope) -> Iterator[None]:
     """Where no run has told yet whether the loop uses a GPU, a pinning that did nothing is noted at its end."""
     with loaders_turned("pin_memory", value, scope):
         yield
-    if value and scope.setup == Setup() and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if value and scope.setup == Setup() and not torch.cuda.is_initialized():
         scope.notes.append(
             "pin_memory=True changed nothing: the loop used no GPU, and pinning speeds up copies to one."
         )

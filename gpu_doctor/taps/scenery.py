@@ -49,7 +49,7 @@ def switches() -> dict[str, object]:
         "interop_threads": torch.get_num_interop_threads(),
     }
     # Asking earlier would initialise CUDA, and worker processes could not fork.
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():
         flags["sync_debug"] = ("default", "warn", "error")[torch.cuda.get_sync_debug_mode()]
     if torch.version.cuda is not None and torch.cuda.is_available():
         flags["bf16_native"] = torch.cuda.get_device_capability()[0] >= 8

@@ -48,7 +48,7 @@ def _without_collecting(thread: int) -> list[FrameType]:
 
     Among the threads' frames is the one of this very function: what remembers them would be a cycle with it.
     """
-    call: Any = operator.call
+    call: Any = getattr(operator, "call")  # noqa: B009 (Python 3.10 has none, and does not come here)
     get: Any = dict.get
     innermost = map(get, map(call, (sys._current_frames,)), (thread,))
     backwards: Any = accumulate(chain(innermost, repeat("f_back", DEEPEST - 1)), getattr)

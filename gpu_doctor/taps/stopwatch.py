@@ -42,13 +42,13 @@ class CudaClock:
         stream = torch.cuda.current_stream()
         index = stream.device_index
         pool = self._pools.get(index)
-        mark = pool.pop() if pool else (index, torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
+        mark = pool.pop() if pool else (index, torch.cuda.Event(enable_timing=True))
         mark[1].record(stream)
         return mark
 
     def done(self, mark: _Mark) -> bool:
         """`event.query()`: true once the stream has passed it."""
-        return bool(mark[1].query())  # type: ignore[no-untyped-call]
+        return bool(mark[1].query())
 
     def seconds(self, begin: _Mark, end: _Mark) -> float:
         """`elapsed_time` in seconds (resolution about 0.5 us)."""
