@@ -15,10 +15,10 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
-from tests.kernel.old_kernel.environment import build, write_kernelspec
+from tests.support.environments import build, write_kernelspec
 from tests.support.jupyter_home import jupyter_environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 SETUP = """
 import time, torch
