@@ -1,11 +1,11 @@
-# Two commands for a fresh machine: `make lab` opens the quickstart, `make test` runs everything that can fail.
-# Everything is installed into .venv (and .venv-colab for the tests of an old kernel); nothing outside is changed,
-# except that `make test` may install Debian's chromium and python3-venv when it runs as root.
+# Two commands for a fresh machine: `make lab` opens the quickstart in JupyterLab, `make test` judges the checkout.
+# Everything is installed into .venv (and .venv-* for the tests of other versions); nothing outside is changed, except
+# that tests in a browser may install Debian's chromium, and making .venv its python3-venv, when run as root.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help lab test pure shots clinic lint ready browser old-kernel clean
+.PHONY: help lab quick test test-all gpu shots clinic lint release-check browser clean
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
@@ -16,6 +16,7 @@ TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 LAB_ARGS ?=
 PYTEST_ARGS ?=
+PART ?= all
 CLINIC_ARGS ?=
 
 # What belongs to another Python or another Jupyter stays out.
@@ -24,35 +25,43 @@ export PYTHONNOUSERSITE := 1
 export JUPYTER_PREFER_ENV_PATH := 1
 
 help:
-	@echo "make lab    install, then open notebooks/01_quickstart.ipynb in JupyterLab (LAB_ARGS=... is passed on)"
-	@echo "make test   install what is missing, then lint, types, all tests, a real browser, every notebook"
-	@echo "make pure   only the fast tests (no browser, nothing slow); PYTEST_ARGS=... is passed on"
-	@echo "make shots  only the browser tests; their screenshots lie in tests/artifacts/"
-	@echo "make clinic how right the diagnosis is on more than a hundred sick and healthy loops, about 20 minutes (CLINIC_ARGS=...)"
-	@echo "make clean  remove the environments and all caches"
+	@echo "make lab       install, then open notebooks/01_quickstart.ipynb in JupyterLab (LAB_ARGS=... is passed on)"
+	@echo "make quick     lint, types and the unit tests: at most 3 minutes; PYTEST_ARGS=... is passed on"
+	@echo "make test      quick, and the core of everything else, a real browser too: at most 12 minutes"
+	@echo "make test-all  everything, in parts; goes on where it was cut off. PART='browser kernel' for some of them"
+	@echo "make gpu       the tests that need an NVIDIA GPU"
+	@echo "make shots     only the browser tests; their screenshots lie in tests/artifacts/"
+	@echo "make clinic    how right the diagnosis is on more than a hundred sick and healthy loops (CLINIC_ARGS=...)"
+	@echo "make release-check  build the package, install it elsewhere and run the quickstart with it"
+	@echo "make clean     remove the environments and all caches"
 
 lab: $(VENV)/.lab-ready
 	$(PY) -m jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) --ServerApp.root_dir=. notebooks/01_quickstart.ipynb $(LAB_ARGS)
 
-test: ready lint
-	$(PY) -m tests.whole $(PYTEST_ARGS)
+quick: $(VENV)/.dev-ready
+	$(PY) -m tests.run quick $(PYTEST_ARGS)
 
-pure: $(VENV)/.dev-ready
-	$(PY) -m pytest -m "not browser and not slow" $(PYTEST_ARGS)
+test: $(VENV)/.dev-ready browser
+	$(PY) -m tests.run test $(PYTEST_ARGS)
+
+test-all: $(VENV)/.dev-ready browser
+	$(PY) -m tests.run $(PART) $(PYTEST_ARGS)
+
+gpu: $(VENV)/.dev-ready
+	$(PY) -m pytest tests/gpu $(PYTEST_ARGS)
 
 shots: $(VENV)/.dev-ready browser
-	$(PY) -m pytest -m browser $(PYTEST_ARGS)
+	$(PY) -m tests.run browser $(PYTEST_ARGS)
 	@ls -1 tests/artifacts/*.png
 
 clinic: $(VENV)/.dev-ready
-	$(PY) -m tests.real_clock.clinic $(CLINIC_ARGS)
+	$(PY) -m tests.support.clinic $(CLINIC_ARGS)
 
 lint: $(VENV)/.dev-ready
-	$(PY) -m ruff check
-	$(PY) -m ruff format --check
-	$(PY) -m mypy
+	$(PY) -m tests.run lint types
 
-ready: $(VENV)/.dev-ready browser old-kernel
+release-check:
+	PYTHON="$(PYTHON)" .ci/release-check
 
 # The environment. A Python without ensurepip (Debian without python3-venv) leaves half an environment behind.
 $(VENV)/bin/pip:
@@ -108,9 +117,6 @@ browser: $(VENV)/.dev-ready
 	  $(PY) -m playwright install $(if $(filter 0,$(shell id -u)),--with-deps) chromium; \
 	fi
 
-old-kernel: $(VENV)/.dev-ready
-	$(PY) -m tests.kernel.old_kernel.environment
-
 clean:
-	rm -rf $(VENV) .venv-colab .mypy_cache .ruff_cache tests/artifacts build dist
+	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache tests/artifacts build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,120 +1,26 @@
-"""Fixtures of every test: nothing of ours may survive a test, and tests for a GPU are left out where there is none."""
+"""What holds for every test: nothing of ours survives it, and only some folders' tests may run again, once."""
 
 from __future__ import annotations
 
 import signal
-import sys
-import threading
-import time
-from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
-THREAD_GRACE_S = 7.0
-"""How long a thread of ours may take to end after the test: the garbage collector may run in it, and the end of a
-forgotten loader's iterator, which waits up to 5 s for its workers."""
-
-_HOOK_REGISTRIES = {
-    "torch.nn.modules.module": (
-        "_global_forward_hooks",
-        "_global_forward_pre_hooks",
-        "_global_backward_hooks",
-        "_global_backward_pre_hooks",
-        "_global_module_registration_hooks",
-        "_global_buffer_registration_hooks",
-        "_global_parameter_registration_hooks",
-    ),
-    "torch.optim.optimizer": ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"),
-}
-_SEAMS = {
-    ("torch", "Tensor"): ("to", "cuda", "cpu", "item", "backward", "pin_memory"),
-    ("torch.nn.modules.module", "Module"): ("__call__", "forward", "to", "cuda"),
-    ("torch.utils.data.dataloader", "DataLoader"): ("__init__", "__iter__", "__len__", "__setattr__"),
-    ("torch.utils.data.dataloader", "_BaseDataLoaderIter"): ("__next__", "__iter__"),
-    ("torch", "autograd"): ("backward", "grad"),
-}
-
+from tests.support.leftovers import nothing_of_ours_survives as nothing_of_ours_survives
+from tests.support.outcomes import Outcomes, may_run_again
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background (`make test &`), a process ignores Ctrl-C, which Stop is made of; a kernel never does.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers what counts outcomes."""
+    config.pluginmanager.register(Outcomes(config), "gpu_doctor_outcomes")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips `gpu` tests on a machine without an NVIDIA driver."""
-    if Path("/proc/driver/nvidia/version").exists():
-        return
+    """Gives a second chance to tests that compare real clocks or drive a real browser, and to no other."""
     for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="no NVIDIA driver on this machine"))
-
-
-@pytest.fixture(autouse=True)
-def nothing_of_ours_survives() -> Iterator[None]:
-    """Fails a test that leaves a patch, a hook, a thread or a signal handler of ours behind."""
-    patches, seams, hooks = _patches(), _seams(), _hooks()
-    threads = set(threading.enumerate())
-    interrupt = signal.getsignal(signal.SIGINT)
-    yield
-    left = [f"patch {name}" for name in (_patches() - patches).elements()]
-    left += [f"thread {thread.name}" for thread in _threads_left(threads)]
-    left += [f"hook in {name}" for name, keys in _hooks().items() if keys - hooks.get(name, frozenset())]
-    left += [f"replaced {name}" for name, value in _seams().items() if _is_ours(value, seams.get(name))]
-    if signal.getsignal(signal.SIGINT) is not interrupt:
-        left.append("the handler of SIGINT")
-        signal.signal(signal.SIGINT, interrupt)
-    if left:
-        pytest.fail("This test left behind: " + ", ".join(left), pytrace=False)
-
-
-def _loaded(name: str) -> ModuleType | None:
-    """A module if somebody imported it already; the fixture must not make a test pay for torch."""
-    return sys.modules.get(name)
-
-
-def _patches() -> Counter[str]:
-    patching = _loaded("gpu_doctor.patching")
-    return Counter(patching.active()) if patching else Counter()
-
-
-def _threads_left(before: set[threading.Thread]) -> list[threading.Thread]:
-    """Our threads that are alive after their grace."""
-    deadline = time.monotonic() + THREAD_GRACE_S
-    left = []
-    for thread in threading.enumerate():
-        if thread not in before and thread.name.startswith(("gpu_doctor", "gpu-doctor")):
-            thread.join(max(0.0, deadline - time.monotonic()))
-            if thread.is_alive():
-                left.append(thread)
-    return left
-
-
-def _hooks() -> dict[str, frozenset[Any]]:
-    """Keys of torch's global hook registries."""
-    found = {}
-    for module_name, names in _HOOK_REGISTRIES.items():
-        module = _loaded(module_name)
-        for name in names if module else ():
-            found[f"{module_name}.{name}"] = frozenset(getattr(module, name, ()))
-    return found
-
-
-def _seams() -> dict[str, Any]:
-    """The attributes of torch on which taps and knobs may hang something for a while."""
-    found: dict[str, Any] = {}
-    for (module_name, owner_name), names in _SEAMS.items():
-        owner = getattr(_loaded(module_name), owner_name, None)
-        for name in names if owner is not None else ():
-            found[f"{owner_name}.{name}"] = getattr(owner, name, None)
-    return found
-
-
-def _is_ours(now: Any, before: Any) -> bool:
-    """True if the seam changed during the test, or (torch was imported by the test) what stands there is our code."""
-    if before is not None:
-        return now is not before
-    return str(getattr(now, "__module__", "")).startswith("gpu_doctor")
+        if may_run_again(item.nodeid):
+            item.add_marker(pytest.mark.flaky(reruns=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.repository import ROOT
-
-CONFTEST = ROOT / "tests" / "conftest.py"
 
 LEAKS = {
     "patch": (
@@ -40,10 +39,11 @@ LEAKS = {
 
 
 def run_pytest(folder: Path, body: str) -> str:
-    (folder / "conftest.py").write_text(CONFTEST.read_text())
+    (folder / "conftest.py").write_text("from tests.support.leftovers import nothing_of_ours_survives\n")
     (folder / "test_it.py").write_text(body)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120).stdout
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120).stdout
 
 
 @pytest.mark.parametrize("kind", LEAKS)

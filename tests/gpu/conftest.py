@@ -1,0 +1,12 @@
+"""Tests of this folder need an NVIDIA GPU; elsewhere they are skipped, and only `make gpu` asks for them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _a_gpu() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no CUDA device")

@@ -1,0 +1,215 @@
+"""Runs the tests in tiers of named parts: `python -m tests.run quick`, `test`, `all`, or the names of parts.
+
+Parts run one after another, so that each has the machine to itself; only `unit` uses all cores. Each ends with its
+outcome, kept with the commit in `tests/artifacts/parts.json`: `all` goes on where it was cut off, and says at its end
+which parts passed on which commit. CONTRIBUTING.md says what each tier leaves out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support.outcomes import FEW, KINDS, REPORT
+from tests.support.repository import ARTIFACTS, ROOT
+
+KEPT: Final = ARTIFACTS / "parts.json"
+MOST_MINUTES: Final = 20
+"""A part that takes longer is ended and has failed."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One named part of the tests: commands that all must end well."""
+
+    name: str
+    holds: str
+    commands: tuple[tuple[str, ...], ...]
+
+
+def python(*words: str) -> tuple[str, ...]:
+    """A module of this environment as a command."""
+    return (sys.executable, "-m", *words)
+
+
+def pytest_of(*words: str) -> tuple[tuple[str, ...], ...]:
+    """One pytest."""
+    return (python("pytest", *words),)
+
+
+PARTS: Final = {
+    one.name: one
+    for one in (
+        Part("lint", "ruff and its formatting", (python("ruff", "check"), python("ruff", "format", "--check"))),
+        Part("types", "mypy: strict for the product and tests/support", (python("mypy"),)),
+        Part("unit", "tests/unit, on all cores", pytest_of("tests/unit", "-n", "logical")),
+        Part(
+            "kernel",
+            "the magics in a real IPython shell, scripts, nbconvert, papermill",
+            pytest_of("tests/kernel", *(f"--ignore=tests/kernel/test_{one}.py" for one in ("old_kernel", "notebooks"))),
+        ),
+        Part("core", "real_clock: what is marked core", pytest_of("tests/real_clock", "-m", "core")),
+        Part("scene", "browser: the main job in JupyterLab", pytest_of("tests/browser", "-m", "core")),
+        Part("quickstart", "the quickstart notebook", pytest_of("tests/kernel/test_notebooks.py", "-k", "quickstart")),
+        Part("notebooks", "every notebook, from first to last cell", pytest_of("tests/kernel/test_notebooks.py")),
+        Part("old-kernel", "a kernel as old as Colab's", pytest_of("tests/kernel/test_old_kernel.py")),
+        Part("browser", "every scene in JupyterLab", pytest_of("tests/browser")),
+        Part("external", "frameworks, Ray and trackers, run unchanged", pytest_of("tests/external")),
+        Part(
+            "real-clock",
+            "loops in real time, all knobs on all kinds of loops",
+            pytest_of(
+                "tests/real_clock", "--ignore=tests/real_clock/test_clinic.py", "--ignore=tests/real_clock/restore"
+            ),
+        ),
+        Part("restore", "trials put everything back", pytest_of("tests/real_clock/restore")),
+        Part("clinic", "sick and healthy cells run", pytest_of("tests/real_clock/test_clinic.py")),
+        *(
+            Part(name, f"the product with {holds}", (python("tests.support.environments", name, "--test"),))
+            for name, holds in (
+                ("lowest", "the lowest versions of pyproject.toml"),
+                ("newest", "the newest versions"),
+                ("colab", "the versions that Colab ships"),
+            )
+        ),
+        Part("pythons", "what needs no torch, and types, on other Pythons", (python("tests.support.other_pythons"),)),
+    )
+}
+TIERS: Final = {
+    "quick": ("lint", "types", "unit"),
+    "test": ("lint", "types", "unit", "kernel", "core", "scene", "quickstart"),
+    "all": tuple(name for name in PARTS if name not in ("core", "scene", "quickstart")),
+}
+"""`all` leaves out what is part of a larger one."""
+
+
+@dataclass
+class Outcome:
+    """How a part ended."""
+
+    part: str
+    commit: str
+    status: str
+    """`passed` or `failed`."""
+    seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    again: dict[str, list[str]] = field(default_factory=dict)
+    """Tests that ran again, each with what it said first and how it ended."""
+
+    def line(self) -> str:
+        """For the table at the end."""
+        counts = ", ".join(f"{number} {kind}" for kind, number in self.counts.items() if number)
+        return f"{self.part:<12} {self.status:<7} {self.seconds / 60:5.1f} min  {self.commit:<20} {counts}"
+
+
+def commit() -> str:
+    """The commit that is checked out; ` changed` follows where files differ from it."""
+    head = _git("rev-parse", "--short=10", "HEAD") or "unknown"
+    return head if not _git("status", "--porcelain") else f"{head} changed"
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def run(part: Part, extra: Sequence[str] = ()) -> Outcome:
+    """Runs a part and keeps its outcome."""
+    begin, at = time.monotonic(), commit()
+    print(f"\n=== {part.name}: {part.holds}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "outcomes.json"
+        environment = {**os.environ, REPORT: str(report)}
+        ended = [_ended([*words, *(extra if "pytest" in words else ())], environment) for words in part.commands]
+        told: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
+    counts: dict[str, int] = {kind: told[kind] for kind in KINDS if kind in told}
+    status = "passed" if not any(ended) else "failed"
+    outcome = Outcome(part.name, at, status, time.monotonic() - begin, counts, told.get("again", {}))
+    _keep(outcome)
+    return outcome
+
+
+def _ended(words: list[str], environment: dict[str, str]) -> int:
+    """The exit status of a command; 1 where it took too long."""
+    try:
+        return subprocess.run(words, cwd=ROOT, env=environment, timeout=60 * MOST_MINUTES, check=False).returncode
+    except subprocess.TimeoutExpired:
+        print(f"Ended after {MOST_MINUTES} minutes: {' '.join(words[2:])}", flush=True)
+        return 1
+
+
+def kept() -> dict[str, Outcome]:
+    """The last outcome of each part that ever ran here."""
+    if not KEPT.exists():
+        return {}
+    return {name: Outcome(**told) for name, told in json.loads(KEPT.read_text()).items() if name in PARTS}
+
+
+def passed_on(outcome: Outcome, at: str) -> bool:
+    """Whether a part has passed on a commit, with nothing changed beside it."""
+    return outcome.status == "passed" and outcome.commit == at and not at.endswith("changed")
+
+
+def _keep(outcome: Outcome) -> None:
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    told = {name: asdict(one) for name, one in kept().items()} | {outcome.part: asdict(outcome)}
+    KEPT.write_text(json.dumps(told, indent=1))
+
+
+def told_at_the_end(outcomes: Sequence[Outcome], most_again: int = FEW) -> tuple[str, bool]:
+    """The table of a run, and whether it passed."""
+    lines = ["", *(one.line() for one in outcomes)]
+    again = {name: said for one in outcomes for name, said in one.again.items()}
+    for name, (first, then) in again.items():
+        said = (first.strip().splitlines() or ["failed"])[-1]
+        lines.append(f"ran again: {name}: first {said!r}, then {then}")
+    good = all(one.status == "passed" for one in outcomes)
+    if len(again) > most_again:
+        lines.append(f"{len(again)} tests needed a second chance; {most_again} may.")
+        good = False
+    total = {kind: sum(one.counts.get(kind, 0) for one in outcomes) for kind in ("passed", "failed", "skipped")}
+    lines.append(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+    return "\n".join(lines), good
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs what is asked for; 0 where all of it passed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
+    parser.add_argument(
+        "what",
+        nargs="+",
+        choices=[*TIERS, *PARTS],
+        metavar="TIER|PART",
+        help=f"{', '.join(TIERS)}, or parts: {', '.join(PARTS)}",
+    )
+    parser.add_argument("--again", action="store_true", help="also parts that have passed on this commit")
+    parser.add_argument("--stop", action="store_true", help="end with the first part that fails")
+    asked, extra = parser.parse_known_args(words)
+    names = [name for one in asked.what for name in TIERS.get(one, (one,))]
+    before, at = kept(), commit()
+    outcomes = []
+    for name in dict.fromkeys(names):
+        old = before.get(name)
+        if "all" in asked.what and not asked.again and old and passed_on(old, at):
+            print(f"=== {name}: passed on {at} already", flush=True)
+            outcomes.append(old)
+            continue
+        outcomes.append(run(PARTS[name], extra))
+        if asked.stop and outcomes[-1].status != "passed":
+            break
+    table, good = told_at_the_end(outcomes)
+    print(table, flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,37 @@
+"""Unit tests are instant: more than a second of CPU time, in this process or in its children, is a failure."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.support.quiet import ended_cpu_s
+
+MOST_CPU_S: Final = float(os.environ.get("GPU_DOCTOR_UNIT_CPU_S", "1"))
+"""Other versions (`tests.support.environments`) may take longer: what is slow is said by the tested ones."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def torch_is_set_up() -> None:
+    """What torch imports at its import and at a first step takes seconds, which are no single test's own."""
+    with contextlib.suppress(ImportError):  # the diagnosis half is tested without it, too
+        import torch
+
+        weight = torch.zeros(1, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        weight.sum().backward()
+        optimizer.step()
+
+
+@pytest.fixture(autouse=True)
+def a_second_at_most() -> Iterator[None]:
+    """Fails a test that computes for longer: it belongs under `real_clock/`, or is to be made smaller."""
+    begin = ended_cpu_s()
+    yield
+    took = ended_cpu_s() - begin
+    if took > MOST_CPU_S:
+        pytest.fail(f"{took:.1f} s of CPU time; a unit test may take {MOST_CPU_S:.0f} s.", pytrace=False)
