@@ -8,13 +8,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import pytest
 import torch
 
 from tests.support.checks import CellChecks
 from tests.support.programs import Net, Plan, Slow, loss_of
-
-pytestmark = pytest.mark.slow
 
 accelerate = importlib.import_module("accelerate")
 

@@ -14,8 +14,6 @@ import gpu_doctor
 from tests.support.checks import CellChecks, quiet, trained
 from tests.support.programs import BATCH, EPOCHS, HELD_OUT, OPTIMIZER_S, TRAIN, Items, Net, Plan, Slow, loss_of
 
-pytestmark = pytest.mark.slow
-
 learner = importlib.import_module("fastai.learner")
 
 
@@ -125,9 +123,11 @@ def test_its_own_loaders_are_counted(own_optimizer: bool) -> None:
     case = gpu_doctor.case(lambda: program(plan, own_optimizer=own_optimizer, own_loaders=True))
     with quiet():
         case.run()
+    assert case.diagnosis is not None
     steps, vitals = trained(case.recordings[0]), case.diagnosis.vitals
     assert vitals.steps == steps.count.sum() == plan.hand.steps == EPOCHS * (TRAIN // BATCH)
     assert vitals.samples == steps.samples.sum() == plan.hand.samples == plan.hand.steps * BATCH
+    assert vitals.evaluation_share is not None
     assert vitals.evaluation_share > 0 and vitals.epochs == EPOCHS
     assert case.recordings[0].setup.loaders == ()
     effect = case.trial({"num_workers": 2}, steps=20, seconds=30)

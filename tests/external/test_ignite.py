@@ -5,13 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import pytest
 import torch
 
 from tests.support.checks import Checks
 from tests.support.programs import Net, Plan, Slow, loss_of
-
-pytestmark = pytest.mark.slow
 
 engines = importlib.import_module("ignite.engine")
 

@@ -7,20 +7,15 @@ import logging
 import warnings
 from typing import Any
 
-import pytest
 import torch
 
 from tests.support.checks import CellChecks, Checks
 from tests.support.programs import Net, Plan, Slow, loss_of
 
-pytestmark = pytest.mark.slow
-
 lightning = importlib.import_module("lightning")
-AFTER_S = 0.06
-"""Lightning counts a loader's batches and never asks past its end: the checkpoint after it counts as evaluation too."""
 
 
-class Lit(lightning.LightningModule):
+class Lit(lightning.LightningModule):  # type: ignore[name-defined]
     """A model inside of the LightningModule: `self(x)` is never called, as in most of Lightning's own examples."""
 
     def __init__(self, plan: Plan) -> None:
@@ -59,7 +54,7 @@ class Forward(Lit):
         return loss_of(self(x), y)
 
 
-class Timer(lightning.pytorch.callbacks.Callback):
+class Timer(lightning.pytorch.callbacks.Callback):  # type: ignore[name-defined]
     """Times validation by hand."""
 
     def __init__(self, plan: Plan) -> None:
@@ -107,7 +102,6 @@ class TestLightning(CellChecks):
     """All checks, on the program whose LightningModule is never called itself."""
 
     program = staticmethod(program)
-    after_evaluation_s = AFTER_S
     again_refused = "trains no further step"
 
     def cell(self, plan: Plan) -> tuple[str, dict[str, Any]]:
@@ -121,4 +115,3 @@ class TestLightningForward(Checks):
     """All checks, on `self(x)`."""
 
     program = staticmethod(program_with_forward)
-    after_evaluation_s = AFTER_S

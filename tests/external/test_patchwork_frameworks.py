@@ -13,8 +13,6 @@ from gpu_doctor import patchwork
 from gpu_doctor.fixes import Fix
 from gpu_doctor.recording import TRAINING, Recording, Setup
 
-pytestmark = pytest.mark.slow
-
 PRELUDE: Final = """import logging, os, warnings
 warnings.simplefilter("ignore")
 import torch

@@ -5,18 +5,15 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import pytest
 import torch
 
 from tests.support.checks import CellChecks
 from tests.support.programs import Net, Plan, Slow, loss_of
 
-pytestmark = pytest.mark.slow
-
 poutyne = importlib.import_module("poutyne")
 
 
-class Timer(poutyne.Callback):
+class Timer(poutyne.Callback):  # type: ignore[name-defined]
     """Times validation by hand."""
 
     def __init__(self, plan: Plan) -> None:

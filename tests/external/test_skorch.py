@@ -6,19 +6,16 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 import gpu_doctor
 from tests.support.checks import CellChecks, quiet, sick
 from tests.support.programs import HELD_OUT, Collate, Items, Net, Plan, Slow
 
-pytestmark = pytest.mark.slow
-
 skorch = importlib.import_module("skorch")
 
 
-class Timer(skorch.callbacks.Callback):
+class Timer(skorch.callbacks.Callback):  # type: ignore[name-defined]
     """Times validation by hand: it begins when an epoch has seen all its training batches."""
 
     def __init__(self, plan: Plan) -> None:
@@ -41,7 +38,7 @@ class Timer(skorch.callbacks.Callback):
         self.open.__exit__(None, None, None)
 
 
-class Accumulating(skorch.NeuralNet):
+class Accumulating(skorch.NeuralNet):  # type: ignore[name-defined]
     """Gradients of several batches make a step, as in skorch's manual; what an epoch leaves over is its last step."""
 
     plan: Plan

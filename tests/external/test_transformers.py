@@ -10,13 +10,10 @@ import importlib
 import time
 from typing import Any
 
-import pytest
 import torch
 
 from tests.support.checks import CellChecks
 from tests.support.programs import HELD_OUT, Collate, Hand, Items, Net, Plan, Slow
-
-pytestmark = pytest.mark.slow
 
 transformers = importlib.import_module("transformers")
 
@@ -24,7 +21,7 @@ transformers = importlib.import_module("transformers")
 def classifier(plan: Plan) -> Any:
     """A BERT of one narrow layer, read off tokens, whose logits pass through the slept-for part."""
 
-    class Bert(transformers.BertForSequenceClassification):
+    class Bert(transformers.BertForSequenceClassification):  # type: ignore[name-defined]
         def __init__(self, config: Any, hand: Hand) -> None:
             super().__init__(config)
             self.hand, self.head = hand, Net(hand)
@@ -45,7 +42,7 @@ def classifier(plan: Plan) -> Any:
     return Bert(config, plan.hand)
 
 
-class Trainer(transformers.Trainer):
+class Trainer(transformers.Trainer):  # type: ignore[name-defined]
     """The Trainer, with a stopwatch around its evaluation and its backward passes, which end its training step."""
 
     hand: Hand

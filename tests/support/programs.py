@@ -7,7 +7,7 @@ say and are not changed. Work is slept, so that the truth is unambiguous on a bu
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,8 +30,8 @@ class Hand:
         self.steps = 0
         self.samples = 0
         """Samples that went through a forward which gradients were taken of."""
-        self.seconds: Counter[str] = Counter()
-        self.first: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.first: defaultdict[str, float] = defaultdict(float)
         """What of `seconds` lies before the end of the first optimizer step."""
         self.evaluating = False
         self.whole_backward = False
@@ -119,7 +119,9 @@ class Net(nn.Module):
         if not torch.is_grad_enabled():
             return out
         self.hand.samples += len(x)
-        return _Nap.apply(out, self.hand)
+        apply: Any = _Nap.apply
+        napped: torch.Tensor = apply(out, self.hand)
+        return napped
 
 
 class Slow(torch.optim.SGD):
@@ -129,7 +131,7 @@ class Slow(torch.optim.SGD):
         super().__init__(parameters, lr=lr)
         self.hand = hand
 
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Any = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
