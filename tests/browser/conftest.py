@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.support.lab import Lab, launch_chromium, new_page
-from tests.support.open_notebook import ARTIFACTS
+from tests.support.repository import ARTIFACTS
 
 
 @pytest.fixture(scope="session")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from playwright.sync_api import Page
 
 from tests.browser.test_view import PREPARED
 from tests.support.lab import Lab
 from tests.support.open_notebook import Notebook, wait_until
-
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 ENDED = """
 one = Dashboard(lambda: shown(recording), asked.append, knobs.KNOBS, gpus=(0,))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Page
 
 from tests.support.lab import Lab
 from tests.support.open_notebook import wait_until
-
-pytestmark = pytest.mark.browser
 
 
 def test_cells_run_and_outputs_are_read(lab: Lab, page: Page) -> None:

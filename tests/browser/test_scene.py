@@ -15,7 +15,7 @@ from tests.support.lab import Lab
 from tests.support.open_notebook import Notebook, wait_until
 from tests.support.repository import ROOT
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 QUICKSTART = ROOT / "notebooks" / "01_quickstart.ipynb"
 PANEL = "document.querySelector('[data-gpu-doctor]')?.gpuDoctor"
@@ -105,6 +105,7 @@ def tried(page: Page, knob: str, label: str) -> dict[str, Any]:
     return newest
 
 
+@pytest.mark.core
 def test_the_scene(lab: Lab, page: Page) -> None:
     """Points 1 to 5 in one visit: live panel, Stop, trials that leave no trace, a real run, reload, reopen."""
     notebook = opened(lab, page, "scene.ipynb", epochs=30)

@@ -13,11 +13,9 @@ from gpu_doctor.fixes import Fix
 from gpu_doctor.notebook.folds import fix_shown
 from gpu_doctor.recording import Recording
 from tests.support.lab import new_page
-from tests.support.open_notebook import ARTIFACTS
+from tests.support.repository import ARTIFACTS
 from tests.support.still import resize, show
 from tests.support.trial_parts import BOTH, CURED, WORKERS, effects, fix, plan, treated, trials
-
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 EVIL = "<img src=x onerror=window.ran=1></pre><script>window.ran=2</script>"
 CUT = """(() => {

@@ -12,8 +12,6 @@ from tests.support.panel_parts import shown, starved
 from tests.support.still import show
 from tests.support.trial_parts import treated
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
-
 
 @pytest.fixture
 def blank(browser: Browser) -> Iterator[Page]:

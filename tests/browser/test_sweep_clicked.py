@@ -11,11 +11,12 @@ from playwright.sync_api import Browser, Page
 from tests.browser.test_scene import finished, opened, state, tried
 from tests.browser.test_still import CUT, asked
 from tests.support.lab import Lab, new_page
-from tests.support.open_notebook import ARTIFACTS, Notebook, wait_until
+from tests.support.open_notebook import Notebook, wait_until
+from tests.support.repository import ARTIFACTS
 from tests.support.still import resize, show
 from tests.support.trial_parts import searched, swept, treated
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 NO_GPU = "The loop runs on no GPU: a host's memory is shared, and no batch fills it."
 SHELF = """

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from playwright.sync_api import Page
 
 from tests.support.lab import THEMES, Lab
 from tests.support.open_notebook import Notebook, wait_until
 from tests.support.repository import ROOT
-
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 PANEL = "document.querySelector('[data-gpu-doctor]')?.gpuDoctor"
 PREPARED = f"""

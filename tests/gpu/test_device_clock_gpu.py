@@ -1,7 +1,7 @@
 """The device clock against Kineto on the same steps, on seven kinds of loops: gap, busy time, exposed wait and copies.
 
-GPU: not yet run on one. The arithmetic on Kineto's events is tested without one in tests/unit/capture/test_device_truth.py, where
-it is also compared with our marks on a simulated device.
+GPU: not yet run on one. The arithmetic on Kineto's events is tested without one in
+tests/unit/capture/test_device_truth.py, where it is also compared with our marks on a simulated device.
 """
 
 from __future__ import annotations
@@ -16,19 +16,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
 from gpu_doctor.steps import Steps
 from tests.support.device_truth import DeviceTruth, trace, truth
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.slow,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
-]
 
 POINTS = 0.03
 WARM_UP, STEPS = 40, 80

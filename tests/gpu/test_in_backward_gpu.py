@@ -14,18 +14,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
-]
-
 STEPS = 60
 
 
 @pytest.mark.parametrize("loads", [True, False], ids=["loader", "no loader"])
 def test_the_loop_keeps_its_thread(loads: bool) -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)).cuda()
-    optimizers = {p: torch.optim.AdamW([p], lr=1e-3) for p in model.parameters()}
+    optimizers: dict[torch.Tensor, torch.optim.AdamW] = {p: torch.optim.AdamW([p], lr=1e-3) for p in model.parameters()}
     threads: set[int] = set()
 
     def hook(p: torch.Tensor) -> None:

@@ -1,8 +1,8 @@
 """The largest batch of a real card: in three probes, within the limit, near the truth, and nothing is left of it.
 
 The card is made small: the allocator refuses what goes beyond a few gigabytes, as a full card does.
-GPU: not yet run on one. The cell is tried on the CPU in tests/real_clock/test_memory_cell.py, the search on a simulated card in
-tests/unit/trials/test_batchfinder.py.
+GPU: not yet run on one. The cell is tried on the CPU in tests/real_clock/test_memory_cell.py, the search on a
+simulated card in tests/unit/trials/test_batchfinder.py.
 """
 
 from __future__ import annotations
@@ -21,11 +21,6 @@ from gpu_doctor.casefile import Case
 from tests.support.everything import Everything
 from tests.support.memory_cell import CELL, peak_bytes, space
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.slow,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
-]
 MIB, GIB = 1 << 20, 1 << 30
 LIMIT = 4 * GIB
 ROUNDING = 96 * MIB

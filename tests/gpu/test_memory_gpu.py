@@ -11,8 +11,6 @@ from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording
 from gpu_doctor.vitals import measure
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
-
 LOOP = """
 import torch
 kept = []

@@ -18,12 +18,6 @@ from torch.utils.data import DataLoader, Dataset
 import gpu_doctor
 from tests.support.turns import Over, over, scaled
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.slow,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
-]
-
 STEP_S = 0.005
 WIDTH, DEPTH = 2048, 6
 WARM, MEASURED, TURNS = 100, 200, 9

@@ -14,7 +14,6 @@ from gpu_doctor.probes.poller import BUDGET_SHARE, Poller
 from gpu_doctor.probes.probe import ProbeScope
 from gpu_doctor.recording import Metric
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 MIB = 1 << 20
 
 

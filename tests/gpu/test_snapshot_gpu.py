@@ -16,14 +16,10 @@ from torch import nn
 
 from gpu_doctor.heldcopies import held_bytes
 from gpu_doctor.snapshot import Snapshot
-from tests.real_clock.restore.test_restore import notebook
 from tests.support.device_kinds import NAMES, kind
 from tests.support.everything import Everything
+from tests.support.restoring import notebook
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
-]
 MIB = 1 << 20
 
 

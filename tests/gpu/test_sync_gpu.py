@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -20,12 +20,6 @@ import gpu_doctor
 from gpu_doctor.vitals import measure
 from tests.support.device_truth import runtime_waits
 from tests.support.turns import scaled
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.slow,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
-]
 
 BUSY_S = 0.010
 STEPS = 250

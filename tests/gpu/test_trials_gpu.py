@@ -20,17 +20,12 @@ import gpu_doctor
 from gpu_doctor import knobs, patching
 from gpu_doctor.casefile import Case
 from gpu_doctor.recording import Settings
-from tests.real_clock.restore.test_restore import ENDINGS, OUTCOMES, as_before, notebook, tried
 from tests.support import memory_cell
 from tests.support.device_kinds import IMAGES, NAMES, kind, on
 from tests.support.everything import Everything
 from tests.support.looking_on import Seen, looking
+from tests.support.restoring import ENDINGS, OUTCOMES, as_before, notebook, tried
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.slow,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
-]
 MIB = 1 << 20
 STEPS = 8
 ENDED = ("completed", "budget-reached")

@@ -14,7 +14,7 @@ import pytest
 from tests.support.jupyter_home import jupyter_environment
 from tests.support.repository import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 SECONDS: Final = 300
 EARLIER: Final = """import time, torch

@@ -25,7 +25,6 @@ def printed(*words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
 def test_the_overhead_of_every_loop_with_and_without_the_view() -> None:
     said = printed("benchmarks.overhead", "--quick", "--ours")
     for loop in (MLP, DEEP, BUSY):

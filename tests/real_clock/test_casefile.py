@@ -18,6 +18,8 @@ import gpu_doctor
 from gpu_doctor import trial
 from gpu_doctor.knobs.knob import Refused
 
+pytestmark = pytest.mark.core
+
 
 class Slow(Dataset[Any]):
     """Sleeps for each item, as a disk or a network would."""
@@ -66,12 +68,13 @@ def namespace() -> dict[str, Any]:
 def state(ns: dict[str, Any]) -> list[Any]:
     """Everything that a trial must put back, as comparable values."""
     moments = [v.clone() for s in ns["optimizer"].state.values() for v in s.values()]
+    numpys: Any = np.random.get_state()
     return [
         *(p.clone() for p in ns["model"].parameters()),
         *moments,
         ns["loader"].generator.get_state(),
         torch.get_rng_state(),
-        torch.as_tensor(np.random.get_state()[1].astype(np.int64)),
+        torch.as_tensor(numpys[1].astype(np.int64)),
         torch.as_tensor(random.getstate()[1]),
         torch.as_tensor(ns["losses"]),
         torch.as_tensor(ns["seen"]["n"]),

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import gpu_doctor
-from tests.real_clock.restore.test_restore import notebook, tried
 from tests.support.device_kinds import IMAGES, NAMES, kind, on
 from tests.support.everything import Everything
 from tests.support.looking_on import looking
+from tests.support.restoring import notebook, tried
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,6 +22,8 @@ from gpu_doctor import watching
 from gpu_doctor.casefile import Case
 from gpu_doctor.stopping import ends_on_threads, handlers_put_back
 
+pytestmark = pytest.mark.core
+
 BATCHES = 40
 
 
@@ -106,8 +108,16 @@ def test_of_a_functions_names_a_watch_keeps_no_tensor() -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="no fork")
 def test_a_forked_process_is_not_ended_with_the_run() -> None:
+    def stepped() -> None:
+        """As `train`, but for the backward: torch has none in a fork of a process whose autograd had threads."""
+        weight = torch.zeros(1, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for _ in loader():
+            weight.grad = torch.ones(1)
+            optimizer.step()
+
     def body() -> None:
-        child = multiprocessing.get_context("fork").Process(target=train)
+        child = multiprocessing.get_context("fork").Process(target=stepped)
         child.start()
         child.join()
         codes.append(child.exitcode)

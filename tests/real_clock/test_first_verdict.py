@@ -20,6 +20,8 @@ from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Setup
 from gpu_doctor.vitals import FEWEST_STEPS
 
+pytestmark = pytest.mark.core
+
 PROMISED_STEPS, PROMISED_S = 30, 5.0
 
 

@@ -1,8 +1,8 @@
 """The forecast against the clock: a loop is recorded without workers, then cured loops are timed bare.
 
-Recorded, sick and cured loops take turns and medians are compared, since the machine may be shared; the tolerance is
-that of such a machine, not of the model. What other programs do with the cores between the rounds is looked at: where
-they take a good part, nothing can be timed that needs several, and the test says so.
+Recorded, sick and cured loops take turns and medians are compared, since the machine may be shared. The tolerance is
+the width of the forecast's own band where workers and training share two cores. Beside busy programs nothing can be
+timed that needs several cores: a failure is inconclusive then (`quiet`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import statistics
 import time
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from torch import nn
@@ -22,11 +21,8 @@ from gpu_doctor.forecast import forecast
 
 TOLERANCE = 0.35
 ROUNDS = 3
-ATTEMPTS = 3
 STEPS, BATCH = 60, 16
 SAMPLE_S = 1e-3
-OTHERS_PCT = 25.0
-"""Other programs may use so much of the machine while loops are timed."""
 
 CELL = """
 for x, y in loader:
@@ -107,10 +103,7 @@ def once(computes: bool, counts: tuple[int, ...]) -> dict[int, tuple[float, floa
     """Workers -> gain told and gain by hand, each a median."""
     times: dict[int, list[float]] = {count: [] for count in (0, *counts)}
     told: dict[int, list[float]] = {count: [] for count in counts}
-    others = []
-    wait_for_quiet()
     for _ in range(ROUNDS):
-        others.append(psutil.cpu_percent(interval=0.4))
         vitals = gpu_doctor.measure(gpu_doctor.case(CELL, namespace(computes, 0)).run())
         for count in counts:
             seen = forecast(vitals, {"num_workers": count})
@@ -118,33 +111,21 @@ def once(computes: bool, counts: tuple[int, ...]) -> dict[int, tuple[float, floa
             told[count].append(seen.speedup)
         for count, seconds in times.items():
             seconds.append(bare_step_s(computes, count))
-    if statistics.median(others) > OTHERS_PCT:
-        pytest.skip(f"other programs use {statistics.median(others):.0f} % of the cores")
     whole = statistics.median(times[0])
     return {count: (statistics.median(told[count]), whole / statistics.median(times[count])) for count in counts}
 
 
-@pytest.mark.slow
+@pytest.mark.quiet
 @pytest.mark.parametrize(("computes", "counts"), [(False, (2, 4)), (True, (2,))], ids=["sleeping", "spinning"])
 def test_the_forecast_comes_true(computes: bool, counts: tuple[int, ...]) -> None:
-    off: dict[int, tuple[float, float]] = {}
-    for _ in range(ATTEMPTS):  # one program that wakes up in the middle bends the figures made by hand as well
-        found = once(computes, counts)
-        off = {count: pair for count, pair in found.items() if pair[0] != pytest.approx(pair[1], rel=TOLERANCE)}
-        if not off:
-            return
-    pytest.fail(f"workers -> (told, by hand): {off}")
+    found = once(computes, counts)
+    off = {count: pair for count, pair in found.items() if pair[0] != pytest.approx(pair[1], rel=TOLERANCE)}
+    assert off == {}, "workers -> (told, by hand)"
 
 
-@pytest.mark.slow
+@pytest.mark.quiet
 def test_the_right_cause_is_named_and_no_more_workers_than_a_computing_fetch_can_use() -> None:
-    wrong: list[str] = []
-    for _ in range(ATTEMPTS):  # a host that takes the core away makes a fetch that computes look like one that waits
-        wait_for_quiet()
-        wrong = misjudged()
-        if not wrong:
-            return
-    pytest.fail("; ".join(wrong))
+    assert misjudged() == []
 
 
 def misjudged() -> list[str]:
@@ -163,12 +144,3 @@ def misjudged() -> list[str]:
             if int(one.settings.get("num_workers", 0)) > max(spinning.vitals.usable_cores, 1):
                 wrong.append(f"spinning: {finding.rule} advises {one.settings}")
     return wrong
-
-
-def wait_for_quiet() -> None:
-    """Looks for up to twenty seconds until other programs leave the cores alone; else the test is not taken."""
-    for _ in range(50):
-        used = psutil.cpu_percent(interval=0.4)
-        if used <= OTHERS_PCT:
-            return
-    pytest.skip(f"other programs use {used:.0f} % of the cores: a fetch that computes then waits for one")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
 from gpu_doctor.recording import LoaderSetup, Setup
+
+pytestmark = pytest.mark.core
 
 
 class Stored(Dataset[torch.Tensor]):
@@ -43,7 +46,7 @@ def test_its_loader_is_named_and_its_cure_is_forecast_and_tried() -> None:
     said = " ".join((diagnosis.findings[0].headline, *diagnosis.findings[0].evidence, diagnosis.verdict))
     assert "train" not in said.replace("training thread", "")
     cure = diagnosis.findings[0].prescriptions[0]
-    assert cure.settings.get("num_workers", 0) > 0 and (cure.predicted_speedup or 0.0) > 1.0
+    assert int(cure.settings.get("num_workers", 0)) > 0 and (cure.predicted_speedup or 0.0) > 1.0
     assert len(space["embeddings"]) == 30
     effect = case.trial({"num_workers": 2}, steps=15)
     assert effect.outcome in ("completed", "budget-reached") and len(space["embeddings"]) == 30

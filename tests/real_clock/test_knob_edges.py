@@ -308,7 +308,6 @@ def test_a_dataset_of_the_notebook_under(method: str) -> None:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_loader_of_a_forkserver_with_persistent_workers_is_turned_and_put_back() -> None:
     """Without workers torch takes no multiprocessing_context: it goes with them and comes back with them."""
@@ -333,7 +332,7 @@ def test_a_loader_of_a_forkserver_with_persistent_workers_is_turned_and_put_back
 
 
 def test_a_number_of_numpys_or_torchs_own_is_pythons_own_in_settings_and_in_code() -> None:
-    given = {
+    given: dict[str, Any] = {
         "num_workers": np.int64(2),
         "pin_memory": np.True_,
         "batch_size": torch.tensor(8),
@@ -345,6 +344,7 @@ def test_a_number_of_numpys_or_torchs_own_is_pythons_own_in_settings_and_in_code
     cell = "loader = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)\n"
     cell += "for (x,) in loader:\n    model(x).backward()\n"
     fix = gpu_doctor.case(cell, {"DataLoader": DataLoader, "TensorDataset": TensorDataset, "torch": torch}).fix(
-        {"num_workers": np.int64(2)}, history=[]
+        {"num_workers": np.int64(2)},  # type: ignore[dict-item]
+        history=[],
     )
     assert "batch_size=4, num_workers=2)" in str(fix)

@@ -58,7 +58,6 @@ def test_steps_written_by_blocks_are_the_same_run() -> None:
             np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
-@pytest.mark.slow
 def test_ten_million_steps_take_no_more_memory_than_the_aim() -> None:
     """In a process of its own: Python, numpy and all that reading a recording needs; 135 to 160 MB were measured."""
     code = (
@@ -76,7 +75,6 @@ def test_ten_million_steps_take_no_more_memory_than_the_aim() -> None:
     assert 30 < most_mb <= long_runs.MEMORY_MB
 
 
-@pytest.mark.slow
 def test_a_million_rows_are_saved_loaded_and_diagnosed_in_the_time_aimed_at(tmp_path: Path) -> None:
     """0.9 to 1.5 CPU seconds were measured on a virtual machine of 2 busy cores."""
     recording = long_runs.single_rows(1_000_000)

@@ -14,6 +14,8 @@ from gpu_doctor.taps import listening
 from tests.support.loop_catalogue import LOOPS, ON_DEVICE
 from tests.support.loop_parts import Truth, outside, warm_up
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _warm() -> None:

@@ -16,6 +16,8 @@ from gpu_doctor import patching
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.taps import TAPS, listening
 
+pytestmark = pytest.mark.core
+
 
 def results(tapped: bool, workers: int = 0, accelerated: bool = False) -> list[Any]:
     """Trains with dropout, noise and shuffling; returns weights, losses and the state of every generator."""
@@ -47,7 +49,8 @@ def results(tapped: bool, workers: int = 0, accelerated: bool = False) -> list[A
     else:
         loop()
     weights = [p.detach().clone() for p in net.state_dict().values()]
-    return [losses, weights, torch.get_rng_state(), random.getstate(), np.random.get_state()[1]]
+    numpys: Any = np.random.get_state()
+    return [losses, weights, torch.get_rng_state(), random.getstate(), numpys[1]]
 
 
 @pytest.mark.parametrize(("workers", "accelerated"), [(0, False), (0, True), (2, False)])

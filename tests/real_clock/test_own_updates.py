@@ -17,6 +17,8 @@ from gpu_doctor.rounds import MOST_TIMES
 from tests.support.loop_parts import BATCH, OTHER_S, Net, Truth, loss_of, nap, outside
 from tests.support.loops_apart import get_batch
 
+pytestmark = pytest.mark.core
+
 STEPS = 14
 
 
@@ -50,7 +52,7 @@ def test_a_step_is_counted_and_timed(clears: bool) -> None:
                 t.step(BATCH)  # the update after the last backward shows in nothing: the step ends with its backward
             with torch.no_grad():
                 for p in model.parameters():
-                    p -= 0.1 * p.grad
+                    p -= 0.1 * p.grad  # type: ignore[misc, operator]
                     if not clears:
                         p.grad = None
             nap(OTHER_S)
@@ -77,7 +79,7 @@ def test_without_any_module_a_step_is_a_backward() -> None:
             loss = loss_of(x @ weight, y)
             weight.grad = None
             loss.backward()
-            weight.data -= 0.1 * weight.grad
+            weight.data -= 0.1 * weight.grad  # type: ignore[operator]
 
     steps = recorded(loop, weight=weight).steps
     assert steps.count.sum() == STEPS
@@ -94,7 +96,7 @@ def test_several_losses_between_two_clearings_are_one_step_and_an_evaluation_is_
                 model(torch.rand(BATCH, 4)).sum().backward()
             with torch.no_grad():
                 for p in model.parameters():
-                    p -= 0.1 * p.grad
+                    p -= 0.1 * p.grad  # type: ignore[misc, operator]
             if i % 5 == 4:
                 model.eval()
                 with torch.no_grad():
@@ -155,7 +157,7 @@ def test_samples_of_a_step_without_a_loader_are_counted_once(way: str) -> None:
 
 def test_batches_of_a_loader_that_are_learned_from_are_training_steps() -> None:
     model = nn.Linear(4, 2)
-    loader = torch.utils.data.DataLoader(torch.rand(10 * BATCH, 4), batch_size=BATCH)
+    loader = torch.utils.data.DataLoader(torch.rand(10 * BATCH, 4), batch_size=BATCH)  # type: ignore[arg-type, var-annotated]
 
     def loop() -> None:
         for x in loader:
@@ -163,14 +165,14 @@ def test_batches_of_a_loader_that_are_learned_from_are_training_steps() -> None:
             model(x).sum().backward()
             with torch.no_grad():
                 for p in model.parameters():
-                    p -= 0.1 * p.grad
+                    p -= 0.1 * p.grad  # type: ignore[misc, operator]
 
     steps = recorded(loop, model=model, loader=loader).steps
     assert (steps.count.sum(), steps.samples.sum()) == (10, 10 * BATCH)
     assert set(steps.kind) == {TRAINING}
 
 
-EPOCHS, HELD_OUT = 4, 5
+EPOCHS, HELD_OUT, ITEM_S = 4, 5, 1e-3
 
 
 @pytest.mark.parametrize("batches", [6, 30], ids=["held back to the end", "known on the way"])
@@ -180,7 +182,7 @@ def test_an_evaluation_of_a_loop_without_an_optimizer_is_none_of_its_steps(way: 
     x, y = torch.randn(4 * batches, 8), torch.zeros(4 * batches, dtype=torch.int64)
     train = DataLoader(TensorDataset(x, y), batch_size=4, drop_last=True)
     held_out = DataLoader(TensorDataset(x[: 4 * HELD_OUT], y[: 4 * HELD_OUT]), batch_size=4)
-    spent = 0.0
+    around_s = 0.0
 
     def loss(parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(torch.func.functional_call(model, parameters, (x,)), y)
@@ -188,33 +190,37 @@ def test_an_evaluation_of_a_loop_without_an_optimizer_is_none_of_its_steps(way: 
     def learn(x: torch.Tensor, y: torch.Tensor) -> None:
         parameters = dict(model.named_parameters())
         if way == "torch.func":
-            gradients = list(torch.func.grad(loss)(parameters, x, y).values())
+            gradients = list(torch.func.grad(loss)(parameters, x, y).values())  # type: ignore[arg-type]
         elif way == "autograd.grad":
-            gradients = list(torch.autograd.grad(loss(parameters, x, y), list(parameters.values())))
+            gradients = list(torch.autograd.grad(loss(parameters, x, y), list(parameters.values())))  # type: ignore[arg-type]
         else:
-            loss(parameters, x, y).backward()
+            loss(parameters, x, y).backward()  # type: ignore[arg-type]
             gradients = [p.grad for p in parameters.values() if p.grad is not None]
         with torch.no_grad():
             for p, gradient in zip(parameters.values(), gradients, strict=True):
-                p -= 0.01 * gradient
+                p -= 0.01 * gradient  # type: ignore[misc]
                 p.grad = None
 
     def loop() -> None:
-        nonlocal spent
-        for _ in range(EPOCHS):
+        nonlocal around_s
+        learned_at = 0.0
+        for epoch in range(EPOCHS):
             model.train()
-            for x, y in train:
+            for i, (x, y) in enumerate(train):
+                now = time.perf_counter()
+                if epoch and not i:
+                    around_s += now - learned_at
+                learned_at = now
                 learn(x, y)
-            begin = time.perf_counter()
             model.eval()
             with torch.set_grad_enabled(way == "eval alone"):
                 for x, _ in held_out:
-                    time.sleep(1e-3)
+                    time.sleep(ITEM_S)
                     if way == "unheard":
                         _ = x @ model[0].weight.T
                     else:
                         model(x)
-            spent += time.perf_counter() - begin
+        around_s += time.perf_counter() - learned_at
 
     recording = recorded(loop, model=model)
     steps = recording.steps
@@ -222,7 +228,8 @@ def test_an_evaluation_of_a_loop_without_an_optimizer_is_none_of_its_steps(way: 
     assert steps.count.sum() == steps.batches.sum() == EPOCHS * batches
     assert steps.samples.sum() == EPOCHS * batches * 4
     assert set(steps.epoch) == set(range(EPOCHS))
-    assert steps.evaluation_s.sum() == pytest.approx(spent, rel=0.3)
+    # All that is slept is an evaluation's, and nothing else lies between a batch learned and the next one.
+    assert EPOCHS * HELD_OUT * ITEM_S <= steps.evaluation_s.sum() <= around_s
     assert steps.wall_s.sum() == pytest.approx(
         sum(np.nansum(getattr(steps, f"{name}_s")) for name in (*PHASES, "other")), rel=0.01
     )
@@ -255,7 +262,7 @@ def test_a_gradient_to_what_has_no_shape_goes_on() -> None:
             nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], requires_grad=True)
             torch.autograd.grad(torch.nested.to_padded_tensor(nested, 0.0).sum(), nested)
 
-    assert recorded(loop, loader=DataLoader(torch.zeros(4))).outcome == "completed"
+    assert recorded(loop, loader=DataLoader(torch.zeros(4))).outcome == "completed"  # type: ignore[arg-type]
 
 
 def test_a_program_that_learns_from_nothing_has_no_evaluation() -> None:
@@ -294,7 +301,7 @@ def test_a_budget_ends_such_a_loop_and_a_trial_puts_the_parameters_back() -> Non
             done.append(i)
             with torch.no_grad():
                 for p in model.parameters():
-                    p -= 0.1 * p.grad
+                    p -= 0.1 * p.grad  # type: ignore[misc, operator]
 
     case = gpu_doctor.case(loop, {"model": model})
     effect = case.trial({"threads": 1}, steps=20, seconds=30)

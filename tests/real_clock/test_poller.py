@@ -17,6 +17,8 @@ from gpu_doctor.probes.poller import BUDGET_SHARE, LOOKS, Poller
 from gpu_doctor.probes.probe import ProbeScope, Reader, Reading
 from gpu_doctor.recording import Metric
 
+pytestmark = pytest.mark.core
+
 WATTS = Metric("watts_w", "W", "watts", "detail")
 
 

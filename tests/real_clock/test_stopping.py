@@ -16,6 +16,8 @@ from gpu_doctor import stopping, trial
 from gpu_doctor.patching import Patches, active
 from gpu_doctor.stopping import uninterrupted
 
+pytestmark = pytest.mark.core
+
 STUCK = "for _ in range(100): time.sleep(0.1)"
 
 

@@ -100,12 +100,12 @@ def test_the_table_says_what_is_best_what_ties_and_what_changes_the_training() -
     assert [one["outcome"] for one in plain["effects"]] == ["completed"] * 3 + ["failed"]
 
 
-BROKEN = {"loss_drift": float("inf"), "loss_verdict": "not-finite", "loss_first_step": 3}
+BROKEN: dict[str, Any] = {"loss_drift": float("inf"), "loss_verdict": "not-finite", "loss_first_step": 3}
 
 
 def test_settings_whose_losses_break_are_never_the_best_and_differing_losses_are_said() -> None:
     broken = dataclasses.replace(effect(4, 2.5, 2.3, 2.7), **BROKEN)
-    differing = {"loss_drift": 0.2, "loss_verdict": "different", "loss_first_step": 7}
+    differing: dict[str, Any] = {"loss_drift": 0.2, "loss_verdict": "different", "loss_first_step": 7}
     found = Sweep((broken, dataclasses.replace(effect(2, 2.4, 2.2, 2.6), **differing)))
     assert found.best == {"num_workers": 2, "batch_size": 64} and found.ties == ()
     lines = str(found).splitlines()

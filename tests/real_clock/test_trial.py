@@ -22,6 +22,8 @@ from gpu_doctor.casefile import Case
 from gpu_doctor.recording import Recording
 from gpu_doctor.snapshot import Snapshot
 
+pytestmark = pytest.mark.core
+
 LOOP = """
 for x, y in loader:
     optimizer.zero_grad()

@@ -40,7 +40,8 @@ class _Floor(torch.autograd.Function):
 
 
 def _on(losses: list[torch.Tensor], floor: int) -> torch.Tensor:
-    found: torch.Tensor = _Floor.apply(torch.zeros((), requires_grad=True), losses, floor)
+    apply: Any = _Floor.apply
+    found: torch.Tensor = apply(torch.zeros((), requires_grad=True), losses, floor)
     return found
 
 

@@ -115,7 +115,9 @@ def trace(events: Iterable[Any], cuda: Any, wait: str | None = None) -> Trace:
         events: of the profiler. cuda: torch's name for that kind of device.
         wait: the `record_function` around the host's waits for batches; None = they are not traced.
     """
-    kernels, copies, waits = [], [], []
+    kernels: list[tuple[float, float]] = []
+    copies: list[tuple[float, float]] = []
+    waits: list[tuple[float, float]] = []
     for one in events:
         span = one.time_range.start, one.time_range.end
         if one.device_type != cuda:

@@ -62,12 +62,12 @@ class Everything:
         self.lines.append(f"{path}: {what!r}")
 
     def _process(self) -> None:
-        legacy = np.random.get_state()
+        legacy: Any = np.random.get_state()
         self._say("torch rng", hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest())
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        if torch.cuda.is_initialized():
             states = [hashlib.sha256(one.numpy().tobytes()).hexdigest() for one in torch.cuda.get_rng_state_all()]
             self._say("gpu", states, torch.backends.cudnn.allow_tf32, torch.is_autocast_enabled("cuda"))
-        self._say("numpy rng", hashlib.sha256(legacy[1].tobytes()).hexdigest(), legacy[2:])  # type: ignore[union-attr]
+        self._say("numpy rng", hashlib.sha256(legacy[1].tobytes()).hexdigest(), legacy[2:])
         self._say("python rng", hash(random.getstate()))
         self._say("switches", torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads())
         self._say("precision", torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark)

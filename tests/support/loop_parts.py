@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -66,9 +66,9 @@ class Truth:
         """Taken from loaders for the loop itself,"""
         self.evaluated = self.passes = 0
         """and for its evaluation passes, and how many of these there were."""
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         """Of each phase, by the laps around it: it took no longer."""
-        self.slept: Counter[str] = Counter()
+        self.slept: defaultdict[str, float] = defaultdict(float)
         """Of each phase, what was slept inside of it: it took no less."""
         self.first_s: float | None = None
         """From the start to the end of the first wait or forward: the loop's first event lies before that."""
@@ -76,8 +76,8 @@ class Truth:
         """From the start to where nothing listened any more: no run lasted longer."""
         self.namespace: dict[str, Any] = {}
         """Where the loop's names live, as a cell's do in its notebook."""
-        self._open: Counter[str] = Counter()
-        self._open_slept: Counter[str] = Counter()
+        self._open: defaultdict[str, float] = defaultdict(float)
+        self._open_slept: defaultdict[str, float] = defaultdict(float)
         self._begin = self._mark = self._slept_mark = 0.0
 
     def start(self) -> None:
@@ -143,8 +143,10 @@ class Truth:
         return sum(one.samples for one in self.done)
 
     def _keep(self) -> None:
-        self.seconds.update(self._open)
-        self.slept.update(self._open_slept)
+        for phase, seconds in self._open.items():
+            self.seconds[phase] += seconds
+        for phase, seconds in self._open_slept.items():
+            self.slept[phase] += seconds
         self._open.clear()
         self._open_slept.clear()
 
@@ -221,13 +223,14 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         nap(FORWARD_S)
         out: torch.Tensor = self.layer(x)
-        return Nap.apply(out) if torch.is_grad_enabled() else out
+        apply: Any = Nap.apply
+        return apply(out) if torch.is_grad_enabled() else out
 
 
 class SlowSGD(torch.optim.SGD):
     """SGD whose step is slept for."""
 
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Any = None) -> Any:
         nap(OPTIMIZER_S)
         return super().step(closure)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from tests.support.loop_parts import FORWARD_S, OTHER_S, Truth, evaluate, learn, loader, loss_of, nap, net, sgd
@@ -165,7 +167,7 @@ def functional(t: Truth) -> None:
     """
     model = net(t)
     batches = loader(t, 44)
-    weights = dict(model.named_parameters())
+    weights: dict[str, torch.Tensor] = dict(model.named_parameters())
     t.start()
     for x, y in batches:
         t.got()
@@ -190,7 +192,7 @@ def functional(t: Truth) -> None:
 
 def own_update(t: Truth) -> None:
     """Parameters changed by hand after a backward: a training step per batch, whose update is `other`."""
-    model = net(t)
+    model: Any = net(t)
     batches = loader(t, 44)
     t.start()
     for x, y in batches:

@@ -23,8 +23,8 @@ _WAITS: Final = ("item", "tolist", "cpu", "__float__", "__bool__")
 class OnDevice(torch.Tensor):
     """A tensor on the device."""
 
-    device = DEVICE  # type: ignore[assignment]
-    is_cpu = False  # type: ignore[assignment]
+    device = DEVICE
+    is_cpu = False
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -34,7 +34,8 @@ class OnDevice(torch.Tensor):
         elif func.__name__ == "copy_" and isinstance(args[1], Loaded):
             nap(COPY_S)
             args, types = (args[0], args[1].as_subclass(torch.Tensor)), (cls,)
-        result = super().__torch_function__(func, types, args, kwargs or {})
+        tensor: Any = super()
+        result = tensor.__torch_function__(func, types, args, kwargs or {})
         return result.as_subclass(torch.Tensor) if func.__name__ == "cpu" else result
 
 
@@ -49,4 +50,5 @@ class Loaded(torch.Tensor):
         if func.__name__ == "to" and args[1] == DEVICE:
             nap(COPY_S)
             return args[0].as_subclass(torch.Tensor).clone().as_subclass(OnDevice)
-        return super().__torch_function__(func, types, args, kwargs or {})
+        tensor: Any = super()
+        return tensor.__torch_function__(func, types, args, kwargs or {})

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu_doctor.recording import Metric, Recording, Series
 from gpu_doctor.rules import RULES
@@ -17,7 +18,7 @@ from tests.support.recordings import Loop
 READINGS = 24
 
 
-def read(recording: Recording, device: int | None = 0, **values: float | Sequence[float]) -> Recording:
+def read(recording: Recording, device: int | None = 0, **values: float | Sequence[float] | NDArray[Any]) -> Recording:
     """The recording with these readings, evenly over its steps; a single number is read every time."""
     steps = recording.steps
     end_s = float(steps.start_s[-1] + steps.wall_s[-1])

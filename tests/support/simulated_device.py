@@ -229,10 +229,12 @@ class Plain(Loop):
     reads: bool = False
     """The result is brought to the host."""
 
-    def play(self) -> tuple[SimulatedDevice, Recording]:
+    def play(
+        self, device: SimulatedDevice | None = None, recorder: Recorder | None = None
+    ) -> tuple[SimulatedDevice, Recording]:
         """Runs it; `wait` is of the loader or, without one, the time in which the loop makes its batch."""
-        device = SimulatedDevice()
-        recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+        device = device or SimulatedDevice()
+        recorder = recorder or Recorder(clock=lambda: device.now, sync_measured=True)
         recorder.facts["device"] = "cuda:0"
         ledger = recorder.ledger
         ledger.marks, ledger.alone = StepMarks(device, ledger.table), lambda: True

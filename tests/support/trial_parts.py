@@ -38,7 +38,7 @@ WROTE: Final = "Your cell wrote runs/x.pt during the trial."
 
 def losses(steps: int = 50, factor: float = 1.0, batch: float = 128.0) -> Losses:
     """A falling loss over samples seen."""
-    seen = np.arange(steps) * batch
+    seen = np.arange(float(steps)) * batch
     return Losses(np.arange(float(steps)), seen, factor * (2 * np.exp(-seen / 4000) + 0.3))
 
 

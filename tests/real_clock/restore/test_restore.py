@@ -4,91 +4,24 @@ ended, over many kinds of cells as people write them. `test_restore.py` runs thi
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import gpu_doctor
-from gpu_doctor.casefile import Case
 from gpu_doctor.recording import Settings
 from tests.support.everything import Everything
-from tests.support.restore_kinds import KINDS, PICTURES, Kind
+from tests.support.restore_kinds import KINDS, PICTURES
+from tests.support.restoring import ENDINGS, OUTCOMES, as_before, ended, notebook, tried
 
-ENDINGS = ("normal", "raised", "out of memory", "stopped", "interrupted")
-HURT_AT = 3
-"""The step of the candidate at which it comes to its end."""
-
-
-class Hurt:
-    """Ends the candidate's side in one of five ways, out of an optimizer's step; knows nothing of the snapshot."""
-
-    def __init__(self, case: Case, ending: str) -> None:
-        self.case, self.ending, self.steps = case, ending, 0
-        self.candidate = False
-        case.on_begin = self._began
-
-    def _began(self, recorder: Any, role: str) -> None:
-        self.candidate, self.steps = role == "candidate", 0
-
-    def stepped(self, *of_the_optimizer: Any) -> None:
-        """After every optimizer's step."""
-        self.steps += 1
-        if not self.candidate or self.steps != HURT_AT:
-            return
-        if self.ending == "raised":
-            raise ValueError("the loss is no number")
-        if self.ending == "out of memory":
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
-        if self.ending == "stopped":
-            stopper = threading.Thread(target=self.case.stop)
-            stopper.start()
-            stopper.join()
-        if self.ending == "interrupted":
-            os.kill(os.getpid(), signal.SIGINT)
-
-
-OUTCOMES = {"raised": "failed", "out of memory": "out-of-memory", "stopped": "stopped"}
-
-
-def notebook(kind: Kind, folder: Path) -> dict[str, Any]:
-    """A namespace in which the earlier cells have run."""
-    space: dict[str, Any] = {"__name__": "__main__", "LOG": str(folder / "log.txt")}
-    exec(compile(kind.setup, "<earlier>", "exec"), space)
-    for _ in range(kind.before):
-        exec(compile(kind.cell, "<cell>", "exec"), space)
-    return space
-
-
-def tried(
-    kind: Kind, ending: str, space: dict[str, Any], settings: Settings | None = None, seconds: float = 8.0
-) -> tuple[Everything, Everything, str]:
-    """Everything before and after a trial with such an ending, and what became of the trial."""
-    case = gpu_doctor.case(kind.cell, space)
-    hurt = Hurt(case, ending)
-    before = Everything(space)
-    handle = register_optimizer_step_post_hook(hurt.stepped)
-    outcome = ""
-    try:
-        outcome = case.trial(settings or {"threads": 1}, steps=6, seconds=seconds).outcome
-    except KeyboardInterrupt:
-        outcome = "interrupted"
-    finally:
-        handle.remove()
-    return before, Everything(space), outcome
-
-
-def ended(space: dict[str, Any]) -> None:
-    """Workers of the notebook's loaders end with the test."""
-    for value in space.values():
-        if isinstance(value, torch.utils.data.DataLoader) and value._iterator is not None:
-            value._iterator._shutdown_workers()  # type: ignore[attr-defined]
+pytestmark = [  # the cells leave files open, as people do, and the collector closes them in whichever test comes later
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -175,18 +108,6 @@ def test_what_follows_is_as_if_there_had_been_no_trial(name: str, tmp_path: Path
             ended(space)
             as_before(variables, folder, places)
     assert digests[0].differences(digests[1]) == []
-
-
-def as_before(variables: dict[str, str], folder: Path, places: list[str]) -> None:
-    """What a seed helper leaves on is off again, in the process and in torch."""
-    os.environ.clear()
-    os.environ.update(variables)
-    os.chdir(folder)
-    sys.path[:] = places
-    torch.use_deterministic_algorithms(False)
-    torch.backends.cudnn.benchmark = False
-    torch.autograd.set_detect_anomaly(False)
-    torch.set_float32_matmul_precision("highest")
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -221,7 +221,7 @@ def test_the_injected_clock_counts() -> None:
 
 def test_other_threads_are_ignored() -> None:
     def elsewhere(step: int) -> None:
-        thread = threading.Thread(target=lambda: (gc.collect(), torch.save(torch.ones(3), io.BytesIO())))
+        thread = threading.Thread(target=lambda: (gc.collect(), torch.save(torch.ones(3), io.BytesIO())))  # type: ignore[func-returns-value]
         thread.start()
         thread.join()
 

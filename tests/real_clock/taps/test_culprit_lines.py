@@ -20,6 +20,8 @@ import gpu_doctor
 from gpu_doctor.recording import LineCost, Recording
 from gpu_doctor.vitals import measure
 
+pytestmark = pytest.mark.core
+
 POINTS = 0.10
 """A share may be off by so much."""
 ATTEMPTS = 4
@@ -113,7 +115,6 @@ for x in loader:
 """
 
 
-@pytest.mark.slow
 @PARTS
 @pytest.mark.parametrize("code", [IN_THE_CELL, IN_A_FUNCTION], ids=["in the cell", "in a function"])
 def test_a_culprit_of_the_loop_is_first_with_its_share(code: str, first_s: float, second_s: float) -> None:
@@ -160,7 +161,6 @@ for x in loader:
 """
 
 
-@pytest.mark.slow
 @PARTS
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_culprit_in_the_collate_is_first_with_its_share(

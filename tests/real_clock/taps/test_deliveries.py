@@ -20,6 +20,8 @@ from gpu_doctor.taps.sources import FIRST_FETCHES, SKIPPED
 from gpu_doctor.vitals import measure
 from tests.support.one_tap import on
 
+pytestmark = pytest.mark.core
+
 TRAINED, HELD_OUT = 4000, 800
 
 

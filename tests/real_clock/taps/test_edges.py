@@ -15,6 +15,8 @@ from gpu_doctor.recording import Fetch
 from gpu_doctor.taps.dataloader import tap
 from tests.support.one_tap import batches, on
 
+pytestmark = pytest.mark.core
+
 EPOCHS = 2
 START_S, FIRST_S, END_S = 0.03, 0.05, 0.04
 

@@ -23,6 +23,8 @@ from gpu_doctor.taps.places import Place
 from gpu_doctor.taps.quick_looks import SWITCH_S, QuickLooks
 from gpu_doctor.taps.tally import LINES_BYTES, Sums
 
+pytestmark = pytest.mark.core
+
 CELL = """
 for x in loader:
     optimizer.zero_grad()
@@ -91,7 +93,6 @@ ATTEMPTS = 4
 METHODS = [m for m in ("fork", "spawn") if m in multiprocessing.get_all_start_methods()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("spin_ms", "sleep_ms"), [(7.0, 3.0), (3.0, 7.0)], ids=["computes", "waits"])
 @pytest.mark.parametrize("method", [None, *METHODS])
 def test_the_culprit_is_first_with_its_share(

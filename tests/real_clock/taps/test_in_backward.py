@@ -17,12 +17,14 @@ from gpu_doctor.taps.in_backward import StepsInBackward, covered_ns, on_autograd
 from tests.support.autograd_thread import elsewhere
 from tests.support.one_tap import batches, model
 
+pytestmark = pytest.mark.core
+
 STEP_S = 0.004
 
 
 def stepping_in_backward(net: nn.Module, threads: set[int], zeroes: bool = True) -> list[torch.optim.Optimizer]:
     """An optimizer for every parameter, stepped as soon as the gradient is there; says on which threads."""
-    optimizers = {p: torch.optim.SGD([p], lr=0.01) for p in net.parameters()}
+    optimizers: dict[torch.Tensor, torch.optim.SGD] = {p: torch.optim.SGD([p], lr=0.01) for p in net.parameters()}
 
     def hook(p: torch.Tensor) -> None:
         threads.add(threading.get_ident())
@@ -73,7 +75,7 @@ def test_what_they_take_is_the_optimizers() -> None:
     last.register_post_accumulate_grad_hook(lambda _: optimizer.step())
     with listening(recorder):
         for x, _ in batches(240):
-            elsewhere(lambda x=x: net(x).square().mean()).backward()
+            elsewhere(lambda x=x: net(x).square().mean()).backward()  # type: ignore[misc]
     steps = recorder.close().steps
     assert steps.optimizer_s[1:].min() >= STEP_S
     assert steps.optimizer_s.sum() + steps.backward_s.sum() <= steps.wall_s.sum()
@@ -85,7 +87,7 @@ def test_another_loops_backward_is_not_taken_for_this_ones() -> None:
 
     def other_loop() -> None:
         for x, _ in [(torch.rand(8, 4), None)] * 3:
-            elsewhere(lambda x=x: net(x).square().mean()).backward()
+            elsewhere(lambda x=x: net(x).square().mean()).backward()  # type: ignore[misc]
 
     recorder = Recorder()
     with listening(recorder):
@@ -114,7 +116,7 @@ def test_a_run_counts_them_too() -> None:
 
 
 def test_an_optimizer_that_raises_there_is_no_step() -> None:
-    recorder, net, calls = Recorder(), model(), []
+    recorder, net, calls = Recorder(), model(), list[None]()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 
     def fail(*_: object) -> None:
@@ -138,8 +140,8 @@ def test_an_optimizer_that_raises_there_is_no_step() -> None:
 def test_only_a_thread_that_autograd_made_is_autograds() -> None:
     found: dict[str, bool] = {}
     p = nn.Parameter(torch.ones(2))
-    p.register_post_accumulate_grad_hook(lambda _: found.update({name: on_autograds_thread()}))
     name = "main"
+    p.register_post_accumulate_grad_hook(lambda _: found.update({name: on_autograds_thread()}))
     p.sum().backward()
     name = "a thread of the user's"
     thread = threading.Thread(target=lambda: p.sum().backward())

@@ -21,6 +21,8 @@ from gpu_doctor.taps import lines
 from gpu_doctor.taps.lines import LineSampler
 from gpu_doctor.taps.stacks import stack_of
 
+pytestmark = pytest.mark.core
+
 HERE = str(Path(__file__))
 
 

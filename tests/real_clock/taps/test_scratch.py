@@ -125,7 +125,7 @@ def test_what_is_young_another_users_or_no_file_stays(folder: Path, monkeypatch:
     with monkeypatch.context() as other:
         other.setattr(os, "getuid", lambda: -1)
         scratch.sweep()
-    assert named("old").exists() or scratch.fcntl is None
+    assert named("old").exists() or scratch.fcntl is None  # type: ignore[attr-defined]
     scratch.sweep()
     assert not named("old").exists()
     assert all(path.is_symlink() or path.exists() for path in kept)
@@ -149,13 +149,13 @@ def test_a_folder_that_cannot_be_read_or_a_file_that_cannot_be_removed_raises_no
 
 
 def test_without_locks_no_file_is_taken_to_be_unused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if scratch.fcntl is None:
+    if scratch.fcntl is None:  # type: ignore[attr-defined]
         pytest.skip("no such locks here")
 
     def no_locks(descriptor: int, operation: int) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(scratch.fcntl, "flock", no_locks)
+    monkeypatch.setattr(scratch.fcntl, "flock", no_locks)  # type: ignore[attr-defined]
     file = SlotFile.made()
     (path,) = left(folder)
     scratch.sweep()

@@ -19,6 +19,8 @@ from gpu_doctor.taps.stock import FEWEST_LOOKS, Stock
 from gpu_doctor.vitals import measure
 from tests.support.one_tap import on
 
+pytestmark = pytest.mark.core
+
 BATCHES, WORKERS = 60, 2
 AHEAD = 2
 """torch's default prefetch_factor."""

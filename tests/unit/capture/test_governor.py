@@ -72,7 +72,7 @@ def polled(run: Run, reading_s: float, look_s: float) -> Poller:
 
     class Probe:
         def __enter__(self) -> Callable[[], list[Any]]:
-            return lambda: run.work(reading_s) or []
+            return lambda: run.work(reading_s) or []  # type: ignore[func-returns-value]
 
         def __exit__(self, *error: object) -> None:
             """Nothing to close."""
@@ -193,7 +193,7 @@ def test_of_steps_that_are_too_short_the_recording_says_what_watching_costs() ->
     recording = stepping(100_000).close()
     (note,) = recording.notes
     assert note.startswith("Watching costs about ")
-    assert "its steps take only 100 us" in note
+    assert "whose steps take 100 µs" in note
     assert recording.overhead_s >= 0.01 * float(np.sum(recording.steps.wall_s))
 
 
@@ -211,7 +211,7 @@ def test_a_run_without_steps_says_nothing() -> None:
 
 
 def test_the_sentence_names_longer_steps_in_milliseconds() -> None:
-    assert "only 1.5 ms" in too_dear(0.03, 1.5, 1000)
+    assert "take 1.50 ms" in too_dear(0.03, 1.5, 1000)
 
 
 def test_what_looking_for_models_takes_is_said_where_it_is_much() -> None:

@@ -455,7 +455,7 @@ def test_a_step_inside_a_closure_keeps_the_phases_apart() -> None:
 
 
 def test_a_budget_hears_of_every_step() -> None:
-    bench, pull, heard = Bench(), Pull(), []
+    bench, pull, heard = Bench(), Pull(), list[int]()
     bench.ledger.on_step = heard.append
     for _ in range(3):
         bench.pull(pull)

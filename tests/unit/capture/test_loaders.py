@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import sys
 import types
@@ -14,17 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from gpu_doctor import loaders, patching
 from gpu_doctor.loader_limits import refusal, shards_itself
-
-
-class Numbers(torch.utils.data.Dataset[int]):
-    def __init__(self, n: int = 10) -> None:
-        self.n = n
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __getitem__(self, i: int) -> int:
-        return i
+from tests.support.loaders_parts import Numbers
 
 
 class Stream(IterableDataset[int]):
@@ -138,7 +127,7 @@ def test_to_no_workers_drops_what_needs_workers() -> None:
         assert loader.multiprocessing_context is None
         assert items(loader) == list(range(10))
     assert bits(loader) == before
-    assert loader.multiprocessing_context.get_start_method() == "fork"
+    assert loader.multiprocessing_context.get_start_method() == "fork"  # type: ignore[attr-defined]
 
 
 def test_a_persistent_iterator_is_kept_and_the_one_made_inside_is_stopped() -> None:
@@ -227,13 +216,6 @@ def test_giving_up_changes_nothing() -> None:
         with loaders.changing({"batch_size": 2}, lambda one: one in (good, bad), give_up):
             pytest.fail("not reached")
     assert (bits(good), bits(bad)) == before
-
-
-def test_loaders_made_inside_are_not_kept_alive() -> None:
-    with loaders.changing({"num_workers": 1}, None, lambda *_: None):
-        DataLoader(Numbers(77))
-        gc.collect()
-        assert not [one for one in loaders.alive() if getattr(one.dataset, "n", 0) == 77]
 
 
 def test_a_given_plain_batch_sampler_can_be_resized() -> None:

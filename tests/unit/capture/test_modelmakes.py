@@ -69,15 +69,6 @@ def test_the_channels_of_an_image_are_not_awkward() -> None:
     assert model_facts([nn.Conv2d(60, 60, 3, groups=60)]).unaligned == ()
 
 
-def test_compiled_models_and_steps_are_told() -> None:
-    net = nn.Linear(8, 8)
-    assert model_facts([torch.compile(net, backend="eager")]).compiled
-    step = torch.compile(lambda x: net(x), backend="eager")
-    assert model_facts([net], {"step": step}).compiled and not model_facts([net], {"net": net}).compiled
-    net.compile(backend="eager")
-    assert model_facts([net]).compiled
-
-
 def test_wrappers_are_told() -> None:
     assert model_facts([nn.DataParallel(nn.Linear(8, 8))]).wrapper == "DataParallel"
 
@@ -122,6 +113,6 @@ def test_optimizers_that_cannot() -> None:
 
 def test_groups_that_differ_say_nothing() -> None:
     one, two = nn.Linear(8, 8), nn.Linear(8, 8)
-    groups = [{"params": one.parameters(), "foreach": False}, {"params": two.parameters()}]
+    groups: list[dict[str, Any]] = [{"params": one.parameters(), "foreach": False}, {"params": two.parameters()}]
     assert optimizer_facts(torch.optim.SGD(groups, lr=0.1)).foreach is None
     assert optimizer_facts(torch.optim.SGD(one.parameters(), lr=0.1, foreach=False)).foreach is False

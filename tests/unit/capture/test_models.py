@@ -53,9 +53,10 @@ def test_a_box_gives_the_modules_in_it() -> None:
 
 
 def test_one_scan_serves_all_that_look_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    net, scans = Net(), []
+    net = Net()
+    scans: Any = []
     get_objects = gc.get_objects
-    monkeypatch.setattr(models.gc, "get_objects", lambda: scans.append(1) or get_objects())
+    monkeypatch.setattr(gc, "get_objects", lambda: scans.append(1) or get_objects())
     with models.one_scan():
         assert models.outermost(None, net.parameters()) == models.outermost({}, net.parameters()) == [net]
     assert len(scans) == 1
@@ -75,7 +76,7 @@ def test_ipython_history_is_not_searched() -> None:
 
 def test_a_lazy_proxy_is_left_asleep() -> None:
     class Proxy:
-        @property
+        @property  # type: ignore[misc]
         def __class__(self) -> Any:  # type: ignore[override]
             raise AssertionError("woken")
 
@@ -104,5 +105,6 @@ def test_only_the_users_own_compiling_counts() -> None:
     compiled.compile(backend="eager")
     with listening(Recorder(), {"plain": plain, "compiled": compiled}, accelerated=False):
         assert models.CALL in vars(plain)
-        found = [models.compiles_itself(one) for one in (plain, compiled, torch.compile(plain, backend="eager"))]
+        made: list[Any] = [plain, compiled, torch.compile(plain, backend="eager")]
+        found = [models.compiles_itself(one) for one in made]
     assert found == [False, True, True]

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import time
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gpu_doctor.recording import STEP_COLUMNS
 from gpu_doctor.steptable import DEVICE_COLUMNS, StepTable
-
-
-def row(**values: float) -> list[float]:
-    """A row with a few columns set; the device's are not measured, as in a fresh step."""
-    blank = {"count": 1.0, **dict.fromkeys(DEVICE_COLUMNS, np.nan)}
-    return [{**dict.fromkeys(STEP_COLUMNS, 0.0), **blank, **values}[name] for name in STEP_COLUMNS]
+from tests.support.steptable_parts import row
 
 
 def read(gpu_s: float, gap_s: float, empty: float) -> list[float]:
@@ -70,7 +65,8 @@ def test_blocks_of_steps_become_the_rows_that_single_ones_become(block: int, cap
 
 def test_a_block_of_a_long_run_is_not_added_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     table = StepTable(capacity=256)
-    rows, singly = np.asarray([row(wall_s=1.0)] * 512), []
+    rows = np.asarray([row(wall_s=1.0)] * 512)
+    singly: Any = []
     table.append_rows(rows)
     assert table.stride > 1
     append = table.append
@@ -156,17 +152,3 @@ def test_a_reader_keeps_what_it_has_read() -> None:
     for _ in range(40):
         table.append(row(wall_s=99))
     assert read.wall_s.tolist() == [0, 1, 2, 3]
-
-
-def test_a_long_run_is_bounded_and_its_cost_constant() -> None:
-    table, one = StepTable(), row(wall_s=1)
-    begin = time.process_time()
-    for _ in range(300_000):
-        table.append(one)
-    per_step_us = (time.process_time() - begin) / 0.3
-    table.finish()
-    steps = table.steps()
-    assert steps.wall_s.sum() == 300_000
-    assert table.rows <= 1 << 17
-    assert steps.wall_s.nbytes * len(STEP_COLUMNS) < 30e6
-    assert per_step_us < 40

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.cell.test_patchwork_flow import fixed
-from tests.unit.cell.test_patchwork_loop import IMAGES
+from tests.support.fixed_flows import fixed
+from tests.support.image_cells import IMAGES
 
 LOOP = """kept = []
 for step, (x, y) in enumerate(loader):

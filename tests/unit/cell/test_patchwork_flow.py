@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import gpu_doctor
-from gpu_doctor.fixes import Fix
-from tests.unit.cell.test_patchwork_loop import IMAGES
+from tests.support.fixed_flows import fixed
+from tests.support.image_cells import IMAGES
 
 COPIES = """kept = []
 for x, y in loader:
@@ -20,20 +20,6 @@ for x, y in loader:
     optimizer.step()
     kept.append({})
 """
-
-
-def fixed(cell: str, settings: dict[str, Any], earlier: str = IMAGES) -> tuple[Fix, str]:
-    """The fix of a cell after one run of it, and the fixed cell, which runs."""
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec(earlier, namespace)
-    case = gpu_doctor.case(cell, namespace)
-    case.run()
-    fix = case.fix(settings, [earlier])
-    after = {one.before: one.after for one in fix.cells}
-    fresh: dict[str, Any] = {"__name__": "__main__"}
-    exec(after.get(earlier, earlier), fresh)
-    exec(after.get(cell, cell), fresh)
-    return fix, after.get(cell, cell)
 
 
 @pytest.mark.parametrize(
@@ -61,12 +47,16 @@ class Batch:
         return self
 loader = DataLoader(loader.dataset, batch_size=8, collate_fn=Batch)
 """
+
+
 OF_BATCHES = """for batch in loader:
     batch = batch.to(device)
     loss = criterion(model(batch.x), batch.y)
     loss.backward()
     optimizer.step()
 """
+
+
 IN_A_FUNCTION = "def train():\n" + "".join(f"    {line}\n" for line in OF_BATCHES.splitlines()) + "train()\n"
 
 

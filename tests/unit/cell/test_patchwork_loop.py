@@ -7,44 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from IPython.core.interactiveshell import InteractiveShell
-from IPython.testing.globalipapp import start_ipython
-from IPython.utils.capture import capture_output
 
 import gpu_doctor
 from gpu_doctor import patchwork
 from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recording import LoaderSetup, Setup
-from tests.unit.trials.test_patchwork import LOOP, PRELUDE, fixed, ran
-
-IMAGES = """import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-torch.set_num_threads(1)
-model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 3))
-criterion = nn.CrossEntropyLoss()
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)  # the usual
-loader = DataLoader(TensorDataset(torch.randn(32, 3, 8, 8), torch.randint(0, 3, (32,))), batch_size=8)
-device = "cpu"
-"""
-TRAIN = """%s
-for epoch in range(2):
-    for images, targets in loader:
-        images, targets = images.to(device), targets.to(device)
-        optimizer.zero_grad()
-
-        # the forward
-        output = model(
-            images  # all of them
-        )
-        note = '''a text
-over lines'''
-        loss = criterion(output, targets)
-
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()  # once
-"""
+from tests.support.image_cells import IMAGES
+from tests.support.patched_cells import LOOP, PRELUDE, fixed, ran
+from tests.support.patchwork_loop_parts import images
 
 
 @pytest.fixture(autouse=True)
@@ -56,20 +26,6 @@ def switches() -> Iterator[None]:
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = benchmark, allow
     torch.set_num_threads(threads)
-
-
-def images(settings: dict[str, Any], loop: str = TRAIN % "# a cell", earlier: str = IMAGES) -> tuple[Any, str, Setup]:
-    """The fix, the fixed cell, and the setup that a run of it found."""
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec(earlier, namespace)
-    case = gpu_doctor.case(loop, namespace)
-    case.run()
-    fix = case.fix(settings, [earlier])
-    after = {one.before: one.after for one in fix.cells}
-    fresh: dict[str, Any] = {"__name__": "__main__"}
-    exec(after.get(earlier, earlier), fresh)
-    again = gpu_doctor.case(after.get(loop, loop), fresh)
-    return fix, after.get(loop, loop), again.run().setup
 
 
 def test_bf16_is_an_autocast_around_forward_and_loss() -> None:
@@ -136,29 +92,6 @@ def test_a_loop_of_another_form_gets_the_lines_to_paste(loop: str, said: str) ->
     assert said in " ".join(fix.notes) and "torch.autocast" in fix.paste
 
 
-def test_all_settings_at_once_meet_in_one_cell() -> None:
-    settings = {
-        "num_workers": 1,
-        "amp": "fp16",
-        "channels_last": True,
-        "non_blocking": True,
-        "fused_optimizer": True,
-        "tf32": True,
-        "cudnn_benchmark": True,
-        "threads": 2,
-    }
-    fix, cell, setup = images(settings)
-    assert fix.complete, str(fix)
-    assert setup.model is not None and setup.model.channels_last == setup.model.convolutions == 1
-    assert setup.inputs is not None and setup.inputs.channels_last
-    assert setup.optimizer_facts is not None and setup.optimizer_facts[0].fused
-    assert setup.training_loader is not None and setup.training_loader.num_workers == 1
-    assert (setup.autocast, setup.torch_threads) == ("float16", 2)
-    assert setup.flags["cudnn_benchmark"] is True and setup.flags["matmul_precision"] == "high"
-    assert cell.count("non_blocking=True") == 2
-    assert fix.diff.count("--- ") == 2
-
-
 def test_a_compiled_model(monkeypatch: pytest.MonkeyPatch) -> None:
     written = torch.compile
     monkeypatch.setattr(torch, "compile", lambda model, **how: written(model, **{**how, "backend": "eager"}))
@@ -202,15 +135,6 @@ def test_the_loader_that_a_function_is_called_with() -> None:
     assert fix.complete and "first, second = DataLoader(ds, 16), DataLoader(ds, 16, num_workers=1)" in cells[0]
 
 
-def test_the_cells_own_switches_are_changed_where_they_stand() -> None:
-    own = "torch.set_num_threads(1)\ntorch.backends.cudnn.benchmark = False\n"
-    own += "torch.set_float32_matmul_precision('highest')"
-    fix, cell, setup = images({"threads": 2, "cudnn_benchmark": True, "tf32": True}, TRAIN % own)
-    assert fix.complete and setup.torch_threads == 2 and setup.flags["cudnn_benchmark"] is True
-    assert 'set_float32_matmul_precision("high")' in cell and cell.count("cudnn.benchmark") == 1
-    assert cell.startswith("torch.backends.cudnn.allow_tf32 = True\n")
-
-
 def test_torch_is_imported_where_it_is_not_yet() -> None:
     earlier = (
         IMAGES.replace("import torch\n", "import torch as T\n").replace("torch.opt", "T.opt").replace("torch.r", "T.r")
@@ -234,16 +158,6 @@ def test_own_autocast_is_switched_off_where_it_stands() -> None:
     assert fix.complete and "dtype=torch.bfloat16, enabled=False):" in cell and setup.autocast == ""
 
 
-def test_without_workers_goes_what_needs_them() -> None:
-    cells = ["loader = DataLoader(ds, 16, num_workers=1, prefetch_factor=4, persistent_workers=True,\n"
-             "                    multiprocessing_context='fork', timeout=30)\n" + LOOP]  # fmt: skip
-    fix, after = fixed(cells, {"num_workers": 0})
-    _, recording = ran(after)
-    loader = recording.setup.training_loader
-    assert fix.complete and loader is not None
-    assert (loader.num_workers, loader.prefetch_factor, loader.persistent_workers) == (0, None, False)
-
-
 def test_every_argument_of_the_loader() -> None:
     settings = {
         "num_workers": 2,
@@ -257,35 +171,6 @@ def test_every_argument_of_the_loader() -> None:
     loader = ran(after)[1].setup.training_loader
     assert loader is not None
     assert {name: getattr(loader, name) for name in settings} == settings
-
-
-def test_a_cell_variable() -> None:
-    cell = "size: int = 16  # rows\nlr = 1e-1\nloader = DataLoader(ds, size)\n" + LOOP
-    fix, after = fixed([cell], {"vary.size": 8, "vary.lr": 0.5})
-    assert fix.complete and after[0].startswith("size: int = 8  # rows\nlr = 0.5\nloader")
-    loader = ran(after)[1].setup.training_loader
-    assert loader is not None and loader.batch_size == 8
-
-
-@pytest.mark.parametrize(
-    ("cells", "said"),
-    [
-        (["from test_patchwork_loop import made\nloader = made()\n" + LOOP], "was not found"),
-        (["args = (ds, 16)\nloader = DataLoader(*args)\n" + LOOP], "in a way not seen here"),
-        (
-            [
-                "def pair():\n    return [DataLoader(ds, 16), DataLoader(ds, 16)]\nfor loader in pair():\n    pass\n"
-                + LOOP
-            ],
-            "Several calls may have made the training loader: 2 on line 2 of this cell",
-        ),
-    ],
-)
-def test_what_cannot_be_placed_is_said_with_the_lines_to_paste(cells: list[str], said: str) -> None:
-    fix, after = fixed(cells, {"num_workers": 1})
-    assert not fix.complete and after == cells
-    assert said in " ".join(fix.notes) and fix.paste == "DataLoader(..., num_workers=1)"
-    assert fix.paste in str(fix) and fix.paste in fix.copied
 
 
 def made() -> Any:
@@ -329,7 +214,7 @@ TRAINER = """class Trainer:
 def test_a_trainer_of_ones_own() -> None:
     cells = [TRAINER, "trainer = Trainer(net, ds)\ntrainer.fit()\n"]
     case, _ = ran(cells)
-    settings = {"num_workers": 1, "batch_size": 8, "amp": "fp16", "fused_optimizer": True}
+    settings: dict[str, Any] = {"num_workers": 1, "batch_size": 8, "amp": "fp16", "fused_optimizer": True}
     fix = case.fix(settings, [PRELUDE.replace("opt = ", "# opt = "), TRAINER])
     assert fix.complete, str(fix)
     assert fix.notes == ("Every loader that is made by line 1 of this cell gets batch_size=8.",)
@@ -363,37 +248,6 @@ def test_ipythons_own_lines_stay_as_they_are() -> None:
     )
     fix = patchwork.fix(["%%bash\nls", cell], {"num_workers": 2}, Setup(), str)
     assert fix.complete and fix.cells[0].after == cell.replace("(ds, 4)", "(ds, 4, num_workers=2)")
-
-
-@pytest.fixture(scope="module")
-def one_shell() -> InteractiveShell:
-    start_ipython()
-    shell: InteractiveShell = InteractiveShell.instance()
-    return shell
-
-
-@pytest.fixture
-def shell(one_shell: InteractiveShell) -> Iterator[InteractiveShell]:
-    one_shell.reset(new_session=True)
-    one_shell.run_line_magic("load_ext", "gpu_doctor")
-    yield one_shell
-    one_shell.run_line_magic("unload_ext", "gpu_doctor")
-    one_shell.reset(new_session=True)
-
-
-def test_in_a_notebook_the_earlier_cells_are_those_that_ipython_remembers(shell: InteractiveShell) -> None:
-    with capture_output():
-        shell.run_cell("here = %pwd\n" + PRELUDE, store_history=True)
-        shell.run_cell("%matplotlib?\nloader = DataLoader(ds, batch_size=16)", store_history=True)
-        shell.run_cell("%%gpudoctor --no-view\n# typo\n" + LOOP, store_history=True)
-        shell.run_cell("%%gpudoctor --no-view\n" + LOOP, store_history=True)
-    case = gpu_doctor.last_case()
-    assert case is not None
-    fix = case.fix({"num_workers": 2, "threads": 1})
-    assert fix.complete, str(fix)
-    assert [cell.label for cell in fix.cells] == ["cell [2]", "this cell"]
-    assert fix.cells[0].after == "%matplotlib?\nloader = DataLoader(ds, batch_size=16, num_workers=2)"
-    assert fix.cells[1].after.startswith("%%gpudoctor --no-view\ntorch.set_num_threads(1)\nfor x in loader")
 
 
 def test_a_function_is_fixed_in_its_own_source() -> None:

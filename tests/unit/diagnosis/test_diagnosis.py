@@ -6,22 +6,20 @@ import ast
 import dataclasses
 import json
 import math
-import time
+from typing import Any
 
-import numpy as np
 import pytest
 
 import gpu_doctor
 from gpu_doctor import report
 from gpu_doctor.diagnosis import Diagnosis, Silence, diagnose
 from gpu_doctor.facts import OptimizerFacts
-from gpu_doctor.recording import INFERENCE, LineCost, Metric, Recording, Series, Steps
+from gpu_doctor.recording import INFERENCE, LineCost, Recording, Steps
 from gpu_doctor.rules.evidence import line_text
 from gpu_doctor.rules.rule import NAMING_BAR
 from gpu_doctor.vitals import measure
+from tests.support.diagnosis_parts import CELL, SLEEPING, costly
 from tests.support.recordings import Loop, line, on_gpu
-
-SLEEPING = Loop(wait=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)
 
 
 def of(loop: Loop) -> Diagnosis:
@@ -32,9 +30,6 @@ def of(loop: Loop) -> Diagnosis:
 def silence(diagnosis: Diagnosis, rule: str) -> str | None:
     """Why a rule was silent, None if it judged."""
     return next((one.reason for one in diagnosis.silent if one.rule == rule), None)
-
-
-# ---- the class -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -68,9 +63,6 @@ def test_a_gpu_whose_clock_was_not_read_has_no_class() -> None:
     assert silence(diagnosis, "loader-without-workers") == "the GPU's own clock was not read"
 
 
-# ---- the verdict -----------------------------------------------------------------------------------------------------
-
-
 def test_a_healthy_loop_is_told_so() -> None:
     diagnosis = of(Loop())
     assert not diagnosis.findings
@@ -96,7 +88,7 @@ def test_the_verdict_is_the_dearest_finding() -> None:
 def risky(verdict_of: Loop) -> Diagnosis:
     """The diagnosis of a loop in which memory grows as well."""
     vitals = measure(verdict_of.recording())
-    grows = {"host_growth_bytes_per_step": 5e6, "host_rise_bytes": 2e9, "host_steps_to_full": 340.0}
+    grows: dict[str, Any] = {"host_growth_bytes_per_step": 5e6, "host_rise_bytes": 2e9, "host_steps_to_full": 340.0}
     return diagnose(dataclasses.replace(vitals, growth_past_first_epoch=True, **grows))
 
 
@@ -162,9 +154,6 @@ def test_one_cause_first() -> None:
     assert rules == ["loader-without-workers"]
 
 
-# ---- how much was measured -------------------------------------------------------------------------------------------
-
-
 def test_no_step_at_all() -> None:
     diagnosis = diagnose(Recording(steps=Steps.of(wall_s=[])))
     assert diagnosis.bottleneck == "unknown" and "No training step was seen" in diagnosis.verdict
@@ -183,9 +172,6 @@ def test_early_below_twenty() -> None:
     assert not enough.early and not enough.findings[0].early
 
 
-# ---- silence ---------------------------------------------------------------------------------------------------------
-
-
 GPU_ONLY = (
     *("pageable-transfer", "blocking-transfer", "heavy-transfer", "many-small-transfers", "device-round-trips"),
     *("cache-emptied-each-step", "host-sync", "full-precision", "tf32-off", "cudnn-not-tuned"),
@@ -195,6 +181,8 @@ GPU_ONLY = (
     *("idle-gpus", "data-parallel"),
 )
 """Rules of which nothing can be said where there is no GPU."""
+
+
 ON_A_CPU = (Loop(), SLEEPING, Loop(other=30.0), Loop(transfer=30.0), Loop(has_loader=False))
 
 
@@ -283,9 +271,6 @@ def test_another_comment_hushes_nothing() -> None:
     assert of(SLEEPING.but(source="# ignore loader-without-workers")).findings[0].rule == "loader-without-workers"
 
 
-# ---- loops of other shapes -------------------------------------------------------------------------------------------
-
-
 def test_an_inference_loop_is_judged_by_its_batches() -> None:
     recording = SLEEPING.but(backward=0.0, optimizer=0.0).recording()
     kind = recording.steps.kind * 0 + INFERENCE
@@ -295,9 +280,6 @@ def test_an_inference_loop_is_judged_by_its_batches() -> None:
 
 def test_a_loop_without_loader_can_still_be_slow() -> None:
     assert of(Loop(has_loader=False, other=30.0)).findings[0].rule == "slow-python"
-
-
-# ---- the known traps -------------------------------------------------------------------------------------------------
 
 
 def test_evaluation_every_tenth_step_is_not_the_loaders_fault() -> None:
@@ -323,46 +305,9 @@ def test_a_second_run_is_judged_by_its_own_figures() -> None:
     assert of(SLEEPING) == first
 
 
-CELL = """\
-import random, torch
-from torch import nn
-
-def batches(texts, size):
-    for at in range(0, len(texts), size):
-        rows = [encode(one) for one in texts[at : at + size]]
-        yield torch.tensor(rows), torch.tensor([len(one) for one in rows])
-
-def train(model, optimizer, texts, history):
-    for x, y in batches(texts, 32):
-        out = model(x)
-        loss = nn.functional.cross_entropy(out, y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        history.append(loss)
-        print(f"{loss:.3f}")
-""" + "".join(
-    f"def step_{i}(values):\n    kept = []\n    for one in values:\n        kept.append(one * {i})\n    return kept\n\n"
-    for i in range(14)
-)
-"""A cell of a hundred lines that makes its own batches and keeps its losses."""
-
-
-def costly(cell: str) -> Recording:
-    """Ten thousand steps of it, each of its lines seen, in a process whose memory grows."""
-    lines = tuple(
-        line(text.strip(), 0.3 if "encode" in text else 0.004, "forward" if "model(x)" in text else "other")
-        for text in cell.splitlines()
-        if text.strip()
-    )
-    recording = SLEEPING.but(steps=10_000, other=30.0, has_loader=False, source=cell, lines=lines).recording()
-    times = np.linspace(0.0, float(recording.steps.start_s[-1]), 200)
-    rss = Series(Metric("process_rss_bytes", "bytes", "", "memory"), times, 1e9 + 1e7 * np.arange(200.0))
-    return dataclasses.replace(recording, series=(*recording.series, rss))
-
-
 def test_a_text_of_a_hundred_lines_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell, read = CELL + "# once\n", list[str]()
+    cell = CELL + "# once\n"
+    read: Any = []
     parse = ast.parse
     monkeypatch.setattr(ast, "parse", lambda text, *rest, **named: read.append(text) or parse(text, *rest, **named))
     diagnosis = diagnose(costly(cell))
@@ -370,20 +315,6 @@ def test_a_text_of_a_hundred_lines_is_read_once(monkeypatch: pytest.MonkeyPatch)
     diagnose(costly(cell))
     times = sum("def batches" in one for one in read)  # numpy parses signatures of its own, the first time
     assert 1 <= times <= 3, "by each of those who read it, once"
-
-
-def test_ten_thousand_steps_are_judged_at_once() -> None:
-    recording = costly(CELL)
-    assert len(CELL.splitlines()) >= 100
-    spent = []
-    for _ in range(5):  # CPU seconds of this thread: what others compute meanwhile does not count
-        begin = time.thread_time()
-        diagnose(recording)
-        spent.append(time.thread_time() - begin)
-    assert min(spent) < 0.05  # 1 ms on an idle machine
-
-
-# ---- plain data, pages -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loop", [Loop(), SLEEPING, on_gpu(transfer=5.0, gpu_gap=5.0, pageable=2.0)])

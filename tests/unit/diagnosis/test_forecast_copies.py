@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ PAGEABLE = on_gpu(transfer=5.0, gpu_gap=5.0, gpu_work=10.0, pageable=2.0, batch_
 WAITED = Traffic(to_device=200, to_device_bytes=1e10, blocking_pinned=200)
 
 
-def on_link(loop: Loop, gen: float = 4.0, width: float = 16.0, **more: object) -> Vitals:
+def on_link(loop: Loop, gen: float = 4.0, width: float = 16.0, **more: Any) -> Vitals:
     return replace(loop.vitals(), pcie_gen=gen, pcie_width=width, **more)
 
 

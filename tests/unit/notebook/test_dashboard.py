@@ -2,65 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
-import pytest
-
 from gpu_doctor import knobs
 from gpu_doctor.feed import Replay
 from gpu_doctor.notebook.bokeh_view import script
 from gpu_doctor.notebook.dashboard import Dashboard
-from gpu_doctor.notebook.panel import PanelInput
+from tests.support.dashboard_parts import Bench
+from tests.support.dashboard_parts import bench as bench
 from tests.support.panel_parts import shown, starved
-
-
-class Bench:
-    """A dashboard over a replay, whose messages are kept instead of sent."""
-
-    def __init__(self) -> None:
-        self.recording = starved(gpu=True, steps=100)
-        self.replay = Replay(self.recording, 1.0)
-        self.input = PanelInput(status="recording", setup=self.recording.setup)
-        self.requests: list[dict[str, Any]] = []
-        self.notes: list[str] = []
-        self.messages: list[dict[str, Any]] = []
-        self.page: dict[str, list[float]] = {}
-        self.dashboard = Dashboard(self.look, self.requests.append, knobs.KNOBS, note=self.notes.append, gpus=(0,))
-        self.dashboard.view.send = self.send
-        self.failing: Exception | None = None
-
-    def look(self) -> PanelInput:
-        if self.failing is not None:
-            raise self.failing
-        return self.input
-
-    def send(self, content: dict[str, Any], buffers: Any = None) -> None:
-        """Does what the page does with a message."""
-        self.messages.append(content)
-        self.take(content["rows"], buffers[0])
-
-    def take(self, head: dict[str, Any], data: bytes) -> None:
-        values, at = np.frombuffer(data, "<f4"), 0
-        for name in list(self.page):
-            if name.partition(":")[0] in head["clear"]:
-                self.page[name] = []
-        for layer, key, count, whole in head["lines"]:
-            y = values[at + count : at + 2 * count].tolist()
-            self.page[f"{layer}:{key}"] = y if whole else self.page[f"{layer}:{key}"] + y
-            at += 2 * count
-        assert at == len(values)
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    one = Bench()
-    yield one
-    one.dashboard.stop()
-    one.dashboard.view.close()
 
 
 def test_rows_go_to_the_page_in_increments(bench: Bench) -> None:
@@ -131,54 +79,6 @@ def test_a_failing_view_says_so_once_and_stops(bench: Bench) -> None:
     assert bench.dashboard.failure.startswith("The live view stopped (RuntimeError: no room)")
     assert bench.notes == [bench.dashboard.failure]
     assert bench.messages == []
-
-
-def test_a_run_after_a_failure_gets_another_chance(bench: Bench) -> None:
-    bench.failing = RuntimeError("no room")
-    bench.dashboard.push()
-    bench.failing = None
-    bench.dashboard.start()
-    deadline = time.monotonic() + 5
-    while not bench.messages and time.monotonic() < deadline:
-        time.sleep(0.01)
-    bench.dashboard.stop()
-    assert bench.messages and not bench.dashboard.failure
-
-
-def test_the_refresher_is_one_thread_of_ours_that_ends_and_counts_its_cost(bench: Bench) -> None:
-    bench.dashboard.start()
-    bench.dashboard.start()
-    names = [thread.name for thread in threading.enumerate() if thread.name == "gpu_doctor-refresher"]
-    assert len(names) == 1
-    deadline = time.monotonic() + 5
-    while bench.dashboard.cpu_s == 0 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    bench.dashboard.stop()
-    assert "gpu_doctor-refresher" not in {thread.name for thread in threading.enumerate()}
-    assert 0 < bench.dashboard.cpu_s < 5
-
-
-def test_two_pushers_never_interleave(bench: Bench) -> None:
-    inside, most, release = 0, 0, threading.Event()
-
-    def look() -> PanelInput:
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
-        release.wait(5)
-        inside -= 1
-        return bench.input
-
-    bench.dashboard._look = look
-    other = threading.Thread(target=bench.dashboard.push)
-    other.start()
-    deadline = time.monotonic() + 5
-    while not inside and time.monotonic() < deadline:
-        time.sleep(0.001)
-    bench.dashboard.push()
-    release.set()
-    other.join()
-    assert most == 1 and len(bench.messages) == 1
 
 
 def test_requests_are_posted_and_bad_ones_answered(bench: Bench) -> None:

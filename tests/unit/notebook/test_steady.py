@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Iterator
 
-import pytest
-
-from gpu_doctor.diagnosis import Diagnosis, diagnose
-from gpu_doctor.ledger import Pull
-from gpu_doctor.notebook.live_verdict import LiveVerdict
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.rules.rule import Finding
 from gpu_doctor.steady import Steady
 from gpu_doctor.vitals import Vitals
-from tests.support.simulated_device import SimulatedDevice
-
-
-def told(**costs: float) -> Diagnosis:
-    """A diagnosis that found these rules at these costs."""
-    findings = tuple(Finding(rule, f"{rule}.", cost) for rule, cost in sorted(costs.items(), key=lambda one: -one[1]))
-    return Diagnosis("input", findings[0].headline if findings else "nothing", findings, (), Vitals())
+from tests.support.steady_parts import told
 
 
 def test_two_causes_of_like_cost_do_not_flicker() -> None:
@@ -119,56 +106,6 @@ def test_what_is_held_keeps_its_own_verdict_and_figures() -> None:
     now = steady.shown(told(a=0.29, b=0.31))
     assert now.verdict == "a." and [one.rule for one in now.findings] == ["a", "b"]
     assert now.findings[0].cost_share == 0.29
-
-
-# ---- as it is shown while a run goes on ------------------------------------------------------------------------------
-
-
-def looks_at(python_every: int, steps: int) -> Iterator[Recorder]:
-    """A loop of 9 ms of training a step and a line of Python now and then, 10 % of the time on average.
-
-    In virtual time; looked at after every twentieth step while it goes on.
-    """
-    clock, pull = SimulatedDevice(), Pull()
-    recorder = Recorder(clock=lambda: clock.now)
-    ledger = recorder.ledger
-    for i in range(1, steps + 1):
-        before = ledger.ask(pull, True)
-        ledger.delivered(pull, 8.0, before)
-        before = ledger.forward(True, True, True, 8.0)
-        clock.host(4.5)
-        ledger.forward_done(before)
-        before = ledger.backward()
-        clock.host(4.5)
-        ledger.switch(before)
-        ledger.optimizer_done(1, ledger.optimizer(1))
-        if i % python_every == python_every // 2:
-            clock.host(1.0 * python_every)
-        if i % 20 == 0:
-            yield recorder
-
-
-def flips(told: list[str]) -> int:
-    """How often what is told changes."""
-    return sum(before != now for before, now in itertools.pairwise(told))
-
-
-@pytest.mark.parametrize(("python_every", "most"), [(40, 2), (400, 9)])
-def test_a_loop_on_the_bar_is_shown_without_flicker(python_every: int, most: int) -> None:
-    """After each such line its share is above 10 %, where slow-python begins to name it, and below before the next."""
-    now_s = [0.0]
-    verdicts = LiveVerdict(lambda: now_s[0])  # which takes no time, so that every look is a verdict
-    raw, shown = [], []
-    for recorder in looks_at(python_every, steps=max(12 * python_every, 1000)):
-        now_s[0] += 0.2  # the steps that lie between two looks
-        plain = diagnose(recorder.so_far())
-        live = verdicts.on(recorder)
-        assert live is not None
-        raw.append(",".join([plain.bottleneck, *(one.rule for one in plain.findings)]))
-        shown.append(",".join([live.bottleneck, *(one.rule for one in live.findings)]))
-        assert (live.verdict == plain.verdict) or live.findings[0].headline in live.verdict
-    assert flips(raw) >= 20, "the loop must lie on the bar, or this tells nothing"
-    assert flips(shown) <= most
 
 
 def test_what_is_gone_is_given_up_after_half_a_minute_where_diagnoses_are_rare() -> None:

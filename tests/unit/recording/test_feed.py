@@ -17,7 +17,7 @@ def recording() -> Recording:
     return Recording(
         steps=Steps.of(wall_s=[0.1] * 10, count=[1.0] * 9 + [3.0]),
         series=(
-            Series(WATT, np.arange(5) / 4, np.arange(5) * 10.0),
+            Series(WATT, np.arange(5) / 4, np.arange(5.0) * 10.0),
             Series(RAM, np.array([0.9]), np.array([7.0])),
         ),
         duration_s=1.2,

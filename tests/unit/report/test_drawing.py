@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import time
 from xml.etree import ElementTree
 
 import numpy as np
@@ -91,9 +90,7 @@ def test_thinning_keeps_the_extremes_the_end_and_the_order() -> None:
     x = np.arange(1_000_000.0)
     y = np.sin(x / 1e5)
     y[[123_456, 700_001]] = 9.0, -9.0
-    begin = time.perf_counter()
     thin_x, thin_y = thin(x, y)
-    assert time.perf_counter() - begin < 0.5
     assert len(thin_x) <= drawing.MOST_POINTS + 2
     assert {9.0, -9.0} <= set(thin_y)
     assert thin_x[-1] == x[-1]

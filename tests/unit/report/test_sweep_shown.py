@@ -19,11 +19,11 @@ from gpu_doctor.notebook.panel import PanelInput, state
 from gpu_doctor.report_batches import largest_html, sizes
 from gpu_doctor.report_sweep import FIRST, places, sweep_html
 from gpu_doctor.sweep import Sweep
+from tests.support.html_page import Page
 from tests.support.panel_parts import shown, starved
+from tests.support.panel_visits import Loop, Visited, loop
 from tests.support.report_parts import HOSTILE
 from tests.support.trial_parts import GIVEN_UP, searched, side, swept, treated
-from tests.unit.notebook.test_errands import Loop, Visited, loop
-from tests.unit.report.test_report import Page
 
 __all__ = ["loop"]
 

@@ -29,9 +29,9 @@ from gpu_doctor.report_losses import loss_lines
 from gpu_doctor.report_plan import plan_html, plan_text, told
 from gpu_doctor.report_trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
 from gpu_doctor.treatment import Plan, Rung
+from tests.support.html_page import Page
 from tests.support.report_parts import HOSTILE
 from tests.support.trial_parts import BOTH, CURED, WORKERS, WROTE, effects, fix, losses, plan, side, treated, trials
-from tests.unit.report.test_report import Page
 
 
 def drawn(given: PanelInput) -> dict[str, Any]:

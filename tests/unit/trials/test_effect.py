@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-import time
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def sides(speedup: float, pairs: int = 2, seed: int = 0, **given: float) -> tupl
     seeds = iter(range(seed * 100, seed * 100 + 2 * pairs))
     bases, candidates = [], []
     for _ in range(pairs):
-        made = {"n": int(given.get("n", 50)), "jitter": given.get("jitter", 0.05)}
+        made: dict[str, Any] = {"n": int(given.get("n", 50)), "jitter": given.get("jitter", 0.05)}
         bases.append(run(seed=next(seeds), **made))
         candidates.append(run(0.01 / speedup, seed=next(seeds), **made))
     return bases, candidates
@@ -256,14 +256,12 @@ def test_the_quantile_is_students() -> None:
         assert t_quantile(freedom) == pytest.approx(expected, rel=0.004)
 
 
-def test_comparing_is_quick_and_touches_no_generator() -> None:
+def test_comparing_touches_no_generator() -> None:
     bases, candidates = sides(1.1, pairs=3)
     np.random.seed(1)
     random.seed(1)
     before = repr(np.random.get_state()), random.getstate()
-    begin = time.perf_counter()
     first = compare(bases, candidates)
-    assert time.perf_counter() - begin < 0.1
     assert (repr(np.random.get_state()), random.getstate()) == before
     assert compare(bases, candidates) == first
 

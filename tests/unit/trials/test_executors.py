@@ -14,54 +14,28 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
 from gpu_doctor import race
 from gpu_doctor.casefile import Case
 from gpu_doctor.effect import Effect
-from gpu_doctor.executors import Executor, InKernel, width_for
+from gpu_doctor.executors import InKernel, width_for
 from gpu_doctor.executors.asking import Request
 from gpu_doctor.executors.luggage import Parcel, Unpackable, pack, unpack
 from gpu_doctor.executors.posted import as_bytes, of_bytes
 from gpu_doctor.executors.reach import reached
 from gpu_doctor.executors.remote import acting_as_main, one_round
 from gpu_doctor.probes.host import usable_cores
+from tests.support.executors_parts import LOOP, namespace
 from tests.support.recordings import Loop, on_gpu
 
 cloudpickle = pytest.importorskip("cloudpickle")
-
-LOOP = """
-for x, y in loader:
-    optimizer.zero_grad()
-    nn.functional.cross_entropy(model(x), y).backward()
-    optimizer.step()
-"""
-
-
-def namespace(**more: Any) -> dict[str, Any]:
-    model = nn.Linear(4, 2)
-    loader = DataLoader(TensorDataset(torch.randn(400, 4), torch.zeros(400, dtype=torch.long)), 4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return {"__name__": "__main__", "nn": nn, "model": model, "optimizer": optimizer, "loader": loader, **more}
 
 
 def travelled(code: Any, space: dict[str, Any]) -> Parcel:
     """What arrives elsewhere of a case."""
     return unpack(pack(gpu_doctor.case(code, space), cloudpickle.CloudPickler))
-
-
-# ---- in the kernel --------------------------------------------------------------------------------------------------
-
-
-def test_in_the_kernel_trials_run_one_after_another() -> None:
-    case = gpu_doctor.case(LOOP, namespace())
-    executor: Executor = InKernel()
-    found = executor.trials(case, [{"batch_size": 8}, {"batch_size": 16}], steps=5, seconds=5, against={})
-    assert executor.width == 1
-    assert [dict(one.settings) for one in found] == [{"batch_size": 8}, {"batch_size": 16}]
-    assert case.effects == found and len(case.trials) == 2
 
 
 def test_after_a_stop_no_further_trial_begins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,33 +52,6 @@ def test_after_a_stop_no_further_trial_begins(monkeypatch: pytest.MonkeyPatch) -
     found = InKernel().trials(case, [{"batch_size": 8}, {"batch_size": 16}], steps=5, seconds=5, against={})
     assert [one.outcome for one in found] == ["stopped", "stopped"]
     assert len(tried) == 1 and len(case.effects) == 2
-
-
-def test_treat_hands_its_trials_to_the_executor() -> None:
-    space = namespace(loader=DataLoader(Sleeping(), batch_size=8))
-    handed: list[Any] = []
-
-    class Counting(InKernel):
-        def trials(self, case: Any, candidates: Any, **given: Any) -> list[Effect]:
-            handed.extend(candidates)
-            return super().trials(case, candidates, **given)
-
-    plan = gpu_doctor.case(LOOP, space).treat(max_trials=1, steps=10, seconds=10, executor=Counting())
-    assert handed == [dict(effect.settings) for effect in plan.effects] != []
-
-
-class Sleeping(TensorDataset):
-    def __init__(self) -> None:
-        super().__init__(torch.randn(4000, 4), torch.zeros(4000, dtype=torch.long))
-
-    def __getitem__(self, index: int) -> Any:
-        import time
-
-        time.sleep(2e-3)
-        return super().__getitem__(index)
-
-
-# ---- which names a cell reaches -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -138,9 +85,6 @@ def test_what_a_cell_reads_before_it_makes_it(source: str, needed: str, perhaps:
     assert found.perhaps == set(perhaps.split())
 
 
-# ---- what travels ---------------------------------------------------------------------------------------------------
-
-
 def test_only_what_the_cell_reaches_travels() -> None:
     conn = sqlite3.connect(":memory:")
     try:
@@ -159,7 +103,7 @@ def test_functions_of_earlier_cells_read_what_the_cell_binds_there_too() -> None
     arrived = travelled("scale = scale + 1\nresult = epoch()", space)
     assert arrived.namespace is not space and arrived.namespace["epoch"].__globals__ is arrived.namespace
     expected = space["model"](torch.ones(1, 4)).sum().item() / 2.0 * 3.0
-    exec(arrived.code, arrived.namespace)
+    exec(arrived.code, arrived.namespace)  # type: ignore[arg-type]
     assert arrived.namespace["result"] == pytest.approx(expected)
     assert space["scale"] == 2.0 and space["result"] is None
 
@@ -182,7 +126,7 @@ def test_a_loader_whose_workers_run_travels_without_them() -> None:
     arrived = travelled("loader", namespace(loader=loader)).namespace["loader"]
     assert arrived._iterator is None and arrived.num_workers == 1
     assert loader._iterator is before is not None
-    before._shutdown_workers()
+    before._shutdown_workers()  # type: ignore[attr-defined]
     loader._iterator = None
 
 
@@ -247,7 +191,7 @@ def test_what_the_cell_makes_itself_need_not_travel() -> None:
         arrived = travelled(cell, space)
     finally:
         conn.close()
-    exec(arrived.code, arrived.namespace)
+    exec(arrived.code, arrived.namespace)  # type: ignore[arg-type]
     assert arrived.namespace["number"] == 3
     arrived.namespace["conn"].close()
 
@@ -256,9 +200,6 @@ def test_the_magics_line_stays_as_an_empty_one() -> None:
     case = gpu_doctor.case("pass", namespace())
     case.source = "%%gpudoctor --steps 5\nmodel"
     assert unpack(pack(case, cloudpickle.CloudPickler)).code == "\nmodel"
-
-
-# ---- what runs elsewhere, run here ----------------------------------------------------------------------------------
 
 
 def test_a_round_gives_recordings_of_both_sides_and_touches_nothing_here() -> None:
@@ -332,9 +273,6 @@ def test_the_notebook_is_main_while_its_round_runs() -> None:
     assert sys.modules["__main__"] is before
     with acting_as_main({"__name__": "my_module"}):
         assert sys.modules["__main__"] is before
-
-
-# ---- what a task asks the cluster for ------------------------------------------------------------------------------
 
 
 class Cluster:
@@ -457,9 +395,6 @@ def test_a_gpu_that_no_machine_has_is_a_refusal(monkeypatch: pytest.MonkeyPatch)
     effect = asked_of(cluster, on_gpu().recording(), monkeypatch)
     assert effect.outcome == "refused" and cluster.options == [] and Sent.parts == []
     assert effect.reason.startswith("No machine of the cluster has 5 CPUs, 1 GPU for a trial: ask for less")
-
-
-# ---- a GPU that only the cluster has --------------------------------------------------------------------------------
 
 
 def test_what_a_gpu_is_needed_for_is_refused_here_only_where_the_trial_has_none(

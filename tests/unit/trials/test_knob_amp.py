@@ -12,27 +12,16 @@ import pytest
 import torch
 from torch import nn
 
-import gpu_doctor
 from gpu_doctor import knobs, patching
 from gpu_doctor.knobs.amp import KNOB, _names_amp, lstm_in_bf16, mixed_precision
 from gpu_doctor.knobs.autocasting import in_fp32
 from gpu_doctor.knobs.knob import Refused, TrialScope
 from gpu_doctor.knobs.loss_scaling import LossScaling, loss_scaling
 from gpu_doctor.recording import DeviceSetup, Setup
+from tests.support.knob_amp_parts import Net
+from tests.support.knob_amp_parts import data as data
 
 SEEN = Setup(optimizers=("SGD",), models=("Net",), dtype="float32", parameters=10)
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(8, 1)
-        self.dtypes: list[torch.dtype] = []
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out = self.inner(x)
-        self.dtypes.append(out.dtype)
-        return torch.sigmoid(out)
 
 
 @pytest.fixture(autouse=True)
@@ -42,13 +31,6 @@ def _nothing_left() -> Any:
     assert patching.active() == ()
     assert nn.Module.__call__ is call
     assert "__call__" not in vars(Net)
-
-
-@pytest.fixture
-def data() -> tuple[torch.Tensor, torch.Tensor]:
-    torch.manual_seed(0)
-    x = torch.randn(64, 8)
-    return x, (x[:, :1] > 0).float()
 
 
 def train(net: nn.Module, opt: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor, steps: int = 30) -> list[float]:
@@ -86,7 +68,7 @@ def test_an_optimizer_that_no_name_leads_to_is_found_at_its_first_step(data: Any
     net = Net()
     hidden = [torch.optim.SGD(net.parameters(), lr=1.0)]
     with knobs.turned({"amp": "bf16"}, TrialScope({"hidden": hidden})):
-        train(net, hidden[0], *data, steps=3)
+        train(net, hidden[0], data[0], data[1], steps=3)
     assert net.dtypes == [torch.float32, torch.bfloat16, torch.bfloat16]
 
 
@@ -311,56 +293,6 @@ def test_the_users_own_autocast_and_scaler_are_switched_off_and_back(fails: bool
     assert scaler.is_enabled() and scaler.get_scale() == 8.0 and "_enabled" not in vars(torch.amp.GradScaler)
     with context:
         assert net(data[0]).dtype == torch.bfloat16
-
-
-def test_a_trial_without_the_users_own_autocast() -> None:
-    code = """
-net, scaler = Net(), torch.amp.GradScaler("cpu", enabled=True)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-for x in data:
-    opt.zero_grad()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = net(x).float().mean()
-    scaler.scale(loss).backward()
-    scaler.step(opt)
-    scaler.update()
-"""
-    case = gpu_doctor.case(code, {"torch": torch, "Net": Net, "data": list(torch.randn(30, 4, 8))})
-    assert case.run().setup.autocast == "bfloat16"
-    effect = case.trial({"amp": "off"}, steps=10, seconds=5)
-    assert effect.outcome in ("completed", "budget-reached"), effect.reason
-    baseline, candidate = case.trials[-1]
-    assert (baseline.setup.autocast, candidate.setup.autocast) == ("bfloat16", "")
-
-
-SCALED = """
-net = Net()
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-scaler = torch.amp.GradScaler("cpu", enabled=ENABLED)
-for x in data:
-    opt.zero_grad()
-    loss = net(x).mean()  # no autocast: it was forgotten
-    scaler.scale(loss).backward()
-    scaler.step(opt)
-    scaler.update()
-"""
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_a_scaler_without_an_autocast_is_shown_as_yours_and_can_be_switched_off(enabled: bool) -> None:
-    names = {"torch": torch, "Net": Net, "data": list(torch.randn(30, 4, 8)), "ENABLED": enabled}
-    case = gpu_doctor.case(SCALED, names)
-    found = case.run().setup
-    assert found.grad_scaler is enabled and found.autocast == "" and KNOB.found(found) == "off"
-    assert KNOB.choices(found)[0].label == ("off (your GradScaler)" if enabled else "off")
-    if not enabled:
-        return
-    on_a_card = Setup(**{**vars(found), "device": "cuda:0"})
-    assert "GradScaler of its own" in KNOB.refusal("fp16", on_a_card) and KNOB.refusal("bf16", on_a_card) == ""
-    effect = case.trial({"amp": "off"}, steps=10, seconds=5)
-    assert effect.outcome in ("completed", "budget-reached"), effect.reason
-    baseline, candidate = case.trials[-1]
-    assert (baseline.setup.grad_scaler, candidate.setup.grad_scaler) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
-from IPython.core.interactiveshell import InteractiveShell
-from IPython.testing.globalipapp import start_ipython
-from IPython.utils.capture import capture_output
 
 import gpu_doctor
 from gpu_doctor import knobs
@@ -19,43 +15,11 @@ from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.notebook.controls import checked_request, controls
 from gpu_doctor.notebook.options import parsed_cell_line
 from gpu_doctor.recording import Setup
-
-BY_HAND = """import torch
-from torch import nn
-lr = 1e-3  # the learning rate
-batch_size = 16
-name: str = "plain"
-shuffle = True
-down = -2
-x, y = torch.randn(320, 8), torch.randint(0, 2, (320,))
-model = nn.Linear(8, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-seen.append((lr, batch_size))
-for i in range(0, len(x), batch_size):
-    optimizer.zero_grad()
-    nn.functional.cross_entropy(model(x[i:i + batch_size]), y[i:i + batch_size]).backward()
-    optimizer.step()
-"""
+from tests.support.knob_cell_variables_parts import BY_HAND
 
 
 def test_literals_at_the_top_are_variables() -> None:
     assert variables_of(BY_HAND) == {"lr": 1e-3, "batch_size": 16, "name": "plain", "shuffle": True, "down": -2}
-
-
-def test_a_trial_runs_the_cell_with_another_literal_and_leaves_the_cell_as_it_is() -> None:
-    ns: dict[str, Any] = {"__name__": "__main__", "seen": []}
-    case = gpu_doctor.case(BY_HAND, ns)
-    baseline = case.run()
-    assert len(baseline.steps) == 20
-    effect = case.trial({"vary.batch_size": 64}, steps=50)
-    assert effect.outcome == "completed", effect.reason
-    assert (
-        effect.speedup is not None and effect.speedup > 1.2
-    )  # four times the samples in a step of about the same time
-    assert (ns["batch_size"], ns["seen"]) == (16, [(1e-3, 16)])  # a trial leaves no trace
-    other = case.run({"vary.batch_size": 80, "vary.lr": 1})
-    assert len(other.steps) == 4 and ns["seen"][-1] == (1.0, 80)
-    assert case.code({"vary.lr": 1.0}) == "lr = 1.0"
 
 
 def test_the_batch_size_of_a_loader_is_turned_together_with_another_knob() -> None:
@@ -158,45 +122,6 @@ def test_the_panel_offers_them_as_controls_and_takes_them_back() -> None:
 def test_a_wrong_option_is_answered_in_one_sentence(line: str) -> None:
     with pytest.raises(UsageError, match="--vary"):
         parsed_cell_line(line)
-
-
-@pytest.fixture(scope="module")
-def one_shell() -> InteractiveShell:
-    start_ipython()
-    shell: InteractiveShell = InteractiveShell.instance()
-    return shell
-
-
-@pytest.fixture
-def shell(one_shell: InteractiveShell) -> Iterator[InteractiveShell]:
-    one_shell.reset(new_session=False)
-    one_shell.run_line_magic("load_ext", "gpu_doctor")
-    yield one_shell
-    one_shell.run_line_magic("unload_ext", "gpu_doctor")
-    one_shell.reset(new_session=False)
-
-
-def test_the_magic_runs_the_cell_as_written_and_a_trial_with_another_value(shell: InteractiveShell) -> None:
-    shell.user_ns["seen"] = []
-    with capture_output() as said:
-        shell.run_cell("%%gpudoctor --no-view --vary batch_size=16,80\nhere = %pwd\n" + BY_HAND)
-    assert not said.stderr, said.stderr
-    case = gpu_doctor.last_case()
-    assert case is not None and shell.user_ns["seen"] == [(1e-3, 16)]
-    assert "vary.batch_size      as written 16" in repr(shell.run_line_magic("gpudoctor", "knobs"))
-    effect = case.trial({"vary.batch_size": 80}, steps=4)
-    assert effect.outcome in ("completed", "budget-reached"), effect.reason
-    assert case.trials[-1][1].steps.samples.max() == 80
-    with capture_output():
-        shell.run_cell("%%gpudoctor --no-view --set vary.batch_size=80\n" + BY_HAND)
-    assert shell.user_ns["seen"][-1] == (1e-3, 80)
-
-
-def test_the_magic_refuses_before_the_cell_runs(shell: InteractiveShell) -> None:
-    shell.user_ns["seen"] = []
-    with capture_output() as said:
-        shell.run_cell("%%gpudoctor --no-view --vary model=3\n" + BY_HAND)
-    assert "not assigned by a literal" in said.stderr + said.stdout and shell.user_ns["seen"] == []
 
 
 def test_the_numbers_and_switches_of_the_cell_are_offered_unasked_under_more() -> None:

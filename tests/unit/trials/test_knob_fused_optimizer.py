@@ -10,15 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-import gpu_doctor
 from gpu_doctor import knobs, patching
 from gpu_doctor.facts import OptimizerFacts
 from gpu_doctor.knobs.fused_optimizer import KNOB
 from gpu_doctor.knobs.fusing import why_not
 from gpu_doctor.knobs.knob import TrialScope
 from gpu_doctor.recording import Setup
+from tests.support.knob_fused_optimizer_parts import train
 
 SEEN = Setup(optimizers=("Adam",), optimizer_facts=(OptimizerFacts("Adam", 4, 100, can_fuse=True),))
+
+
 MAKERS: dict[str, Any] = {
     "Adam": lambda p: torch.optim.Adam(p, lr=0.01, foreach=True),
     "AdamW": lambda p: torch.optim.AdamW(p, lr=0.01),
@@ -31,14 +33,6 @@ MAKERS: dict[str, Any] = {
 def _nothing_left() -> Any:
     yield
     assert patching.active() == ()
-
-
-def train(net: nn.Module, opt: torch.optim.Optimizer, steps: int) -> None:
-    torch.manual_seed(1)
-    for x in torch.randn(steps, 8, 6):
-        opt.zero_grad()
-        net(x).pow(2).mean().backward()
-        opt.step()
 
 
 def options(opt: torch.optim.Optimizer) -> list[tuple[Any, ...]]:
@@ -154,27 +148,3 @@ def test_the_users_own_is_switched_off_and_on_again() -> None:
         assert options(opt) == [(False, None, "absent")]
     assert options(opt) == [(True, None, True)]
     train(net, opt, 1)
-
-
-LOOP = """
-for x in data:
-    opt.zero_grad()
-    net(x).pow(2).mean().backward()
-    opt.step()
-"""
-
-
-@pytest.mark.parametrize("steps_before", [0, 2])
-def test_a_trial_leaves_everything_bit_for_bit(steps_before: int) -> None:
-    net = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 2))
-    opt = torch.optim.Adam(net.parameters())
-    train(net, opt, steps_before)
-    weights, state = copy.deepcopy(net.state_dict()), copy.deepcopy(opt.state_dict())
-    case = gpu_doctor.case(LOOP, {"net": net, "opt": opt, "data": list(torch.randn(40, 8, 6))})
-    effect = case.trial({"fused_optimizer": True}, steps=10, seconds=3)
-    assert effect.outcome in ("completed", "budget-reached"), effect.reason
-    assert all(torch.equal(value, weights[name]) for name, value in net.state_dict().items())
-    now = opt.state_dict()
-    assert now["param_groups"] == state["param_groups"] and now["state"].keys() == state["state"].keys()
-    for key, entry in now["state"].items():
-        assert all(torch.equal(value, state["state"][key][name]) for name, value in entry.items())

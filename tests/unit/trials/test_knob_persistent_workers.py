@@ -32,7 +32,7 @@ def test_the_same_workers_serve_two_epochs_and_are_stopped_afterwards() -> None:
         list(loader)
         assert loader._iterator is first
     assert vars(loader) == was
-    assert not any(worker.is_alive() for worker in first._workers)
+    assert not any(worker.is_alive() for worker in first._workers)  # type: ignore[union-attr]
     assert patching.active() == ()
 
 

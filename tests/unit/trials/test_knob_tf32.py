@@ -119,13 +119,13 @@ def test_the_code_that_sets_it_itself_does_not_turn_it_back(line: str) -> None:
 
 
 def test_what_the_code_sets_for_the_cpu_is_its_own() -> None:
-    place = getattr(torch.backends.mkldnn, "matmul", None)
+    place: Any = getattr(torch.backends.mkldnn, "matmul", None)
     if not hasattr(place, "fp32_precision"):
         pytest.skip("this torch has no fp32_precision")
     scope = TrialScope({}, A100)
     with knobs.turned({"tf32": True}, scope):
-        torch.backends.mkldnn.matmul.fp32_precision = "ieee"
-        assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
+        place.fp32_precision = "ieee"
+        assert place.fp32_precision == "ieee"
         with pytest.raises(RuntimeError):
             torch.backends.cudnn.allow_tf32 = 3.5  # type: ignore[assignment]
     assert scope.notes == []

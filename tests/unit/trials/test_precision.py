@@ -8,20 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-import gpu_doctor
 from gpu_doctor.executors.luggage import _process
 from gpu_doctor.precision import newer_places, precisions, put_back
 from gpu_doctor.snapshot import Snapshot
-
-newer = pytest.mark.skipif(not list(newer_places()), reason="this torch has no fp32_precision")
+from tests.support.precision_parts import matmul, newer
 
 
 def nothing() -> None:
     """Leaves everything as it is."""
-
-
-def matmul(value: str) -> Callable[[], None]:
-    return lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", value)
 
 
 def older(value: str) -> Callable[[], None]:
@@ -49,7 +43,7 @@ def as_it_was() -> Iterator[None]:
         (matmul("tf32"), nothing),
         (matmul("tf32"), matmul("ieee")),
         (older("high"), matmul("ieee")),
-        (lambda: setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee"), nothing),
+        (lambda: setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee"), nothing),  # type: ignore[attr-defined]
         (nothing, lambda: setattr(torch.backends, "fp32_precision", "tf32")),
         (nothing, lambda: setattr(torch.backends.cudnn, "allow_tf32", False)),
     ],
@@ -66,25 +60,7 @@ def test_a_snapshot_puts_back_what_was(own: Callable[[], None], cell: Callable[[
 def test_after_a_restore_the_users_own_switch_for_all_still_holds() -> None:
     Snapshot.take({}).restore()
     torch.backends.fp32_precision = "tf32"  # type: ignore[attr-defined]
-    assert torch.backends.cuda.matmul.fp32_precision == torch.backends.mkldnn.matmul.fp32_precision == "tf32"
-
-
-@newer
-def test_a_trial_of_a_cell_that_sets_the_newer_name_is_a_trial() -> None:
-    cell = """
-import torch
-torch.backends.cuda.matmul.fp32_precision = "tf32"
-model = torch.nn.Linear(4, 4)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x in torch.utils.data.DataLoader(torch.randn(400, 4), batch_size=4):
-    optimizer.zero_grad()
-    model(x).sum().backward()
-    optimizer.step()
-"""
-    case = gpu_doctor.case(cell, {"__name__": "__main__"})
-    case.run()
-    effect = case.trial({"threads": 1}, steps=10)
-    assert effect.speedup is not None and effect.not_restored == ()
+    assert torch.backends.cuda.matmul.fp32_precision == torch.backends.mkldnn.matmul.fp32_precision == "tf32"  # type: ignore[attr-defined]
 
 
 @newer

@@ -2,56 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 import gpu_doctor
 from gpu_doctor import race
-from gpu_doctor.effect import compare
-from gpu_doctor.executors.posted import as_bytes
-from gpu_doctor.executors.rounds_out import RoundsOut
-from gpu_doctor.morepairs import MOST_PAIRS
-from tests.support.recordings import Loop
-
-
-class Cluster:
-    """As much of Ray as waits for rounds: each round comes back after as many waits as its candidate is slow."""
-
-    class exceptions:
-        class OutOfMemoryError(Exception):
-            pass
-
-    def __init__(self, waits: dict[int, int], wait_ms: dict[int, float]) -> None:
-        self.waits, self.wait_ms = waits, wait_ms
-        self.sent: list[int] = []
-        self.left: dict[str, int] = {}
-        self.cancelled: list[str] = []
-
-    def remote(self, luggage: Any, key: str, against: Any, settings: Any, steps: int, seconds: float) -> str:
-        workers = settings["num_workers"]
-        self.sent.append(workers)
-        name = f"{workers}-{self.sent.count(workers)}"
-        self.left[name] = self.waits[workers]
-        return name
-
-    def wait(self, tasks: list[str], num_returns: int, timeout: float) -> tuple[list[str], list[str]]:
-        for one in tasks:
-            self.left[one] -= 1
-        ready = [one for one in tasks if self.left[one] <= 0]
-        return ready[:num_returns], [one for one in tasks if one not in ready[:num_returns]]
-
-    def get(self, task: str) -> dict[str, Any]:
-        if task.startswith("9"):
-            raise self.exceptions.OutOfMemoryError("Task was killed due to the node running low on memory.\nMore.")
-        workers = int(task.partition("-")[0])
-        base = Loop(steps=60, wait=30.0).recording()
-        other = Loop(steps=60, wait=self.wait_ms[workers], settings={"num_workers": workers}).recording()
-        return {"bases": (as_bytes(base),), "candidates": (as_bytes(other),)}
-
-    def cancel(self, task: str, force: bool) -> None:
-        self.cancelled.append(task)
-        self.left[task] = 0
+from tests.support.rounds_out_parts import Cluster, out
 
 
 def raced(cluster: Cluster, racing: bool) -> list[race.Entry]:
@@ -59,12 +14,6 @@ def raced(cluster: Cluster, racing: bool) -> list[race.Entry]:
     case = gpu_doctor.case("1 + 1", {})
     out(cluster, entries).run(case, entries, racing)
     return entries
-
-
-def out(cluster: Cluster, entries: list[race.Entry], part: float = 0.5, pairs: int = MOST_PAIRS) -> RoundsOut:
-    """Rounds of entries each of which takes such a part of the cluster."""
-    places = {id(entry): (cluster, part) for entry in entries}
-    return RoundsOut(cluster, places, "luggage", {}, 60, 600.0, 600.0, pairs)
 
 
 def test_a_round_that_is_out_is_cancelled_once_its_candidate_is_clearly_worse() -> None:
@@ -107,24 +56,6 @@ def test_an_interrupt_leaves_what_came_back_and_says_what_was_still_out() -> Non
     assert [one.outcome for one in effects] == ["stopped", "stopped"]
     assert effects[0].speedup is not None and effects[1].speedup is None
     assert len(cluster.cancelled) == 2
-
-
-class Wandering(Cluster):
-    """Its candidate is faster in one round and slower in the next: no interval becomes clear."""
-
-    def get(self, task: str) -> dict[str, Any]:
-        workers, _, number = task.partition("-")
-        self.wait_ms = {int(workers): 20.0 if int(number) % 2 else 45.0}
-        return super().get(task)
-
-
-def test_no_candidate_gets_more_pairs_than_were_asked_for() -> None:
-    case = gpu_doctor.case("1 + 1", {})
-    for pairs, sent in ((3, 3), (MOST_PAIRS, MOST_PAIRS)):
-        cluster, entry = Wandering({4: 1}, {}), race.Entry({"num_workers": 4})
-        out(cluster, [entry], pairs=pairs).run(case, [entry], racing=False)
-        assert len(cluster.sent) == len(entry.candidates) == sent
-    assert compare(entry.bases, entry.candidates).verdict == "inconclusive"
 
 
 def test_as_many_rounds_are_out_as_there_are_places_and_a_large_one_is_not_passed_by() -> None:

@@ -14,42 +14,7 @@ import torch
 import gpu_doctor
 from gpu_doctor.snapshot import Snapshot, unrestorable
 from gpu_doctor.snapshot_walk import Walk
-
-START = """
-import collections, contextlib, functools, multiprocessing, queue, threading, weakref
-import torch
-from torch import nn
-ones = nn.init.ones_
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 1)
-    def forward(self, x, seen=[]):
-        return self.layer(x)
-"""
-
-
-def notebook(setup: str) -> dict[str, Any]:
-    space: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(START + setup, "<earlier>", "exec"), space)
-    return space
-
-
-def said(space: dict[str, Any], look: str) -> str:
-    return repr(eval(look, space))
-
-
-def comes_back(space: dict[str, Any], cell: str, look: str, lost: tuple[str, ...] = ()) -> None:
-    """What `look` says is, after the cell and a restore, what it was before; twice. Named as lost is `lost`."""
-    before = said(space, look)
-    snapshot = Snapshot.take(space)
-    assert snapshot.unrestorable == lost
-    assert said(space, look) == before
-    for _ in range(2):
-        exec(compile(cell, "<cell>", "exec"), space)
-        assert said(space, look) != before, "the cell changes nothing"
-        assert snapshot.restore() == ()
-        assert said(space, look) == before
+from tests.support.snapshot_reach_parts import PARTS, comes_back, notebook
 
 
 @pytest.mark.parametrize(
@@ -186,24 +151,6 @@ def test_an_imported_class_brings_the_names_of_its_module(tmp_path: Path, monkey
         assert (module.LOG, module.STEP, module.Base.built) == ([], 0, [])
 
 
-@pytest.mark.parametrize("wrapper", ["torch.no_grad()", "torch.inference_mode()", "torch.compile", "functools.cache"])
-def test_a_decorated_function_does_not_bring_the_names_of_a_library(wrapper: str) -> None:
-    space = notebook(
-        f"def made():\n    seen = []\n    @{wrapper}\n    def f(x): seen.append(x); return seen\n    return f"
-    )
-    space["f"] = space["made"]()
-    walk = Walk()
-    walk.over([space], ())
-    assert [one["__name__"] for one in walk.modules] == []
-    Snapshot.take(space, extra=[space["f"]])
-    assert any(type(one) is list and one is _seen_of(space["f"]) for one in walk.kept["list"])
-
-
-def _seen_of(function: Any) -> Any:
-    [cell] = importlib.import_module("inspect").unwrap(function).__closure__
-    return cell.cell_contents
-
-
 def test_a_decorated_function_of_the_users_brings_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other way round: `functools.wraps` of a function of torch's says that the user's own one were torch's."""
     (tmp_path / "my_wrapping.py").write_text(
@@ -281,39 +228,6 @@ def test_what_watches_and_shows_is_left_alone() -> None:
     assert not walk.kept["instance"] and not walk.kept["tensor"]
 
 
-PARTS = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
-opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-loader = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=4, shuffle=True, generator=torch.Generator())
-def train():
-    for (x,) in loader:
-        opt.zero_grad(); model(x).square().mean().backward(); opt.step()
-"""
-
-
-def test_what_a_run_trained_with_is_put_back_where_no_name_leads_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A trainer in an installed package, whose globals are none of the user's."""
-    folder = tmp_path / "site-packages"
-    folder.mkdir()
-    (folder / "some_hidden_trainer.py").write_text(PARTS)
-    monkeypatch.syspath_prepend(str(folder))
-    hidden = importlib.import_module("some_hidden_trainer")
-    case = gpu_doctor.case("train()", {"__name__": "__main__", "train": hidden.train})
-    case.run()
-    before = [value.clone() for value in hidden.model.state_dict().values()]
-    momentum = [one["momentum_buffer"].clone() for one in hidden.opt.state.values()]
-    seed = hidden.loader.generator.get_state()
-    assert case.trial({"threads": 1}, steps=6, seconds=8.0).speedup is not None
-    assert all(map(torch.equal, before, hidden.model.state_dict().values()))
-    assert all(map(torch.equal, momentum, [one["momentum_buffer"] for one in hidden.opt.state.values()]))
-    assert torch.equal(seed, hidden.loader.generator.get_state())
-
-
 def test_what_a_run_trained_with_is_not_kept_alive() -> None:
     space: dict[str, Any] = {"__name__": "__main__"}
     case = gpu_doctor.case(f"{PARTS}\nmodel.circle = [model]\ntrain()", space)
@@ -324,6 +238,8 @@ def test_what_a_run_trained_with_is_not_kept_alive() -> None:
 
 
 DISPATCHED = "@functools.singledispatch\ndef kind(x): return 'any'\n@kind.register(int)\ndef _(x): return 'int'\n"
+
+
 METHOD = (
     "class A:\n    @functools.singledispatchmethod\n    def kind(self, x): return 'any'\n"
     "    @kind.register(int)\n    def _(self, x): return 'int'\n"
@@ -347,35 +263,6 @@ METHOD = (
 )
 def test_registries_and_containers_of_a_persons_own_kind(setup: str, cell: str, look: str) -> None:
     comes_back(notebook(setup), cell, look)
-
-
-LEARNS = "import numpy as np\nx, y = np.eye(4), [0, 1, 0, 1]\n"
-
-
-@pytest.mark.parametrize(
-    ("setup", "cell", "look"),
-    [
-        ("preprocessing.StandardScaler().partial_fit(x)", "s.partial_fit(2 * x)", "s.mean_, s.n_samples_seen_"),
-        ("preprocessing.LabelEncoder().fit(y)", "s.fit(['a', 'b'])", "s.classes_"),
-        ("linear_model.SGDClassifier().partial_fit(x, y, [0, 1])", "s.partial_fit(-x, y)", "s.coef_, s.t_"),
-        ("cluster.MiniBatchKMeans(2, n_init=1).partial_fit(x)", "s.partial_fit(-x)", "s.cluster_centers_, s._counts"),
-        (
-            "neural_network.MLPClassifier(3, random_state=np.random.RandomState()).partial_fit(x, y, classes=[0, 1])",
-            "s.partial_fit(-x, y)",
-            "s.coefs_, s.t_, s._optimizer.t, s._optimizer.ms, s._random_state.get_state()[1].sum()",
-        ),
-        (
-            "pipeline.make_pipeline(preprocessing.StandardScaler(), linear_model.SGDClassifier()).fit(x, y)",
-            "s[0].partial_fit(-x); s.fit(-x, y)",
-            "s[0].mean_, s[1].coef_",
-        ),
-    ],
-)
-def test_what_estimators_have_learned(setup: str, cell: str, look: str) -> None:
-    """Scalers and models of scikit-learn that are fitted on the way, in the very loop that trains."""
-    pytest.importorskip("sklearn")
-    imports = "from sklearn import cluster, linear_model, neural_network, pipeline, preprocessing\n"
-    comes_back(notebook(f"{LEARNS}{imports}s = {setup}"), cell, look)
 
 
 def test_an_estimator_is_known_by_its_form() -> None:

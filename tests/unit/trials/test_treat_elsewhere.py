@@ -13,7 +13,7 @@ from gpu_doctor.effect import Effect
 from gpu_doctor.executors import InKernel
 from gpu_doctor.recording import Settings
 from tests.support.training_worlds import World
-from tests.unit.trials.test_treatment import DECODING, case_of
+from tests.support.treatment_parts import DECODING, case_of
 
 COSTLY = World(computes=4, trains=2, updates=12)
 
@@ -65,9 +65,9 @@ def test_without_an_executor_they_take_six_too(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_executor_that_knows_neither_is_asked_without() -> None:
-    plan = case_of(COSTLY).treat(8, steps=50, executor=Plain())
+    plan = case_of(COSTLY).treat(8, steps=50, executor=Plain())  # type: ignore[arg-type]
     assert plan.speedup > 1.5 and len(plan.effects) > 1
-    found = case_of(COSTLY).sweep({"fused_optimizer": [True, False]}, steps=50, executor=Plain())
+    found = case_of(COSTLY).sweep({"fused_optimizer": [True, False]}, steps=50, executor=Plain())  # type: ignore[arg-type]
     assert found.best == {"fused_optimizer": True}
 
 

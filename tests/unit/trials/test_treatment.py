@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import pytest
 
 import gpu_doctor
 from gpu_doctor import lossreasons
-from gpu_doctor.casefile import Case
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.effect import Effect
 from gpu_doctor.moves import Move, Tried, joined, moves
@@ -26,48 +25,7 @@ from gpu_doctor.treatment import TOGETHER, Plan, _changes
 from gpu_doctor.trial import Result
 from tests.support.recordings import Loop, on_gpu
 from tests.support.training_worlds import World, WorldCase, recorded
-
-SLOW_SERVER = World(waits=30, computes=1.0, trains=2.0, epoch=60)
-DECODING = World(computes=4, trains=2, updates=3)
-WORLDS = {
-    "a slow server": SLOW_SERVER,
-    "a slow server and two workers": World(waits=64, trains=1.5, epoch=50, written={"num_workers": 2}),
-    "decoding": World(computes=6, trains=5, epoch=70),
-    "decoding for a cheap model": World(computes=8, trains=1, epoch=75),
-    "decoding and an optimizer": DECODING,
-    "short epochs": World(computes=0.3, trains=1, epoch=10, written={"num_workers": 2}),
-    "one slow batch in fifteen": World(waits=4, slow_every=15, slow=240, trains=18, written={"num_workers": 2}),
-    "an optimizer": World(computes=0.1, updates=2),
-    "sixteen threads": World(computes=0.1, trains=8, updates=0.3, parallel=0.9, written={"threads": 16}),
-    "one thread for a large model": World(computes=0.1, trains=12, updates=0.3, parallel=0.9),
-    "sixteen workers": World(computes=6, trains=0.5, written={"num_workers": 16}),
-    "a slow store on eight cores": World(waits=90, computes=2, trains=6, epoch=120, cores=8),
-    "decoding on eight cores": World(computes=40, trains=8, epoch=120, cores=8, parallel=0.5),
-}
-GRID: dict[str, tuple[SettingValue, ...]] = {
-    "num_workers": (0, 1, 2, 4, 8, 16),
-    "prefetch_factor": (2, 16),
-    "persistent_workers": (False, True),
-    "fused_optimizer": (False, True),
-    "threads": (1, 2),
-}
-
-
-def grid() -> list[dict[str, SettingValue]]:
-    """Every combination that torch takes."""
-    found: list[dict[str, SettingValue]] = [{}]
-    for name, values in GRID.items():
-        found = [{**one, name: value} for one in found for value in values]
-    return [
-        one for one in found if one["num_workers"] or (one["prefetch_factor"] == 2 and not one["persistent_workers"])
-    ]
-
-
-def case_of(world: World, seed: int = 0) -> WorldCase:
-    case = WorldCase(world, seed)
-    steps = 2 * world.epoch + 20 if world.epoch < 500 else 100  # a run goes through its epochs, a long one is stopped
-    case.recordings.append(recorded(world, {}, steps, case.rng))
-    return case
+from tests.support.treatment_parts import DECODING, SLOW_SERVER, WORLDS, case_of
 
 
 @pytest.mark.parametrize("ticked", [True, False])
@@ -83,19 +41,6 @@ def test_what_changes_the_training_is_tried_only_where_that_was_allowed(
     monkeypatch.setattr("gpu_doctor.treatment.moves", none)
     case_of(SLOW_SERVER).treat(changes_training=ticked)
     assert seen == [{Safety.SAFE, Safety.CHANGES_TRAINING} if ticked else {Safety.SAFE}]
-
-
-# ---- how far it gets -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", WORLDS)
-def test_it_reaches_95_percent_of_the_best_of_a_grid_with_a_third_of_its_trials(name: str) -> None:
-    world = WORLDS[name]
-    best = max(world.rate(one, 360) for one in grid())
-    plan = case_of(world).treat(steps=50)
-    assert world.rate(plan.settings, 360) >= 0.95 * best, str(plan)
-    assert len(plan.effects) <= len(grid()) / 3
-    assert plan.speedup == pytest.approx(world.rate(plan.settings, 360) / world.rate({}, 360), rel=0.25)
 
 
 def test_of_settings_that_are_equally_fast_the_cheapest_is_kept() -> None:
@@ -125,9 +70,6 @@ def test_what_is_kept_was_verified(seed: int) -> None:
     assert any(dict(effect.settings) == dict(plan.settings) for effect in gained)
     assert case.asked, "by trials"
     assert case.namespace["weights"].tolist() == [0.0, 0.0, 0.0]
-
-
-# ---- the waterfall and the whole -------------------------------------------------------------------------------------
 
 
 def test_the_waterfall_multiplies_up_and_ends_with_all_together() -> None:
@@ -339,9 +281,6 @@ def test_the_budget_holds_the_last_trial_too(most: int) -> None:
         assert plan.waterfall[-1].label == TOGETHER
 
 
-# ---- what it may try -------------------------------------------------------------------------------------------------
-
-
 def test_what_changes_the_training_is_tried_only_when_ticked() -> None:
     found = diagnose(on_gpu(gpu_util=50.0, peak_share=0.3).recording())
     safe = {name for one in moves(found, {Safety.SAFE}, {}, []) for name in one.settings}
@@ -394,43 +333,6 @@ def test_a_loader_that_refuses_is_not_asked() -> None:
     loop = Loop(wait=40.0, fetch_cpu=1.0, loader={"refusals": {"num_workers": "A custom loader."}})
     names = {name for one in moves(diagnose(loop.recording()), {Safety.SAFE}, {}, []) for name in one.settings}
     assert "num_workers" not in names
-
-
-# ---- elsewhere, and cut short ----------------------------------------------------------------------------------------
-
-
-class Wide:
-    """An executor of three places, that says what it was asked at once."""
-
-    width = 3
-
-    def __init__(self) -> None:
-        self.batches: list[list[dict[str, SettingValue]]] = []
-
-    def trials(
-        self,
-        case: Case,
-        candidates: Sequence[Settings],
-        *,
-        steps: int,
-        seconds: float,
-        against: Settings,
-        racing: bool = False,
-    ) -> list[Effect]:
-        self.batches.append([dict(one) for one in candidates])
-        return [case.trial(one, steps=steps, seconds=seconds, against=against) for one in candidates]
-
-
-def test_a_wide_executor_tries_several_at_once_and_the_best_is_kept() -> None:
-    executor, case = Wide(), case_of(DECODING)
-    plan = case.treat(12, steps=50, executor=executor)
-    assert max(map(len, executor.batches)) > 1
-    assert len(executor.batches[0]) == len({tuple(sorted(one.items())) for one in executor.batches[0]})
-    assert DECODING.rate(plan.settings) >= 0.95 * max(DECODING.rate(one) for one in grid())
-    first = plan.effects[: len(executor.batches[0])]
-    gained = [one for one in first if one.verdict == "faster"]
-    assert plan.waterfall[1].gain == max(one.speedup or 0.0 for one in gained)
-    assert len(plan.effects) == sum(map(len, executor.batches)) <= 12
 
 
 def test_stop_ends_it_with_what_was_kept_so_far() -> None:

@@ -19,14 +19,7 @@ from torch import nn
 
 import gpu_doctor
 from gpu_doctor.written_files import WrittenFiles
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "old.txt").write_text("old")
-    (tmp_path / "runs").mkdir()
-    return tmp_path
+from tests.support.written_files_parts import folder as folder
 
 
 def watched(do: Any) -> WrittenFiles:
@@ -69,7 +62,7 @@ def with_os() -> None:
         (lambda: np.save("runs/x.npy", np.zeros(2)), ("runs/x.npy",), ()),
         (lambda: np.savez("runs/x.npz", a=np.zeros(2)), ("runs/x.npz",), ()),
         (lambda: torch.save(nn.Linear(1, 1).state_dict(), Path("runs/x.pt")), ("runs/x.pt",), ()),
-        (lambda: [torch.save(1, "runs/x.pt") for _ in range(3)], ("runs/x.pt",), ()),
+        (lambda: [torch.save(1, "runs/x.pt") for _ in range(3)], ("runs/x.pt",), ()),  # type: ignore[func-returns-value]
         (lambda: torch.save(1, "rüns.pt"), ("rüns.pt",), ()),
         (with_log, ("train.log",), ()),
         (with_rename, ("runs/last.pt",), ()),
@@ -83,7 +76,7 @@ def with_os() -> None:
         (lambda: torch.save(1, io.BytesIO()), (), ()),
         (lambda: open(os.devnull, "w").close(), (), ()),  # noqa: PTH123
         (lambda: tempfile.TemporaryFile().close(), (), ()),
-        (lambda: (Path("t").write_text(""), Path("t").unlink()), (), ()),
+        (lambda: (Path("t").write_text(""), Path("t").unlink()), (), ()),  # type: ignore[func-returns-value]
     ],
 )
 def test_each_way_of_writing(folder: Path, do: Any, paths: tuple[str, ...], deleted: tuple[str, ...]) -> None:
@@ -120,51 +113,18 @@ def test_errors_are_the_callers(folder: Path, do: Any, error: type[BaseException
 def test_everything_is_taken_off_again(folder: Path) -> None:
     before = builtins.open, io.open, os.open, os.remove, os.replace, shutil.rmtree
     with WrittenFiles():
-        assert open("old.txt").read() == "old"  # noqa: PTH123, SIM115
+        with open("old.txt") as file:  # noqa: PTH123
+            assert file.read() == "old"
         assert builtins.open is not before[0]
     assert (builtins.open, io.open, os.open, os.remove, os.replace, shutil.rmtree) == before
-
-
-CELL = """
-import numpy as np
-for i in range(30):
-    optimizer.zero_grad()
-    model(torch.ones(2, 3)).sum().backward()
-    optimizer.step()
-    if i % 2:
-        torch.save(model.state_dict(), "runs/x.pt")
-        open("log.txt", "a").write("step")
-"""
-
-
-def space() -> dict[str, Any]:
-    model = nn.Linear(3, 2)
-    return {"torch": torch, "model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1)}
-
-
-def test_a_trial_lists_them_and_a_run_is_not_watched(folder: Path) -> None:
-    case = gpu_doctor.case(CELL, space())
-    assert case.run().written is None
-    effect = case.trial({"threads": 1}, steps=6, seconds=8.0)
-    assert effect.written == ("runs/x.pt", "log.txt")
-    assert "your cell wrote runs/x.pt and log.txt during the trial" in str(effect)
-    assert effect.to_dict()["written"] == effect.written
-    assert case.trials[-1][1].written == effect.written
-
-
-def test_a_trial_that_writes_nothing_says_nothing(folder: Path) -> None:
-    cell = "\n".join(
-        line for line in CELL.splitlines() if "save" not in line and "log" not in line and "if" not in line
-    )
-    effect = gpu_doctor.case(cell, space()).trial({"threads": 1}, steps=6, seconds=8.0)
-    assert effect.written == ()
-    assert "wrote" not in str(effect)
 
 
 def test_the_open_of_a_notebooks_cells_is_watched(folder: Path) -> None:
     """IPython gives cells an `open` of its own, which holds on to the one that it found."""
     from IPython.core import interactiveshell
 
+    if not hasattr(interactiveshell, "_modified_open"):
+        pytest.skip("this IPython gives cells Python's own")
     before = interactiveshell.io_open
     assert watched(lambda: interactiveshell._modified_open("a.txt", "w").close()).paths == ("a.txt",)
     assert interactiveshell.io_open is before
@@ -176,8 +136,8 @@ def test_open_as_an_attribute_of_a_class_is_not_bound(folder: Path) -> None:
             opener = open
             remove = os.remove
 
-        Store().opener("a.txt", "w").close()
-        Store().remove("old.txt")
+        Store().opener("a.txt", "w").close()  # type: ignore[call-overload, misc]
+        Store().remove("old.txt")  # type: ignore[arg-type, call-arg, misc]
 
     files = watched(do)
     assert (files.paths, files.deleted) == (("a.txt",), ("old.txt",))
@@ -186,7 +146,7 @@ def test_open_as_an_attribute_of_a_class_is_not_bound(folder: Path) -> None:
 def test_a_cell_that_looks_for_the_temporary_folder_anew_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The look opens files under a lock of tempfile's."""
     monkeypatch.setattr(tempfile, "tempdir", None)
-    done = threading.Thread(target=lambda: watched(lambda: setattr(tempfile, "tempdir", None) or tempfile.gettempdir()))
+    done = threading.Thread(target=lambda: watched(lambda: setattr(tempfile, "tempdir", None) or tempfile.gettempdir()))  # type: ignore[func-returns-value]
     done.daemon = True
     done.start()
     done.join(10.0)

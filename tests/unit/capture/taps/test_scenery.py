@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 
+import pytest
 import torch
 
 from gpu_doctor import patching
@@ -57,6 +58,7 @@ def test_a_machine_without_a_device_says_so() -> None:
         assert accelerated() == bool(torch.backends.mps.is_available())
 
 
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="this torch has no newer switch")
 def test_the_newer_switch_for_tf32_is_no_hindrance() -> None:
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = "tf32"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_a_process_alone_has_nobody_to_talk_to() -> None:
 
 
 def test_the_class_says_so_on_any_device() -> None:
-    reducing = {"reduce_s": 0.004, "reduce_hidden_s": 0.001}
+    reducing: dict[str, Any] = {"reduce_s": 0.004, "reduce_hidden_s": 0.001}
     unhidden = with_more(ranks(**reducing), chores=())  # 3 of 10 ms
     called = with_more(ranks(), chores=(replace(CALLED[0], wall_s=0.3),))
     gpu = on_gpu(setup={"world": World(4, 1, replicated=True, **reducing)})

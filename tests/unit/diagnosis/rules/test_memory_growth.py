@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +10,24 @@ import numpy as np
 import pytest
 import torch
 
-import gpu_doctor.trial as trial
-from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording
 from gpu_doctor.rules.memory.memory_growth import WRITTEN
-from gpu_doctor.rules.rule import Finding
+from tests.support.memory_growth_parts import RULE
 from tests.support.readings import READINGS, judged, read, surely
 from tests.support.recordings import Loop, on_gpu
 
-RULE = "memory-growth"
 MIB, GIB = float(1 << 20), float(1 << 30)
+
+
 KEEPS = "for x, y in loader:\n    loss = criterion(model(x), y)\n    loss.backward()\n    losses.append(loss)\n"
+
+
 SLOW = Loop(steps=400, steps_per_epoch=50, wait=1.0)
+
+
 RNG = np.random.default_rng(0)
+
+
 RAMP = np.linspace(0.0, 1.0, READINGS)
 
 
@@ -73,7 +78,11 @@ def test_a_cache_of_the_data_is_not_laid_to_a_line_that_keeps_little() -> None:
 
 
 NOTHING_TRAINED = {"optimizers": (), "flags": {"model_names": ("model",)}}
+
+
 EXPORT = "outs = []\nwith torch.inference_mode():\n    for x in loader:\n        outs.append(model(x))\n"
+
+
 PREDICTS = SLOW.but(steps_per_epoch=400, backward=0.0, optimizer=0.0, source=EXPORT, setup=NOTHING_TRAINED)
 
 
@@ -135,90 +144,3 @@ def test_a_short_run_tells_nothing() -> None:
 
 def test_a_rise_that_takes_weeks_is_left_alone() -> None:
     assert judged(RULE, held(GIB + 300 * MIB * RAMP, SLOW.but(forward=4000.0), available=4000 * GIB)) is None
-
-
-# ---- real loops on the CPU -------------------------------------------------------------------------------------------
-
-SETUP = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-criterion = nn.CrossEntropyLoss()
-class Cached(Dataset):
-    def __init__(self, n): self.n, self.cache = n, {}
-    def __len__(self): return self.n
-    def __getitem__(self, i):
-        if i not in self.cache:
-            self.cache[i] = torch.randn(256).repeat(8)
-        return self.cache[i][:256], i % 10
-data = TensorDataset(torch.randn(1024, 256), torch.randint(0, 10, (1024,)))
-"""
-LOOP = """
-losses, total = [], 0.0
-for epoch in range(100_000):
-    for x, y in loader:
-        optimizer.zero_grad()
-        output = model(x)
-        loss = criterion(output, y)
-        loss.backward()
-        optimizer.step()
-"""
-
-
-def trained(loader: str, body: str, seconds: float = 6.0) -> Recording:
-    """A real loop, for some seconds."""
-    namespace: dict[str, Any] = {}
-    exec(SETUP + f"loader = {loader}", namespace)
-    source = LOOP + body
-    code = compile(source, "<cell>", "exec")
-    recorder = Recorder(source=source, max_s=seconds)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        recording = trial.run(lambda: exec(code, namespace), recorder, namespace).recording
-    finally:
-        torch.set_num_threads(threads)
-    assert recording.outcome == "budget-reached", recording.reason
-    return recording
-
-
-BATCHES = "DataLoader(data, batch_size=64, shuffle=True)"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("body", "line"),
-    [
-        ("        losses.append(loss)\n", "line 10 keeps `loss`"),
-        ("        total = total + criterion(model(x), y)\n", "line 10 keeps `criterion(model(x), y)`"),
-    ],
-)
-def test_a_loop_that_keeps_its_graphs(body: str, line: str) -> None:
-    # On a busy machine what is imported in the first steps takes seconds, and hides the rise for as long.
-    looked: Iterator[Finding | None] = (
-        judged(RULE, trained(BATCHES, body, seconds)) for seconds in (6.0, 15.0, 30.0, 60.0)
-    )
-    found = next((one for one in looked if one is not None), None)
-    assert found is not None and line in found.headline and found.risk
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("loader", "body"),
-    [
-        (BATCHES, "        losses.append(loss.item())\n"),  # the cure: a growing list of numbers
-        ("DataLoader(Cached(60_000), batch_size=64, shuffle=True)", "        losses.append(loss.item())\n"),
-        (BATCHES, "        losses = (losses + [loss.detach()])[-100:]\n"),  # bounded
-    ],
-    ids=["numbers", "cached-dataset", "bounded"],
-)
-def test_healthy_neighbours(loader: str, body: str) -> None:
-    assert judged(RULE, trained(loader, body)) is None
-
-
-@pytest.mark.slow
-def test_warming_up_is_no_growth() -> None:
-    assert judged(RULE, trained(BATCHES, "        pass\n", seconds=4.0)) is None

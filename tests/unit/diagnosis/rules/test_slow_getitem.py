@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -62,7 +63,7 @@ def test_the_code_delivers_the_same_samples() -> None:
     rows = torch.arange(20.0)
     loader = DataLoader(TensorDataset(rows), batch_size=6, drop_last=True)
     ordered = {"dataset": "TensorDataset", "sampler": "SequentialSampler", "drop_last": True, "batch_size": 6}
-    named = {"loader": loader, "DataLoader": DataLoader}
+    named: dict[str, Any] = {"loader": loader, "DataLoader": DataLoader}
     exec(sick(RULE, IN_MEMORY.but(loader=ordered)).prescriptions[0].code, named)
     assert [one.tolist() for (one,) in named["loader"]] == [one.tolist() for (one,) in loader]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,14 @@ from tests.support.recordings import Loop
 
 RULE = "too-many-workers"
 # Two cores give 12 + 12 ms of CPU in 12 ms, and taking a batch from a worker 1.3 more; yet a step takes 14.8.
-COMPUTES = {"forward": 5.0, "backward": 5.0, "optimizer": 2.0, "consumer_cpu": 12.0, "cores": 2.0, "cpu_util": 97.0}
+COMPUTES: dict[str, Any] = {
+    "forward": 5.0,
+    "backward": 5.0,
+    "optimizer": 2.0,
+    "consumer_cpu": 12.0,
+    "cores": 2.0,
+    "cpu_util": 97.0,
+}
 CROWDED = Loop(wait=2.8, workers=8, fetch=50.0, fetch_cpu=12.0, **COMPUTES)
 
 
@@ -30,7 +38,7 @@ def test_well() -> None:
 
 def test_a_fetch_that_waits_may_have_more_workers_than_cores() -> None:
     # As recorded: 8 workers sleep 14 ms a batch, 0.9 ms of it on a core, and the training takes both cores.
-    own = {"forward": 0.7, "backward": 0.8, "optimizer": 0.4, "cores": 2.0, "cpu_util": 92.0}
+    own: dict[str, Any] = {"forward": 0.7, "backward": 0.8, "optimizer": 0.4, "cores": 2.0, "cpu_util": 92.0}
     sleeping = Loop(wait=0.9, workers=8, fetch=14.4, fetch_cpu=0.93, consumer_cpu=4.3, **own)
     assert asked(RULE, sleeping) is None
 
@@ -58,13 +66,13 @@ def test_cores_that_other_programs_take_are_not_given_back_by_fewer_workers() ->
 
 def test_idle_workers_beside_a_slow_model_cost_no_time() -> None:
     # one of the eight is enough, and the cores have time to spare: fewer would be as fast, and not faster
-    own = {"forward": 20.0, "backward": 20.0, "cores": 2.0, "consumer_cpu": 40.0}
+    own: dict[str, Any] = {"forward": 20.0, "backward": 20.0, "cores": 2.0, "consumer_cpu": 40.0}
     assert asked(RULE, Loop(workers=8, fetch=12.0, fetch_cpu=12.0, wait=0.5, **own)) is None
 
 
 def test_the_fewest_that_are_enough_are_advised() -> None:
     # on 8 cores 40 workers crowd, but the training needs no more than a few of them
-    crowd = {"forward": 20.0, "backward": 20.0, "optimizer": 10.0, "consumer_cpu": 200.0, "cores": 8.0}
+    crowd: dict[str, Any] = {"forward": 20.0, "backward": 20.0, "optimizer": 10.0, "consumer_cpu": 200.0, "cores": 8.0}
     found = sick(RULE, queueing(Loop(wait=6.0, workers=40, fetch=800.0, fetch_cpu=120.0, **crowd), 680.0))
     assert "waits 680 ms for a core" in found.evidence[0]
     assert found.prescriptions[0].settings["num_workers"] in (3, 4)
@@ -72,7 +80,7 @@ def test_the_fewest_that_are_enough_are_advised() -> None:
 
 # As recorded: 4 workers hand over rows of a tensor in memory. Seven batches lie ready, and each costs 3.6 ms to take.
 # By itself the loop fetches in 0.58 ms and trains in 1.22: its caches are warm then.
-OWN = {"forward": 0.5, "backward": 0.6, "optimizer": 0.4, "cores": 2.0, "consumer_cpu": 2.7}
+OWN: dict[str, Any] = {"forward": 0.5, "backward": 0.6, "optimizer": 0.4, "cores": 2.0, "consumer_cpu": 2.7}
 HANDED = Loop(steps=600, wait=3.6, workers=4, fetch=0.84, **OWN)
 
 

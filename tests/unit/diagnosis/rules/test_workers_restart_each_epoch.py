@@ -100,6 +100,7 @@ def test_tiny_fetches_are_better_done_by_the_loop_itself() -> None:
     first, second = sick(RULE, tiny).prescriptions
     assert first.settings == {"num_workers": 0} and second.settings == {"persistent_workers": True}
     assert first.predicted_speedup == pytest.approx((11 + 4 * 100 / 99) / 9.8, rel=0.03)
+    assert first.predicted_speedup is not None
     assert first.predicted_speedup > (second.predicted_speedup or 9.0) > 1.0
     assert "evaluation data too" not in first.text
     too = sick(RULE, evaluating(tiny.but(evaluation=5.0), edge_ms=80.0)).prescriptions  # 10 batches of 3 ms a pass

@@ -1,0 +1,177 @@
+"""A trial that the panel asks for, in a real kernel: cells wait for its end and find all put back; Stop is heard."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+from tests.support.jupyter_home import jupyter_environment
+
+pytestmark = pytest.mark.timeout(300)
+
+VIEW = "gpu_doctor.notebook.bokeh_view.DoctorView"
+SETUP = """
+import hashlib, random, time, torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+%load_ext gpu_doctor
+
+class Rows(Dataset):
+    def __len__(self): return 2000
+    def __getitem__(self, index):
+        time.sleep(2e-3)
+        return torch.randn(16), index % 10
+
+torch.set_num_threads(1)
+loader = DataLoader(Rows(), batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(3))
+model = nn.Linear(16, 10)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+seen = []
+
+def state():
+    tensors = [*model.state_dict().values(), *(t for one in optimizer.state.values() for t in one.values())]
+    kept = [tensor.tolist() for tensor in tensors]
+    rngs = [loader.generator.get_state().tolist(), torch.get_rng_state().tolist(), random.getstate()]
+    return hashlib.sha256(repr((kept, rngs, seen, loader.num_workers)).encode()).hexdigest()
+"""
+TRAINING = """%%gpudoctor --steps 30
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+    seen.append(loss.item())
+"""
+LOOK = "print(state(), len(__import__('gpu_doctor').last_case().effects), len(seen))"
+
+
+class Kernel:
+    """A kernel, and a front end that clicks in its panel."""
+
+    def __init__(self, home: Path) -> None:
+        self._manager = KernelManager(kernel_name="python3")
+        self._manager.start_kernel(env=jupyter_environment(home), cwd=str(home))
+        self.client: BlockingKernelClient = self._manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=90)
+        self.panel = ""
+        """Id of the panel's comm."""
+        self.statuses: list[str] = []
+        """What the panel said of itself, in order."""
+        self.printed: dict[str, str] = {}
+        """By request: what it printed."""
+        self.done: set[str] = set()
+        """Requests that the kernel has come to the end of."""
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self._manager.shutdown_kernel(now=True)
+
+    def listen(self, until: Any, what: str, timeout_s: float = 90.0) -> None:
+        """Reads what the kernel publishes until `until()`."""
+        deadline = time.monotonic() + timeout_s
+        while not until():
+            left = deadline - time.monotonic()
+            assert left > 0, f"{what}: not within {timeout_s:g} s; the panel said {self.statuses}"
+            self._heard(self.client.get_iopub_msg(timeout=left))
+
+    def run(self, code: str) -> str:
+        """Runs a cell to its end; what it printed."""
+        asked = self.client.execute(code)
+        self.listen(lambda: asked in self.done, "A cell did not end")
+        return self.printed.get(asked, "")
+
+    def subshell(self) -> str:
+        """A further shell, on a thread of its own: JupyterLab sends what widgets say there."""
+        self.client.control_channel.send(self.client.session.msg("create_subshell_request"))
+        made: str = self.client.get_control_msg(timeout=30)["content"]["subshell_id"]
+        return made
+
+    def click(self, subshell: str = "", **asked: Any) -> None:
+        """Asks as the panel's script does."""
+        content = {"comm_id": self.panel, "data": {"method": "custom", "content": asked}}
+        message = self.client.session.msg("comm_msg", content)
+        if subshell:
+            message["header"]["subshell_id"] = subshell
+        self.client.shell_channel.send(message)
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        kind, content, parent = message["msg_type"], message["content"], message["parent_header"].get("msg_id", "")
+        if kind == "comm_open" and content["data"]["state"].get("_anywidget_id") == VIEW:
+            self.panel = content["comm_id"]
+        if kind == "comm_msg" and content["comm_id"] == self.panel and content["data"]["method"] == "custom":
+            self.statuses += [one for one in [content["data"]["content"]["state"].get("status")] if one]
+        if kind == "stream":
+            self.printed[parent] = self.printed.get(parent, "") + content["text"]
+        assert kind != "error", content
+        if kind == "status" and content["execution_state"] == "idle":
+            self.done.add(parent)
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Kernel]:
+    one = Kernel(tmp_path)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"ask": "trial", "settings": {"num_workers": 1}, "steps": 30},
+        {"ask": "sweep", "grid": {"num_workers": [1, 2]}, "steps": 15},
+    ],
+    ids=["trial", "sweep"],
+)
+def test_a_cell_run_meanwhile_waits_and_sees_the_state_put_back(kernel: Kernel, asked: dict[str, Any]) -> None:
+    kernel.run(SETUP)
+    kernel.run(TRAINING)
+    before = kernel.run(LOOK).split()
+    assert before[1:] == ["0", "30"]
+    running = {"trial": "trial", "sweep": "sweeping"}[asked["ask"]]
+    kernel.click(**asked)
+    kernel.listen(lambda: running in kernel.statuses, "It did not begin")
+    cells = [kernel.client.execute(code) for code in (LOOK, "seen.append(0.5)", LOOK)]
+    kernel.listen(lambda: cells[-1] in kernel.done, "The cells behind it did not run")
+    digest, effects, steps = kernel.printed[cells[0]].split()
+    assert (digest, steps) == (before[0], before[2]), "the first cell behind it finds everything as it was"
+    assert effects == {"trial": "1", "sweep": "2"}[asked["ask"]], "the cell ran when all was done, not in between"
+    assert kernel.printed[cells[2]].split()[2] == "31", "and the cells keep their order"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"ask": "trial", "settings": {"num_workers": 1}, "steps": 100_000},
+        {"ask": "sweep", "grid": {"num_workers": [1, 2]}, "steps": 100_000},
+        {"ask": "treat", "steps": 100_000},
+        {"ask": "real", "settings": {"num_workers": 1}},
+    ],
+    ids=["trial", "sweep", "treat", "real"],
+)
+def test_stop_is_heard_while_it_runs(kernel: Kernel, asked: dict[str, Any]) -> None:
+    """What it writes and displays is taken in meanwhile, which must not keep the kernel from hearing the page."""
+    kernel.run(SETUP)
+    endless = TRAINING.replace("for inputs", "import itertools\nfor inputs").replace("in loader", "in forever()")
+    kernel.run("def forever():\n    while True:\n        yield from loader")
+    kernel.run(endless)
+    before = kernel.run(LOOK).split()[0]
+    subshell = kernel.subshell()
+    said = len(kernel.statuses)
+    kernel.click(subshell, **asked)
+    begun = {"trial": "trial", "sweep": "sweeping", "treat": "treating", "real": "recording"}[asked["ask"]]
+    kernel.listen(lambda: begun in kernel.statuses[said:], "It did not begin")
+    kernel.click(subshell, ask="stop")
+    kernel.listen(lambda: kernel.statuses[-1] == "idle", "Stop was not heard", 45.0)
+    if asked["ask"] == "trial":
+        assert "stopped" in kernel.run("print(__import__('gpu_doctor').last_case().effects[-1].outcome)")
+    if asked["ask"] != "real":
+        assert kernel.run(LOOK).split()[0] == before

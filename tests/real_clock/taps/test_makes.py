@@ -1,0 +1,43 @@
+"""What of `tests/unit/.../test_makes.py` reads a real clock or runs real threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.support.makes_parts import run, sgd
+
+
+def test_changing_shapes_are_counted_and_their_steps_timed() -> None:
+    import time
+
+    class Slow(nn.Module):
+        """Takes 5 ms for a shape that it has not seen before, as a tuner would."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+            self.known: set[int] = set()
+
+        def forward(self, x: torch.Tensor) -> Any:
+            if x.shape[1] not in self.known:
+                time.sleep(0.005)
+                self.known.add(x.shape[1])
+            return self.layer(x)
+
+    def loop(net: nn.Module) -> None:
+        optimizer = sgd(net)
+        for step in range(120):
+            length = 64 + step // 4 if step % 4 == 3 else 64
+            optimizer.zero_grad()
+            net(torch.rand(2, length, 4)).sum().backward()
+            optimizer.step()
+
+    inputs = run(loop, net=Slow()).inputs
+    assert inputs is not None
+    assert inputs.shape == (2, 64, 4)
+    assert inputs.shapes == 30 and inputs.new_shape_steps == 29
+    assert inputs.new_shape_s == pytest.approx(27 * 0.005, rel=0.5)

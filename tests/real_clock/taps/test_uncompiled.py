@@ -1,0 +1,47 @@
+"""What of `tests/unit/capture/taps/test_uncompiled.py` runs real loops or takes more than a second."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+import gpu_doctor
+
+STEPS = 14
+
+
+def graphs() -> int:
+    """Graphs that torch makes of a step with its backward and its optimizer."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(net.parameters(), lr=torch.tensor(0.1))
+
+    @torch.compile(backend="eager")
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = net(x).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    for _ in range(STEPS):
+        step(torch.ones(2, 4))
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_step_keeps_its_graphs_and_its_steps_are_heard(caplog: pytest.LogCaptureFixture) -> None:
+    import torch._dynamo
+
+    alone, under_us = graphs(), []
+    caplog.set_level(logging.WARNING)
+    recording = gpu_doctor.case(lambda: under_us.append(graphs()), {}).run()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    assert under_us == [alone]
+    assert recording.steps.count.sum() == STEPS
+    assert not [one for one in caplog.messages if "gpu_doctor" in one]

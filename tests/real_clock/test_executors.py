@@ -1,0 +1,46 @@
+"""What of `tests/unit/trials/test_executors.py` runs real loops or takes more than a second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import gpu_doctor
+from gpu_doctor.effect import Effect
+from gpu_doctor.executors import Executor, InKernel
+from tests.support.executors_parts import LOOP, namespace
+
+
+def test_in_the_kernel_trials_run_one_after_another() -> None:
+    case = gpu_doctor.case(LOOP, namespace())
+    executor: Executor = InKernel()
+    found = executor.trials(case, [{"batch_size": 8}, {"batch_size": 16}], steps=5, seconds=5, against={})
+    assert executor.width == 1
+    assert [dict(one.settings) for one in found] == [{"batch_size": 8}, {"batch_size": 16}]
+    assert case.effects == found and len(case.trials) == 2
+
+
+def test_treat_hands_its_trials_to_the_executor() -> None:
+    space = namespace(loader=DataLoader(Sleeping(), batch_size=8))
+    handed: list[Any] = []
+
+    class Counting(InKernel):
+        def trials(self, case: Any, candidates: Any, **given: Any) -> list[Effect]:
+            handed.extend(candidates)
+            return super().trials(case, candidates, **given)
+
+    plan = gpu_doctor.case(LOOP, space).treat(max_trials=1, steps=10, seconds=10, executor=Counting())
+    assert handed == [dict(effect.settings) for effect in plan.effects] != []
+
+
+class Sleeping(TensorDataset):
+    def __init__(self) -> None:
+        super().__init__(torch.randn(4000, 4), torch.zeros(4000, dtype=torch.long))
+
+    def __getitem__(self, index: int) -> Any:
+        import time
+
+        time.sleep(2e-3)
+        return super().__getitem__(index)

@@ -1,0 +1,52 @@
+"""The forecast of two workers against the clock, in programs of frameworks: 2 ms a sample, slept, without workers."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_doctor.forecast import forecast
+from tests.external import (
+    test_accelerate,
+    test_fastai,
+    test_ignite,
+    test_lightning,
+    test_poutyne,
+    test_skorch,
+    test_transformers,
+)
+from tests.support.checks import Checks, sick
+
+PROGRAMS: dict[str, type[Checks]] = {
+    "accelerate": test_accelerate.TestAccelerate,
+    "fastai": test_fastai.TestFastai,
+    "ignite": test_ignite.TestIgnite,
+    "lightning": test_lightning.TestLightning,
+    "poutyne": test_poutyne.TestPoutyne,
+    "skorch": test_skorch.TestSkorch,
+    "transformers": test_transformers.TestTransformers,
+}
+GAIN_OFF = 0.35
+"""The width of the forecast's own band where workers and training share two cores, as in test_forecast_real."""
+ROUNDS = 3
+
+
+@pytest.mark.quiet
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_two_workers_gain_what_was_forecast(name: str, tmp_path: Path) -> None:
+    checks: Any = PROGRAMS[name]()
+    _, case = checks.watched(sick(str(tmp_path)))
+    told = forecast(case.diagnosis.vitals, {"num_workers": 2})
+    took: dict[int, list[float]] = {0: [], 2: []}
+    for _ in range(ROUNDS):
+        for workers, seconds in took.items():
+            begin = time.perf_counter()
+            checks.bare(sick(str(tmp_path), workers))
+            seconds.append(time.perf_counter() - begin)
+    real = statistics.median(took[0]) / statistics.median(took[2])
+    assert told is not None
+    assert told.speedup == pytest.approx(real, rel=GAIN_OFF), took

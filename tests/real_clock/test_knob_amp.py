@@ -1,0 +1,55 @@
+"""What of `tests/unit/trials/test_knob_amp.py` runs real loops or takes more than a second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gpu_doctor
+from gpu_doctor import patching
+from gpu_doctor.knobs.amp import KNOB
+from gpu_doctor.recording import Setup
+from tests.support.knob_amp_parts import Net
+from tests.support.knob_amp_parts import data as data
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Any:
+    call = nn.Module.__call__
+    yield
+    assert patching.active() == ()
+    assert nn.Module.__call__ is call
+    assert "__call__" not in vars(Net)
+
+
+SCALED = """
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", enabled=ENABLED)
+for x in data:
+    opt.zero_grad()
+    loss = net(x).mean()  # no autocast: it was forgotten
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+"""
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_scaler_without_an_autocast_is_shown_as_yours_and_can_be_switched_off(enabled: bool) -> None:
+    names = {"torch": torch, "Net": Net, "data": list(torch.randn(30, 4, 8)), "ENABLED": enabled}
+    case = gpu_doctor.case(SCALED, names)
+    found = case.run().setup
+    assert found.grad_scaler is enabled and found.autocast == "" and KNOB.found(found) == "off"
+    assert KNOB.choices(found)[0].label == ("off (your GradScaler)" if enabled else "off")
+    if not enabled:
+        return
+    on_a_card = Setup(**{**vars(found), "device": "cuda:0"})
+    assert "GradScaler of its own" in KNOB.refusal("fp16", on_a_card) and KNOB.refusal("bf16", on_a_card) == ""
+    effect = case.trial({"amp": "off"}, steps=10, seconds=5)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    baseline, candidate = case.trials[-1]
+    assert (baseline.setup.grad_scaler, candidate.setup.grad_scaler) == (True, False)

@@ -1,0 +1,43 @@
+"""What of `tests/unit/trials/test_knob_amp.py` takes nearly a second or more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gpu_doctor
+from gpu_doctor import patching
+from tests.support.knob_amp_parts import Net
+from tests.support.knob_amp_parts import data as data
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Any:
+    call = nn.Module.__call__
+    yield
+    assert patching.active() == ()
+    assert nn.Module.__call__ is call
+    assert "__call__" not in vars(Net)
+
+
+def test_a_trial_without_the_users_own_autocast() -> None:
+    code = """
+net, scaler = Net(), torch.amp.GradScaler("cpu", enabled=True)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x in data:
+    opt.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = net(x).float().mean()
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+"""
+    case = gpu_doctor.case(code, {"torch": torch, "Net": Net, "data": list(torch.randn(30, 4, 8))})
+    assert case.run().setup.autocast == "bfloat16"
+    effect = case.trial({"amp": "off"}, steps=10, seconds=5)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    baseline, candidate = case.trials[-1]
+    assert (baseline.setup.autocast, candidate.setup.autocast) == ("bfloat16", "")

@@ -1,0 +1,25 @@
+"""What of `tests/unit/capture/test_loaders.py` runs real loops or takes more than a second."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+from gpu_doctor import loaders, patching
+from tests.support.loaders_parts import Numbers
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Any:
+    yield
+    assert patching.active() == ()
+
+
+def test_loaders_made_inside_are_not_kept_alive() -> None:
+    with loaders.changing({"num_workers": 1}, None, lambda *_: None):
+        DataLoader(Numbers(77))
+        gc.collect()
+        assert not [one for one in loaders.alive() if getattr(one.dataset, "n", 0) == 77]

@@ -1,0 +1,30 @@
+"""What of `tests/unit/machine/test_probes.py` runs real loops or takes more than a second."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gpu_doctor.probes import nvml
+
+
+@pytest.fixture(autouse=True)
+def no_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    monkeypatch.setattr(nvml, "device_uuids", tuple)
+    monkeypatch.setattr(nvml, "cuda_in_use", lambda: False)
+
+
+def test_torch_is_never_imported_and_cuda_never_initialised() -> None:
+    script = (
+        "import sys; from gpu_doctor.probes import torch_memory; from gpu_doctor.probes.probe import ProbeScope\n"
+        "with torch_memory.opened(ProbeScope(print)) as read: assert read() == []\n"
+        "assert 'torch' not in sys.modules and torch_memory.device_uuids() == ()\n"
+        "import torch\n"
+        "with torch_memory.opened(ProbeScope(print)) as read: assert read() == []\n"
+        "assert not torch.cuda.is_initialized()\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

@@ -1,0 +1,82 @@
+"""What of `tests/unit/.../test_probes.py` reads a real clock or runs real threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from gpu_doctor.probes import children, host, nvml
+from gpu_doctor.probes.probe import ProbeScope
+from tests.support.probes_parts import MIB, values
+
+
+@pytest.fixture(autouse=True)
+def no_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    monkeypatch.setattr(nvml, "device_uuids", tuple)
+    monkeypatch.setattr(nvml, "cuda_in_use", lambda: False)
+
+
+def test_the_host_tells_shares_from_the_second_reading_on() -> None:
+    notes: list[str] = []
+    with host.opened(ProbeScope(notes.append)) as read:
+        assert read is not None
+        first = values(read(), None)
+        begin, used = time.perf_counter(), time.process_time()
+        while time.perf_counter() - begin < 0.3:
+            pass
+        share = (time.process_time() - used) / (time.perf_counter() - begin)  # of one core: others may want it too
+        spun = values(read(), None)
+        time.sleep(0.2)
+        slept = values(read(), None)
+    assert "process_cpu_pct" not in first
+    one_core = 100 / host.usable_cores()
+    assert 0.5 * share * one_core < spun["process_cpu_pct"] <= 1.5 * share * one_core  # the kernel counts in 10 ms
+    assert slept["process_cpu_pct"] < 0.5 * spun["process_cpu_pct"]
+    assert 0 <= spun["cpu_util_pct"] <= 100 and spun["cpu_max_core_pct"] >= spun["cpu_util_pct"] - 1e-6
+    assert spun["process_rss_bytes"] == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)
+    assert 0 < spun["host_memory_available_bytes"] <= spun["host_memory_total_bytes"]
+    if sys.platform == "linux":
+        assert 0 < spun["process_held_bytes"] <= spun["process_rss_bytes"] + spun["process_swapped_bytes"] + MIB
+        assert "swap_in_bytes_per_s" not in first
+        assert (
+            1e-4 < spun["process_page_table_bytes"] / spun["process_rss_bytes"] < 0.1
+        )  # 8 bytes a page of 4 kB, and air
+    assert notes == []
+
+
+def test_children_are_counted_and_their_cpu_goes_on_after_they_end() -> None:
+    tree = host._Tree(time.perf_counter)
+    found = values(tree.read(), None)
+    before = found["child_processes"]  # other tests of the run may have left some, such as a resource tracker
+    assert ("workers_rss_bytes" in found) == (before > 0)
+    spin = "import time; t = time.perf_counter()\nwhile time.perf_counter() - t < 0.6: pass"
+    with subprocess.Popen([sys.executable, "-c", spin]) as child:
+        time.sleep(0.3)
+        during = values(tree.read(), None)
+        child.wait()
+    after = values(tree.read(), None)
+    assert during["child_processes"] == before + 1 and during["workers_rss_bytes"] > MIB
+    assert during["process_cpu_pct"] > 5 and after["process_cpu_pct"] > 5
+    assert after["child_processes"] == before
+
+
+def test_a_child_of_half_a_second_is_ours_in_every_reading() -> None:
+    found = children.Children(time.perf_counter)
+    before = {one.pid for one in found()}
+    with subprocess.Popen(["sh", "-c", "sleep 20 & wait"], stdout=subprocess.DEVNULL) as child:
+        try:
+            deadline = time.monotonic() + 10
+            while len(started := {one.pid for one in found()} - before) < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            walked = {one.pid for one in psutil.Process().children(recursive=True)} - before
+        finally:
+            for one in psutil.Process(child.pid).children():
+                one.kill()
+    assert child.pid in started and started == walked
+    assert {one.pid for one in found()} <= before

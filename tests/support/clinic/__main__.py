@@ -1,0 +1,121 @@
+"""The clinic as a command: `python -m tests.support.clinic`; `--help` lists what can be asked of it.
+
+Every patient is examined in a process of its own, forked from this one, so that none leaves anything behind for the
+next (threads, allocator, hot caches of Python), and one that hangs or dies is a line of the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.clinic import bare, physician, score
+from tests.support.clinic.cell import Cell, Patient
+from tests.support.clinic.physician import Visit
+from tests.support.clinic.room import leave
+from tests.support.clinic.ward import FAMILIES
+
+PATIENCE_S = 120.0
+QUIET_PCT = 20.0
+"""With --wait, an examination begins when other programs use less of the cores than this."""
+
+
+def main(words: list[str] | None = None) -> int:
+    """Prints the table; 0 if every bar was reached."""
+    options = _parser().parse_args(words)
+    visits: list[Visit] = []
+    chosen = list(_chosen(options.only, options.family))
+    if not chosen:
+        print("No such patient. There are:", *(one.name for ones in FAMILIES.values() for one in ones), sep="\n  ")
+        return 2
+    print(f"load {os.getloadavg()[0]:.2f} on {len(os.sched_getaffinity(0))} cores\n{score.HEAD}", flush=True)
+    for family, patient in chosen:
+        if isinstance(patient, Cell) and not options.quick:
+            _wait_for_quiet(options.wait)
+        visits.append(_in_a_room(patient, family, options))
+        print(
+            f"{patient.name:32} {visits[-1].error or visits[-1].absent or 'ran'}"
+            if options.quick
+            else score.line(visits[-1]),
+            flush=True,
+        )
+        if options.verbose:
+            print(f"    {visits[-1].shares} {visits[-1].findings} {visits[-1].settings}", flush=True)
+    if not options.quick:
+        print(f"\n{score.totals(visits)}\nload {os.getloadavg()[0]:.2f}")
+    if options.json:
+        Path(options.json).write_text(json.dumps([one.plain() for one in visits], indent=1))
+    if options.quick:
+        return int(any(one.error for one in visits))
+    return int(not score.passed(visits))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.support.clinic", description=__doc__)
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="patients whose name holds this")
+    parser.add_argument("--family", action="append", default=[], choices=list(FAMILIES))
+    parser.add_argument("--rounds", type=int, default=bare.ROUNDS, help="sick and cured cells timed so often")
+    parser.add_argument("--quick", action="store_true", help="only see that every cell runs, a few steps of each")
+    parser.add_argument("--wait", type=float, default=5.0, metavar="S", help="wait so long for free cores each time")
+    parser.add_argument("--json", metavar="FILE", help="write the visits there")
+    parser.add_argument("--verbose", action="store_true", help="print shares and all findings too")
+    return parser
+
+
+def _wait_for_quiet(patience_s: float) -> None:
+    """Returns when the cores are mostly free for half a second, or when the patience is at its end."""
+    until = time.monotonic() + patience_s
+    while time.monotonic() < until and psutil.cpu_percent(interval=0.5) >= QUIET_PCT:
+        pass
+
+
+def _chosen(only: list[str], families: list[str]) -> Iterator[tuple[str, Patient]]:
+    for family, patients in FAMILIES.items():
+        for patient in patients:
+            if (not families or family in families) and (not only or any(one in patient.name for one in only)):
+                yield family, patient
+
+
+def _in_a_room(patient: Patient, family: str, options: argparse.Namespace) -> Visit:
+    """Examines a patient in a process of its own."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    room = context.Process(target=_examine, args=(theirs, patient, family, options))
+    room.start()
+    theirs.close()
+    visit = Visit(patient.name, family, patient.klass, wanted=patient.top, healthy=patient.healthy)
+    try:
+        visit = ours.recv() if ours.poll(PATIENCE_S) else visit
+        if not visit.seconds:
+            visit.error = f"did not end within {PATIENCE_S:g} s"
+            room.kill()
+    except EOFError:
+        visit.error = "the process died"
+    room.join()
+    if isinstance(patient, Cell) and patient.room is not None and patient.room.memory_bytes is not None:
+        leave(room.pid or 0)
+    return visit
+
+
+def _examine(pipe: Any, patient: Patient, family: str, options: argparse.Namespace) -> None:
+    with Path(os.devnull).open("w") as nowhere:
+        sys.stdout = nowhere  # what a cell prints is its own affair
+        warnings.simplefilter("ignore")
+        visit = (
+            physician.glance(patient, family) if options.quick else physician.examine(patient, family, options.rounds)
+        )
+        pipe.send(visit)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

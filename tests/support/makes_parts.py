@@ -1,0 +1,27 @@
+"""What the tests of makes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpu_doctor.recorder import Recorder
+from gpu_doctor.recording import Setup
+from gpu_doctor.taps import listening
+
+
+def run(loop: Callable[..., None], **namespace: Any) -> Setup:
+    """What all taps together find in a loop, which gets the names of its namespace as arguments."""
+    recorder = Recorder()
+    with listening(recorder, namespace, accelerated=False):
+        loop(**namespace)
+    recording = recorder.close()
+    assert not recording.notes
+    return recording.setup
+
+
+def sgd(*nets: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD([p for net in nets for p in net.parameters()], lr=0.01)

@@ -1,0 +1,5 @@
+"""What the tests of memory growth share."""
+
+from __future__ import annotations
+
+RULE = "memory-growth"

@@ -1,0 +1,53 @@
+"""Cells that are changed by a fix, and how the changed ones are run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpu_doctor
+from gpu_doctor.fixes import Fix
+from gpu_doctor.recording import Recording
+
+PRELUDE = """import functools
+import torch
+import torch.utils.data as data
+from torch import nn, optim
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
+from functools import partial
+torch.set_num_threads(1)
+
+class Rows(Dataset):
+    def __init__(self, n=64): self.x = torch.randn(n, 4)
+    def __len__(self): return len(self.x)
+    def __getitem__(self, i): return self.x[i]
+
+class Others(Rows): pass
+
+ds, val_ds = Rows(), Others(32)
+net = nn.Linear(4, 1)
+opt = optim.SGD(net.parameters(), lr=0.1)
+"""
+
+
+LOOP = "for x in loader:\n    opt.zero_grad()\n    loss = net(x).sum()\n    loss.backward()\n    opt.step()\n"
+
+
+WANTED = {"num_workers": 1, "batch_size": 8}
+
+
+def ran(cells: list[str]) -> tuple[gpu_doctor.Case, Recording]:
+    """Runs cells one after another in a namespace of their own; the last one is recorded."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for cell in [PRELUDE, *cells[:-1]]:
+        exec(compile(cell, "<cell>", "exec"), namespace)
+    case = gpu_doctor.case(cells[-1], namespace)
+    return case, case.run()
+
+
+def fixed(cells: list[str], settings: dict[str, Any]) -> tuple[Fix, list[str]]:
+    """The fix of some cells, and the cells with it."""
+    case, _ = ran(cells)
+    fix = case.fix(settings, [PRELUDE, *cells[:-1]])
+    after = {one.before: one.after for one in fix.cells}
+    assert PRELUDE not in after
+    return fix, [after.get(cell, cell) for cell in cells]

@@ -1,0 +1,125 @@
+"""What the tests of ray share."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import ray
+import torch
+
+from gpu_doctor import executors
+
+EARLIER = """
+import time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Rows(Dataset):
+    def __len__(self):
+        return 4000
+    def __getitem__(self, index):
+        time.sleep(DELAY)
+        return torch.full((8,), float(index % 7)), index % 2
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 2)
+    def forward(self, x):
+        return self.linear(x)
+
+def loss_of(x, y):
+    return nn.functional.cross_entropy(model(x), y)
+
+torch.manual_seed(0)
+model = Net()
+optimizer = torch.optim.Adam(model.parameters())
+loader = DataLoader(Rows(), batch_size=8, shuffle=True)
+seen = []
+"""
+
+
+CELL = """
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = loss_of(x, y)
+    loss.backward()
+    optimizer.step()
+    seen.append(len(x))
+"""
+
+
+BUDGET: dict[str, Any] = {"steps": 20, "seconds": 30}
+
+
+def start() -> None:
+    """Ray dies where its agents need more than 15 s to start, hard-coded (ray-project/ray#65983): then once more."""
+    for attempts_left in range(5, -1, -1):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=2,
+                num_gpus=0,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=100 * 2**20,
+            )
+            return
+        except Exception:
+            if not attempts_left:
+                raise
+            ray.shutdown()
+            time.sleep(5)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[executors.RayExecutor]:
+    """A Ray of our own with two CPUs, without a dashboard; nothing of it is left afterwards."""
+    before = {one.pid for one in psutil.Process().children(recursive=True)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray listens on this machine only, as it does on macOS and Windows by itself.
+        patch.setattr("ray._private.ray_constants.ENABLE_RAY_CLUSTER", False)
+        start()
+        started = {one for one in psutil.Process().children(recursive=True) if one.pid not in before}
+        try:
+            yield executors.RayExecutor(num_cpus=1, patience_s=120)
+        finally:
+            started |= {one for one in psutil.Process().children(recursive=True) if one.pid not in before}
+            ray.shutdown()
+            _, left = psutil.wait_procs(list(started), timeout=60)
+            assert not left, left
+
+
+def namespace(delay_s: float = 2e-3) -> dict[str, Any]:
+    """A notebook's namespace: its classes and functions are in no module."""
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(EARLIER, space)
+    space["DELAY"] = delay_s
+    return space
+
+
+def state(space: dict[str, Any]) -> list[Any]:
+    moments = [value.clone() for one in space["optimizer"].state.values() for value in one.values()]
+    generator: Any = np.random.get_state()
+    weights = [one.clone() for one in space["model"].parameters()]
+    return [
+        *weights,
+        *moments,
+        torch.get_rng_state(),
+        torch.as_tensor(generator[1].astype(np.int64)),
+        torch.tensor(random.getstate()[1]),
+    ]
+
+
+def same(before: list[Any], after: list[Any]) -> bool:
+    return len(before) == len(after) and all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
