@@ -17,7 +17,7 @@ from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.snapshot import Snapshot
 from gpu_doctor.treatment import WAVES
-from tests.real_clock.clinic.bare import known
+from tests.support.clinic.bare import known
 
 AXES: Final = ("num_workers", "prefetch_factor", "persistent_workers", "fused_optimizer", "threads")
 """`threads` only where the loop has no loader: beside workers it would double the time."""

@@ -1,8 +1,9 @@
 """Restore proof as a table: a digest of everything reachable before and after trials of many kinds of cells.
 
-`python -m benchmarks.restore` tries every notebook of tests/support/restore_kinds.py with five endings (normal, raised, out of
-memory, stopped, interrupted) and prints the digest before and after each. The digest is that of tests/support/everything.py,
-which knows nothing of the snapshot; what a notebook said before the trial that it cannot be put back is named.
+`python -m benchmarks.restore` tries every notebook of tests/support/restore_kinds.py with five endings (normal, raised,
+out of memory, stopped, interrupted) and prints the digest before and after each. The digest is that of
+tests/support/everything.py, which knows nothing of the snapshot; what a notebook said before the trial that it cannot
+be put back is named.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 import torch
 
 import gpu_doctor
-from tests.real_clock.restore.test_restore import ENDINGS, ended, notebook, tried
 from tests.support.restore_kinds import KINDS
+from tests.support.restoring import ENDINGS, ended, notebook, tried
 
 
 def main() -> None:

@@ -29,9 +29,9 @@ import torch
 import gpu_doctor
 from benchmarks.grid import AXES, QUICK, Budget, Clock, Config, duel, finals, grid_of, searched
 from gpu_doctor.recording import Settings, Setup
-from tests.real_clock.clinic.bare import as_it_was, longer
-from tests.real_clock.clinic.cell import Cell
-from tests.real_clock.clinic.ward import FAMILIES
+from tests.support.clinic.bare import as_it_was, longer
+from tests.support.clinic.cell import Cell
+from tests.support.clinic.ward import FAMILIES
 
 KNOB_RULES: Final = {
     *("loader-without-workers", "too-few-workers", "too-many-workers", "workers-restart-each-epoch", "uneven-batches"),
