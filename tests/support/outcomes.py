@@ -77,9 +77,7 @@ class Outcomes:
         """Judges the run, keeps who needed a second chance, and writes the counts where they are asked for."""
         if self._worker:
             return
-        counts = {
-            kind: list(self._ran.values()).count(kind) for kind in ("passed", "failed", "skipped", "inconclusive")
-        }
+        counts = {kind: list(self._ran.values()).count(kind) for kind in KINDS}
         before: dict[str, str] = json.loads(self._kept.read_text()) if self._kept.exists() else {}
         self._troubles = troubles(self._again, before, counts["inconclusive"], len(self._ran))
         if any(may_run_again(name) for name in self._ran):
