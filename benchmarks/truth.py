@@ -1,6 +1,6 @@
 """How right are steps, samples and phases? Every loop of the test catalogue against its hand-placed timers.
 
-Run: `python benchmarks/truth.py [--rounds N] [--loop NAME ...]`. Prints, per loop, whether steps and samples are equal
+Run: `python -m benchmarks.truth [--rounds N] [--loop NAME ...]`. Prints, per loop, whether steps and samples are equal
 to the loop's own count, and per phase the worst and median error over all loops, in ms a step and in per cent.
 """
 
@@ -9,11 +9,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import PHASES, Recording

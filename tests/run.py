@@ -8,6 +8,7 @@ which parts passed on which commit. CONTRIBUTING.md says what each tier leaves o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -19,7 +20,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.outcomes import FEW, KINDS, REPORT
+import psutil
+
+from tests.support.outcomes import FEW, KINDS, REPORT, ran_again
 from tests.support.repository import ARTIFACTS, ROOT
 
 KEPT: Final = ARTIFACTS / "parts.json"
@@ -104,6 +107,8 @@ class Outcome:
     counts: dict[str, int] = field(default_factory=dict)
     again: dict[str, list[str]] = field(default_factory=dict)
     """Tests that ran again, each with what it said first and how it ended."""
+    troubles: list[str] = field(default_factory=list)
+    """Why it failed though each of its tests passed in the end."""
 
     def line(self) -> str:
         """For the table at the end."""
@@ -112,18 +117,20 @@ class Outcome:
 
 
 def commit() -> str:
-    """The commit that is checked out; ` changed` follows where files differ from it."""
-    head = _git("rev-parse", "--short=10", "HEAD") or "unknown"
-    return head if not _git("status", "--porcelain") else f"{head} changed"
+    """The commit that is checked out; ` changed` follows where files differ from it, or where git cannot say."""
+    head = _git("rev-parse", "--short=10", "HEAD")
+    return head if head and not _git("status", "--porcelain") else f"{head or 'unknown'} changed"
 
 
 def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    try:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
 
 
 def run(part: Part, extra: Sequence[str] = ()) -> Outcome:
-    """Runs a part and keeps its outcome."""
+    """Runs a part and keeps its outcome; one that was run with options of its own may be less than the part."""
     begin, at = time.monotonic(), commit()
     print(f"\n=== {part.name}: {part.holds}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -133,17 +140,24 @@ def run(part: Part, extra: Sequence[str] = ()) -> Outcome:
         told: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
     counts: dict[str, int] = {kind: told[kind] for kind in KINDS if kind in told}
     status = "passed" if not any(ended) else "failed"
-    outcome = Outcome(part.name, at, status, time.monotonic() - begin, counts, told.get("again", {}))
-    _keep(outcome)
+    seconds, again, troubles = time.monotonic() - begin, told.get("again", {}), told.get("troubles", [])
+    outcome = Outcome(part.name, at, status, seconds, counts, again, troubles)
+    if not extra:
+        _keep(outcome)
     return outcome
 
 
 def _ended(words: list[str], environment: dict[str, str]) -> int:
-    """The exit status of a command; 1 where it took too long."""
+    """The exit status of a command; 1 where it took too long: it ends then, with all that it had started."""
+    running = psutil.Popen(words, cwd=ROOT, env=environment)
     try:
-        return subprocess.run(words, cwd=ROOT, env=environment, timeout=60 * MOST_MINUTES, check=False).returncode
-    except subprocess.TimeoutExpired:
+        return int(running.wait(timeout=60 * MOST_MINUTES))
+    except psutil.TimeoutExpired:
         print(f"Ended after {MOST_MINUTES} minutes: {' '.join(words[2:])}", flush=True)
+        for one in (*running.children(recursive=True), running):
+            with contextlib.suppress(psutil.Error):
+                one.kill()
+        running.wait()
         return 1
 
 
@@ -165,19 +179,17 @@ def _keep(outcome: Outcome) -> None:
     KEPT.write_text(json.dumps(told, indent=1))
 
 
-def told_at_the_end(outcomes: Sequence[Outcome], most_again: int = FEW) -> tuple[str, bool]:
+def told_at_the_end(outcomes: Sequence[Outcome]) -> tuple[str, bool]:
     """The table of a run, and whether it passed."""
     lines = ["", *(one.line() for one in outcomes)]
     again = {name: said for one in outcomes for name, said in one.again.items()}
-    for name, (first, then) in again.items():
-        said = (first.strip().splitlines() or ["failed"])[-1]
-        lines.append(f"ran again: {name}: first {said!r}, then {then}")
+    lines += [ran_again(name, first, then) for name, (first, then) in again.items()]
+    lines += [f"{one.part}: {trouble}" for one in outcomes for trouble in one.troubles]
     good = all(one.status == "passed" for one in outcomes)
-    if len(again) > most_again:
-        lines.append(f"{len(again)} tests needed a second chance; {most_again} may.")
+    if len(again) > FEW:
+        lines.append(f"{len(again)} tests needed a second chance; {FEW} may. --again runs what has passed once more.")
         good = False
-    total = {kind: sum(one.counts.get(kind, 0) for one in outcomes) for kind in ("passed", "failed", "skipped")}
-    lines.append(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+    lines.append(", ".join(f"{sum(one.counts.get(kind, 0) for one in outcomes)} {kind}" for kind in KINDS))
     return "\n".join(lines), good
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,16 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.support.lab import Lab, launch_chromium, new_page
 from tests.support.repository import ARTIFACTS
+
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Notes for the page whether its test has failed, at whichever try."""
+    report = yield
+    item.stash[_FAILED] = report.failed
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -37,10 +47,9 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser, lab: Lab, request: pytest.FixtureRequest) -> Iterator[Page]:
     """A fresh page; after a failed test its picture is left in tests/artifacts, and every kernel is shut down."""
-    failed_before = request.session.testsfailed
     context, tab = new_page(browser)
     yield tab
-    if request.session.testsfailed > failed_before:
+    if request.node.stash.get(_FAILED, False):
         _keep_picture(tab, request.node.nodeid)
     context.close()
     with contextlib.suppress(OSError):

@@ -73,7 +73,10 @@ class Timer(lightning.pytorch.callbacks.Callback):  # type: ignore[name-defined]
 def trainer_of(plan: Plan) -> Any:
     """A Trainer as its manual shows it."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore")
+    # Lightning's own `_pytree.py` asks for a leaf in the way that torch.utils._pytree deprecates.
+    warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+    # Lightning: a cell that is run again, or tried after its run, finds the checkpoints of its run before.
+    warnings.filterwarnings("ignore", r"Checkpoint directory .* exists and is not empty", UserWarning)
     return lightning.Trainer(
         accelerator="cpu",
         max_epochs=plan.epochs,

@@ -38,6 +38,10 @@ def test_an_exception_in_the_cell_and_a_lost_process_are_failures(cluster: execu
     assert effect.outcome == "failed" and "lost on the cluster: WorkerCrashedError" in effect.reason
 
 
+STOPPED_IN_S = 20.0
+"""3 s until it is stopped, and as long as a busy machine may need to end what is out; 300 s is what was asked for."""
+
+
 def test_a_stop_cancels_what_is_out(cluster: executors.RayExecutor) -> None:
     space = namespace(0.05)
     case = gpu_doctor.case(CELL, space)
@@ -49,7 +53,7 @@ def test_a_stop_cancels_what_is_out(cluster: executors.RayExecutor) -> None:
     )
     timer.join()
     assert [one.outcome for one in found] == ["stopped"] * 3
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < STOPPED_IN_S
 
     # A process that was interrupted while it imported torch must not be given the next trial.
     again = gpu_doctor.case(CELL, namespace())

@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_bad_input.py` runs real loops or takes more than a second."""
+"""A treatment with nothing to try says why, and markup in names and messages is shown as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_batchfinder.py` runs real loops or takes more than a second."""
+"""The search for the largest batch never answers with a batch that ran out of memory."""
 
 from __future__ import annotations
 

@@ -121,15 +121,16 @@ def test_what_a_trial_cannot_put_back_is_in_its_result() -> None:
     assert said not in str(gpu_doctor.case(CELL, namespace()).trial({"batch_size": 64}, steps=2, seconds=5))
 
 
+@pytest.mark.quiet
 def test_a_trial_is_forecast_from_the_run_before_it() -> None:
-    for _ in range(3):  # a machine that is busier in the one than in the other tells the forecast nothing
-        case = gpu_doctor.case(CELL, namespace())
-        case.run()
-        effect = case.trial({"num_workers": 2}, steps=20)
-        assert effect.speedup is not None and effect.predicted_speedup is not None
-        if effect.predicted_speedup == pytest.approx(effect.speedup, rel=0.5):
-            break
-    assert effect.predicted_speedup == pytest.approx(effect.speedup, rel=0.5)
+    """The interval forecast and the interval measured have speed-ups in common."""
+    case = gpu_doctor.case(CELL, namespace())
+    case.run()
+    effect = case.trial({"num_workers": 2}, steps=20)
+    assert effect.low is not None and effect.high is not None
+    assert effect.predicted_low is not None and effect.predicted_high is not None
+    assert effect.predicted_low <= effect.high and effect.low <= effect.predicted_high, effect
+    assert effect.predicted_low > 1.0  # an interval so wide that it says nothing would hold no gain too
 
 
 def test_a_trial_of_a_cell_that_was_never_run_works_too() -> None:

@@ -1,4 +1,4 @@
-"""What of `tests/unit/cell/test_cell_literals.py` runs real loops or takes more than a second."""
+"""Literals of a cell are tried, saved and written back, by a trial, a sweep and the magic, in loops that really run."""
 
 from __future__ import annotations
 

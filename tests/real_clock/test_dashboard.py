@@ -1,4 +1,4 @@
-"""What of `tests/unit/.../test_dashboard.py` reads a real clock or runs real threads."""
+"""The live panel's thread tries again after a failure, ends, counts its cost, and never sends two pictures at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/capture/test_device_clock.py` runs real loops or takes more than a second."""
+"""The marks on the device stay within their budget, and tell the same shares as when every step is marked."""
 
 from __future__ import annotations
 

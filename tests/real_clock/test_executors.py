@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_executors.py` runs real loops or takes more than a second."""
+"""Trials in the kernel run one after another, and a treatment hands its trials to its executor."""
 
 from __future__ import annotations
 

@@ -30,8 +30,6 @@ PROGRAMS: dict[str, type[Checks]] = {
     "skorch": test_skorch.TestSkorch,
     "transformers": test_transformers.TestTransformers,
 }
-GAIN_OFF = 0.35
-"""The width of the forecast's own band where workers and training share two cores, as in test_forecast_real."""
 ROUNDS = 3
 
 
@@ -49,4 +47,5 @@ def test_two_workers_gain_what_was_forecast(name: str, tmp_path: Path) -> None:
             seconds.append(time.perf_counter() - begin)
     real = statistics.median(took[0]) / statistics.median(took[2])
     assert told is not None
-    assert told.speedup == pytest.approx(real, rel=GAIN_OFF), took
+    assert told.low <= real <= told.high, (told, took)
+    assert told.low > 1.0  # an interval so wide that it says nothing would hold no gain too

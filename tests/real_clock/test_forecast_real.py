@@ -1,8 +1,8 @@
 """The forecast against the clock: a loop is recorded without workers, then cured loops are timed bare.
 
-Recorded, sick and cured loops take turns and medians are compared, since the machine may be shared. The tolerance is
-the width of the forecast's own band where workers and training share two cores. Beside busy programs nothing can be
-timed that needs several cores: a failure is inconclusive then (`quiet`).
+Recorded, sick and cured loops take turns and medians are compared, since the machine may be shared. The gain lies
+between the ends that the forecast itself tells. Beside busy programs nothing can be timed that needs several cores: a
+failure is inconclusive then (`quiet`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader, Dataset
 import gpu_doctor
 from gpu_doctor.forecast import forecast
 
-TOLERANCE = 0.35
 ROUNDS = 3
 STEPS, BATCH = 60, 16
 SAMPLE_S = 1e-3
@@ -99,28 +98,31 @@ def one_thread() -> Any:
     torch.set_num_threads(before)
 
 
-def once(computes: bool, counts: tuple[int, ...]) -> dict[int, tuple[float, float]]:
-    """Workers -> gain told and gain by hand, each a median."""
+def once(computes: bool, counts: tuple[int, ...]) -> dict[int, tuple[float, float, float]]:
+    """Workers -> least gain told, gain by hand, and most gain told, each a median."""
     times: dict[int, list[float]] = {count: [] for count in (0, *counts)}
-    told: dict[int, list[float]] = {count: [] for count in counts}
+    low: dict[int, list[float]] = {count: [] for count in counts}
+    high: dict[int, list[float]] = {count: [] for count in counts}
     for _ in range(ROUNDS):
         vitals = gpu_doctor.measure(gpu_doctor.case(CELL, namespace(computes, 0)).run())
         for count in counts:
             seen = forecast(vitals, {"num_workers": count})
             assert seen is not None
-            told[count].append(seen.speedup)
+            low[count].append(seen.low)
+            high[count].append(seen.high)
         for count, seconds in times.items():
             seconds.append(bare_step_s(computes, count))
     whole = statistics.median(times[0])
-    return {count: (statistics.median(told[count]), whole / statistics.median(times[count])) for count in counts}
+    middle = statistics.median
+    return {count: (middle(low[count]), whole / middle(times[count]), middle(high[count])) for count in counts}
 
 
 @pytest.mark.quiet
 @pytest.mark.parametrize(("computes", "counts"), [(False, (2, 4)), (True, (2,))], ids=["sleeping", "spinning"])
 def test_the_forecast_comes_true(computes: bool, counts: tuple[int, ...]) -> None:
     found = once(computes, counts)
-    off = {count: pair for count, pair in found.items() if pair[0] != pytest.approx(pair[1], rel=TOLERANCE)}
-    assert off == {}, "workers -> (told, by hand)"
+    off = {count: one for count, one in found.items() if not 1.0 < one[0] <= one[1] <= one[2]}
+    assert off == {}, "workers -> (told at least, by hand, told at most)"
 
 
 @pytest.mark.quiet

@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_knob_amp.py` runs real loops or takes more than a second."""
+"""A GradScaler without an autocast is shown as the cell's own, and a trial can switch it off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_knob_amp.py` takes nearly a second or more."""
+"""A trial can leave out the autocast that the cell itself writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_knob_cell_variables.py` runs real loops or takes more than a second."""
+"""A trial and the magic run a cell with another literal, and leave the cell as it was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `the unit tests` runs real loops or takes more than a second."""
+"""In real fp16 loops of every kind the loss is scaled and every gradient is finite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_knob_fused_optimizer.py` runs real loops or takes more than a second."""
+"""A trial with a fused optimizer leaves the model and its optimizer as they were, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_knob_num_workers.py` runs real loops or takes more than a second."""
+"""Asking for the form of a knob does not import torch, looked at in a fresh process."""
 
 from __future__ import annotations
 

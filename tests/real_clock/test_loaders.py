@@ -1,4 +1,4 @@
-"""What of `tests/unit/capture/test_loaders.py` runs real loops or takes more than a second."""
+"""Loaders that are made and dropped inside a cell are not kept alive by the recording."""
 
 from __future__ import annotations
 

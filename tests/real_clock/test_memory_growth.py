@@ -1,8 +1,7 @@
-"""What of `tests/unit/diagnosis/rules/test_memory_growth.py` runs real loops or takes more than a second."""
+"""Real loops that keep their graphs are found with the line that does so, and their healthy neighbours are not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import torch
 import gpu_doctor.trial as trial
 from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording
-from gpu_doctor.rules.rule import Finding
 from tests.support.memory_growth_parts import RULE
 from tests.support.readings import judged
 
@@ -64,8 +62,11 @@ def trained(loader: str, body: str, seconds: float = 6.0) -> Recording:
 
 
 BATCHES = "DataLoader(data, batch_size=64, shuffle=True)"
+GROWING_S = 40.0
+"""What torch imports and keeps in the first steps hides the rise at first: on two cores for 20 s, no longer at 32 s."""
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize(
     ("body", "line"),
     [
@@ -74,11 +75,7 @@ BATCHES = "DataLoader(data, batch_size=64, shuffle=True)"
     ],
 )
 def test_a_loop_that_keeps_its_graphs(body: str, line: str) -> None:
-    # On a busy machine what is imported in the first steps takes seconds, and hides the rise for as long.
-    looked: Iterator[Finding | None] = (
-        judged(RULE, trained(BATCHES, body, seconds)) for seconds in (6.0, 15.0, 30.0, 60.0)
-    )
-    found = next((one for one in looked if one is not None), None)
+    found = judged(RULE, trained(BATCHES, body, GROWING_S))
     assert found is not None and line in found.headline and found.risk
 
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/capture/test_modelmakes.py` runs real loops or takes more than a second."""
+"""Models and steps that are compiled are told as compiled."""
 
 from __future__ import annotations
 

@@ -255,7 +255,6 @@ def test_gradients_of_some_batches_make_no_evaluation_of_the_others() -> None:
     assert not steps.evaluation_s.any()
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_a_gradient_to_what_has_no_shape_goes_on() -> None:
     def loop() -> None:
         for _ in range(3):

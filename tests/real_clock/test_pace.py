@@ -1,4 +1,4 @@
-"""What of `tests/unit/.../test_pace.py` reads a real clock or runs real threads."""
+"""Reading the machine's pace takes next to nothing of the time that it watches."""
 
 from __future__ import annotations
 

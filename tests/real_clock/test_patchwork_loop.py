@@ -1,4 +1,4 @@
-"""What of `tests/unit/cell/test_patchwork_loop.py` runs real loops or takes more than a second."""
+"""Cells that were fixed as code are run for real; what has no place in them is said, with the lines to paste."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/cell/test_patchwork_places.py` takes nearly a second or more."""
+"""Every setting that was written into the cells can be written off again."""
 
 from __future__ import annotations
 

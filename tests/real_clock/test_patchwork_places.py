@@ -1,4 +1,4 @@
-"""What of `tests/unit/cell/test_patchwork_places.py` runs real loops or takes more than a second."""
+"""Cells that get their loader's arguments from many places are fixed there, and run with the settings."""
 
 from __future__ import annotations
 

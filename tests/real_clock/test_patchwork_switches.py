@@ -1,4 +1,4 @@
-"""What of `tests/unit/cell/test_patchwork_loop.py` takes nearly a second or more."""
+"""Switches that the cells set themselves are changed where they stand, all settings at once among them."""
 
 from __future__ import annotations
 

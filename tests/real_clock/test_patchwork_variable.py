@@ -1,4 +1,4 @@
-"""What of `tests/unit/cell/test_patchwork_loop.py` waits for real workers to end."""
+"""A number that is a variable of the cell is changed where it is assigned."""
 
 from __future__ import annotations
 

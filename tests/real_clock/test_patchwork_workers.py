@@ -1,4 +1,4 @@
-"""What of `tests/unit/cell/test_patchwork_workers.py` waits for real workers to end."""
+"""A `worker_init_fn` is written before the loader, handed to it, and run by real workers."""
 
 from __future__ import annotations
 

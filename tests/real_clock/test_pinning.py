@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_bad_input.py` waits for real workers to end."""
+"""Pinned memory on a machine without a GPU is noted on the first run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_precision.py` runs real loops or takes more than a second."""
+"""A cell that sets the precision by torch's newer name can be tried with another one."""
 
 from __future__ import annotations
 

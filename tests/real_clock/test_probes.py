@@ -1,4 +1,4 @@
-"""What of `tests/unit/machine/test_probes.py` runs real loops or takes more than a second."""
+"""Reading the probes neither imports torch nor initialises CUDA, looked at in a fresh process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/recording/test_recording.py` runs real loops or takes more than a second."""
+"""A recording with a flipped byte anywhere is read or refused, and never crashes."""
 
 from __future__ import annotations
 

@@ -1,18 +1,22 @@
-"""What of `tests/unit/report/test_report.py` runs real loops or takes more than a second."""
+"""A report of a million steps is quick to make and small."""
 
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from gpu_doctor import report
 from tests.support.page_parts import diagnosed
 from tests.support.report_parts import recording
 
+MOST_S: Final = 0.85
+"""0.25 s on an idle core; a line of Python for each step and column would add 1.2 s (0.12 s a column). The middle."""
+
 
 def test_a_million_steps_are_quick_and_small() -> None:
     one = recording(n=1_000_000)
     diagnosis = diagnosed(one)
-    begin = time.perf_counter()
+    begin = time.thread_time()  # of this thread only
     html = report.html(diagnosis, (one,))
-    assert time.perf_counter() - begin < 3.0
+    assert time.thread_time() - begin < MOST_S
     assert len(html) < 120_000

@@ -354,9 +354,10 @@ def test_a_loop_that_is_left_in_the_middle_of_a_step(after: str) -> None:
     assert quick.naps > 3
     np.testing.assert_array_equal(found.samples, wanted.samples)
     np.testing.assert_array_equal(found.batches, wanted.batches)
-    # When the last step of all ended is known by the usual length of one alone.
+    # When the last step of all ended is known by the usual length of one alone. Not known at all, it would last for
+    # nothing or for two: half of a usual one lies between.
     np.testing.assert_array_equal(found.wall_s[:-1], wanted.wall_s[:-1])
-    assert found.wall_s[-1] == pytest.approx(wanted.wall_s[-1], rel=0.8)
+    assert found.wall_s[-1] == pytest.approx(wanted.wall_s[-1], abs=0.5 * float(np.median(wanted.wall_s)))
 
 
 def test_a_second_optimizer_and_one_that_steps_twice() -> None:

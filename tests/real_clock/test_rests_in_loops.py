@@ -29,6 +29,10 @@ from gpu_doctor.taps.lines import LineSampler
 
 BATCH = 8
 LONG = 256
+GAPS = 0.18
+"""Half of what the device's seconds would be short of the wall-clock's if the gaps between steps were not told."""
+POINTS = 0.03
+"""Half of what the forward, an eighth of a step, would be off if half of the steps, those at rest, went without it."""
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +182,7 @@ def test_steps_that_are_marked_on_the_device_take_turns_with_rests(monkeypatch: 
     assert training.naps > LONG and FIRST_STEPS < marked.sum() < len(steps) - LONG
     assert np.flatnonzero(marked)[-1] > FIRST_STEPS + LONG  # again after a rest
     # From one step's last work to the next one's: as long as from ask to ask, all in all.
-    assert (steps.gpu_s + steps.gpu_gap_s)[marked].sum() == pytest.approx(steps.wall_s[marked].sum(), rel=0.2)
+    assert (steps.gpu_s + steps.gpu_gap_s)[marked].sum() == pytest.approx(steps.wall_s[marked].sum(), rel=GAPS)
     assert (steps.gpu_forward_s[marked] > 0).all() and (steps.gpu_backward_s[marked] > 0).all()
     assert device.held == 0
 
@@ -189,6 +193,7 @@ def test_no_rests_where_a_budget_is_set() -> None:
     assert Recorder().ledger.steady.rests.allowed
 
 
+@pytest.mark.quiet
 def test_the_parts_are_those_of_the_same_loop_without_rests() -> None:
     def shares(rests: bool) -> dict[str, float]:
         _, recording = watched(plain, rests)
@@ -197,11 +202,7 @@ def test_the_parts_are_those_of_the_same_loop_without_rests() -> None:
         whole = float(steps.wall_s.sum())
         return {name: float(getattr(steps, f"{name}_s").sum()) / whole for name in names}
 
-    for _ in range(4):
-        resting, told = shares(True), shares(False)
-        if all(abs(resting[name] - told[name]) < 0.05 for name in told):
-            return
-    pytest.fail(f"{resting} with rests, {told} without")
+    assert shares(True) == pytest.approx(shares(False), abs=POINTS)
 
 
 @pytest.mark.parametrize("every", [2, 3])

@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_rounds_out.py` takes nearly a second or more."""
+"""No candidate of a sweep gets more pairs of runs than were asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_snapshot_reach.py` runs real loops or takes more than a second."""
+"""What a real run trained with is put back where no name leads to it, and no library's names are copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/notebook/test_steady.py` runs real loops or takes more than a second."""
+"""A loop whose share of plain Python crosses the bound of a rule again and again is shown without flicker."""
 
 from __future__ import annotations
 

@@ -1,12 +1,16 @@
-"""What of `tests/unit/capture/test_steptable.py` runs real loops or takes more than a second."""
+"""The table of a long run is bounded, and a step costs the same at its end as at its begin."""
 
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from gpu_doctor.recording import STEP_COLUMNS
 from gpu_doctor.steptable import StepTable
 from tests.support.steptable_parts import row
+
+MOST_US: Final = 40.0
+"""1 to 3 us on an idle core. A table that copied its rows at every step would take milliseconds: they are 30 MB."""
 
 
 def test_a_long_run_is_bounded_and_its_cost_constant() -> None:
@@ -20,4 +24,4 @@ def test_a_long_run_is_bounded_and_its_cost_constant() -> None:
     assert steps.wall_s.sum() == 300_000
     assert table.rows <= 1 << 17
     assert steps.wall_s.nbytes * len(STEP_COLUMNS) < 30e6
-    assert per_step_us < 40
+    assert per_step_us < MOST_US

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import torch
@@ -51,22 +51,25 @@ def namespace() -> dict[str, Any]:
     }
 
 
+FASTER: Final = 2.0
+"""The middle, as a factor, between four workers that sleep at the same time and none that does."""
+
+
+@pytest.mark.quiet
 def test_a_sweep_finds_the_best_and_gives_the_worse_up_early() -> None:
-    for _ in range(3):  # on a busy machine no interval may be clear after one pair
-        space = namespace()
-        case = gpu_doctor.case(CELL, space)
-        before = space["model"].weight.clone()
-        found = case.sweep({"num_workers": [0, 4]}, steps=12, seconds=20)
-        assert [effect.settings["num_workers"] for effect in found.effects] == [0, 4]
-        assert case.effects == list(found.effects)
-        assert len(case.trials) == 2
-        assert torch.equal(before, space["model"].weight) and space["seen"] == []
-        assert space["loader"].num_workers == 0
-        if "num_workers=4 is clearly faster" in found.effects[0].reason:
-            break
+    space = namespace()
+    case = gpu_doctor.case(CELL, space)
+    before = space["model"].weight.clone()
+    found = case.sweep({"num_workers": [0, 4]}, steps=12, seconds=20)
+    assert [effect.settings["num_workers"] for effect in found.effects] == [0, 4]
+    assert case.effects == list(found.effects)
+    assert len(case.trials) == 2
+    assert torch.equal(before, space["model"].weight) and space["seen"] == []
+    assert space["loader"].num_workers == 0
     assert found.best == {"num_workers": 4}
-    assert found.speedup > 1.5
+    assert found.speedup > FASTER
     assert found.effects[0].reason.startswith("given up after")
+    assert "num_workers=4 is clearly faster" in found.effects[0].reason
 
 
 def effect(workers: int, speedup: float, low: float, high: float, verdict: str = "faster") -> Effect:

@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_treatment.py` runs real loops or takes more than a second."""
+"""A treatment comes near the best of a grid with a third of its trials, and a wide executor tries several at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/trials/test_written_files.py` runs real loops or takes more than a second."""
+"""Files that a cell writes in a trial are listed; those of a run are not watched."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
+from tests.support.outcomes import REPORT
 from tests.support.repository import ROOT
 
 COLAB: Final = "colab"
@@ -90,7 +91,7 @@ def build(name: str = COLAB) -> Path:
     wanted, stamp = _fingerprint(one), one.folder / "stamp.txt"
     if stamp.is_file() and stamp.read_text() == wanted and python_of(name).exists():
         return python_of(name)
-    base = next(filter(None, map(interpreter, one.pythons)), None) or _download(one.pythons[0])
+    base = python_for(*one.pythons)
     if base is None:
         raise RuntimeError(f"No Python {' or '.join(one.pythons)} was found, and none could be downloaded.")
     make(one.folder, base)
@@ -124,6 +125,11 @@ def make(folder: Path, base: Path) -> None:
     uv("venv", "--quiet", "--no-project", "--python", str(base), str(folder))
     site = run(str(python_in(folder)), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     Path(site, "zz_checkout.pth").write_text(f"{ROOT}\n")
+
+
+def python_for(*versions: str) -> Path | None:
+    """A Python of one of these versions, the best first: on the machine, or downloaded; None = none can be had."""
+    return next(filter(None, map(interpreter, versions)), None) or _download(versions[0])
 
 
 def interpreter(version: str) -> Path | None:
@@ -183,7 +189,8 @@ def run(*command: str) -> str:
     Raises:
         RuntimeError: if it fails; the message holds what it said.
     """
-    done = subprocess.run(command, cwd=ROOT, env=_surroundings(), capture_output=True, text=True, check=False)
+    surroundings = {name: value for name, value in _surroundings().items() if name != REPORT}  # no part of its own
+    done = subprocess.run(command, cwd=ROOT, env=surroundings, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}")
     return done.stdout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,7 +34,7 @@ def on(
     accelerated: bool = False,
 ) -> Iterator[TapScope]:
     """The tap listens inside the context, on a recorder whose loop has begun."""
-    recorder = recorder or Recorder()
+    recorder = recorder or Recorder(clock=Ticking())
     with Patches() as patches:
         scope = TapScope(recorder, patches, namespace, accelerated)
         with tap(scope):
@@ -54,9 +54,3 @@ def model() -> nn.Module:
 def standing(*places: tuple[Any, str]) -> list[Any]:
     """What stands on the attributes now."""
     return [vars(owner).get(name) for owner, name in places]
-
-
-def phase_during(recorder: Recorder, call: Callable[[], Any]) -> int:
-    """Calls; returns the phase that the ledger is in afterwards."""
-    call()
-    return recorder.ledger.phase

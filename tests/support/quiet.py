@@ -46,7 +46,7 @@ def _own_s() -> float:
     alive = 0.0
     for child in psutil.Process().children(recursive=True):
         try:
-            alive += sum(child.cpu_times()[:2])
+            alive += sum(child.cpu_times()[:4])  # and what its own children used that have ended: Ray's workers
         except psutil.Error:
             continue
     return ended_cpu_s() + alive

@@ -169,11 +169,6 @@ def test_large_files_and_results_in_notebooks_are_refused(tmp_path: Path) -> Non
     assert refused(clean, shown, counted, small, large) == ["shown.ipynb", "counted.ipynb", "large.bin"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a file has no executable bit there")
-def test_the_release_check_can_be_called() -> None:
-    assert (ROOT / ".ci" / "release-check").stat().st_mode & 0o111
-
-
 def test_the_security_page_is_found_and_names_no_address() -> None:
     pages = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md"))
     assert "](SECURITY.md)" in pages

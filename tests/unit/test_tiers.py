@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,7 +71,7 @@ def test_the_end_says_who_ran_again_and_fails_for_more_than_two() -> None:
     text, good = run.told_at_the_end([told(a=["Error: slow", "passed"], b=["Error", "passed"]), told("unit")])
     assert good
     assert "ran again: a: first 'Error: slow', then passed" in text
-    assert text.splitlines()[-1] == "6 passed, 0 failed, 0 skipped"
+    assert text.splitlines()[-1] == "6 passed, 0 failed, 0 skipped, 0 inconclusive"
     text, good = run.told_at_the_end([told(a=["x", "passed"], b=["x", "passed"]), told("scene", c=["x", "passed"])])
     assert not good and "3 tests needed a second chance; 2 may." in text
     assert not run.told_at_the_end([told(status="failed")])[1]
@@ -82,8 +84,98 @@ def test_what_has_passed_on_a_commit_counts_only_without_changes_beside_it() -> 
     assert not run.passed_on(told(at="abc changed"), "abc changed")
 
 
+A, B, C = (f"tests/browser/test_{one}.py::test" for one in "abc")
+
+
 def test_a_run_fails_for_many_second_chances_for_the_same_one_twice_and_for_what_could_not_be_judged() -> None:
-    assert outcomes.troubles({"a": "x", "b": "x"}, {}, inconclusive=1, tests=20) == []
-    assert outcomes.troubles({"a": "x", "b": "x", "c": "x"}, {}, 0, 20) == ["3 tests needed a second chance; 2 may."]
-    assert outcomes.troubles({"a": "x"}, {"a": "y"}, 0, 20) == ["a needed a second chance in two runs in a row."]
+    assert outcomes.troubles({A: "x", B: "x"}, {}, inconclusive=1, tests=20) == []
+    assert outcomes.troubles({A: "x", B: "x", C: "x"}, {}, 0, 20) == ["3 tests needed a second chance; 2 may."]
+    assert outcomes.troubles({A: "x"}, {A: "y"}, 0, 20) == [f"{A} needed a second chance in two runs in a row."]
     assert "2 of 20 tests were inconclusive" in outcomes.troubles({}, {}, 2, 20)[0]
+    assert "which no test of its folder may" in outcomes.troubles({"tests/unit/test_a.py::test": "x"}, {}, 0, 20)[0]
+
+
+def report(name: str, outcome: str, when: str = "call", longrepr: object = None, **more: object) -> pytest.TestReport:
+    return pytest.TestReport(name, ("a.py", 1, name), {}, outcome, longrepr, when, **more)  # type: ignore[arg-type]
+
+
+def test_second_chances_and_what_could_not_be_judged_are_told_by_name_and_kept(
+    pytestconfig: pytest.Config,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(outcomes.REPORT, raising=False)
+
+    class Session:
+        exitstatus = pytest.ExitCode.OK
+
+    class Terminal:
+        def write_line(self, line: str, **markup: bool) -> None:
+            print(line)
+
+    def one_run() -> pytest.ExitCode:
+        plugin, session = outcomes.Outcomes(pytestconfig, tmp_path / "kept.json"), Session()
+        plugin._worker = False
+        plugin.pytest_runtest_logreport(report(A, "rerun", longrepr="a.py:3\nAssertionError: too slow"))
+        plugin.pytest_runtest_logreport(report(A, "rerun", "teardown", longrepr="left behind"))
+        plugin.pytest_runtest_logreport(report(A, "passed"))
+        busy = report(B, "skipped", longrepr=("b.py", 1, "inconclusive: busy (40 %)"), inconclusive=True)
+        plugin.pytest_runtest_logreport(busy)
+        for number in range(19):
+            plugin.pytest_runtest_logreport(report(f"{C}[{number}]", "passed"))
+        plugin.pytest_sessionfinish(session, 0)  # type: ignore[arg-type]
+        plugin.pytest_terminal_summary(Terminal())
+        return session.exitstatus
+
+    assert one_run() == pytest.ExitCode.OK
+    first = capsys.readouterr().out
+    assert f"ran again: {A}: first 'AssertionError: too slow', then passed" in first
+    assert f"{B}: inconclusive: busy (40 %)" in first
+    assert json.loads((tmp_path / "kept.json").read_text()) == {A: "AssertionError: too slow"}
+    assert one_run() == pytest.ExitCode.TESTS_FAILED
+    assert "in two runs in a row" in capsys.readouterr().out
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[str]]:
+    """Calls `tests.run` over two parts that only say that they ran; returns those that did, and what was kept."""
+    ran: list[str] = []
+
+    def ended(words: list[str], environment: dict[str, str]) -> int:
+        ran.append(words[0])
+        return int(words[0] == "broken")
+
+    def called(*words: str, at: str = "abc") -> list[str]:
+        ran.clear()
+        monkeypatch.setattr(run, "commit", lambda: at)
+        code = run.main(words)
+        assert code == int("broken" in ran)
+        return ran.copy()
+
+    monkeypatch.setattr(run, "_ended", ended)
+    monkeypatch.setattr(run, "KEPT", tmp_path / "parts.json")
+    monkeypatch.setattr(run, "PARTS", {one: run.Part(one, "", ((one, "pytest"),)) for one in ("good", "broken")})
+    monkeypatch.setattr(run, "TIERS", {"all": ("good", "broken")})
+    return called
+
+
+def test_the_whole_goes_on_where_it_was_cut_off(parts: Callable[..., list[str]]) -> None:
+    assert parts("all") == ["good", "broken"]
+    assert parts("all") == ["broken"], "what has passed on this commit is not run again"
+    assert parts("all", "--again") == ["good", "broken"]
+    assert parts("good") == ["good"], "what is asked for by name runs"
+    assert parts("all", at="def") == ["good", "broken"], "another commit"
+
+
+def test_a_part_of_a_part_is_no_pass(parts: Callable[..., list[str]]) -> None:
+    parts("good", "-k", "something")
+    assert parts("all") == ["good", "broken"]
+
+
+def test_where_git_cannot_say_nothing_counts_as_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_git", lambda *words: "")
+    assert run.commit() == "unknown changed"
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", "")
+    assert run.commit() == "unknown changed"

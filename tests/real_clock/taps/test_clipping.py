@@ -1,4 +1,4 @@
-"""What of `tests/unit/capture/taps/test_clipping.py` runs real loops or takes more than a second."""
+"""Gradients are clipped as without us in a real loop and in a compiled one, which stays one graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/capture/taps/test_compute.py` runs real loops or takes more than a second."""
+"""What counts the arithmetic of a model changes neither its compiled graphs nor the files that it writes meanwhile."""
 
 from __future__ import annotations
 

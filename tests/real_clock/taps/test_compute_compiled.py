@@ -1,4 +1,4 @@
-"""What of `tests/unit/capture/taps/test_compute.py` takes nearly a second or more."""
+"""A model that the loop itself compiles goes on being heard, and stays compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of `tests/unit/capture/taps/test_dataloader.py` runs real loops or takes more than a second."""
+"""A loader that is built anew each epoch counts as one loader, and two loaders that look alike count as two."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import torch
 net = torch.nn.Linear(64, 64)
 opt = torch.optim.SGD(net.parameters(), lr=0.01)
 X = torch.rand(64, 64)
-for step in range(150):
+for step in range(600):
     x = X[:32]
     loss = net(x).square().mean()
     opt.zero_grad()
@@ -42,17 +42,20 @@ def test_the_interval_is_put_back(before: float) -> None:
         sys.setswitchinterval(kept)
 
 
+LEAST = 0.7
+"""Its line took 0.86 to 0.95 of the time, and 0.33 to 0.52 with the interpreter's usual interval, where a look that is
+let in late sees the next call into torch. The middle."""
+
+
+@pytest.mark.quiet
 def test_plain_python_is_billed_to_its_own_line() -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for _ in range(3):  # a machine that others use lets a look in late: then it sees the next call into torch
-            recording = gpu_doctor.case(CELL, {}).run()
-            shares = {one.line: 0.0 for one in recording.lines}
-            for one in recording.lines:
-                shares[one.line] += one.share
-            if max(shares, key=lambda line: shares[line]) == 13 and shares.get(7, 0.0) < 0.15 < 0.5 < shares[13]:
-                return
+        recording = gpu_doctor.case(CELL, {}).run()
     finally:
         torch.set_num_threads(threads)
-    pytest.fail(f"in three attempts; shares of the lines in the last: {shares}")
+    shares = {one.line: 0.0 for one in recording.lines}
+    for one in recording.lines:
+        shares[one.line] += one.share
+    assert shares.get(13, 0.0) > LEAST, shares

@@ -1,4 +1,4 @@
-"""What of `tests/unit/capture/taps/test_uncompiled.py` runs real loops or takes more than a second."""
+"""A compiled step keeps its graphs while it is recorded, and every step of it is heard."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ def graphs() -> int:
     return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_a_compiled_step_keeps_its_graphs_and_its_steps_are_heard(caplog: pytest.LogCaptureFixture) -> None:
     import torch._dynamo
 

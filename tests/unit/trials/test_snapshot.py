@@ -345,7 +345,6 @@ def test_what_cannot_be_restored_is_named(tmp_path: Path) -> None:
     assert Snapshot.take({"ok": [1], "loader": DataLoader(TensorDataset(torch.zeros(2)))}).unrestorable == ()
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_a_strided_nested_tensor_has_no_shape_and_comes_back() -> None:
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     space: dict[str, Any] = {"nested": nested, "w": torch.zeros(2, requires_grad=True)}

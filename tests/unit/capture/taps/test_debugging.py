@@ -30,7 +30,7 @@ def nothing_stays() -> Iterator[None]:
 
 def trained(each: Callable[[], AbstractContextManager[Any]] = nullcontext, steps: int = 20) -> Recording:
     """A real loop whose forward and backward lie inside of `each`."""
-    recorder, net = Recorder(), model()
+    recorder, net = Recorder(clock=Ticking()), model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with taps.listening(recorder, {"net": net}):
         for x, y in batches(8 * steps):
@@ -51,7 +51,7 @@ def test_a_part_of_each_step_counts_as_that_part() -> None:
     recording = trained(torch.autograd.detect_anomaly)
     busy = float((recording.steps.forward_s + recording.steps.backward_s).sum())
     on_s = recording.setup.flags["anomaly_on_s"]
-    assert busy * 0.9 <= on_s <= float(recording.steps.wall_s.sum())
+    assert busy <= on_s <= float(recording.steps.wall_s.sum())
 
 
 def test_turned_on_for_good_it_counts_to_the_end() -> None:
