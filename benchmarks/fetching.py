@@ -15,10 +15,10 @@ from itertools import repeat
 from threading import active_count
 from typing import Any, Final
 
-from gpu_doctor.taps.fetch_lines import FetchLines
-from gpu_doctor.taps.metering import FLOOR, Meter, WorkerMeter, metered
-from gpu_doctor.taps.tally import LINES_BYTES, TALLY_BYTES, SlotFile, Tally
-from gpu_doctor.taps.thread_counters import ThreadCounters
+from gpu_doctor.capture.fetch.meter import FLOOR, Meter, WorkerMeter, metered
+from gpu_doctor.capture.fetch.tally import LINES_BYTES, TALLY_BYTES, SlotFile, Tally
+from gpu_doctor.capture.fetch.thread_counters import ThreadCounters
+from gpu_doctor.capture.lines.fetch_sampler import FetchLines
 
 ROUNDS = 7
 

@@ -36,7 +36,7 @@ CASES = (
         "%load_ext and what a first cell imports, torch imported",
         f"import torch\n{_SHELL}",
         "shell.run_line_magic('load_ext', 'gpu_doctor')\n"
-        "import gpu_doctor.notebook.visit, gpu_doctor.notebook.dashboard",
+        "import gpu_doctor.notebook.controller, gpu_doctor.notebook.live_view",
         None,
     ),
 )

@@ -21,15 +21,13 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu_doctor import report
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.feed import Cursor
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.recording import LoaderSetup, Metric, Recording
-from gpu_doctor.recording_file import load
-from gpu_doctor.steadysteps import BLOCK
-from gpu_doctor.stepcounts import Pull
-from gpu_doctor.steps import STEP_COLUMNS, Steps
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.steadysteps import BLOCK
+from gpu_doctor.capture.stepcounts import Pull
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.recording import Cursor, LoaderSetup, Metric, Recording, Steps, load
+from gpu_doctor.recording.steps import STEP_COLUMNS
+from gpu_doctor.report import as_text
 
 MEMORY_MB = 200.0
 """Aim: resident memory of the whole process, Python and numpy included."""
@@ -271,7 +269,7 @@ def reading_s(recording: Recording) -> dict[str, float]:
         timed["load"] = _took(lambda: load(path))
     timed["diagnose"] = _took(lambda: diagnose(recording))
     diagnosis = diagnose(recording)
-    timed["report"] = _took(lambda: (report.text(diagnosis, recording), report.html(diagnosis, (recording,))))
+    timed["report"] = _took(lambda: (as_text.text(diagnosis, recording), as_text.html(diagnosis, (recording,))))
     return {**timed, "MB": size}
 
 

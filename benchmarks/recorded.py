@@ -17,8 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.recording import Recording
-from gpu_doctor.steps import Steps
+from gpu_doctor.recording import Recording, Steps
 
 Loader: TypeAlias = "DataLoader[Any]"
 SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""How far rounding alone moves a loss curve: the source of `gpu_doctor.parity.LEEWAY`.
+"""How far rounding alone moves a loss curve: the source of `gpu_doctor.trials.compare.losses.LEEWAY`.
 
 `python -m benchmarks.rounding` trains four small models with three optimizers for 50 steps in float32, and again from
 the same state over the same batches in bf16 and fp16 autocast and in float32 with the samples of each batch in another
@@ -15,7 +15,7 @@ import math
 import torch
 from torch import nn
 
-from gpu_doctor.parity import ROUNDOFF, SMALL
+from gpu_doctor.trials.compare.losses import ROUNDOFF, SMALL
 
 STEPS = 50
 BATCH = 32

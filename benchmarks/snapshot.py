@@ -17,7 +17,7 @@ import psutil
 import torch
 from torch import nn
 
-from gpu_doctor.snapshot import Snapshot
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 WIDTH = 4096
 

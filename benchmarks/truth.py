@@ -12,9 +12,9 @@ import sys
 
 import numpy as np
 
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
 from gpu_doctor.recording import PHASES, Recording
-from gpu_doctor.taps import listening
 from tests.support.loop_catalogue import LOOPS, ON_DEVICE
 from tests.support.loop_parts import Truth, warm_up
 

@@ -10,34 +10,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpu_doctor.casefile import Case as Case
-    from gpu_doctor.casefile import case as case
-    from gpu_doctor.casefile import last_case as last_case
-    from gpu_doctor.checkup import check as check
-    from gpu_doctor.diagnosis import diagnose as diagnose
-    from gpu_doctor.effect import compare as compare
+    from gpu_doctor.diagnosis.diagnosis import diagnose as diagnose
+    from gpu_doctor.diagnosis.rules.page import explain as explain
+    from gpu_doctor.diagnosis.vitals.measure import measure as measure
+    from gpu_doctor.machine.checkup.check import check as check
     from gpu_doctor.recording import Recording as Recording
-    from gpu_doctor.recording_file import RecordingError as RecordingError
-    from gpu_doctor.recording_file import load as load
-    from gpu_doctor.rulepage import explain as explain
-    from gpu_doctor.vitals import measure as measure
-    from gpu_doctor.watching import watch as watch
+    from gpu_doctor.recording import RecordingError as RecordingError
+    from gpu_doctor.recording import load as load
+    from gpu_doctor.trials.case import Case as Case
+    from gpu_doctor.trials.case import case as case
+    from gpu_doctor.trials.case import last_case as last_case
+    from gpu_doctor.trials.compare.effect import compare as compare
+    from gpu_doctor.trials.executors import RayExecutor as RayExecutor
+    from gpu_doctor.trials.watch import watch as watch
 
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "Case": "casefile",
+    "Case": "trials.case",
+    "RayExecutor": "trials.executors",
     "Recording": "recording",
-    "RecordingError": "recording_file",
-    "case": "casefile",
-    "check": "checkup",
-    "compare": "effect",
-    "diagnose": "diagnosis",
-    "explain": "rulepage",
-    "last_case": "casefile",
-    "load": "recording_file",
-    "measure": "vitals",
-    "watch": "watching",
+    "RecordingError": "recording",
+    "case": "trials.case",
+    "check": "machine.checkup.check",
+    "compare": "trials.compare.effect",
+    "diagnose": "diagnosis.diagnosis",
+    "explain": "diagnosis.rules.page",
+    "last_case": "trials.case",
+    "load": "recording",
+    "measure": "diagnosis.vitals.measure",
+    "watch": "trials.watch",
 }
 __all__ = ["__version__", "load_ipython_extension", "unload_ipython_extension", *_PUBLIC]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 NOT_MEASURED: Final = "not measured"
@@ -228,7 +228,7 @@ def parity(drift: float | None, missing: str = "") -> str:
 
 
 def losses(verdict: str | None, drift: float | None, first_step: int | None = None, dtype: str = "") -> str:
-    """What became of the loss in a trial, by `gpu_doctor.parity`'s verdict; empty where there is nothing to compare."""
+    """What became of the loss in a trial, by the verdict of its comparison; empty where there is nothing to compare."""
     if verdict == "equal":
         return "loss the same in every step"
     if verdict == "within-rounding":
@@ -271,6 +271,13 @@ def article(name: str) -> str:
     """A name with its article, as it is spoken: `an NVIDIA H200`, `an RTX 4090`, `a Tesla T4`."""
     spelt = name[:1].isupper() and not name[1:2].islower()  # letter by letter; en-vidia begins alike
     return f"{'an' if name[:1].upper() in ('AEFHILMNORSX' if spelt else 'AEIO') else 'a'} {name}"
+
+
+def left_behind(files: Iterable[str], clauses: Iterable[str]) -> tuple[str, ...]:
+    """Sentences on what trials left as it is: files that they wrote, and what they could not put back; each once."""
+    paths = tuple(dict.fromkeys(files))
+    said = (*([written(paths)] if paths else []), *clauses)
+    return tuple(dict.fromkeys(sentence(one) for one in said))
 
 
 def sentence(words: str) -> str:

@@ -11,17 +11,16 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from gpu_doctor.devicemarks import StepMarks
-from gpu_doctor.devicewindows import DeviceWindows
-from gpu_doctor.eventnotes import BACK, Pulse
-from gpu_doctor.phases import EVALUATION, LOSS, OTHER, PHASE_COUNT, SYNC
-from gpu_doctor.steadysteps import CPU_EVERY_NS, SteadySteps
-from gpu_doctor.stepcounts import Counts, Held, Pull, Stretch, row
-from gpu_doctor.steps import INFERENCE, TRAINING
-from gpu_doctor.steptable import StepTable
+from gpu_doctor.capture.eventnotes import BACK, Pulse
+from gpu_doctor.capture.gpu.devicemarks import StepMarks
+from gpu_doctor.capture.gpu.windows import DeviceWindows
+from gpu_doctor.capture.steadysteps import CPU_EVERY_NS, SteadySteps
+from gpu_doctor.capture.step_table import StepTable
+from gpu_doctor.capture.stepcounts import Counts, Held, Pull, Stretch, row
+from gpu_doctor.recording.steps import EVALUATION, INFERENCE, LOSS, OTHER, PHASE_COUNT, SYNC, TRAINING
 
 if TYPE_CHECKING:
-    from gpu_doctor.ledger import Ledger
+    from gpu_doctor.capture.ledger import Ledger
 
 
 class Account:

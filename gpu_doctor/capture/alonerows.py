@@ -13,10 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from gpu_doctor.blockrows import COLUMN, PLACES, Rows
-from gpu_doctor.eventnotes import LEAF, OPTIMIZER_DONE, Noted, is_copy, is_forward
-from gpu_doctor.phases import PHASE_COUNT
-from gpu_doctor.steps import TRAINING
+from gpu_doctor.capture.blockrows import COLUMN, PLACES, Rows
+from gpu_doctor.capture.eventnotes import LEAF, OPTIMIZER_DONE, Noted, is_copy, is_forward
+from gpu_doctor.recording.steps import PHASE_COUNT, TRAINING
 
 _NAN: Final = float("nan")
 _MADE: Final = [

@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from gpu_doctor.eventnotes import DELIVERED, Noted
-from gpu_doctor.phases import FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT
-from gpu_doctor.stepcounts import Pull
-from gpu_doctor.steps import PHASES, STEP_COLUMNS, TRAINING
+from gpu_doctor.capture.eventnotes import DELIVERED, Noted
+from gpu_doctor.capture.stepcounts import Pull
+from gpu_doctor.recording import PHASES
+from gpu_doctor.recording.steps import FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT, STEP_COLUMNS, TRAINING
 
 COLUMN: Final = {name: i for i, name in enumerate(STEP_COLUMNS)}
 Rows = npt.NDArray[np.float64]

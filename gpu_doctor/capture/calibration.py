@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from gpu_doctor.eventnotes import Noted, notes
-from gpu_doctor.ledger import Ledger
-from gpu_doctor.steptable import StepTable
+from gpu_doctor.capture.eventnotes import Noted, notes
+from gpu_doctor.capture.ledger import Ledger
+from gpu_doctor.capture.step_table import StepTable
 
 _CALIBRATION_ROUNDS: Final = 200
 COLD: Final = 2.5

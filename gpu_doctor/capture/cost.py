@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gpu_doctor import wording
+from gpu_doctor import formatting
 
 BUDGET_SHARE: Final = 0.01
 """Own cost over the run's wall-clock, taps and threads together (the aim of benchmarks/overhead.py)."""
@@ -79,5 +79,5 @@ def too_dear(tapped_s: float, loop_s: float, steps: int, searched_s: float = 0.0
         return f"Looking for the models of its optimizers took {100 * searched_s / loop_s:.2g} % of this loop."
     if steps < 1 or loop_s < WORTH_SAYING_S or tapped_s <= BUDGET_SHARE * loop_s:
         return ""
-    took = wording.seconds(loop_s / steps)
+    took = formatting.seconds(loop_s / steps)
     return f"Watching costs about {100 * tapped_s / loop_s:.2g} % of this loop, whose steps take {took}."

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpu_doctor.ownupdates import OwnUpdates
-from gpu_doctor.phases import EVALUATION
-from gpu_doctor.stepcounts import Pull
+from gpu_doctor.capture.ownupdates import OwnUpdates
+from gpu_doctor.capture.stepcounts import Pull
+from gpu_doctor.recording.steps import EVALUATION
 
 
 class Evaluations(OwnUpdates):

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from gpu_doctor.phases import SYNC
+from gpu_doctor.recording.steps import SYNC
 
 if TYPE_CHECKING:
-    from gpu_doctor.ledger import Pull
+    from gpu_doctor.capture.ledger import Pull
 
 Note: TypeAlias = Callable[..., Any]
 BACK: Final = -1

@@ -8,9 +8,10 @@ Only the training thread writes here. Nothing in this file reads a tensor, takes
 
 from __future__ import annotations
 
-from gpu_doctor.evaluations import Evaluations
-from gpu_doctor.eventnotes import BACK
-from gpu_doctor.phases import (
+from gpu_doctor.capture.evaluations import Evaluations
+from gpu_doctor.capture.eventnotes import BACK
+from gpu_doctor.capture.stepcounts import Pull as Pull
+from gpu_doctor.recording.steps import (
     BACKWARD,
     DATA_WAIT,
     EVALUATION,
@@ -20,10 +21,9 @@ from gpu_doctor.phases import (
     OPTIMIZER,
     OTHER,
     PHASE_COUNT,
+    TRAINING,
     TRANSFER,
 )
-from gpu_doctor.stepcounts import Pull as Pull
-from gpu_doctor.steps import TRAINING
 
 
 class Ledger(Evaluations):

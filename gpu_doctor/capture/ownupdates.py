@@ -7,8 +7,8 @@ records gradients, else (no module at all) at the end of the backward. Where a l
 
 from __future__ import annotations
 
-from gpu_doctor.account import Account
-from gpu_doctor.phases import OTHER, PHASE_COUNT
+from gpu_doctor.capture.account import Account
+from gpu_doctor.recording.steps import OTHER, PHASE_COUNT
 
 
 class OwnUpdates(Account):

@@ -16,16 +16,28 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor.calibration import WRAPPED, event_cost_ns, note_cost_ns
-from gpu_doctor.feed import Cursor, News, readings_since, series_key
-from gpu_doctor.governor import Governor, too_dear
-from gpu_doctor.ledger import Ledger
-from gpu_doctor.readings import MOST_READINGS as MOST_READINGS
-from gpu_doctor.readings import Readings as Readings
-from gpu_doctor.recording import Fetch, LineCost, LoaderSetup, Losses, Metric, Recording, Series, Settings, Setup
-from gpu_doctor.rests import AS_NOTES
-from gpu_doctor.steps import samples_before
-from gpu_doctor.steptable import StepTable
+from gpu_doctor.capture.calibration import WRAPPED, event_cost_ns, note_cost_ns
+from gpu_doctor.capture.cost import Governor, too_dear
+from gpu_doctor.capture.ledger import Ledger
+from gpu_doctor.capture.readings import MOST_READINGS as MOST_READINGS
+from gpu_doctor.capture.readings import Readings as Readings
+from gpu_doctor.capture.rests import AS_NOTES
+from gpu_doctor.capture.step_table import StepTable
+from gpu_doctor.recording import (
+    Cursor,
+    Fetch,
+    LineCost,
+    LoaderSetup,
+    Losses,
+    Metric,
+    News,
+    Recording,
+    Series,
+    Settings,
+    Setup,
+)
+from gpu_doctor.recording.feed import readings_since, series_key
+from gpu_doctor.recording.steps import samples_before
 
 DENSE_LOSSES: Final = 256
 """The loss of so many steps is kept one by one, later of every SPARSE_LOSSES-th."""

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
 
-from gpu_doctor.blockrows import Rows
-from gpu_doctor.eventnotes import Pulse
-from gpu_doctor.phases import OTHER
-from gpu_doctor.usual import FEWEST, Usual
+from gpu_doctor.capture.blockrows import Rows
+from gpu_doctor.capture.eventnotes import Pulse
+from gpu_doctor.capture.usual import FEWEST, Usual
+from gpu_doctor.recording.steps import OTHER
 
 SHORT_NS: Final = 2_500_000
 """A step in full costs some 25 us: of a longer one that is less than the 1 % that watching may cost."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpu_doctor.eventnotes import (
+from gpu_doctor.capture.eventnotes import (
     BACK,
     BACKWARD,
     COPIED,
@@ -20,10 +20,10 @@ from gpu_doctor.eventnotes import (
     ZEROING,
     Noted,
 )
-from gpu_doctor.phases import PHASE_COUNT, SYNC
+from gpu_doctor.recording.steps import PHASE_COUNT, SYNC
 
 if TYPE_CHECKING:
-    from gpu_doctor.ledger import Ledger, Pull
+    from gpu_doctor.capture.ledger import Ledger, Pull
 
 
 def tell(ledger: Ledger, noted: Noted, pull: Pull, before: int, key: int = 0) -> None:

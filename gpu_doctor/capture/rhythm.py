@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gpu_doctor.alonerows import AloneRows, Open
-from gpu_doctor.blockrows import BlockRows, counted_batches, foreign, no_loss
-from gpu_doctor.eventnotes import (
+from gpu_doctor.capture.alonerows import AloneRows, Open
+from gpu_doctor.capture.blockrows import BlockRows, counted_batches, foreign, no_loss
+from gpu_doctor.capture.eventnotes import (
     ASKED,
     BACK,
     BEGINS,
@@ -25,12 +25,12 @@ from gpu_doctor.eventnotes import (
     Noted,
     code_of,
 )
-from gpu_doctor.phases import EVALUATION, SYNC, TRANSFER
-from gpu_doctor.rests import Rests
-from gpu_doctor.stepcounts import Pull
+from gpu_doctor.capture.rests import Rests
+from gpu_doctor.capture.stepcounts import Pull
+from gpu_doctor.recording.steps import EVALUATION, SYNC, TRANSFER
 
 if TYPE_CHECKING:
-    from gpu_doctor.ledger import Ledger
+    from gpu_doctor.capture.ledger import Ledger
 
 MOST_EVENTS: Final = 256
 """A step of more events is not noted down: what is gained a step is lost where one does not fit."""

@@ -21,17 +21,17 @@ from array import array
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_doctor.alonerows import AloneRows
-from gpu_doctor.blockrows import COLUMN, BlockRows, Rows
-from gpu_doctor.eventnotes import BACK, DELIVERED, LEAF, is_copy, is_forward, notes
-from gpu_doctor.phases import DATA_WAIT, OTHER
-from gpu_doctor.rests import REST_NS
-from gpu_doctor.retelling import tell
-from gpu_doctor.rhythm import FIRST_LOOK, Rhythm
-from gpu_doctor.stepcounts import Pull
+from gpu_doctor.capture.alonerows import AloneRows
+from gpu_doctor.capture.blockrows import COLUMN, BlockRows, Rows
+from gpu_doctor.capture.eventnotes import BACK, DELIVERED, LEAF, is_copy, is_forward, notes
+from gpu_doctor.capture.rests import REST_NS
+from gpu_doctor.capture.retelling import tell
+from gpu_doctor.capture.rhythm import FIRST_LOOK, Rhythm
+from gpu_doctor.capture.stepcounts import Pull
+from gpu_doctor.recording.steps import DATA_WAIT, OTHER
 
 if TYPE_CHECKING:
-    from gpu_doctor.ledger import Ledger
+    from gpu_doctor.capture.ledger import Ledger
 
 CPU_EVERY_NS: Final = 1_000_000
 """The CPU clock is a system call (about 1 us): it is read once in so long, for every step that is no shorter."""

@@ -16,7 +16,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from gpu_doctor.recording import STEP_COLUMNS, Steps
+from gpu_doctor.recording import Steps
+from gpu_doctor.recording.steps import STEP_COLUMNS
 
 CAPACITY: Final = 1 << 17
 FIRST_ROWS: Final = 4096

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_doctor.phases import EVALUATION
-from gpu_doctor.steps import TRAINING
+from gpu_doctor.recording.steps import EVALUATION, TRAINING
 
 _NAN: Final = float("nan")
 _UNREAD: Final = (_NAN,) * 8

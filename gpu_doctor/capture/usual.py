@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from gpu_doctor.blockrows import COLUMN, PLACES, Rows
-from gpu_doctor.eventnotes import DELIVERED, FORWARDS, GRADIENT, OPTIMIZER_DONE, Noted
-from gpu_doctor.phases import DATA_WAIT, FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT
-from gpu_doctor.steps import PHASES
+from gpu_doctor.capture.blockrows import COLUMN, PLACES, Rows
+from gpu_doctor.capture.eventnotes import DELIVERED, FORWARDS, GRADIENT, OPTIMIZER_DONE, Noted
+from gpu_doctor.recording import PHASES
+from gpu_doctor.recording.steps import DATA_WAIT, FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT
 
 FAR: Final = 3.0
 """What takes so many times the usual is more than the usual work."""

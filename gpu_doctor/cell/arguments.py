@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu_doctor.callsites import FUNCTIONS, Cells, Function, Made, Site, dotted
-from gpu_doctor.cellsource import CellSource, Edit
+from gpu_doctor.cell.calls import FUNCTIONS, Cells, Function, Made, Site, dotted
+from gpu_doctor.cell.source import CellSource, Edit
 
 UNKNOWN: Final = object()
 """A value that only running the code would tell."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from gpu_doctor.feeding_syntax import (
+from gpu_doctor.cell.feeding_syntax import (
     LOOPS,
     Loop,
     called,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from gpu_doctor.cellsource import CellSource
+from gpu_doctor.cell.source import CellSource
 
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)

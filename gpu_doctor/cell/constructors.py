@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from gpu_doctor.arguments import UNKNOWN, given, slot, value_of
-from gpu_doctor.callsites import FUNCTIONS, Cells, Made, Site, dotted, function_around, parameters_of
-from gpu_doctor.cellsource import CellSource
+from gpu_doctor.cell.arguments import UNKNOWN, given, slot, value_of
+from gpu_doctor.cell.calls import FUNCTIONS, Cells, Made, Site, dotted, function_around, parameters_of
+from gpu_doctor.cell.source import CellSource
 from gpu_doctor.recording import LoaderSetup
 
 LOADER: Final = (

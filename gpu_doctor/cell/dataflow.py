@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Final
 
-from gpu_doctor.callsites import dotted
-from gpu_doctor.cellsource import CellSource
-from gpu_doctor.loadermakers import Loop
+from gpu_doctor.cell.calls import dotted
+from gpu_doctor.cell.constructors import Loop
+from gpu_doctor.cell.source import CellSource
 
 _SIZES: Final = ("size", "dim", "numel", "shape", "device", "dtype", "ndim")
 _SIZED: Final = ("len", "range")

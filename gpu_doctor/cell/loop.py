@@ -9,10 +9,10 @@ import ast
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-from gpu_doctor.callsites import Cells, Site, dotted, function_around, parameters_of
-from gpu_doctor.cellsource import CellSource, Edit
-from gpu_doctor.loadermakers import Loop, training_loops
-from gpu_doctor.loopflow import batch_names, graphless, trained
+from gpu_doctor.cell.calls import Cells, Site, dotted, function_around, parameters_of
+from gpu_doctor.cell.constructors import Loop, training_loops
+from gpu_doctor.cell.dataflow import batch_names, graphless, trained
+from gpu_doctor.cell.source import CellSource, Edit
 
 Edits: TypeAlias = "list[tuple[CellSource, Edit]]"
 LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence, Set
 from functools import lru_cache
 from typing import Final
 
-from gpu_doctor.feeding_syntax import key
-from gpu_doctor.steptext import (
+from gpu_doctor.cell.feeding_syntax import key
+from gpu_doctor.cell.statements import (
     FUNCTIONS,
     Function,
     bound,

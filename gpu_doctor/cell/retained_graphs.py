@@ -14,7 +14,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from gpu_doctor.graphlines import NO_GRAPH, PLAIN, Loop, assigned, backwards, carries, in_order, names, opaque, within
+from gpu_doctor.cell.graphlines import (
+    NO_GRAPH,
+    PLAIN,
+    Loop,
+    assigned,
+    backwards,
+    carries,
+    in_order,
+    names,
+    opaque,
+    within,
+)
 
 _MOVES: Final = {"to", "cuda", "cpu", "float", "half", "long", "view", "reshape", "pop", "get"}
 _DATA: Final = {"torch", "np", "numpy", "random", "time", "math", "next", "iter", "os", "enumerate", "zip"}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from gpu_doctor.feeding_syntax import LOOPS, called, key, lines_of, reads, writes
+from gpu_doctor.cell.feeding_syntax import LOOPS, called, key, lines_of, reads, writes
 
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Iterator
 from typing import Final
 
-from gpu_doctor.arguments import ADD, REPLACE, Slot, set_arguments
-from gpu_doctor.callsites import Cells, Site, dotted
-from gpu_doctor.cellsource import CellSource, Edit
-from gpu_doctor.looplines import Edits, NotPlaced
+from gpu_doctor.cell.arguments import ADD, REPLACE, Slot, set_arguments
+from gpu_doctor.cell.calls import Cells, Site, dotted
+from gpu_doctor.cell.loop import Edits, NotPlaced
+from gpu_doctor.cell.source import CellSource, Edit
 from gpu_doctor.recording import SettingValue
 
 SWITCHES: Final = {

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from gpu_doctor.feeding_syntax import LOOPS, lines_of, paths_of_loops, writes
-from gpu_doctor.modelbeside import idle_rows
-from gpu_doctor.recording import LineCost
-from gpu_doctor.steptext import (
+from gpu_doctor.cell.feeding_syntax import LOOPS, lines_of, paths_of_loops, writes
+from gpu_doctor.cell.modelbeside import idle_rows
+from gpu_doctor.cell.statements import (
     FUNCTIONS,
     Function,
     bound,
@@ -32,6 +31,7 @@ from gpu_doctor.steptext import (
     trains,
     unneeded,
 )
+from gpu_doctor.recording import LineCost
 
 _KEEPING: Final = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)
 _SIMPLE: Final = (*_KEEPING, ast.Return, ast.If, ast.While)

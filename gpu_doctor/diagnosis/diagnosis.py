@@ -7,24 +7,25 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu_doctor.hushing import hushed
-from gpu_doctor.offered import offered
+from gpu_doctor.cell.ignore import hushed
+from gpu_doctor.diagnosis.offered import offered
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
+from gpu_doctor.diagnosis.silent_rules import HUSHED, failed
+from gpu_doctor.diagnosis.silent_rules import Silence as Silence
+from gpu_doctor.diagnosis.silent_rules import reason as silent_reason
+from gpu_doctor.diagnosis.verdict import classified, ended_the_run, too_little
+from gpu_doctor.diagnosis.verdict import verdict as verdict_on
+from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, Vitals, measure
+from gpu_doctor.display import Shown
 from gpu_doctor.recording import Recording
-from gpu_doctor.rules import RULES
-from gpu_doctor.rules.rule import NAMING_BAR, Finding
-from gpu_doctor.unjudged import HUSHED, failed
-from gpu_doctor.unjudged import Silence as Silence
-from gpu_doctor.unjudged import reason as silent_reason
-from gpu_doctor.verdict import classified, ended_the_run, too_little
-from gpu_doctor.verdict import verdict as verdict_on
-from gpu_doctor.vitals import FEWEST_STEPS, Vitals, measure
 
 SURE_STEPS: Final = 20
 """Below so many measured steps a verdict is called early."""
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Shown):
     """What `diagnose` says of one recording."""
 
     bottleneck: str
@@ -39,16 +40,6 @@ class Diagnosis:
     """Fewer than 20 measured steps."""
     notes: tuple[str, ...] = ()
     """What else is to be said, one sentence each, such as a rule to ignore that there is not."""
-
-    def __str__(self) -> str:
-        from gpu_doctor import report  # the words stand two floors up; only who prints a diagnosis needs them
-
-        return report.text(self)
-
-    def _repr_html_(self) -> str:
-        from gpu_doctor import report
-
-        return report.html(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The diagnosis as plain data (strings, finite numbers, lists, dicts, None), ready for JSON.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 BY_OPTIMIZER: Final = ("amp", "channels_last", "compile", "fused_optimizer")
 """Knobs that find the model by the optimizer that steps it: a loop that predicts, or updates by hand, has none."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gpu_doctor.diagnosis.rules.rule import Rule
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import Setup
-from gpu_doctor.rules.rule import Rule
-from gpu_doctor.vitals import Vitals
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.rules import RULES
-from gpu_doctor.rules.distributed.communication_bound import exchanging_share
-from gpu_doctor.rules.evidence import joined, phases
-from gpu_doctor.rules.host.slow_generator import making_share
-from gpu_doctor.rules.idling import forward_aside
-from gpu_doctor.rules.rule import Finding
-from gpu_doctor.rules.transfer.device_round_trips import tripping_share
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules.distributed.communication_bound import exchanging_share
+from gpu_doctor.diagnosis.rules.evidence import joined, phases
+from gpu_doctor.diagnosis.rules.gpu_idle import forward_aside
+from gpu_doctor.diagnosis.rules.host.slow_generator import making_share
+from gpu_doctor.diagnosis.rules.rule import Finding
+from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 HEALTHY_COMPUTE: Final = 0.90
 NOTHING_ELSE: Final = 0.10

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_doctor import cgroup
-from gpu_doctor.probes import children
-from gpu_doctor.probes.probe import ProbeScope, Reader, Reading
+from gpu_doctor.machine import cgroup
+from gpu_doctor.machine import processes as children
+from gpu_doctor.machine.probe import ProbeScope, Reader, Reading
 from gpu_doctor.recording import Metric
 
 try:  # at import, on the caller's thread: the poller's thread imports nothing

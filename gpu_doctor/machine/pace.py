@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from gpu_doctor.probes.probe import ProbeScope, Reader
+from gpu_doctor.machine.probe import ProbeScope, Reader
 from gpu_doctor.recording import Metric
 
 ROUNDS: Final = 300

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.probes import host, nvml, pace, torch_memory
-from gpu_doctor.probes.probe import Probe
+from gpu_doctor.machine import host, pace, torch_memory
+from gpu_doctor.machine.nvml import probe
+from gpu_doctor.machine.probe import Probe
 
 PROBES: Final[tuple[tuple[str, Probe], ...]] = (
     ("host", host.opened),
     ("torch_memory", torch_memory.opened),
-    ("nvml", nvml.opened),
+    ("nvml", probe.opened),
     ("pace", pace.opened),
 )
 """Name -> context manager over a ProbeScope that yields a reader, or None where there is nothing to read."""

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gpu_doctor.heldcopies import held_bytes
-from gpu_doctor.nvidia import architecture_support
-from gpu_doctor.probes.probe import ProbeScope, Reader, Reading
+from gpu_doctor.machine.heldcopies import held_bytes
+from gpu_doctor.machine.nvidia import architecture_support
+from gpu_doctor.machine.probe import ProbeScope, Reader, Reading
 from gpu_doctor.recording import Metric
 
 

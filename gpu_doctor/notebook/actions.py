@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from IPython import get_ipython
 
-from gpu_doctor import trial, wording
-from gpu_doctor.notebook.capturing import Captured
+from gpu_doctor import formatting
+from gpu_doctor.notebook.output import Captured
 from gpu_doctor.notebook.real_output import as_a_terminal_shows, kept
+from gpu_doctor.trials import run
 
 if TYPE_CHECKING:
-    from gpu_doctor.notebook.visit import Visit
+    from gpu_doctor.notebook.controller import Visit
 
 
 class Errands:
@@ -47,7 +48,7 @@ class Errands:
             visit.redraw()
             return
         if request["ask"] == "before":
-            if not self._busy and trial.running() is None:
+            if not self._busy and run.running() is None:
                 visit.folds.look_ahead()
                 visit.redraw()
             return
@@ -61,7 +62,7 @@ class Errands:
         work = works.get(request["ask"])
         if work is None:
             return
-        if self._busy or trial.running() is not None:
+        if self._busy or run.running() is not None:
             visit.message = "A run is going on: wait for its end, or press Stop."
             visit.redraw()
             return
@@ -110,7 +111,7 @@ class Errands:
                 "Interrupted: everything that the trial touched was put back, and what was measured is kept."
             )
         except Exception as error:
-            visit.message = f"This did not work: {wording.clean(error) or type(error).__name__}"
+            visit.message = f"This did not work: {formatting.clean(error) or type(error).__name__}"
         finally:
             self._busy = visit.stopping = False
             visit.settle()
@@ -152,7 +153,7 @@ class Errands:
         text = as_a_terminal_shows(captured.stdout + captured.stderr)
         if error is not None:
             text += "\n" + as_a_terminal_shows(_traceback(error))
-            self._visit.message = f"The run ended with {wording.raised(error)}"
+            self._visit.message = f"The run ended with {formatting.raised(error)}"
             if isinstance(error, KeyboardInterrupt):
                 self._visit.message = "The run was interrupted."
         self._visit.output = kept(text, captured.outputs)

@@ -9,10 +9,10 @@ import gc
 from collections.abc import Iterable
 from typing import Any, Final
 
-from gpu_doctor import wording
-from gpu_doctor.snapshot import room_bytes
-from gpu_doctor.snapshot_walk import Walk
-from gpu_doctor.trackers import open_runs
+from gpu_doctor import formatting
+from gpu_doctor.trials.side_effects.trackers import open_runs
+from gpu_doctor.trials.snapshot.snapshot import room_bytes
+from gpu_doctor.trials.snapshot.walk import Walk
 
 KEPT: Final = "puts model, optimizer, loaders, random generators and your variables back"
 
@@ -38,16 +38,17 @@ def sentences(namespace: dict[str, Any], roots: Iterable[object] = ()) -> list[d
     limit = room_bytes()
     if needed > limit:
         text = (
-            f"A trial will be refused: keeping the state takes {wording.size(needed)}, and only {wording.size(limit)} "
-            "may be taken for it. Free memory, or delete large variables that the cell does not need."
+            f"A trial will be refused: keeping the state takes {formatting.size(needed)}, and only "
+            f"{formatting.size(limit)} may be taken for it. Free memory, or delete large variables that the cell does "
+            "not need."
         )
         return [{"text": text, "tone": "bad"}]
-    kept = f"A trial {KEPT} ({wording.size(whole)} kept). What your cell writes to files or sends elsewhere stays."
+    kept = f"A trial {KEPT} ({formatting.size(whole)} kept). What your cell writes to files or sends elsewhere stays."
     said = [{"text": kept, "tone": ""}]
     large = (*tensors.large, *arrays.large)
     if large:
-        said.append({"text": wording.sentence(wording.not_copied(large)), "tone": ""})
+        said.append({"text": formatting.sentence(formatting.not_copied(large)), "tone": ""})
     lost = (*walk.lost, *tensors.lost, *open_runs())
     if lost:
-        said.append({"text": wording.sentence(wording.unrestorable(lost)), "tone": "bad"})
+        said.append({"text": formatting.sentence(formatting.unrestorable(lost)), "tone": "bad"})
     return said

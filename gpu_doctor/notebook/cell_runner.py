@@ -17,9 +17,9 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from gpu_doctor.knobs.cell_variables import replaced
-from gpu_doctor.notebook.capturing import Captured
+from gpu_doctor.notebook.output import Captured
 from gpu_doctor.recording import Settings
+from gpu_doctor.trials.knobs.cell_variables import replaced
 
 
 class Cell:

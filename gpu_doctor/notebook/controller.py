@@ -14,27 +14,30 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from gpu_doctor import knobs, report, trial, wording
-from gpu_doctor.casefile import Case
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.knobs import cell_variables
-from gpu_doctor.knobs.knob import KnobTable, Refused
-from gpu_doctor.notebook.cell import Cell
-from gpu_doctor.notebook.folds import Folds
+from gpu_doctor import formatting
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.notebook.cell_runner import Cell
+from gpu_doctor.notebook.details import Folds
 from gpu_doctor.notebook.live_verdict import LiveVerdict
-from gpu_doctor.notebook.panel import PanelInput, Progress
 from gpu_doctor.notebook.real_output import RealOutput
 from gpu_doctor.notebook.shown import Shown
-from gpu_doctor.recorder import Recorder
 from gpu_doctor.recording import Recording, Setup
+from gpu_doctor.report import as_text
+from gpu_doctor.report.panel.state import PanelInput, Progress
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials import run as trial
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.knobs import cell_variables
+from gpu_doctor.trials.knobs.knob import KnobTable, Refused
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from gpu_doctor.batchfinder import Largest
-    from gpu_doctor.notebook.dashboard import Dashboard
-    from gpu_doctor.sweep import Sweep
-    from gpu_doctor.treatment import Plan
+    from gpu_doctor.notebook.live_view import Dashboard
+    from gpu_doctor.trials.largest_batch import Largest
+    from gpu_doctor.trials.sweep import Sweep
+    from gpu_doctor.trials.treat import Plan
 
 
 class Visit:
@@ -161,8 +164,8 @@ class Visit:
         if self._options.no_view or not hasattr(self._shell, "kernel"):
             return
         try:
-            from gpu_doctor.notebook.dashboard import Dashboard
-            from gpu_doctor.notebook.errands import Errands
+            from gpu_doctor.notebook.actions import Errands
+            from gpu_doctor.notebook.live_view import Dashboard
 
             self._dashboard = Dashboard(self.look, Errands(self).take, self._knobs)
             self._dashboard.show()
@@ -254,9 +257,9 @@ class Visit:
         notes = tuple(note for note in (self.message,) if note)
         found = {"plan": self.plan, "sweep": self.sweep, "largest": self.largest}
         more: dict[str, Any] = {"trials": tuple(case.trials), **found}
-        html = report.html(diagnosis, tuple(case.recordings), effects, title=case.name, notes=notes, **more)
+        html = as_text.html(diagnosis, tuple(case.recordings), effects, title=case.name, notes=notes, **more)
         text_after, html_after = self.output.static()
-        return Shown(report.text(diagnosis, newest, effects, **more) + text_after, html + html_after)
+        return Shown(as_text.text(diagnosis, newest, effects, **more) + text_after, html + html_after)
 
 
 def _varied(source: str, options: argparse.Namespace) -> KnobTable:
@@ -273,7 +276,7 @@ def _varied(source: str, options: argparse.Namespace) -> KnobTable:
 
 def _plainly(sentence: str) -> Shown:
     """One sentence in the place of the result."""
-    said = wording.clean(f"GPU Doctor: {sentence}", 600)
+    said = formatting.clean(f"GPU Doctor: {sentence}", 600)
     return Shown(said, f'<div class="gpu-doctor-static">{escape(said)}</div>')
 
 

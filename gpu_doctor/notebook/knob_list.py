@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from gpu_doctor import wording
-from gpu_doctor.knobs.knob import Knob, KnobTable
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.notebook.shown import Shown
 from gpu_doctor.recording import Setup
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials.knobs.knob import Knob, KnobTable
 
 WIDTH: Final = 100
 _NAME: Final = 20
@@ -73,10 +73,14 @@ def _row(knob: Knob, setup: Setup, turned: Mapping[str, object]) -> Row:
     why_not = next((choice.refusal for choice in choices if choice.refusal), "")
     if written is None and why_not and len(free) == 1:
         free = []  # "off" alone is nothing to choose
-    shown = "" if written is None else wording.clean(_label(knob, setup, written), 60)
+    shown = "" if written is None else formatting.clean(_label(knob, setup, written), 60)
     if unseen:
-        shown = f"not run yet (turned to {wording.clean(_label(knob, setup, turned[knob.name]), 60)} in the last run)"
-    return Row(knob.name, safety, shown, wording.clean(", ".join(free), 200), wording.clean(why_not), knob.changes)
+        shown = (
+            f"not run yet (turned to {formatting.clean(_label(knob, setup, turned[knob.name]), 60)} in the last run)"
+        )
+    return Row(
+        knob.name, safety, shown, formatting.clean(", ".join(free), 200), formatting.clean(why_not), knob.changes
+    )
 
 
 def _label(knob: Knob, setup: Setup, written: object) -> str:

@@ -8,13 +8,19 @@ from typing import Any, Final
 
 from IPython.core.error import UsageError
 
-import gpu_doctor
-from gpu_doctor import knobs, report, wording
-from gpu_doctor.knobs import cell_variables
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.rules.page import explain
+from gpu_doctor.machine.checkup.check import check
 from gpu_doctor.notebook.knob_list import knob_list
 from gpu_doctor.notebook.options import LINE_FORM, exactly, words
 from gpu_doctor.notebook.shown import Shown
-from gpu_doctor.recording import Setup
+from gpu_doctor.recording import Setup, load
+from gpu_doctor.report import as_text
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.case import Case, last_case
+from gpu_doctor.trials.compare.effect import compare
+from gpu_doctor.trials.knobs import cell_variables
 
 CELL_HINT: Final = (
     "Nothing was asked: to run a cell under the doctor, write %%gpudoctor, with two percent signs, as its first line."
@@ -34,7 +40,7 @@ def answer(line: str) -> Any:
     if word not in ANSWERS:
         near = difflib.get_close_matches(word, ANSWERS, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise UsageError(f"Unknown word {wording.clean(asked[0], 60)!r}.{hint} Use: {LINE_FORM}")
+        raise UsageError(f"Unknown word {formatting.clean(asked[0], 60)!r}.{hint} Use: {LINE_FORM}")
     try:
         return ANSWERS[word](asked[1:])
     except (ValueError, OSError) as error:
@@ -43,16 +49,16 @@ def answer(line: str) -> Any:
 
 def _check(arguments: list[str]) -> Any:
     exactly(arguments, 0, "%gpudoctor check")
-    return gpu_doctor.check()
+    return check()
 
 
 def _explain(arguments: list[str]) -> Any:
-    return gpu_doctor.explain(exactly(arguments, 1, "%gpudoctor explain RULE, such as slow-getitem")[0])
+    return explain(exactly(arguments, 1, "%gpudoctor explain RULE, such as slow-getitem")[0])
 
 
 def _knobs(arguments: list[str]) -> Any:
     exactly(arguments, 0, "%gpudoctor knobs")
-    case = gpu_doctor.last_case()
+    case = last_case()
     if case is None:
         return knob_list(knobs.KNOBS, Setup())
     variables = cell_variables.variables_of(case.source).items()
@@ -66,9 +72,9 @@ def _report(arguments: list[str]) -> Any:
     if len(arguments) > 1:
         exactly(arguments, 1, "%gpudoctor report [PATH]")
     if arguments:
-        recording = gpu_doctor.load(arguments[0])
-        diagnosis = gpu_doctor.diagnose(recording)
-        return Shown(report.text(diagnosis, recording), report.html(diagnosis, (recording,)))
+        recording = load(arguments[0])
+        diagnosis = diagnose(recording)
+        return Shown(as_text.text(diagnosis, recording), as_text.html(diagnosis, (recording,)))
     case = _case()
     if case.diagnosis is None:
         raise UsageError("The last cell has no result yet: run a cell with %%gpudoctor first.")
@@ -77,25 +83,25 @@ def _report(arguments: list[str]) -> Any:
     effects = tuple(case.effects)
     trials = tuple(case.trials)
     return Shown(
-        report.text(case.diagnosis, newest, effects, trials=trials),
-        report.html(case.diagnosis, recordings, effects, trials=trials),
+        as_text.text(case.diagnosis, newest, effects, trials=trials),
+        as_text.html(case.diagnosis, recordings, effects, trials=trials),
     )
 
 
 def _history(arguments: list[str]) -> Any:
     exactly(arguments, 0, "%gpudoctor history")
     case = _case()
-    runs = [f"{one.name}: {gpu_doctor.diagnose(one).verdict} ({one.outcome})" for one in case.recordings]
+    runs = [f"{one.name}: {diagnose(one).verdict} ({one.outcome})" for one in case.recordings]
     return Shown("\n".join([*runs, *(str(effect) for effect in case.effects)]) or "No run yet.")
 
 
 def _compare(arguments: list[str]) -> Any:
     first, second = exactly(arguments, 2, "%gpudoctor compare A B, with two paths of saved recordings")
-    return gpu_doctor.compare(gpu_doctor.load(first), gpu_doctor.load(second))
+    return compare(load(first), load(second))
 
 
-def _case() -> gpu_doctor.Case:
-    case = gpu_doctor.last_case()
+def _case() -> Case:
+    case = last_case()
     if case is None:
         raise UsageError("Nothing was run yet: put %%gpudoctor on a training cell and run it first.")
     return case

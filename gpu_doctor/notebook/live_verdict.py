@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gpu_doctor.diagnosis import Diagnosis, diagnose
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.steady import Steady
-from gpu_doctor.vitals import FEWEST_STEPS
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
+from gpu_doctor.notebook.steady import Steady
 
 JUDGING_SHARE: Final = 0.005
 """Part of one core that live verdicts may take: after one that took t, the next comes t / 0.005 later."""

@@ -13,16 +13,15 @@ import numpy as np
 import numpy.ma  # np.percentile loads it at its first call: better now than while the cell runs
 from IPython.display import display
 
-from gpu_doctor import wording
-from gpu_doctor.feed import Feed
-from gpu_doctor.knobs.knob import KnobTable
-from gpu_doctor.notebook.bokeh_view import DoctorView
-from gpu_doctor.notebook.controls import checked_request
-from gpu_doctor.notebook.lines import PLOTS, Layer, Line, expected, in_order
-from gpu_doctor.notebook.panel import BUSY, STATUS, PanelInput, state
+from gpu_doctor import formatting
+from gpu_doctor.machine.nvml import probe
+from gpu_doctor.notebook.plot_data import PLOTS, Layer, Line, expected, in_order
 from gpu_doctor.notebook.plots import document
-from gpu_doctor.probes import nvml
-from gpu_doctor.recording import describe
+from gpu_doctor.notebook.widget import DoctorView
+from gpu_doctor.recording import Feed, describe
+from gpu_doctor.report.panel.controls import checked_request
+from gpu_doctor.report.panel.state import BUSY, STATUS, PanelInput, state
+from gpu_doctor.trials.knobs.knob import KnobTable
 
 OWN_SHARE: Final = 0.01
 """Part of one core that refreshing may take: after one that took t, the next comes t / 0.01 later at the earliest."""
@@ -91,7 +90,7 @@ class Dashboard:
             if layer == "base":
                 self._layers.pop("trial", None)
                 self._cleared.add("trial")
-            self._layers[layer] = Layer(feed, wording.clean(name, 60))
+            self._layers[layer] = Layer(feed, formatting.clean(name, 60))
             self._cleared.add(layer)
             self._feed = feed
 
@@ -251,6 +250,6 @@ class Dashboard:
 def _seen() -> tuple[int, ...]:
     """Indices of the GPUs that NVML sees; empty where it cannot be asked."""
     try:
-        return tuple(device.index for device in nvml.devices())
+        return tuple(device.index for device in probe.devices())
     except Exception:
         return ()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
-from gpu_doctor.notebook import in_words
+from gpu_doctor.notebook import representations
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -42,7 +42,7 @@ class GpuDoctorMagics(Magics):
         options = parsed_cell_line(line)
         if not cell.strip():
             raise UsageError("The cell is empty: put the training loop below %%gpudoctor.")
-        from gpu_doctor.notebook.visit import Visit
+        from gpu_doctor.notebook.controller import Visit
 
         try:
             visit = Visit(_shell(self), line, cell, options)
@@ -61,7 +61,7 @@ class GpuDoctorMagics(Magics):
         %gpudoctor history          all runs and trials of the last cell
         %gpudoctor compare A B      two saved recordings side by side
         """
-        from gpu_doctor.notebook.answers import answer
+        from gpu_doctor.notebook.line_magic import answer
 
         return answer(line)
 
@@ -75,11 +75,11 @@ def _shell(magics: Magics) -> InteractiveShell:
 def register(shell: Any) -> None:
     """Adds the magics to a shell, and the words in which it shows our objects."""
     shell.register_magics(GpuDoctorMagics)
-    in_words.teach(shell)
+    representations.teach(shell)
 
 
 def unregister(shell: Any) -> None:
     """Takes them away."""
-    in_words.forget(shell)
+    representations.forget(shell)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(_MAGIC, None)

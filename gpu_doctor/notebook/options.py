@@ -11,8 +11,8 @@ from typing import Any, Final, NoReturn
 
 from IPython.core.error import UsageError
 
-from gpu_doctor import knobs
-from gpu_doctor.knobs import cell_variables
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs import cell_variables
 
 CELL_FORM = (
     "%%gpudoctor [--steps N] [--seconds S] [--set KNOB=VALUE ...] [--vary NAME=VALUE,VALUE ...] [--name NAME] "

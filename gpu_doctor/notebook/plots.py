@@ -26,8 +26,8 @@ from bokeh.models import (
 from bokeh.models import Line as LineGlyph
 from bokeh.plotting import figure
 
-from gpu_doctor.notebook.lines import INK, PLOTS, Line
-from gpu_doctor.notebook.lines import thinned as thinned
+from gpu_doctor.notebook.plot_data import INK, PLOTS, Line
+from gpu_doctor.notebook.plot_data import thinned as thinned
 
 HEIGHT: Final = 168
 FIRST_S: Final = 2.0

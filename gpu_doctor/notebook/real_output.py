@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu_doctor import wording
+from gpu_doctor import formatting
 
 MOST_OUTPUT: Final = 20_000
 """Characters of a run's output that are shown: the last ones."""
@@ -68,4 +68,4 @@ def kept(text: str, displayed: Sequence[Any]) -> RealOutput:
             images.append(f"data:image/png;base64,{picture.strip()}")
         elif "text/plain" in data:
             text += f"\n{data['text/plain']}"
-    return RealOutput(wording.clean(text[-MOST_OUTPUT:], MOST_OUTPUT + 1), tuple(images))
+    return RealOutput(formatting.clean(text[-MOST_OUTPUT:], MOST_OUTPUT + 1), tuple(images))

@@ -9,28 +9,28 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_doctor import wording
+from gpu_doctor import formatting
 from gpu_doctor.recording import describe
 
 if TYPE_CHECKING:
-    from gpu_doctor.casefile import Case
+    from gpu_doctor.diagnosis.vitals.measure import Vitals
     from gpu_doctor.recording import Recording
-    from gpu_doctor.vitals import Vitals
+    from gpu_doctor.trials.case import Case
 
 
 def case(one: Case) -> str:
     """What was run and tried, and the verdict."""
-    done = [wording.count(len(one.recordings), "run"), wording.count(len(one.effects), "trial")]
+    done = [formatting.count(len(one.recordings), "run"), formatting.count(len(one.effects), "trial")]
     verdict = one.diagnosis.verdict if one.diagnosis is not None else "Not run yet: .run() runs it."
-    return f"{wording.clean(one.name, 80)} ({', '.join(done)}): {wording.clean(verdict)}"
+    return f"{formatting.clean(one.name, 80)} ({', '.join(done)}): {formatting.clean(verdict)}"
 
 
 def recording(one: Recording) -> str:
     """How long, how many steps, under what, how it ended."""
-    head = f"{wording.clean(one.name, 80) or 'recording'}, {wording.clean(describe(one.settings), 200)}"
-    steps = wording.count(int(one.steps.count.sum()), "step")
-    ended = wording.OUTCOME_LABELS.get(one.outcome, wording.clean(one.outcome, 80))
-    return f"{head}: {steps} in {wording.seconds(one.duration_s)}, {ended}"
+    head = f"{formatting.clean(one.name, 80) or 'recording'}, {formatting.clean(describe(one.settings), 200)}"
+    steps = formatting.count(int(one.steps.count.sum()), "step")
+    ended = formatting.OUTCOME_LABELS.get(one.outcome, formatting.clean(one.outcome, 80))
+    return f"{head}: {steps} in {formatting.seconds(one.duration_s)}, {ended}"
 
 
 def vitals(one: Vitals) -> str:
@@ -44,16 +44,16 @@ def vitals(one: Vitals) -> str:
 
 
 WRITERS: Final[dict[tuple[str, str], Callable[[Any], str]]] = {
-    ("gpu_doctor.batchfinder", "Largest"): str,
-    ("gpu_doctor.checkup.result", "Checkup"): str,
-    ("gpu_doctor.diagnosis", "Diagnosis"): str,
-    ("gpu_doctor.effect", "Effect"): str,
-    ("gpu_doctor.fixes", "Fix"): str,
-    ("gpu_doctor.sweep", "Sweep"): str,
-    ("gpu_doctor.treatment_plan", "Plan"): str,
-    ("gpu_doctor.casefile", "Case"): case,
-    ("gpu_doctor.recording", "Recording"): recording,
-    ("gpu_doctor.vitals_fields", "Vitals"): vitals,
+    ("gpu_doctor.trials.largest_batch", "Largest"): str,
+    ("gpu_doctor.machine.checkup.result", "Checkup"): str,
+    ("gpu_doctor.diagnosis.diagnosis", "Diagnosis"): str,
+    ("gpu_doctor.trials.compare.effect", "Effect"): str,
+    ("gpu_doctor.cell.fix", "Fix"): str,
+    ("gpu_doctor.trials.sweep", "Sweep"): str,
+    ("gpu_doctor.trials.treatment_plan", "Plan"): str,
+    ("gpu_doctor.trials.case", "Case"): case,
+    ("gpu_doctor.recording.recording", "Recording"): recording,
+    ("gpu_doctor.diagnosis.vitals.fields", "Vitals"): vitals,
 }
 """Module and class -> its words."""
 

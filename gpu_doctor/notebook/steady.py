@@ -6,9 +6,9 @@ import dataclasses
 from collections import Counter
 from typing import Final
 
-from gpu_doctor.diagnosis import Diagnosis, one_cause
-from gpu_doctor.rules.rule import Finding
-from gpu_doctor.verdict import verdict
+from gpu_doctor.diagnosis.diagnosis import Diagnosis, one_cause
+from gpu_doctor.diagnosis.rules.rule import Finding
+from gpu_doctor.diagnosis.verdict import verdict
 
 
 class Steady:

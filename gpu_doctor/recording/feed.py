@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gpu_doctor.recording import Column, Metric, Recording, Series, Steps
+from gpu_doctor.recording.recording import Metric, Recording, Series
+from gpu_doctor.recording.steps import Column, Steps
 
 
 @dataclass(frozen=True)

@@ -1,44 +1,24 @@
-"""How a recording is saved and loaded: one `.npz` of plain arrays with a JSON header, never pickle."""
+"""The file of a recording: one `.npz` of plain arrays with a JSON header, never pickle."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from gpu_doctor import recording_form
-from gpu_doctor.facts import (
-    Chore,
-    EvaluationFacts,
-    Flops,
-    InputFacts,
-    ModelFacts,
-    OptimizerFacts,
-    Traffic,
-    World,
-    of_plain,
-)
-from gpu_doctor.recording import DeviceSetup, Fetch, LineCost, LoaderSetup, Losses, Metric, Recording, Series, Setup
-from gpu_doctor.steps import STEP_COLUMNS, Steps
+T = TypeVar("T")
 
-_FACTS: Final = {"model": ModelFacts, "inputs": InputFacts, "evaluation": EvaluationFacts, "world": World}
 SCHEMA: Final = 1
 """Number of the file format; a file with a higher one was written by a newer gpu_doctor and is refused."""
-LATER: Final = (
-    *("syncs", "exposed_wait_s", "exposed_transfer_s", "no_grad_s"),
-    *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s"),
-)
-"""Columns of the steps that files of this schema may lack: they were not measured then."""
 LARGE_BYTES: Final = 1 << 20
 """Arrays from here on (131 072 rows) are compressed fast, or not at all where that does not pay."""
 PIECE_BYTES: Final = 1 << 16
@@ -56,8 +36,8 @@ class RecordingError(ValueError):
     """A file is not a readable recording; the message says in one sentence what to do."""
 
 
-def save(recording: Recording, path: str | Path) -> Path:
-    """Writes a recording as a compressed `.npz` with a JSON header; never pickle.
+def write(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, Any]) -> Path:
+    """Writes arrays and a header of plain values as a compressed `.npz`; never pickle.
 
     Returns:
         The path written (with `.npz` added if it had no suffix).
@@ -70,11 +50,8 @@ def save(recording: Recording, path: str | Path) -> Path:
         raise IsADirectoryError(f"{target} is a directory: name a file in it, such as {target / 'run.npz'}")
     if not target.suffix:
         target = target.with_suffix(".npz")
-    arrays, header = _packed(recording)
-    header["schema"] = SCHEMA
-    packed = json.dumps(header, default=_plain)
-    arrays["header"] = np.frombuffer(packed.encode(), dtype=np.uint8)
-    _replaced(target, arrays)
+    packed = json.dumps({**header, "schema": SCHEMA}, default=_plain)
+    _replaced(target, {**arrays, "header": np.frombuffer(packed.encode(), dtype=np.uint8)})
     return target
 
 
@@ -131,8 +108,11 @@ def _shrinks(array: npt.NDArray[Any]) -> bool:
     return len(zlib.compress(piece, 1)) < WORTH_IT * len(piece)
 
 
-def load(path: str | Path) -> Recording:
-    """Reads a recording that `Recording.save` wrote.
+def read(path: str | Path, unpacked: Callable[[Mapping[str, Any], dict[str, Any]], T]) -> T:
+    """Reads what `write` wrote.
+
+    Args:
+        path: of the file. unpacked: makes the result from arrays and header, while the file is open.
 
     Raises:
         RecordingError: if the file is missing, truncated, not a recording, or from a newer schema.
@@ -152,7 +132,7 @@ def load(path: str | Path) -> Recording:
                     f"{where} was written by a newer gpu_doctor (schema {header['schema']}, this one reads up to "
                     f"{SCHEMA}): upgrade jupyter-gpu-doctor to open it."
                 )
-            return recording_form.check(_unpacked(archive, header))
+            return unpacked(archive, header)
     except RecordingError:
         raise
     except _BROKEN as error:
@@ -160,79 +140,3 @@ def load(path: str | Path) -> Recording:
             f"{where} is not a complete gpu_doctor recording ({type(error).__name__}): save it again, "
             "or copy it again if the copy broke off."
         ) from error
-
-
-def _packed(recording: Recording) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-    """Arrays and JSON header of a recording; `_unpacked` is its inverse."""
-    arrays: dict[str, npt.NDArray[Any]] = {f"steps.{n}": getattr(recording.steps, n) for n in STEP_COLUMNS}
-    header: dict[str, Any] = {}
-    for item in dataclasses.fields(Recording):
-        value = getattr(recording, item.name)
-        if item.name == "steps":
-            continue
-        if item.name == "series":
-            header["series"] = [dataclasses.asdict(one.metric) for one in value]
-            for i, one in enumerate(value):
-                arrays[f"series.{i}.times_s"], arrays[f"series.{i}.values"] = one.times_s, one.values
-        elif item.name == "fetches":
-            header["fetches"] = [{**dataclasses.asdict(one), "walls_s": None} for one in value]
-            for i, one in enumerate(value):
-                arrays[f"fetches.{i}.walls_s"] = one.walls_s
-        elif item.name == "losses":
-            for name in ("step", "samples", "value"):
-                arrays[f"losses.{name}"] = getattr(value, name)
-        elif item.name == "setup":
-            header["setup"] = dataclasses.asdict(value)
-        elif item.name == "lines":
-            header["lines"] = [dataclasses.asdict(one) for one in value]
-        elif item.name == "chores":
-            header["chores"] = None if value is None else [dataclasses.asdict(one) for one in value]
-        elif item.name in ("traffic", "flops"):
-            header[item.name] = None if value is None else dataclasses.asdict(value)
-        else:
-            header[item.name] = dict(value) if isinstance(value, Mapping) else value
-    return arrays, header
-
-
-def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
-    """The recording of `_packed`'s arrays and header; unknown keys of the header are ignored."""
-    setup = dict(header["setup"])
-    setup["loaders"] = tuple(LoaderSetup(**one) for one in setup["loaders"])
-    setup["devices"] = tuple(
-        DeviceSetup(**{**one, "capability": tuple(one["capability"]) if one["capability"] else None})
-        for one in setup["devices"]
-    )
-    for name, kind in _FACTS.items():
-        setup[name] = of_plain(kind, setup.get(name))
-    optimizers = setup.get("optimizer_facts")
-    setup["optimizer_facts"] = None if optimizers is None else tuple(OptimizerFacts(**one) for one in optimizers)
-    chores = header.get("chores")
-    setup["models"], setup["optimizers"] = tuple(setup["models"]), tuple(setup["optimizers"])
-    plain = {"settings", "outcome", "reason", "name", "source", "started_at", "duration_s", "overhead_s", "peak_bytes"}
-    return Recording(
-        steps=_steps(archive),
-        setup=Setup(**setup),
-        series=tuple(
-            Series(Metric(**metric), archive[f"series.{i}.times_s"], archive[f"series.{i}.values"])
-            for i, metric in enumerate(header["series"])
-        ),
-        fetches=tuple(
-            Fetch(**{**one, "walls_s": archive[f"fetches.{i}.walls_s"]}) for i, one in enumerate(header["fetches"])
-        ),
-        lines=tuple(LineCost(**one) for one in header["lines"]),
-        losses=Losses(*(archive[f"losses.{name}"] for name in ("step", "samples", "value"))),
-        notes=tuple(header["notes"]),
-        written=None if header.get("written") is None else tuple(header["written"]),
-        chores=None if chores is None else tuple(Chore(**one) for one in chores),
-        looks=header.get("looks"),
-        traffic=of_plain(Traffic, header.get("traffic")),
-        flops=of_plain(Flops, header.get("flops")),
-        **{name: header[name] for name in plain},
-    )
-
-
-def _steps(archive: Mapping[str, Any]) -> Steps:
-    named = {name: f"steps.{name}" for name in STEP_COLUMNS}
-    found = {name: archive[key] for name, key in named.items() if name not in LATER or key in archive}
-    lacking = dict.fromkeys(named.keys() - found.keys(), np.full(len(found["wall_s"]), np.nan))
-    return Steps(**{name: np.asarray(values, dtype=np.float64) for name, values in {**found, **lacking}.items()})

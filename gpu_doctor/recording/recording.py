@@ -1,28 +1,37 @@
 """What one run left behind: frozen facts in numpy columns, and how they are saved and loaded.
 
-A recording is the contract in the middle of the house. Left of it everything touches the world (taps, probes, knobs);
-right of it everything is a pure function (vitals, rules, forecast, report, view). It never holds a live object, so it
-can be saved on a big GPU machine and diagnosed on a laptop that has no torch.
+A recording is the contract in the middle of the house. What touches the world writes it (taps, probes); what reads it
+is a pure function (vitals, rules, forecast, report). It never holds a live object, so it can be saved on a big GPU
+machine and diagnosed on a laptop that has no torch.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from gpu_doctor.facts import Chore, EvaluationFacts, Flops, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
-from gpu_doctor.linecost import LineCost as LineCost
-from gpu_doctor.steps import INFERENCE as INFERENCE
-from gpu_doctor.steps import PHASES as PHASES
-from gpu_doctor.steps import STEP_COLUMNS as STEP_COLUMNS
-from gpu_doctor.steps import TRAINING as TRAINING
-from gpu_doctor.steps import Column as Column
-from gpu_doctor.steps import Steps as Steps
-from gpu_doctor.steps import iter_phases as iter_phases
+from gpu_doctor.recording import form, npz
+from gpu_doctor.recording.setup import (
+    Chore,
+    DeviceSetup,
+    EvaluationFacts,
+    Flops,
+    InputFacts,
+    LoaderSetup,
+    ModelFacts,
+    OptimizerFacts,
+    Setup,
+    Traffic,
+    World,
+    of_plain,
+)
+from gpu_doctor.recording.steps import STEP_COLUMNS, Column, Steps
 
 SettingValue: TypeAlias = "str | int | float | bool"
 """Of a cell variable also the source of any other literal, as text (see `literals`)."""
@@ -30,114 +39,12 @@ Settings: TypeAlias = Mapping[str, SettingValue]
 """Knob name -> value; empty means 'as written'."""
 
 OUTCOMES: Final = ("completed", "budget-reached", "interrupted", "stopped", "out-of-memory", "failed", "refused")
-
-
-@dataclass(frozen=True)
-class LoaderSetup:
-    """How one DataLoader was found, as plain values."""
-
-    key: str
-    """Names the loader across runs of one cell: dataset type, its length, batch size, sampler, and ordinal."""
-    role: str = "training"
-    """`training`, `evaluation`, or `unknown` (nothing was seen to happen with its batches)."""
-    num_workers: int = 0
-    batch_size: int | None = None
-    pin_memory: bool = False
-    prefetch_factor: int | None = None
-    persistent_workers: bool = False
-    drop_last: bool = False
-    sampler: str = ""
-    dataset: str = ""
-    dataset_kind: str = "map"
-    """`map` or `iterable`."""
-    dataset_len: int | None = None
-    batches: int | None = None
-    """`len(loader)`, or None where it has none."""
-    collate: str = ""
-    start_method: str = "fork"
-    loader_type: str = "DataLoader"
-    refusals: Mapping[str, str] = field(default_factory=dict)
-    """Knob name -> why this loader cannot honour it, in one sentence."""
-
-
-@dataclass(frozen=True)
-class DeviceSetup:
-    """A GPU as found by NVML or torch; None = not read."""
-
-    index: int
-    name: str
-    uuid: str = ""
-    memory_bytes: int | None = None
-    capability: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What was found around the loop: loaders, device, dtype, cores really usable, versions, flags."""
-
-    loaders: tuple[LoaderSetup, ...] = ()
-    device: str = "cpu"
-    """Where the trained parameters live: `cpu`, `cuda:0`, `mps`, ..."""
-    devices: tuple[DeviceSetup, ...] = ()
-    dtype: str = ""
-    """dtype of the trained parameters, such as `float32`; empty if no trained module was seen."""
-    autocast: str = ""
-    """dtype of the autocast that was active in the forward (the user's own or the amp knob's); empty = none."""
-    parameters: int | None = None
-    parameter_bytes: int | None = None
-    models: tuple[str, ...] = ()
-    optimizers: tuple[str, ...] = ()
-    layers: Mapping[str, int] = field(default_factory=dict)
-    """Kind of layer -> how many, over the trained modules, such as {"Linear": 2, "Conv2d": 53}."""
-    usable_cores: float = 1.0
-    """Cores this process may really use: affinity and cgroup quota, not os.cpu_count()."""
-    os_cores: int = 1
-    physical_cores: int | None = None
-    """Cores behind the logical ones that this process may run on: two hardware threads are no two cores."""
-    start_method: str = "fork"
-    torch_threads: int | None = None
-    torch_version: str = ""
-    python_version: str = ""
-    cuda_version: str = ""
-    driver_version: str = ""
-    flags: Mapping[str, Any] = field(default_factory=dict)
-    """torch switches as plain values, such as {"matmul_precision": "highest", "cudnn_benchmark": False}."""
-    model: ModelFacts | None = None
-    optimizer_facts: tuple[OptimizerFacts, ...] | None = None
-    inputs: InputFacts | None = None
-    evaluation: EvaluationFacts | None = None
-    world: World | None = None
-    graph_operations: int | None = None
-    """Operations that the first backward of the run went through, and"""
-    graph_leaves: int | None = None
-    """tensors that it gave gradients to."""
-    operation_s: float | None = None
-    """Seconds that an operation of a backward takes on this machine when its numbers take none, measured after the run;
-    None on a GPU."""
-    grad_scaler: bool = False
-    """The loop's own GradScaler, enabled, took the run's first optimizer step."""
-
-    @property
-    def on_gpu(self) -> bool:
-        """True if the loop trains on a CUDA device."""
-        return self.device.startswith("cuda")
-
-    @property
-    def gpu_index(self) -> int | None:
-        """torch's number of the GPU that the loop trains on; None where it trains on none."""
-        if not self.on_gpu:
-            return None
-        _, _, number = self.device.partition(":")
-        return int(number) if number.isdigit() else 0
-
-    @property
-    def training_loader(self) -> LoaderSetup | None:
-        """The first loader that the run trained from, or None.
-
-        Of a run that trained nothing (inference, an export of embeddings), the first that it pulled from.
-        """
-        roles = ("training",) if self.optimizers else ("training", "unknown")
-        return next((one for role in roles for one in self.loaders if one.role == role), None)
+_FACTS: Final = {"model": ModelFacts, "inputs": InputFacts, "evaluation": EvaluationFacts, "world": World}
+_LATER: Final = (
+    *("syncs", "exposed_wait_s", "exposed_transfer_s", "no_grad_s"),
+    *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s"),
+)
+"""Columns of the steps that files of this schema may lack: they were not measured then."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +125,33 @@ class Fetch:
 
 
 @dataclass(frozen=True)
+class LineCost:
+    """What one line of the user's code costs, from stack samples of the training thread."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+    phase: str
+    """Phase in which the samples fell; `other` where in none."""
+    share: float
+    """Share of the run's sampled wall-clock, 0..1."""
+    in_torch: bool = False
+    """The samples' innermost Python frame was inside torch: compute called by this line, not Python of the line."""
+    in_worker: bool = False
+    """Seen in a loader's worker process; `share` is then of the workers' fetch time, not of the loop's wall-clock."""
+    before_backward: bool = False
+    """Seen in `other` between a forward and the backward after it, where losses are computed."""
+    looped: bool = False
+    """Reached through a loop inside of the training step, as its file's text tells."""
+    no_grad: bool = False
+    """Seen in a forward in training mode that recorded no gradients."""
+    beside: str = ""
+    """`step`: it ran in a statement of the training step that trains nothing; `model`: in one of a forward that the
+    output does not depend on; as the texts of their files tell (see `cell.unused_work`)."""
+
+
+@dataclass(frozen=True)
 class Losses:
     """Loss of the first backward of recorded steps: step index, samples seen before it, value (all same length)."""
 
@@ -277,12 +211,129 @@ class Recording:
         return None
 
     def save(self, path: str | Path) -> Path:
-        """Writes the recording as a compressed `.npz` with a JSON header; returns the path written."""
-        from gpu_doctor.recording_file import save  # the file format stands on these types, so it is met here
+        """Writes the recording as a compressed `.npz` with a JSON header, never pickle.
 
-        return save(self, path)
+        Returns:
+            The path written (with `.npz` added if it had no suffix).
+
+        Raises:
+            OSError: if it is a directory or cannot be written; what lay there before is then still there.
+        """
+        return npz.write(path, *_packed(self))
+
+
+def load(path: str | Path) -> Recording:
+    """Reads a recording that `Recording.save` wrote.
+
+    Raises:
+        RecordingError: if the file is missing, truncated, not a recording, or from a newer schema.
+        TypeError: if it is no path.
+    """
+    return npz.read(path, lambda archive, header: _checked(_unpacked(archive, header)))
 
 
 def describe(settings: Settings) -> str:
     """Settings in a person's words: `num_workers=4, amp=bf16`, or `as written`."""
     return ", ".join(f"{name}={value}" for name, value in settings.items()) or "as written"
+
+
+def _packed(recording: Recording) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """Arrays and JSON header of a recording; `_unpacked` is its inverse."""
+    arrays: dict[str, npt.NDArray[Any]] = {f"steps.{n}": getattr(recording.steps, n) for n in STEP_COLUMNS}
+    header: dict[str, Any] = {}
+    for item in dataclasses.fields(Recording):
+        value = getattr(recording, item.name)
+        if item.name == "steps":
+            continue
+        if item.name == "series":
+            header["series"] = [dataclasses.asdict(one.metric) for one in value]
+            for i, one in enumerate(value):
+                arrays[f"series.{i}.times_s"], arrays[f"series.{i}.values"] = one.times_s, one.values
+        elif item.name == "fetches":
+            header["fetches"] = [{**dataclasses.asdict(one), "walls_s": None} for one in value]
+            for i, one in enumerate(value):
+                arrays[f"fetches.{i}.walls_s"] = one.walls_s
+        elif item.name == "losses":
+            for name in ("step", "samples", "value"):
+                arrays[f"losses.{name}"] = getattr(value, name)
+        elif item.name == "setup":
+            header["setup"] = dataclasses.asdict(value)
+        elif item.name == "lines":
+            header["lines"] = [dataclasses.asdict(one) for one in value]
+        elif item.name == "chores":
+            header["chores"] = None if value is None else [dataclasses.asdict(one) for one in value]
+        elif item.name in ("traffic", "flops"):
+            header[item.name] = None if value is None else dataclasses.asdict(value)
+        else:
+            header[item.name] = dict(value) if isinstance(value, Mapping) else value
+    return arrays, header
+
+
+def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
+    """The recording of `_packed`'s arrays and header; unknown keys of the header are ignored."""
+    setup = dict(header["setup"])
+    setup["loaders"] = tuple(LoaderSetup(**one) for one in setup["loaders"])
+    setup["devices"] = tuple(
+        DeviceSetup(**{**one, "capability": tuple(one["capability"]) if one["capability"] else None})
+        for one in setup["devices"]
+    )
+    for name, kind in _FACTS.items():
+        setup[name] = of_plain(kind, setup.get(name))
+    optimizers = setup.get("optimizer_facts")
+    setup["optimizer_facts"] = None if optimizers is None else tuple(OptimizerFacts(**one) for one in optimizers)
+    chores = header.get("chores")
+    setup["models"], setup["optimizers"] = tuple(setup["models"]), tuple(setup["optimizers"])
+    plain = {"settings", "outcome", "reason", "name", "source", "started_at", "duration_s", "overhead_s", "peak_bytes"}
+    return Recording(
+        steps=_steps(archive),
+        setup=Setup(**setup),
+        series=tuple(
+            Series(Metric(**metric), archive[f"series.{i}.times_s"], archive[f"series.{i}.values"])
+            for i, metric in enumerate(header["series"])
+        ),
+        fetches=tuple(
+            Fetch(**{**one, "walls_s": archive[f"fetches.{i}.walls_s"]}) for i, one in enumerate(header["fetches"])
+        ),
+        lines=tuple(LineCost(**one) for one in header["lines"]),
+        losses=Losses(*(archive[f"losses.{name}"] for name in ("step", "samples", "value"))),
+        notes=tuple(header["notes"]),
+        written=None if header.get("written") is None else tuple(header["written"]),
+        chores=None if chores is None else tuple(Chore(**one) for one in chores),
+        looks=header.get("looks"),
+        traffic=of_plain(Traffic, header.get("traffic")),
+        flops=of_plain(Flops, header.get("flops")),
+        **{name: header[name] for name in plain},
+    )
+
+
+def _steps(archive: Mapping[str, Any]) -> Steps:
+    named = {name: f"steps.{name}" for name in STEP_COLUMNS}
+    found = {name: archive[key] for name, key in named.items() if name not in _LATER or key in archive}
+    lacking = dict.fromkeys(named.keys() - found.keys(), np.full(len(found["wall_s"]), np.nan))
+    return Steps(**{name: np.asarray(values, dtype=np.float64) for name, values in {**found, **lacking}.items()})
+
+
+def _checked(recording: Recording) -> Recording:
+    """Lets a recording pass that has the form of one.
+
+    Raises:
+        ValueError: if it has another form; the message names the field.
+    """
+    steps = recording.steps
+    _alike("steps", *(getattr(steps, name) for name in STEP_COLUMNS))
+    if np.any(steps.count < 0):
+        raise ValueError("steps.count")
+    for one in recording.series:
+        _alike("series", one.times_s, one.values)
+    losses = recording.losses
+    _alike("losses", losses.step, losses.samples, losses.value)
+    for fetch in recording.fetches:
+        _alike("fetches", fetch.walls_s)
+    form.check(recording)
+    return recording
+
+
+def _alike(name: str, *columns: Any) -> None:
+    """Columns of numbers, of one length."""
+    if any(one.ndim != 1 or one.dtype.kind not in "fiub" for one in columns) or len({len(one) for one in columns}) > 1:
+        raise ValueError(name)

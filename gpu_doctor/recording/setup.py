@@ -1,4 +1,4 @@
-"""What rules ask of a run besides its seconds per phase: costly calls, the make of model and optimizer, inputs, copies.
+"""What was found around the loop: loaders, devices, model, optimizer, inputs, ranks; and what it does besides training.
 
 Plain values, as everything in a recording; None = nobody listened.
 """
@@ -177,6 +177,114 @@ class World:
     oom_kills: float = float("nan")
     """Processes of this container (or control group) that the kernel killed for want of memory while the run lasted,
     NaN where it is not counted."""
+
+
+@dataclass(frozen=True)
+class LoaderSetup:
+    """How one DataLoader was found, as plain values."""
+
+    key: str
+    """Names the loader across runs of one cell: dataset type, its length, batch size, sampler, and ordinal."""
+    role: str = "training"
+    """`training`, `evaluation`, or `unknown` (nothing was seen to happen with its batches)."""
+    num_workers: int = 0
+    batch_size: int | None = None
+    pin_memory: bool = False
+    prefetch_factor: int | None = None
+    persistent_workers: bool = False
+    drop_last: bool = False
+    sampler: str = ""
+    dataset: str = ""
+    dataset_kind: str = "map"
+    """`map` or `iterable`."""
+    dataset_len: int | None = None
+    batches: int | None = None
+    """`len(loader)`, or None where it has none."""
+    collate: str = ""
+    start_method: str = "fork"
+    loader_type: str = "DataLoader"
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """Knob name -> why this loader cannot honour it, in one sentence."""
+
+
+@dataclass(frozen=True)
+class DeviceSetup:
+    """A GPU as found by NVML or torch; None = not read."""
+
+    index: int
+    name: str
+    uuid: str = ""
+    memory_bytes: int | None = None
+    capability: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What was found around the loop: loaders, device, dtype, cores really usable, versions, flags."""
+
+    loaders: tuple[LoaderSetup, ...] = ()
+    device: str = "cpu"
+    """Where the trained parameters live: `cpu`, `cuda:0`, `mps`, ..."""
+    devices: tuple[DeviceSetup, ...] = ()
+    dtype: str = ""
+    """dtype of the trained parameters, such as `float32`; empty if no trained module was seen."""
+    autocast: str = ""
+    """dtype of the autocast that was active in the forward (the user's own or the amp knob's); empty = none."""
+    parameters: int | None = None
+    parameter_bytes: int | None = None
+    models: tuple[str, ...] = ()
+    optimizers: tuple[str, ...] = ()
+    layers: Mapping[str, int] = field(default_factory=dict)
+    """Kind of layer -> how many, over the trained modules, such as {"Linear": 2, "Conv2d": 53}."""
+    usable_cores: float = 1.0
+    """Cores this process may really use: affinity and cgroup quota, not os.cpu_count()."""
+    os_cores: int = 1
+    physical_cores: int | None = None
+    """Cores behind the logical ones that this process may run on: two hardware threads are no two cores."""
+    start_method: str = "fork"
+    torch_threads: int | None = None
+    torch_version: str = ""
+    python_version: str = ""
+    cuda_version: str = ""
+    driver_version: str = ""
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    """torch switches as plain values, such as {"matmul_precision": "highest", "cudnn_benchmark": False}."""
+    model: ModelFacts | None = None
+    optimizer_facts: tuple[OptimizerFacts, ...] | None = None
+    inputs: InputFacts | None = None
+    evaluation: EvaluationFacts | None = None
+    world: World | None = None
+    graph_operations: int | None = None
+    """Operations that the first backward of the run went through, and"""
+    graph_leaves: int | None = None
+    """tensors that it gave gradients to."""
+    operation_s: float | None = None
+    """Seconds that an operation of a backward takes on this machine when its numbers take none, measured after the run;
+    None on a GPU."""
+    grad_scaler: bool = False
+    """The loop's own GradScaler, enabled, took the run's first optimizer step."""
+
+    @property
+    def on_gpu(self) -> bool:
+        """True if the loop trains on a CUDA device."""
+        return self.device.startswith("cuda")
+
+    @property
+    def gpu_index(self) -> int | None:
+        """torch's number of the GPU that the loop trains on; None where it trains on none."""
+        if not self.on_gpu:
+            return None
+        _, _, number = self.device.partition(":")
+        return int(number) if number.isdigit() else 0
+
+    @property
+    def training_loader(self) -> LoaderSetup | None:
+        """The first loader that the run trained from, or None.
+
+        Of a run that trained nothing (inference, an export of embeddings), the first that it pulled from.
+        """
+        roles = ("training",) if self.optimizers else ("training", "unknown")
+        return next((one for role in roles for one in self.loaders if one.role == role), None)
 
 
 def of_plain(kind: type[Any], plain: Mapping[str, Any] | None) -> Any:

@@ -1,4 +1,4 @@
-"""The rows of a run: one per step, a numpy column per quantity, NaN = not measured."""
+"""The rows of a run: one per step, a numpy column per quantity, NaN = not measured; and the phases of a step."""
 
 from __future__ import annotations
 
@@ -14,6 +14,17 @@ Column: TypeAlias = npt.NDArray[np.float64]
 
 PHASES: Final = ("data_wait", "transfer", "forward", "backward", "optimizer", "sync", "evaluation")
 """The measured phases of a step, in the order in which every plot, bar and table shows them. `other` is derived."""
+
+DATA_WAIT, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SYNC, EVALUATION, LOSS, NO_GRAD, OTHER = range(10)
+"""The first seven stand in the order of `PHASES`. LOSS is the part of `other` between forward and backward,
+NO_GRAD that of `forward` in which a model in training mode records no gradients."""
+
+PHASE_COUNT: Final = 10
+PHASE_NAMES: Final = (
+    *("data_wait", "transfer", "forward", "backward", "optimizer", "sync", "evaluation"),
+    *("other", "forward", "other"),
+)
+"""Code -> the phase's public name."""
 
 TRAINING: Final = 0.0
 INFERENCE: Final = 1.0

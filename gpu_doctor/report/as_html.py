@@ -12,12 +12,17 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-from gpu_doctor import wording
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.drawing import anatomy as anatomy_bar
-from gpu_doctor.drawing import as_image, swatch
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription
+from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.formatting import BOTTLENECK_LABELS, PHASE_LABELS, clean
 from gpu_doctor.recording import LineCost, Recording
-from gpu_doctor.report_facts import (
+from gpu_doctor.report.plots import plots as plots
+from gpu_doctor.report.source_lines import body as line_bars
+from gpu_doctor.report.svg import anatomy as anatomy_bar
+from gpu_doctor.report.svg import as_image, swatch
+from gpu_doctor.report.words import (
     RISK_MARK,
     SAFETY_WORDS,
     Row,
@@ -31,12 +36,7 @@ from gpu_doctor.report_facts import (
     run_facts,
     verdict_words,
 )
-from gpu_doctor.report_facts import footer as footer_words
-from gpu_doctor.report_plots import plots as plots
-from gpu_doctor.rules.rule import Finding, Prescription
-from gpu_doctor.source_lines import body as line_bars
-from gpu_doctor.vitals import Vitals
-from gpu_doctor.wording import BOTTLENECK_LABELS, PHASE_LABELS, clean
+from gpu_doctor.report.words import footer as footer_words
 
 FEW_NAMES: Final = 3
 """So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
@@ -96,16 +96,16 @@ def anatomy(vitals: Vitals) -> str:
     phases = anatomy_rows(vitals)
     if not phases:
         return ""
-    said = [f"{PHASE_LABELS[p]} {wording.seconds(s)} ({wording.share(part)})" for p, part, s in phases]
+    said = [f"{PHASE_LABELS[p]} {formatting.seconds(s)} ({formatting.share(part)})" for p, part, s in phases]
     bar = as_image(
         anatomy_bar({phase: part for phase, part, _ in phases}), "Anatomy of a step: " + ", ".join(said), "100%"
     )
     legend = "".join(
         f'<span style="display:inline-block;white-space:nowrap;margin-right:18px">{as_image(swatch(phase), "")} '
-        f"{PHASE_LABELS[phase]} <b>{wording.seconds(seconds)}</b> {wording.share(part)}</span> "
+        f"{PHASE_LABELS[phase]} <b>{formatting.seconds(seconds)}</b> {formatting.share(part)}</span> "
         for phase, part, seconds in phases
     )
-    head = f"Anatomy of a step, <b>{wording.seconds(vitals.step_wall_s)}</b>"
+    head = f"Anatomy of a step, <b>{formatting.seconds(vitals.step_wall_s)}</b>"
     return f'<div style="{_SECTION}"><div>{head}</div><div style="margin:4px 0">{bar}</div><div>{legend}</div></div>'
 
 
@@ -164,7 +164,7 @@ def silent(grouped: Mapping[str, Sequence[str]]) -> str:
     if not grouped:
         return ""
     items = "".join(_silence(why, names) for why, names in grouped.items())
-    number = wording.count(sum(len(names) for names in grouped.values()), "rule")
+    number = formatting.count(sum(len(names) for names in grouped.values()), "rule")
     return _folded(f"Not judged: {number}", f'<div style="margin:4px 0 0 14px">{items}</div>')
 
 
@@ -173,7 +173,7 @@ def _silence(why: str, names: Sequence[str]) -> str:
     named = escape(", ".join(names))
     if len(names) <= FEW_NAMES:
         return f'<div>{escape(why)}: <span style="{_MUTED}">{named}</span></div>'
-    head = f"{escape(why)}: {wording.count(len(names), 'rule')}"
+    head = f"{escape(why)}: {formatting.count(len(names), 'rule')}"
     return f'<details><summary>{head}</summary><div style="margin-left:14px;{_MUTED}">{named}</div></details>'
 
 

@@ -1,7 +1,7 @@
 """A diagnosis in words: plain text for a terminal, and self-contained HTML that stays in the saved notebook.
 
-Both say the same, verdict first. The HTML survives notebook sanitizers (see `gpu_doctor.sheet`); everything that comes
-from the user's program, a loaded file or a device's driver is cleaned and escaped.
+Both say the same, verdict first. The HTML survives notebook sanitizers (see `as_html.py`); everything that
+comes from the user's program, a loaded file or a device's driver is cleaned and escaped.
 """
 
 from __future__ import annotations
@@ -10,12 +10,18 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from gpu_doctor import sheet, wording
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.effect import Effect
+from gpu_doctor import display, formatting
+from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription
+from gpu_doctor.formatting import PHASE_LABELS, clean
 from gpu_doctor.recording import Recording
-from gpu_doctor.report_batches import LargestLike, largest_html
-from gpu_doctor.report_facts import (
+from gpu_doctor.report import as_html as sheet
+from gpu_doctor.report.plan import PlanLike, plan_html, plan_text
+from gpu_doctor.report.report_batches import LargestLike, largest_html
+from gpu_doctor.report.report_sides import sides_html, sides_text
+from gpu_doctor.report.searches import SweepLike, sweep_html
+from gpu_doctor.report.trials import Sides, sides_of
+from gpu_doctor.report.words import (
     RISK_MARK,
     SAFETY_WORDS,
     Row,
@@ -31,12 +37,7 @@ from gpu_doctor.report_facts import (
     silences,
     verdict_words,
 )
-from gpu_doctor.report_plan import PlanLike, plan_html, plan_text
-from gpu_doctor.report_sides import sides_html, sides_text
-from gpu_doctor.report_sweep import SweepLike, sweep_html
-from gpu_doctor.report_trials import Sides, sides_of
-from gpu_doctor.rules.rule import Finding, Prescription
-from gpu_doctor.wording import PHASE_LABELS, clean
+from gpu_doctor.trials.compare.effect import Effect
 
 WIDTH: Final = 100
 _BAR: Final = 40
@@ -170,10 +171,10 @@ def _anatomy(diagnosis: Diagnosis) -> str:
     phases = anatomy_rows(diagnosis.vitals)
     if not phases:
         return ""
-    lines = [f"Anatomy of a step, {wording.seconds(diagnosis.vitals.step_wall_s)}"]
+    lines = [f"Anatomy of a step, {formatting.seconds(diagnosis.vitals.step_wall_s)}"]
     for phase, share, seconds in phases:
         bar = "█" * round(_BAR * min(share, 1.0)) or "▏"
-        lines.append(f"  {PHASE_LABELS[phase]:<11}{wording.seconds(seconds):>9}{wording.share(share):>13}  {bar}")
+        lines.append(f"  {PHASE_LABELS[phase]:<11}{formatting.seconds(seconds):>9}{formatting.share(share):>13}  {bar}")
     return "\n".join(lines)
 
 
@@ -189,15 +190,18 @@ def _silent(diagnosis: Diagnosis) -> str:
     grouped = silences(diagnosis)
     if not grouped:
         return ""
-    lines = [f"Not judged: {wording.count(len(diagnosis.silent), 'rule')}"]
+    lines = [f"Not judged: {formatting.count(len(diagnosis.silent), 'rule')}"]
     return "\n".join([*lines, *(_silence(why, names) for why, names in grouped.items())])
 
 
 def _silence(why: str, names: Sequence[str]) -> str:
     """One line, with as many names as it holds."""
-    head = f"  {why}: " if len(names) == 1 else f"  {why}: {wording.count(len(names), 'rule')}, "
+    head = f"  {why}: " if len(names) == 1 else f"  {why}: {formatting.count(len(names), 'rule')}, "
     named = len(names)
     while named > 1 and len(head + ", ".join(names[:named])) + (16 if named < len(names) else 0) > WIDTH:
         named -= 1
     more = f" and {len(names) - named} more" if named < len(names) else ""
     return head + ", ".join(names[:named]) + more
+
+
+display.register(Diagnosis, text, html)

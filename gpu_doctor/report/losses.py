@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.drawing import GREY, thin
 from gpu_doctor.recording import Column, Losses
+from gpu_doctor.report.svg import GREY, thin
 
 Place = Callable[[float, float], tuple[float, float]]
 WIDTH: Final = 340

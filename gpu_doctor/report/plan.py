@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Final, Protocol
 
-from gpu_doctor import wording
-from gpu_doctor.drawing import GREY, as_image
-from gpu_doctor.effect import Effect
-from gpu_doctor.fixes import Fix
+from gpu_doctor import display, formatting
+from gpu_doctor.cell.fix import Fix
+from gpu_doctor.formatting import clean
 from gpu_doctor.recording import describe
-from gpu_doctor.report_facts import CLEAN
-from gpu_doctor.report_fix import fix_html
-from gpu_doctor.wording import clean
+from gpu_doctor.report.report_fix import fix_html
+from gpu_doctor.report.svg import GREY, as_image
+from gpu_doctor.report.words import CLEAN
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.treatment_plan import Plan
 
 TOGETHER: Final = "all together"
 """What `treatment` calls the row of the last trial."""
@@ -120,10 +121,10 @@ def told(plan: PlanLike) -> Told:
 def _sentence(plan: PlanLike) -> str:
     if not plan.effects:
         return f"Nothing was tried: {clean(plan.reason) or 'no finding has a setting to turn.'}"
-    trials = wording.count(len(plan.effects), "trial")
+    trials = formatting.count(len(plan.effects), "trial")
     if not plan.settings:
         return f"No setting gained enough to be kept in {trials}: the code stays as written."
-    return f"{wording.factor(plan.speedup)} as fast, verified in {trials}: {clean(describe(plan.settings), 200)}."
+    return f"{formatting.factor(plan.speedup)} as fast, verified in {trials}: {clean(describe(plan.settings), 200)}."
 
 
 def _steps(waterfall: Sequence[RungLike]) -> tuple[Step, ...]:
@@ -132,16 +133,16 @@ def _steps(waterfall: Sequence[RungLike]) -> tuple[Step, ...]:
     longest = max(one.speedup for one in waterfall) or 1.0
     found, last = [], 0.0
     for number, one in enumerate(waterfall):
-        label, ends = clean(one.label, 120), wording.interval(one.low, one.high)
+        label, ends = clean(one.label, 120), formatting.interval(one.low, one.high)
         interval = f" ({ends})" if ends else ""
         if number and one.label == TOGETHER:  # a measurement of all against the code as written, not a further gain
-            told = Step(label, wording.factor(one.speedup), f"measured at once{interval}", 0.0, one.speedup, True)
+            told = Step(label, formatting.factor(one.speedup), f"measured at once{interval}", 0.0, one.speedup, True)
         elif number:
-            gain = "" if one.gain is None else f"x{wording.factor(one.gain).removesuffix('x')}{interval}"
+            gain = "" if one.gain is None else f"x{formatting.factor(one.gain).removesuffix('x')}{interval}"
             kept = min(last, one.speedup)
-            told = Step(f"+ {label}", wording.factor(one.speedup), gain, kept, one.speedup - last)
+            told = Step(f"+ {label}", formatting.factor(one.speedup), gain, kept, one.speedup - last)
         else:
-            told = Step(label, wording.factor(one.speedup), "", 0.0, one.speedup)
+            told = Step(label, formatting.factor(one.speedup), "", 0.0, one.speedup)
         before, added = round(told.before / longest, 4), round(told.added / longest, 4)
         found.append(replace(told, before=before, added=added, losses=clean(one.losses, 300)))
         last = one.speedup
@@ -166,10 +167,10 @@ def _dropped(plan: PlanLike) -> tuple[Dropped, ...]:
 
 def _why(effect: Effect) -> str:
     if effect.outcome not in CLEAN or effect.speedup is None:
-        outcome = wording.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
+        outcome = formatting.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
         ended = outcome if effect.outcome not in CLEAN else "nothing was measured"
         return f"{ended}: {clean(effect.reason, 300)}" if effect.reason else ended
-    measured = wording.speedup(effect.speedup, effect.low, effect.high) + f" {effect.verdict.replace('-', ' ')}"
+    measured = formatting.speedup(effect.speedup, effect.low, effect.high) + f" {effect.verdict.replace('-', ' ')}"
     if effect.loss_drift is not None and not math.isfinite(effect.loss_drift):
         return f"{measured}, but the loss breaks: NaN or infinite"
     differs = (
@@ -196,7 +197,7 @@ def plan_text(plan: PlanLike) -> str:
 
 
 def plan_html(plan: PlanLike) -> str:
-    """The plan as a section of the static result; survives notebook sanitizers (see `gpu_doctor.sheet`)."""
+    """The plan as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
     said = told(plan)
     rows = "".join(bar(one) for one in said.steps)
     body = f"<div><b>Treatment</b> &nbsp; {escape(said.sentence)}</div>"
@@ -250,3 +251,6 @@ def _bar_svg(one: Step, width: int = 600, height: int = 16) -> str:
         style = f"fill='none' stroke='{LOST}' stroke-dasharray='4 3'"
         parts.append(f"<rect x='{before:.1f}' y='1' width='{-added:.1f}' height='{height - 2}' {style}/>")
     return "".join(parts) + "</svg>"
+
+
+display.register(Plan, plan_text, plan_html)

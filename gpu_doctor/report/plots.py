@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor import wording
-from gpu_doctor.drawing import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS, Line, as_image, chart, line_swatch
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.vitals.measure import warmup_rows
+from gpu_doctor.formatting import clean
 from gpu_doctor.recording import Column, Recording, Series
-from gpu_doctor.vitals import warmup_rows
-from gpu_doctor.wording import clean
+from gpu_doctor.report.svg import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS, Line, as_image, chart, line_swatch
 
 GIB: Final = float(2**30)
 MOST_LINES: Final = 6
@@ -36,7 +36,7 @@ def plots(recording: Recording) -> str:
 def _utilization(recording: Recording, marks: Sequence[float]) -> str:
     found = [one for one in recording.series if one.metric.group == "utilization" and len(one.values)]
     lines = [Line(_label(one, found), one.times_s, one.values, _colour(one, found)) for one in found[:MOST_LINES]]
-    figures = [f"mean {wording.percent(_mean(line.y))}" for line in lines]
+    figures = [f"mean {formatting.percent(_mean(line.y))}" for line in lines]
     of = "" if any(one.metric.name == "gpu_util_pct" for one in found) else "CPU "  # as in the live view
     return _plot(f"{of}utilization %", lines, figures, marks, top=100.0, remark=_more(found))
 
@@ -45,7 +45,7 @@ def _memory(recording: Recording, marks: Sequence[float]) -> str:
     # A memory that nothing was ever in (no workers, say) gets no line, as in the live view.
     found = [one for one in recording.series if one.metric.group == "memory" and (one.values > 0).any()]
     lines = [Line(_label(one, found), one.times_s, one.values / GIB, _colour(one, found)) for one in found[:MOST_LINES]]
-    figures = [f"peak {wording.size(_most(line.y) * GIB)}" for line in lines]
+    figures = [f"peak {formatting.size(_most(line.y) * GIB)}" for line in lines]
     return _plot("memory GiB", lines, figures, marks, remark=_more(found))
 
 
@@ -60,21 +60,21 @@ def _latency(recording: Recording, marks: Sequence[float]) -> str:
     lines = [Line("step", at, step_s * 1e3, PHASE_COLOURS["backward"])]
     # From the first to the last measured step, as every share in the report.
     warm = warmup_rows(steps)
-    figures = [f"mean {wording.seconds(float(steps.wall_s[warm:].sum() / steps.count[warm:].sum()))}"]
+    figures = [f"mean {formatting.seconds(float(steps.wall_s[warm:].sum() / steps.count[warm:].sum()))}"]
     if np.nansum(per_batch) > 0:  # a loop without a loader waits for none: that is no line at zero
         lines.append(Line("wait for a batch", at, per_batch * 1e3, PHASE_COLOURS["data_wait"]))
-        figures.append(f"mean {wording.seconds(_mean(per_batch[warm:]))}")
+        figures.append(f"mean {formatting.seconds(_mean(per_batch[warm:]))}")
     hidden = next((one for one in recording.fetches if one.workers > 0 and one.batches), None)
     if hidden is not None:
         fetch_s = hidden.wall_s / hidden.batches
         level = np.full(2, fetch_s * 1e3)
         lines.append(Line("fetch in a worker (hidden behind steps)", at[[0, -1]], level, PHASE_COLOURS["evaluation"]))
-        figures.append(f"mean {wording.seconds(fetch_s)}")
+        figures.append(f"mean {formatting.seconds(fetch_s)}")
     shown = [float(np.nanquantile(line.y, 0.98)) for line in lines if np.isfinite(line.y).any()]
     highest = max(_most(line.y) for line in lines)
     usual = max(shown, default=0.0)
     top = CUT_ABOVE / 2 * usual if highest > CUT_ABOVE * usual > 0 else None
-    cut = f"highest: {wording.seconds(highest / 1e3)}, cut off" if top is not None else ""
+    cut = f"highest: {formatting.seconds(highest / 1e3)}, cut off" if top is not None else ""
     return _plot("loader latency and step time, ms", lines, figures, marks, top=top, remark=cut)
 
 

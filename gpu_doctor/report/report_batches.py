@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final, Protocol
 
-from gpu_doctor import wording
-from gpu_doctor.report_plan import LIST, MUTED, SECTION, Step, bar, bars
-from gpu_doctor.wording import clean
+from gpu_doctor import formatting
+from gpu_doctor.formatting import clean
+from gpu_doctor.report.plan import LIST, MUTED, SECTION, Step, bar, bars
 
 TITLE: Final = "Largest batch that fits: "
 
@@ -56,20 +56,20 @@ def sizes(largest: LargestLike) -> tuple[Size, ...]:
     for size in sorted(peaks):
         peak = peaks[size]
         marks = [
-            wording.rate(rates[size]) if size in rates else "",
+            formatting.rate(rates[size]) if size in rates else "",
             "largest that fits" if size == largest.batch_size else "",
             "best for samples/s" if size == largest.best_batch_size else "",
             "did not fit" if peak is None else "",
         ]
         share = round(min(peak / limit, 1.0), 4) if peak is not None and limit else 1.0 if peak is None else 0.0
         chosen = size in (largest.batch_size, largest.best_batch_size)
-        held = "" if peak is None else wording.size(peak)
+        held = "" if peak is None else formatting.size(peak)
         found.append(Size(str(size), held, ", ".join(one for one in marks if one), share, chosen))
     return tuple(found)
 
 
 def largest_html(largest: LargestLike) -> str:
-    """The search as a section of the static result; survives notebook sanitizers (see `gpu_doctor.sheet`)."""
+    """The search as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
     rows = "".join(bar(Step(one.label, one.peak, one.said, 0.0, one.share, one.chosen)) for one in sizes(largest))
     body = f"<div><b>Largest batch</b> &nbsp; {escape(sentence(largest))}</div>" + (bars(rows) if rows else "")
     if largest.notes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Final
 
-from gpu_doctor.fixes import Fix
-from gpu_doctor.wording import clean, count
+from gpu_doctor.cell.fix import Fix
+from gpu_doctor.formatting import clean, count
 
 MOST_LINES: Final = 400
 """Lines of a diff or cell that are laid out; a cell that is longer is said to go on."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from gpu_doctor.drawing import as_image
-from gpu_doctor.effect import Effect
+from gpu_doctor.formatting import clean
 from gpu_doctor.recording import describe
-from gpu_doctor.report_losses import loss_lines, loss_swatch
-from gpu_doctor.report_trials import Sides, loss_story, notes_of
-from gpu_doctor.wording import clean
+from gpu_doctor.report.losses import loss_lines, loss_swatch
+from gpu_doctor.report.svg import as_image
+from gpu_doctor.report.trials import Sides, loss_story, notes_of
+from gpu_doctor.trials.compare.effect import Effect
 
 FEW: Final = 3
 """So many trials are shown unfolded."""

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, Protocol
 
-from gpu_doctor import wording
-from gpu_doctor.effect import Effect
-from gpu_doctor.parity import BREAKS
+from gpu_doctor import formatting
+from gpu_doctor.formatting import clean
 from gpu_doctor.recording import describe
-from gpu_doctor.report_facts import CLEAN
-from gpu_doctor.report_plan import LIST, MUTED, SECTION, Step, bar, bars
-from gpu_doctor.report_trials import WARNS
-from gpu_doctor.wording import clean
+from gpu_doctor.report.plan import LIST, MUTED, SECTION, Step, bar, bars
+from gpu_doctor.report.trials import WARNS
+from gpu_doctor.report.words import CLEAN
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.compare.losses import BREAKS
 
 FIRST: Final = 8
 """So many combinations are drawn at once; the rest is folded."""
@@ -57,33 +57,33 @@ def places(sweep: SweepLike) -> tuple[Place, ...]:
     longest = max([1.0, *(one.speedup or 0.0 for one in sweep.effects)])
     ranked = sorted(sweep.effects, key=lambda one: -(one.speedup or 0.0))
     found = [_place(one, one is sweep.found, longest) for one in ranked]
-    return (Place("as written", wording.factor(1.0), "", round(1.0 / longest, 4)), *found)
+    return (Place("as written", formatting.factor(1.0), "", round(1.0 / longest, 4)), *found)
 
 
 def _place(effect: Effect, best: bool, longest: float) -> Place:
     label = clean(describe(effect.settings), 120)
     why = clean(effect.reason, 200)
     if effect.speedup is None or effect.outcome not in (*CLEAN, "stopped"):
-        outcome = wording.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
+        outcome = formatting.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
         outcome = "nothing was measured" if effect.outcome in CLEAN else outcome
         return Place(label, "", f"{outcome}: {why}" if why else outcome, 0.0)
-    ends = wording.interval(effect.low, effect.high)
+    ends = formatting.interval(effect.low, effect.high)
     said = " ".join(part for part in (f"({ends})" if ends else "", effect.verdict.replace("-", " ")) if part)
     said += f", {effect.loss_words}" if effect.loss_verdict in WARNS else ""
     said += f": {why}" if why else ""
     share = round(effect.speedup / longest, 4)
     faster = effect.verdict == "faster" and effect.loss_verdict != BREAKS
-    return Place(label, wording.factor(effect.speedup), said, share, faster, best)
+    return Place(label, formatting.factor(effect.speedup), said, share, faster, best)
 
 
 def sweep_html(sweep: SweepLike) -> str:
-    """The sweep as a section of the static result; survives notebook sanitizers (see `gpu_doctor.sheet`)."""
+    """The sweep as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
     rows = [bar(Step(one.label, one.total, one.said, 0.0, one.share, one.faster)) for one in places(sweep)]
     body = f"<div><b>Sweep</b> &nbsp; {escape(sentence(sweep))}</div>"
     if rows:
         body += bars("".join(rows[: FIRST + 1]))
     if len(rows) > FIRST + 1:
-        more = wording.count(len(rows) - FIRST - 1, "more combination")
+        more = formatting.count(len(rows) - FIRST - 1, "more combination")
         body += f"<details><summary>{more}</summary>{bars(''.join(rows[FIRST + 1 :]))}</details>"
     if sweep.notes:
         items = "".join(f"<li>{escape(clean(one, 600))}</li>" for one in sweep.notes)
@@ -93,4 +93,4 @@ def sweep_html(sweep: SweepLike) -> str:
 
 def sentence(sweep: SweepLike) -> str:
     """What the sweep found, as a sentence without its first word, which is its title."""
-    return wording.sentence(clean(sweep.headline, 400).removeprefix("Sweep of "))
+    return formatting.sentence(clean(sweep.headline, 400).removeprefix("Sweep of "))

@@ -12,10 +12,10 @@ from html import escape
 from pathlib import PurePath
 from typing import Final
 
-from gpu_doctor import wording
-from gpu_doctor.drawing import PHASE_COLOURS
+from gpu_doctor import formatting
+from gpu_doctor.formatting import PHASE_LABELS, clean
 from gpu_doctor.recording import LineCost
-from gpu_doctor.wording import PHASE_LABELS, clean
+from gpu_doctor.report.svg import PHASE_COLOURS
 
 MOST_SOURCE_LINES: Final = 200
 MOST_ELSEWHERE: Final = 8
@@ -94,7 +94,7 @@ def _cell_table(text: Sequence[str], own: dict[int, list[LineCost]]) -> str:
     shown = range(1, min(len(text), MOST_SOURCE_LINES) + 1)
     rows = "".join(_row(number, text[number - 1], own.get(number, ())) for number in shown)
     left = len(text) - MOST_SOURCE_LINES
-    cut = f"<div>and {wording.count(left, 'more line')}</div>" if left > 0 else ""
+    cut = f"<div>and {formatting.count(left, 'more line')}</div>" if left > 0 else ""
     return _table(rows) + cut
 
 
@@ -125,4 +125,4 @@ def _bar(costs: Sequence[LineCost]) -> tuple[str, str]:
     said = WORKER_WORDS if dearest.in_worker else PHASE_LABELS[phase]
     blocks = "█" * min(round(total * _BLOCKS), _BLOCKS) or "▏"
     bar = f'<span style="color:{PHASE_COLOURS[phase]}">{blocks}</span> <span style="{_MUTED}">{said}</span>'
-    return wording.share(total), bar
+    return formatting.share(total), bar

@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.steps import Column
-from gpu_doctor.wording import PHASE_LABELS, clean, number, share
+from gpu_doctor.formatting import PHASE_LABELS, clean, number, share
+from gpu_doctor.recording import Column
 
 PHASE_COLOURS: Final[Mapping[str, str]] = {
     "data_wait": "#D55E00",

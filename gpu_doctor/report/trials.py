@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_doctor import scaling
-from gpu_doctor.effect import UNMEASURED, Effect
-from gpu_doctor.parity import BREAKS, DIFFERENT
+from gpu_doctor.formatting import clean, sentence
 from gpu_doctor.recording import Recording
-from gpu_doctor.wording import clean, sentence
+from gpu_doctor.trials.compare import batch_scaling
+from gpu_doctor.trials.compare.effect import UNMEASURED, Effect
+from gpu_doctor.trials.compare.losses import BREAKS, DIFFERENT
 
 Sides = tuple[Recording, Recording]
 """Baseline and candidate of the last round of a trial."""
@@ -65,4 +65,4 @@ def loss_story(effect: Effect, sides: Sides | None) -> LossStory:
     """How both sides' losses compare over the same samples from the same state."""
     if effect.outcome in UNMEASURED or sides is None:
         return LossStory("")
-    return LossStory(sentence(effect.loss_words), scaling.note(effect.batch_ratio), effect.loss_verdict in WARNS)
+    return LossStory(sentence(effect.loss_words), batch_scaling.note(effect.batch_ratio), effect.loss_verdict in WARNS)

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_doctor import wording
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.drawing import PHASE_COLOURS
-from gpu_doctor.effect import UNMEASURED, Effect
-from gpu_doctor.parity import DIFFERENT
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.silent_rules import by_reason
+from gpu_doctor.diagnosis.verdict import ended_the_run
+from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
+from gpu_doctor.formatting import DASH, PHASE_LABELS, clean
 from gpu_doctor.recording import Recording, Setup, describe
-from gpu_doctor.report_efficiency import efficiency
-from gpu_doctor.rules import RULES
-from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.unjudged import by_reason
-from gpu_doctor.verdict import ended_the_run
-from gpu_doctor.vitals import Vitals, measure
-from gpu_doctor.wording import DASH, PHASE_LABELS, clean
+from gpu_doctor.report.report_efficiency import efficiency
+from gpu_doctor.report.svg import PHASE_COLOURS
+from gpu_doctor.trials.compare.effect import UNMEASURED, Effect
+from gpu_doctor.trials.compare.losses import DIFFERENT
 
 NO_GPU: Final = "no GPU: judging the CPU as the device"
 RISK_MARK: Final = "\u26a0"
@@ -71,13 +71,13 @@ def device_words(setup: Setup) -> str:
         name = next((one.name for one in setup.devices if str(one.index) == number), "")
         return clean(name) or f"GPU {clean(number)}"
     if setup.devices:
-        return f"CPU ({wording.article(clean(setup.devices[0].name))} is there, and the loop does not train on it)"
+        return f"CPU ({formatting.article(clean(setup.devices[0].name))} is there, and the loop does not train on it)"
     return f"CPU ({NO_GPU})" if setup.device == "cpu" else clean(setup.device)
 
 
 def machine_facts(setup: Setup) -> list[str]:
     """Device, cores really usable, torch's version."""
-    facts = [device_words(setup), wording.cores(setup.usable_cores)]
+    facts = [device_words(setup), formatting.cores(setup.usable_cores)]
     if setup.torch_version:
         facts.append(f"torch {clean(setup.torch_version, 40)}")
     return facts
@@ -88,9 +88,9 @@ def run_facts(vitals: Vitals, recording: Recording | None) -> list[str]:
     facts = []
     if recording is not None:
         why = f": {clean(recording.reason)}" if recording.reason else ""
-        facts.append(wording.OUTCOME_LABELS.get(recording.outcome, clean(recording.outcome)) + why)
-        facts.append(wording.clock(recording.duration_s))
-    facts.append(wording.count(vitals.steps, "step"))
+        facts.append(formatting.OUTCOME_LABELS.get(recording.outcome, clean(recording.outcome)) + why)
+        facts.append(formatting.clock(recording.duration_s))
+    facts.append(formatting.count(vitals.steps, "step"))
     if vitals.steps:
         facts += [speed(vitals), *efficiency(vitals)]
     return facts
@@ -99,14 +99,14 @@ def run_facts(vitals: Vitals, recording: Recording | None) -> list[str]:
 def speed(vitals: Vitals) -> str:
     """Samples/s, or steps/s where the samples of a step are not known."""
     if vitals.samples_per_s is not None:
-        return wording.rate(vitals.samples_per_s)
-    return wording.rate(vitals.steps_per_s, "steps/s")
+        return formatting.rate(vitals.samples_per_s)
+    return formatting.rate(vitals.steps_per_s, "steps/s")
 
 
 def verdict_words(diagnosis: Diagnosis) -> str:
     """The verdict, marked where it is an early one."""
     early = diagnosis.early and diagnosis.vitals.measured_steps > 0
-    steps = wording.count(diagnosis.vitals.measured_steps, "measured step")
+    steps = formatting.count(diagnosis.vitals.measured_steps, "measured step")
     return clean(diagnosis.verdict, 1000) + (f" (early: {steps})" if early else "")
 
 
@@ -125,12 +125,14 @@ def predicted_words(prescription: Prescription) -> str:
     if prescription.predicted_speedup is None:
         return "no prediction: measure it" if prescription.settings else ""
     if prescription.at_most:
-        usual, most = (wording.forecast(one) for one in (prescription.predicted_speedup, prescription.predicted_high))
+        usual, most = (
+            formatting.forecast(one) for one in (prescription.predicted_speedup, prescription.predicted_high)
+        )
         if prescription.predicted_high is None or usual == most:
             return f"predicted at most {usual}"
         return f"predicted {usual} if all of it goes, at most {most}"
-    ends = wording.interval(prescription.predicted_low, prescription.predicted_high)
-    return f"predicted {wording.forecast(prescription.predicted_speedup)}" + (f" ({ends})" if ends else "")
+    ends = formatting.interval(prescription.predicted_low, prescription.predicted_high)
+    return f"predicted {formatting.forecast(prescription.predicted_speedup)}" + (f" ({ends})" if ends else "")
 
 
 def rows(
@@ -149,41 +151,43 @@ def _run_row(name: str, recording: Recording) -> Row:
         (
             name,
             clean(describe(recording.settings)),
-            wording.number(per_s, DASH) if per_s is not None else wording.rate(vitals.steps_per_s, "steps/s", DASH),
+            formatting.number(per_s, DASH)
+            if per_s is not None
+            else formatting.rate(vitals.steps_per_s, "steps/s", DASH),
             DASH,
             DASH,
-            wording.share(vitals.data_wait_share, DASH),  # of the wall-clock, as in the trials' rows
+            formatting.share(vitals.data_wait_share, DASH),  # of the wall-clock, as in the trials' rows
             device_use(vitals),
-            wording.size(vitals.peak_bytes, DASH),
-            wording.loss(vitals.final_loss),
+            formatting.size(vitals.peak_bytes, DASH),
+            formatting.loss(vitals.final_loss),
         )
     )
 
 
 def device_use(vitals: Vitals) -> str:
     """How busy the device that is judged was: the GPU by NVML, else the CPU; a dash where nothing was read."""
-    return wording.percent(vitals.gpu_util_pct if vitals.on_gpu else vitals.cpu_util_pct, DASH)
+    return formatting.percent(vitals.gpu_util_pct if vitals.on_gpu else vitals.cpu_util_pct, DASH)
 
 
 def _trial_row(name: str, effect: Effect, sides: tuple[Recording, Recording] | None) -> Row:
     unit = "" if effect.unit == "samples/s" else f" {effect.unit}"
     per_s = DASH
     if effect.candidate_samples_per_s is not None:
-        before = wording.number(effect.baseline_samples_per_s)
-        per_s = f"{wording.number(effect.candidate_samples_per_s)}{unit} (from {before})"
+        before = formatting.number(effect.baseline_samples_per_s)
+        per_s = f"{formatting.number(effect.candidate_samples_per_s)}{unit} (from {before})"
     against = f" against {clean(describe(effect.baseline_settings))}" if effect.baseline_settings else ""
     loss, same = loss_words(effect)
-    wait = wording.share(effect.candidate_wait_share, DASH)
+    wait = formatting.share(effect.candidate_wait_share, DASH)
     return Row(
         (
             name,
             clean(describe(effect.settings)) + against,
             per_s,
             result_words(effect),
-            wording.forecast(effect.predicted_speedup, DASH),
+            formatting.forecast(effect.predicted_speedup, DASH),
             wait,
             DASH if sides is None else device_use(measure(sides[1])),
-            wording.size(effect.peak_bytes, DASH),
+            formatting.size(effect.peak_bytes, DASH),
             f"{loss} ({same})" if same else loss,
         ),
         kept=effect.verdict == "faster",
@@ -193,9 +197,9 @@ def _trial_row(name: str, effect: Effect, sides: tuple[Recording, Recording] | N
 def result_words(effect: Effect) -> str:
     """`2.87x (2.7-3.0) faster`, or why there is no figure."""
     if effect.speedup is not None:
-        return f"{wording.speedup(effect.speedup, effect.low, effect.high)} {effect.verdict.replace('-', ' ')}"
+        return f"{formatting.speedup(effect.speedup, effect.low, effect.high)} {effect.verdict.replace('-', ' ')}"
     why = f": {clean(effect.reason)}" if effect.reason else ""
-    ended = wording.OUTCOME_LABELS.get(effect.outcome, clean(effect.outcome))
+    ended = formatting.OUTCOME_LABELS.get(effect.outcome, clean(effect.outcome))
     return (ended if effect.outcome not in CLEAN else "nothing was measured") + why
 
 
@@ -204,8 +208,8 @@ def loss_words(effect: Effect) -> tuple[str, str]:
     if effect.outcome in UNMEASURED:
         return DASH, ""
     differs = effect.loss_verdict == DIFFERENT and effect.loss_first_step is not None
-    judged = f"differs from step {effect.loss_first_step}" if differs else wording.parity(effect.loss_drift)
-    return wording.loss(effect.candidate_loss), judged
+    judged = f"differs from step {effect.loss_first_step}" if differs else formatting.parity(effect.loss_drift)
+    return formatting.loss(effect.candidate_loss), judged
 
 
 def price(finding: Finding, vitals: Vitals) -> str:
@@ -213,8 +217,8 @@ def price(finding: Finding, vitals: Vitals) -> str:
     if ended_the_run(finding, vitals):
         return f"{RISK_MARK} ended the run"
     if not finding.risk:
-        return wording.share(finding.cost_share)
-    costs = f"{wording.share(finding.cost_share)} " if finding.cost_share >= NAMING_BAR else ""
+        return formatting.share(finding.cost_share)
+    costs = f"{formatting.share(finding.cost_share)} " if finding.cost_share >= NAMING_BAR else ""
     return f"{costs}{RISK_MARK} risk"
 
 
@@ -233,10 +237,10 @@ def silences(diagnosis: Diagnosis) -> dict[str, list[str]]:
 
 def footer(vitals: Vitals) -> str:
     """What the figures are made of, and what measuring cost."""
-    said = f"Measured on {wording.count(vitals.measured_steps, 'step')}"
+    said = f"Measured on {formatting.count(vitals.measured_steps, 'step')}"
     if vitals.warmup_steps:
-        took = f" ({wording.seconds(vitals.warmup_s)})" if vitals.warmup_s is not None else ""
-        said += f"; {wording.count(vitals.warmup_steps, 'step')} of warm-up left out{took}"
+        took = f" ({formatting.seconds(vitals.warmup_s)})" if vitals.warmup_s is not None else ""
+        said += f"; {formatting.count(vitals.warmup_steps, 'step')} of warm-up left out{took}"
     # Of a run without a loop it would be the share of starting and ending alone.
-    own = f" Own overhead: {wording.share(vitals.overhead_share)}." if vitals.steps else ""
+    own = f" Own overhead: {formatting.share(vitals.overhead_share)}." if vitals.steps else ""
     return f"{said}.{own}"

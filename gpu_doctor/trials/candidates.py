@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpu_doctor import knobs
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.effect import FASTER
-from gpu_doctor.forecast import Forecast, enough, forecast, worker_counts
-from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.diagnosis.forecast.forecast import Forecast, enough, forecast, worker_counts
+from gpu_doctor.diagnosis.forecast.stages import OTHERS
+from gpu_doctor.diagnosis.forecast.workerstarts import starting_s
+from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import Settings, SettingValue
-from gpu_doctor.rules.rule import Safety
-from gpu_doctor.stages import OTHERS
-from gpu_doctor.vitals import Vitals
-from gpu_doctor.workerstarts import starting_s
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.compare.effect import FASTER
+from gpu_doctor.trials.knobs.knob import Refused
 
 WORTH: Final = FASTER
 """A setting is tried and kept for such a gain or more (3 %)."""

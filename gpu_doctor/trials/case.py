@@ -15,21 +15,22 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpu_doctor import asked, casecode, knobs, race, stopping, trial
-from gpu_doctor.counting import Counting
-from gpu_doctor.curing import TRIAL_SECONDS, TRIAL_STEPS, Curing
-from gpu_doctor.diagnosis import Diagnosis, judged
-from gpu_doctor.effect import Effect
-from gpu_doctor.knobs.knob import Refused
-from gpu_doctor.morepairs import MOST_PAIRS
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.diagnosis.diagnosis import Diagnosis, judged
 from gpu_doctor.recording import Recording, Settings, Setup
-from gpu_doctor.rounds import not_restored, silence
-from gpu_doctor.snapshot import Snapshot, unrestorable
+from gpu_doctor.trials import arguments, cell_code, interrupts, knobs, race
+from gpu_doctor.trials import run as trial
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.counting import Counting
+from gpu_doctor.trials.curing import TRIAL_SECONDS, TRIAL_STEPS, Curing
+from gpu_doctor.trials.knobs.knob import Refused
+from gpu_doctor.trials.morepairs import MOST_PAIRS
+from gpu_doctor.trials.rounds import not_restored, silence
+from gpu_doctor.trials.snapshot.snapshot import Snapshot, unrestorable
 
 if TYPE_CHECKING:
-    from gpu_doctor.sweep import Sweep
-    from gpu_doctor.treatment_plan import Plan
+    from gpu_doctor.trials.sweep import Sweep
+    from gpu_doctor.trials.treatment_plan import Plan
 
 _numbers = itertools.count(1)
 _last: list[Case] = []
@@ -70,7 +71,7 @@ class Case(Counting, Curing):
         """Told of every recorder that opens, with its role: `run`, `baseline`, `candidate`, or `probe` for a trial that
         is there for its memory alone."""
         self._code = code
-        self._execute = execute or casecode.plain_execute(code, self.name)
+        self._execute = execute or cell_code.plain_execute(code, self.name)
         self._silence = quietly or silence
         self._current: Recorder | None = None
         self._met: list[weakref.ref[Any]] = []
@@ -82,7 +83,7 @@ class Case(Counting, Curing):
     @contextmanager
     def _quietly(self) -> Iterator[None]:
         """Around the sides of a trial: what they print is nobody's, what they handle of signals ends with them."""
-        with stopping.handlers_put_back(), self._silence():
+        with interrupts.handlers_put_back(), self._silence():
             yield
 
     # ---- runs ---------------------------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ class Case(Counting, Curing):
             self._current = recorder
             if self.on_begin is not None:
                 self.on_begin(recorder, role)
-            execute, found = casecode.side(self._execute, self.namespace, settings, self.found)
+            execute, found = cell_code.side(self._execute, self.namespace, settings, self.found)
             borrowed = role != "run"
             return trial.run(execute, recorder, self.namespace, settings=settings, found=found, borrowed=borrowed)
         finally:
@@ -235,8 +236,8 @@ def case(code: str | Callable[[], Any], namespace: dict[str, Any] | None = None,
         TypeError: if `code` is neither text nor a callable that needs no argument, `namespace` no dict, `name` no text.
         ValueError: if the text is empty.
     """
-    asked.code(code)
-    asked.names(namespace, name)
+    arguments.code(code)
+    arguments.names(namespace, name)
     return Case(code, namespace, name=name)
 
 

@@ -9,13 +9,13 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpu_doctor import knobs, patchwork
-from gpu_doctor.fixes import Fix
-from gpu_doctor.knobs.cell_variables import PREFIX, knob_of, replaced, varied
+from gpu_doctor.cell.fix import Fix
 from gpu_doctor.recording import Settings, Setup
+from gpu_doctor.trials import fix, knobs
+from gpu_doctor.trials.knobs.cell_variables import PREFIX, knob_of, replaced, varied
 
 if TYPE_CHECKING:
-    from gpu_doctor.casefile import Case
+    from gpu_doctor.trials.case import Case
 
 
 def plain_execute(code: str | Callable[[], Any], name: str) -> Callable[..., Any]:
@@ -78,7 +78,7 @@ def fix_of(case: Case, settings: Settings, history: Sequence[str] | None, code: 
     earlier = _history(case.namespace) if history is None else [(text, "") for text in history]
     # The cell itself is in the history too, as it is now and as it was before it was edited.
     cells = [(text, label) for text, label in earlier if text.strip() != source.strip()]
-    return patchwork.fix(
+    return fix.fix(
         [*(text for text, _ in cells), source],
         settings,
         setup,

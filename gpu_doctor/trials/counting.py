@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from gpu_doctor import trial
-from gpu_doctor.batchfinder import SECONDS as SEARCH_SECONDS
-from gpu_doctor.batchfinder import Largest, largest_batch
-from gpu_doctor.cardmemory import Memory
-from gpu_doctor.diagnosis import judged
-from gpu_doctor.facts import Flops
-from gpu_doctor.flops import FlopMeter
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.rounds import left_behind, not_restored
-from gpu_doctor.snapshot import Snapshot
+from gpu_doctor import formatting
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.diagnosis.diagnosis import judged
+from gpu_doctor.recording.setup import Flops
+from gpu_doctor.trials import run
+from gpu_doctor.trials.cardmemory import Memory
+from gpu_doctor.trials.flops import FlopMeter
+from gpu_doctor.trials.largest_batch import SECONDS as SEARCH_SECONDS
+from gpu_doctor.trials.largest_batch import Largest, largest_batch
+from gpu_doctor.trials.rounds import not_restored
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from gpu_doctor.casefile import Case
+    from gpu_doctor.trials.case import Case
 
 STEPS: Final = 4
 """Steps of the trial: three whole ones from step's end to step's end, so that an evaluation in one is outvoted."""
@@ -51,9 +52,9 @@ def count_flops(case: Case, *, steps: int = STEPS, seconds: float = SECONDS) -> 
 
 def _counted(case: Case, steps: int, seconds: float) -> tuple[Flops, tuple[str, ...]]:
     """See `count_flops`; the count, and sentences on what the trial left behind."""
-    trial.check_budget(steps, seconds)
-    if trial.running() is not None:
-        raise trial.Busy("A run is being recorded in this process: wait for its end, then count.")
+    run.check_budget(steps, seconds)
+    if run.running() is not None:
+        raise run.Busy("A run is being recorded in this process: wait for its end, then count.")
     meter, outer = FlopMeter(), case.on_begin
 
     def began(recorder: Recorder, role: str) -> None:
@@ -77,7 +78,7 @@ def _counted(case: Case, steps: int, seconds: float) -> tuple[Flops, tuple[str, 
             result = case._once({}, "count", steps, seconds)
     finally:
         case.on_begin = outer
-        with trial.uninterrupted():
+        with run.uninterrupted():
             notes = snapshot.restore()
     recording = result.recording
     if isinstance(result.error, KeyboardInterrupt):
@@ -88,7 +89,7 @@ def _counted(case: Case, steps: int, seconds: float) -> tuple[Flops, tuple[str, 
     found = meter.flops(recording.steps.samples.tolist())
     if found is None:
         raise NotCounted(_why(recording.outcome, recording.reason, len(meter.totals)))
-    return found, left_behind(recording.written or (), not_restored(snapshot.unrestorable, notes))
+    return found, formatting.left_behind(recording.written or (), not_restored(snapshot.unrestorable, notes))
 
 
 class Counting:

@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from gpu_doctor import literals
-from gpu_doctor.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
-from gpu_doctor.autocastlines import autocast
-from gpu_doctor.callsites import Cells
-from gpu_doctor.cellsource import CellSource, Edit
-from gpu_doctor.copylines import non_blocking
-from gpu_doctor.fixes import Fix, FixedCell
-from gpu_doctor.frameworklines import framework_edits
-from gpu_doctor.loaderlines import LoaderLines
-from gpu_doctor.loadermakers import optimizer_makers
-from gpu_doctor.looplines import Edits, LoopLines, NothingToPaste, NotPlaced
+from gpu_doctor.cell import literals
+from gpu_doctor.cell.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
+from gpu_doctor.cell.calls import Cells
+from gpu_doctor.cell.constructors import optimizer_makers
+from gpu_doctor.cell.fix import Fix, FixedCell
+from gpu_doctor.cell.loop import Edits, LoopLines, NothingToPaste, NotPlaced
+from gpu_doctor.cell.source import CellSource, Edit
+from gpu_doctor.cell.switches import own_amp_off, switched, torch_name, with_import
 from gpu_doctor.recording import Settings, SettingValue, Setup
-from gpu_doctor.switchlines import own_amp_off, switched, torch_name, with_import
-from gpu_doctor.trainerlines import trainer_edits
+from gpu_doctor.trials.framework_fix import framework_edits
+from gpu_doctor.trials.knobs.amp.edit import autocast
+from gpu_doctor.trials.knobs.copylines import non_blocking
+from gpu_doctor.trials.knobs.loader_edit import LoaderLines
+from gpu_doctor.trials.trainerlines import trainer_edits
 
 LOADER_SETTINGS: Final = ("num_workers", "batch_size", "pin_memory", "persistent_workers", "prefetch_factor")
 VARY: Final = "vary."

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from gpu_doctor.facts import Flops
+from gpu_doctor.recording.setup import Flops
 
 
 def _attention_on_cpu() -> dict[Any, Any]:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu_doctor.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
-from gpu_doctor.callsites import Cells, Made, function_around
-from gpu_doctor.loadermakers import LOADER, is_loader, newest_of, training_loops
-from gpu_doctor.looplines import Edits, NotPlaced
+from gpu_doctor.cell.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
+from gpu_doctor.cell.calls import Cells, Made, function_around
+from gpu_doctor.cell.constructors import LOADER, is_loader, newest_of, training_loops
+from gpu_doctor.cell.loop import Edits, NotPlaced
 from gpu_doctor.recording import Settings, SettingValue
 
 Given = Callable[[SettingValue], Mapping[str, str]]

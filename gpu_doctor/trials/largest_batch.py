@@ -15,18 +15,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gpu_doctor import knobs, trial, wording
-from gpu_doctor.cardmemory import CardMemory, Memory
-from gpu_doctor.knobs.knob import Refused
-from gpu_doctor.knobs.loader_knob import trained_from
-from gpu_doctor.memoryfit import MemoryFit, memory_fit
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.diagnosis.vitals.memory_fit import MemoryFit, memory_fit
 from gpu_doctor.recording import Recording, Setup
-from gpu_doctor.rounds import Rounds, left_behind, not_restored
-from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
-from gpu_doctor.vitals import measure
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials import run as trial
+from gpu_doctor.trials.cardmemory import CardMemory, Memory
+from gpu_doctor.trials.knobs.knob import Refused
+from gpu_doctor.trials.knobs.loader import trained_from
+from gpu_doctor.trials.rounds import Rounds, not_restored
+from gpu_doctor.trials.snapshot.snapshot import Snapshot, SnapshotTooLarge
 
 if TYPE_CHECKING:
-    from gpu_doctor.casefile import Case
+    from gpu_doctor.trials.case import Case
 
 MARGIN: Final = 0.05
 """Part of the memory that the answer leaves free: batches differ, and pieces of memory do not always fit together."""
@@ -75,22 +77,24 @@ class Largest:
     """Sentences on what the trials left: files that they wrote, what could not be put back."""
 
     def __str__(self) -> str:
-        return " ".join([self.sentence, *(wording.clean(one) for one in self.notes)])
+        return " ".join([self.sentence, *(formatting.clean(one) for one in self.notes)])
 
     @property
     def sentence(self) -> str:
         """The answer in words, without the notes."""
         if self.batch_size is None:
-            return f"Largest batch that fits: not known. {wording.clean(self.reason)}"
-        room = f", {wording.size(self.peak_bytes)} of {wording.size(self.limit_bytes)}" if self.peak_bytes else ""
+            return f"Largest batch that fits: not known. {formatting.clean(self.reason)}"
+        room = f", {formatting.size(self.peak_bytes)} of {formatting.size(self.limit_bytes)}" if self.peak_bytes else ""
         said = f"Largest batch that fits: {self.batch_size} ({100 * MARGIN:.0f} % left free{room})."
         if self.best_batch_size is not None:
-            rate = wording.rate(self.best_samples_per_s)
+            rate = formatting.rate(self.best_samples_per_s)
             largest = dict(self.rates).get(self.batch_size)
-            beside = f"; {self.batch_size}: {wording.rate(largest)}" if self.best_batch_size != self.batch_size else ""
+            beside = (
+                f"; {self.batch_size}: {formatting.rate(largest)}" if self.best_batch_size != self.batch_size else ""
+            )
             said += f" Best for samples/s: {self.best_batch_size} ({rate}{beside})."
-        trials = wording.count(len(self.tried), "trial")
-        return f"{said} Found in {trials}.{f' {wording.clean(self.reason)}' if self.reason else ''}"
+        trials = formatting.count(len(self.tried), "trial")
+        return f"{said} Found in {trials}.{f' {formatting.clean(self.reason)}' if self.reason else ''}"
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain data (numbers, strings, lists, None), ready for JSON."""
@@ -151,7 +155,7 @@ def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = 
         case._say("")
         with trial.uninterrupted():
             notes = snapshot.restore()
-    return replace(found, notes=left_behind(search.written, not_restored(snapshot.unrestorable, notes)))
+    return replace(found, notes=formatting.left_behind(search.written, not_restored(snapshot.unrestorable, notes)))
 
 
 class _Search:

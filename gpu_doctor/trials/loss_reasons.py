@@ -6,10 +6,11 @@ import math
 from collections.abc import Collection
 from typing import Final
 
-from gpu_doctor import knobs, wording
-from gpu_doctor.effect import Effect
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import describe
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.compare.effect import Effect
 
 DRAWN: Final = ("num_workers", "persistent_workers")
 """Knobs by which random numbers are drawn elsewhere: in workers, and by torch for its workers at an epoch's start."""
@@ -65,6 +66,6 @@ def left(effect: Effect) -> str:
     """A gain whose losses differ for no known reason, told for the hand."""
     turned = {name: value for name, value in effect.settings.items() if effect.baseline_settings.get(name) != value}
     return (
-        f"{describe(turned)} is {wording.factor(effect.speedup)} as fast, but its {effect.loss_words}, and no reason "
-        "is known: compare the losses before you set it."
+        f"{describe(turned)} is {formatting.factor(effect.speedup)} as fast, but its {effect.loss_words}, and no "
+        "reason is known: compare the losses before you set it."
     )

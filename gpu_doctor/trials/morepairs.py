@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from gpu_doctor.effect import BROKEN, compare, side_of
-from gpu_doctor.pagecache import is_warming
 from gpu_doctor.recording import Recording
+from gpu_doctor.trials.compare.effect import BROKEN, compare, side_of
+from gpu_doctor.trials.compare.pagecache import is_warming
 
 BELIEVED: Final = 1.10
 """Smaller gains and losses are claimed only after a third pair: two pairs agree by chance too often."""

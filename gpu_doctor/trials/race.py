@@ -12,21 +12,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gpu_doctor import knobs, trial
-from gpu_doctor.diagnosis import judged
-from gpu_doctor.effect import Effect, compare
-from gpu_doctor.forecast import Forecast, forecast
-from gpu_doctor.knobs.cell_variables import check
-from gpu_doctor.knobs.knob import Refused
-from gpu_doctor.lossreasons import breaks
-from gpu_doctor.morepairs import MOST_PAIRS
+from gpu_doctor.diagnosis.diagnosis import judged
+from gpu_doctor.diagnosis.forecast.forecast import Forecast, forecast
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording, Settings, Setup, describe
-from gpu_doctor.rounds import Rounds, not_restored
-from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
-from gpu_doctor.vitals import measure
+from gpu_doctor.trials import knobs, run
+from gpu_doctor.trials.compare.effect import Effect, compare
+from gpu_doctor.trials.knobs.cell_variables import check
+from gpu_doctor.trials.knobs.knob import Refused
+from gpu_doctor.trials.loss_reasons import breaks
+from gpu_doctor.trials.morepairs import MOST_PAIRS
+from gpu_doctor.trials.rounds import Rounds, not_restored
+from gpu_doctor.trials.snapshot.snapshot import Snapshot, SnapshotTooLarge
 
 if TYPE_CHECKING:
-    from gpu_doctor.casefile import Case
+    from gpu_doctor.trials.case import Case
 
 
 @dataclass
@@ -94,7 +94,7 @@ def tried(
         for entry in open_:
             entry.refusal = str(too_large)
     except KeyboardInterrupt:
-        with trial.uninterrupted():  # what was measured until then is not lost
+        with run.uninterrupted():  # what was measured until then is not lost
             _all_concluded(case, entries, against, time.perf_counter() - begin)
         raise
     return _all_concluded(case, entries, against, time.perf_counter() - begin)
@@ -121,9 +121,9 @@ def begun(case: Case, against: Settings | None, steps: int, seconds: float, pair
     """
     if pairs < 1:
         raise ValueError(f"A trial needs at least one pair of runs, not {pairs}: leave `pairs` out for the usual.")
-    trial.check_budget(steps, seconds)
-    if trial.running() is not None:
-        raise trial.Busy("A run is being recorded in this process: wait for its end, then start the trial.")
+    run.check_budget(steps, seconds)
+    if run.running() is not None:
+        raise run.Busy("A run is being recorded in this process: wait for its end, then start the trial.")
     case.stopped = False
     return knobs.as_settings(against)
 
@@ -174,7 +174,7 @@ def _raced(
                     break
     finally:
         case._say("")
-        with trial.uninterrupted():
+        with run.uninterrupted():
             notes = snapshot.restore()
             for entry in entries:
                 entry.notes, entry.lost = notes, snapshot.unrestorable
@@ -217,7 +217,7 @@ def concluded(case: Case, entry: Entry, against: Settings) -> Effect:
     if not candidates:
         outcome, reason = "stopped", ""
         if bases and not case.stopped:
-            outcome, reason = bases[-1].outcome, trial.baseline_ended(bases[-1])
+            outcome, reason = bases[-1].outcome, run.baseline_ended(bases[-1])
         none = Effect(settings, against, outcome=outcome, reason=reason)
         return _kept(case, replace(none, written=written, not_restored=left))
     case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))

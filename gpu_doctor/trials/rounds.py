@@ -7,19 +7,20 @@ import io
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
-from gpu_doctor import wording
-from gpu_doctor.effect import MEASURED_S
-from gpu_doctor.morepairs import needs_more
-from gpu_doctor.recording import TRAINING, Recording, Settings
-from gpu_doctor.snapshot import Snapshot
-from gpu_doctor.trial import Result, uninterrupted
+from gpu_doctor import formatting
+from gpu_doctor.recording import Recording, Settings
+from gpu_doctor.recording.steps import TRAINING
+from gpu_doctor.trials.compare.effect import MEASURED_S
+from gpu_doctor.trials.morepairs import needs_more
+from gpu_doctor.trials.run import Result, uninterrupted
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 BLOCK_SHARE: Final = 0.3
 """Part of the trial's seconds that one side of one round may take, so that both sides get their turn."""
@@ -117,14 +118,7 @@ def not_restored(lost: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
     Args:
         lost: `Snapshot.unrestorable`. notes: what `Snapshot.restore` returned.
     """
-    return tuple(dict.fromkeys((*([wording.unrestorable(lost)] if lost else []), *notes)))
-
-
-def left_behind(written: Iterable[str], clauses: Iterable[str]) -> tuple[str, ...]:
-    """Sentences on what trials left as it is: files that they wrote, and what they could not put back; each once."""
-    paths = tuple(dict.fromkeys(written))
-    said = (*([wording.written(paths)] if paths else []), *clauses)
-    return tuple(dict.fromkeys(wording.sentence(one) for one in said))
+    return tuple(dict.fromkeys((*([formatting.unrestorable(lost)] if lost else []), *notes)))
 
 
 @contextmanager

@@ -17,29 +17,29 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_doctor import knobs
-from gpu_doctor.knobs.knob import Refused, TrialScope
-from gpu_doctor.parking import parked
-from gpu_doctor.probes import PROBES
-from gpu_doctor.probes.host import os_cores, usable_cores
-from gpu_doctor.probes.nvml import driver_version
-from gpu_doctor.probes.poller import Poller
-from gpu_doctor.probes.siblings import physical_cores
-from gpu_doctor.recorder import Recorder, RunEnded
+from gpu_doctor.capture.lines.sampler import LineSampler
+from gpu_doctor.capture.poller import Poller
+from gpu_doctor.capture.recorder import Recorder, RunEnded
+from gpu_doctor.capture.taps import listening
+from gpu_doctor.machine.host import os_cores, usable_cores
+from gpu_doctor.machine.nvml.probe import driver_version
+from gpu_doctor.machine.probes import PROBES
+from gpu_doctor.machine.siblings import physical_cores
 from gpu_doctor.recording import Recording, Settings, Setup
-from gpu_doctor.stopping import Interrupts, StepGuard, end, ends_on_threads
-from gpu_doctor.stopping import stop as stop
-from gpu_doctor.stopping import uninterrupted as uninterrupted
-from gpu_doctor.taps import listening
-from gpu_doctor.taps.lines import LineSampler
-from gpu_doctor.trackers import unlogged
-from gpu_doctor.written_files import WrittenFiles
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.interrupts import Interrupts, StepGuard, end, ends_on_threads
+from gpu_doctor.trials.interrupts import stop as stop
+from gpu_doctor.trials.interrupts import uninterrupted as uninterrupted
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.side_effects.leftover_workers import parked
+from gpu_doctor.trials.side_effects.trackers import unlogged
+from gpu_doctor.trials.side_effects.written_files import WrittenFiles
 
 _NO_MEMORY: Final = ("out of memory", "can't allocate memory", "not enough memory")
 """What torch says of it in a plain RuntimeError: CUDA and MPS, the CPU's allocator on Linux, and on Windows
 (c10/core/impl/alloc_cpu.cpp: "DefaultCPUAllocator: can't allocate memory", "... not enough memory: you tried to")."""
 
-_OURS: Final = str(Path(__file__).parent)
+_OURS: Final = str(Path(__file__).parents[1])
 
 
 @dataclass

@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpu_doctor import knobs, trial, wording
-from gpu_doctor.effect import Effect
-from gpu_doctor.executors import Executor, InKernel, tried
-from gpu_doctor.knobs.knob import Refused
-from gpu_doctor.lossreasons import breaks, differs
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import SettingValue, describe
-from gpu_doctor.rounds import left_behind
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials import knobs, run
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.executors import Executor, InKernel, tried
+from gpu_doctor.trials.knobs.knob import Refused
+from gpu_doctor.trials.loss_reasons import breaks, differs
 
 if TYPE_CHECKING:
-    from gpu_doctor.casefile import Case
+    from gpu_doctor.trials.case import Case
 
 
 @dataclass(frozen=True)
@@ -83,22 +83,22 @@ class Sweep:
     @property
     def headline(self) -> str:
         """What was found, without a full stop: `Sweep of 6 combinations: num_workers=4 is best, 2.10x (1.9-2.3)`."""
-        tried = f"Sweep of {wording.count(len(self.effects), 'combination')}"
+        tried = f"Sweep of {formatting.count(len(self.effects), 'combination')}"
         if self.stopped:
             tried += ", stopped before its end"
         if self.found is None:
             return f"{tried}: none is verified faster than the code as written"
         one = self.found
-        gain = wording.speedup(self.speedup, one.low, one.high)
-        return f"{tried}: {wording.clean(describe(self.best))} is best, {gain}"
+        gain = formatting.speedup(self.speedup, one.low, one.high)
+        return f"{tried}: {formatting.clean(describe(self.best))} is best, {gain}"
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the trials left, what was not told apart from the best, and what changes the training."""
         written = (path for one in self.effects for path in one.written)
-        notes = list(left_behind(written, (clause for one in self.effects for clause in one.not_restored)))
+        notes = list(formatting.left_behind(written, (clause for one in self.effects for clause in one.not_restored)))
         if self.ties:
-            notes.append("Not told apart from it: " + "; ".join(wording.clean(describe(one)) for one in self.ties))
+            notes.append("Not told apart from it: " + "; ".join(formatting.clean(describe(one)) for one in self.ties))
         for name in dict.fromkeys(name for effect in self.effects for name in effect.settings):
             knob = knobs.known(name)
             if knob.safety is Safety.CHANGES_TRAINING:
@@ -147,7 +147,7 @@ def sweep(
         KeyboardInterrupt: if it is interrupted, after everything was put back; what was tried until then is the newest
             of `case.sweeps`.
     """
-    trial.check_budget(steps, seconds)
+    run.check_budget(steps, seconds)
     candidates = combinations(grid, max_trials)
     executor = executor or InKernel()
     before = len(case.effects)

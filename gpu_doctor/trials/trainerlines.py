@@ -10,14 +10,14 @@ import ast
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gpu_doctor.arguments import ADD, set_arguments, slot
-from gpu_doctor.callsites import Cells, Site
-from gpu_doctor.cellsource import CellSource, Edit
-from gpu_doctor.frameworklines import FRAMEWORKS, Framework
-from gpu_doctor.loadermakers import newest_of, training_loops
-from gpu_doctor.looplines import Edits, NothingToPaste, NotPlaced
+from gpu_doctor.cell.arguments import ADD, set_arguments, slot
+from gpu_doctor.cell.calls import Cells, Site
+from gpu_doctor.cell.constructors import newest_of, training_loops
+from gpu_doctor.cell.loop import Edits, NothingToPaste, NotPlaced
+from gpu_doctor.cell.source import CellSource, Edit
+from gpu_doctor.cell.switches import torch_name, with_import
 from gpu_doctor.recording import SettingValue
-from gpu_doctor.switchlines import torch_name, with_import
+from gpu_doctor.trials.framework_fix import FRAMEWORKS, Framework
 
 _LIGHTNING: Final = Framework("Trainer", ("lightning", "pytorch_lightning"), {})
 _TRANSFORMERS: Final = Framework("Trainer", ("transformers", "trl"), {})

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_doctor import executors, knobs, lossreasons, trial
-from gpu_doctor.diagnosis import Diagnosis, diagnose
-from gpu_doctor.effect import Effect
-from gpu_doctor.fixes import Fix
-from gpu_doctor.moves import WORTH as WORTH
-from gpu_doctor.moves import Move, Tried, joined, moves
+from gpu_doctor.cell.fix import Fix
+from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import Settings, SettingValue, describe
-from gpu_doctor.rules.rule import Safety
-from gpu_doctor.treatment_plan import Behind
-from gpu_doctor.treatment_plan import Plan as Plan
-from gpu_doctor.treatment_plan import Rung as Rung
+from gpu_doctor.trials import executors, knobs, loss_reasons, run
+from gpu_doctor.trials.candidates import WORTH as WORTH
+from gpu_doctor.trials.candidates import Move, Tried, joined, moves
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.treatment_plan import Behind
+from gpu_doctor.trials.treatment_plan import Plan as Plan
+from gpu_doctor.trials.treatment_plan import Rung as Rung
 
 if TYPE_CHECKING:
-    from gpu_doctor.casefile import Case
-    from gpu_doctor.executors import Executor
+    from gpu_doctor.trials.case import Case
+    from gpu_doctor.trials.executors import Executor
 
 TOGETHER: Final = "all together"
 """Label of the row that tells of the last trial: everything that was kept against the code as written."""
@@ -63,7 +63,7 @@ def treat(
         KeyboardInterrupt: if it is interrupted, after everything was put back; the plan so far is the newest of
             `case.plans`, once the code as written was measured.
     """
-    trial.check_budget(steps, seconds)
+    run.check_budget(steps, seconds)
     allowed = {Safety.SAFE, Safety.CHANGES_TRAINING} if changes_training else {Safety.SAFE}
     # The code as written is what is cured: the newest diagnosis may be that of a run under other settings.
     base, behind = case.baseline, Behind()
@@ -78,7 +78,7 @@ def treat(
             climb.tries(batch)
         climb.together()
     except KeyboardInterrupt:
-        with trial.uninterrupted():  # what was verified until then is not lost
+        with run.uninterrupted():  # what was verified until then is not lost
             climb.cut_short()
             case.plans.append(_plan(case, climb, diagnosis))
         raise
@@ -168,7 +168,7 @@ class _Climb:
         try:
             effects = self._trials(candidates, self.kept, times)
         except KeyboardInterrupt:
-            with trial.uninterrupted():
+            with run.uninterrupted():
                 self._judges(batch, candidates, self.case.effects[before:])
             raise
         self._judges(batch, candidates, effects)
@@ -211,7 +211,7 @@ class _Climb:
                 return
 
     def _rung(self, label: str, settings: Settings, gain: float, effect: Effect) -> Rung:
-        losses = lossreasons.told(effect, self.diagnosis.vitals.setup.layers)
+        losses = loss_reasons.told(effect, self.diagnosis.vitals.setup.layers)
         said = (effect.loss_verdict, effect.loss_first_step, losses)
         return Rung(label, settings, self.speedup, gain, effect.low, effect.high, *said)
 
@@ -219,9 +219,9 @@ class _Climb:
         """Whether a trial verified a gain to keep; one whose losses differ for no known reason is left for the hand."""
         if not _gains(effect):
             return False
-        if not lossreasons.differs(effect) or lossreasons.reason(effect, self.diagnosis.vitals.setup.layers):
+        if not loss_reasons.differs(effect) or loss_reasons.reason(effect, self.diagnosis.vitals.setup.layers):
             return True
-        self.left_by_hand.append(lossreasons.left(effect))
+        self.left_by_hand.append(loss_reasons.left(effect))
         return False
 
     def together(self) -> None:
@@ -273,7 +273,7 @@ def _given_up(effect: Effect) -> bool:
 
 def _gains(effect: Effect) -> bool:
     """Whether a trial verified a gain that is worth keeping; a loss that breaks is no cure, however fast."""
-    broken = lossreasons.breaks(effect)
+    broken = loss_reasons.breaks(effect)
     return effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH and effect.outcome in _CLEAN and not broken
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gpu_doctor import report_plan
-from gpu_doctor.effect import Effect
-from gpu_doctor.fixes import Fix
+from gpu_doctor import formatting
+from gpu_doctor.cell.fix import Fix
+from gpu_doctor.display import Shown
 from gpu_doctor.recording import SettingValue
-from gpu_doctor.rounds import left_behind
+from gpu_doctor.trials.compare.effect import Effect
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Shown):
     """What `Case.treat` arrived at."""
 
     settings: Mapping[str, Any]
@@ -66,12 +66,6 @@ class Plan:
         """The same as `by_hand`: what is left that no knob can do, dearest first."""
         return self.by_hand
 
-    def __str__(self) -> str:
-        return report_plan.plan_text(self)
-
-    def _repr_html_(self) -> str:
-        return report_plan.plan_html(self)
-
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data (strings, numbers, lists, dicts, None), ready for JSON."""
         return {
@@ -98,4 +92,4 @@ class Behind:
         """Sentences on that, and on what the trials left behind."""
         written = (path for one in effects for path in one.written)
         left = (clause for one in effects for clause in one.not_restored)
-        return left_behind((*self.written, *written), (*self.left, *left))
+        return formatting.left_behind((*self.written, *written), (*self.left, *left))

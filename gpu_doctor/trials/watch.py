@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import Any
 
-from gpu_doctor import trial
-from gpu_doctor.diagnosis import Diagnosis, diagnose
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose
 from gpu_doctor.recording import Recording
+from gpu_doctor.trials import run
 
 _numbers = itertools.count(1)
 
@@ -25,7 +25,7 @@ class Watch:
         """See `watch`; `namespace`: where models are looked for first."""
         self.recording: Recording | None = None
         self._recorder = Recorder(name=name or f"watch {next(_numbers)}")
-        self._open: AbstractContextManager[None] = trial.recorded(self._recorder, namespace)
+        self._open: AbstractContextManager[None] = run.recorded(self._recorder, namespace)
 
     @property
     def diagnosis(self) -> Diagnosis | None:
@@ -41,7 +41,7 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._open.__exit__(None, None, None)
         outcome = "completed" if error is None else "interrupted" if kind is KeyboardInterrupt else "failed"
-        if error is not None and trial.is_out_of_memory(error):
+        if error is not None and run.is_out_of_memory(error):
             outcome = "out-of-memory"
         self.recording = self._recorder.close(outcome, "" if error is None else f"{type(error).__name__}: {error}")
 

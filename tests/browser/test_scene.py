@@ -216,7 +216,7 @@ def test_the_kernels_interrupt_ends_like_the_users_own(lab: Lab, page: Page) -> 
     assert "gpu-doctor-static" in json.dumps(outputs)
     assert notebook.kernel_value("'after' in globals()") == "False"
     assert notebook.kernel_value("__import__('gpu_doctor').last_case().recordings[-1].outcome") == "'interrupted'"
-    assert notebook.kernel_value("__import__('gpu_doctor.patching').patching.active()") == "()"
+    assert notebook.kernel_value("__import__('gpu_doctor.capture.patching').patching.active()") == "()"
 
 
 def test_stop_during_a_trial_puts_everything_back_and_the_panel_stays_usable(lab: Lab, page: Page) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from gpu_doctor.fixes import Fix
-from gpu_doctor.notebook.folds import fix_shown
+from gpu_doctor.cell.fix import Fix
 from gpu_doctor.recording import Recording
+from gpu_doctor.report.panel.plan_state import fix_shown
 from tests.support.lab import new_page
 from tests.support.repository import ARTIFACTS
 from tests.support.still import resize, show

@@ -17,9 +17,9 @@ sys.path.insert(0, {str(ROOT)!r})
 import dataclasses
 from IPython.display import HTML, display
 from gpu_doctor import knobs
-from gpu_doctor.feed import Replay
-from gpu_doctor.notebook.dashboard import Dashboard
-from gpu_doctor.notebook.panel import PanelInput
+from gpu_doctor.recording.feed import Replay
+from gpu_doctor.notebook.live_view import Dashboard
+from gpu_doctor.report.panel.state import PanelInput
 from tests.support.panel_parts import shown, starved
 
 recording = starved(gpu=True, steps=1500)

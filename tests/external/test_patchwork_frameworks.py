@@ -9,10 +9,12 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor import patchwork
-from gpu_doctor.fixes import Fix
-from gpu_doctor.recording import TRAINING, Recording, Setup
+from gpu_doctor.cell.fix import Fix
+from gpu_doctor.recording import Recording, Setup
+from gpu_doctor.recording.steps import TRAINING
+from gpu_doctor.trials import fix as patchwork
 
+# The frameworks warn of few workers, small data and loggers that are not installed: theirs to say, in a cell like this.
 PRELUDE: Final = """import logging, os, warnings
 warnings.simplefilter("ignore")
 import torch

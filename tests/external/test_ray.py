@@ -14,7 +14,7 @@ import ray
 import torch
 
 import gpu_doctor
-from gpu_doctor import executors
+from gpu_doctor.trials import executors
 from tests.support.ray_parts import BUDGET, CELL, namespace, same, state
 from tests.support.ray_parts import cluster as cluster
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import gpu_doctor
-from gpu_doctor import patching
+from gpu_doctor.capture import patching
 from tests.support.checks import quiet, trained
 
 gymnasium = importlib.import_module("gymnasium")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import gpu_doctor
-from gpu_doctor import patching
-from gpu_doctor.trackers import open_runs, unlogged
+from gpu_doctor.capture import patching
+from gpu_doctor.trials.side_effects.trackers import open_runs, unlogged
 
 LOOP = """
 import torch

@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
-from gpu_doctor.steps import Steps
+from gpu_doctor.recording import Steps
 from tests.support.device_truth import DeviceTruth, trace, truth
 
 POINTS = 0.03

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.batchfinder import MARGIN, MOST_PROBES, Largest
-from gpu_doctor.cardmemory import CardMemory
-from gpu_doctor.casefile import Case
+from gpu_doctor.trials.cardmemory import CardMemory
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.largest_batch import MARGIN, MOST_PROBES, Largest
 from tests.support.everything import Everything
 from tests.support.memory_cell import CELL, peak_bytes, space
 

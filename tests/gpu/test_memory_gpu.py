@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-import gpu_doctor.trial as trial
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.recorder import Recorder
+import gpu_doctor.trials.run as trial
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
-from gpu_doctor.vitals import measure
 
 LOOP = """
 import torch

@@ -8,10 +8,12 @@ import time
 import pytest
 import torch
 
-from gpu_doctor.checkup import check
-from gpu_doctor.probes import PROBES, nvml, torch_memory
-from gpu_doctor.probes.poller import BUDGET_SHARE, Poller
-from gpu_doctor.probes.probe import ProbeScope
+from gpu_doctor.capture.poller import BUDGET_SHARE, Poller
+from gpu_doctor.machine import torch_memory
+from gpu_doctor.machine.checkup.check import check
+from gpu_doctor.machine.nvml import probe
+from gpu_doctor.machine.probe import ProbeScope
+from gpu_doctor.machine.probes import PROBES
 from gpu_doctor.recording import Metric
 
 MIB = 1 << 20
@@ -70,21 +72,21 @@ def test_hopper_tells_what_its_tensor_cores_do() -> None:
 
 def test_nvml_and_torch_number_the_devices_alike() -> None:
     torch.cuda.init()
-    found = nvml.devices()
+    found = probe.devices()
     assert len(found) == torch.cuda.device_count()
     for device in found:
         properties = torch.cuda.get_device_properties(device.index)
         assert device.capability == (properties.major, properties.minor)
         if torch_memory.device_uuids():
             assert torch_memory.device_uuids()[device.index] in device.uuid
-    assert nvml.driver_version().count(".") >= 1
+    assert probe.driver_version().count(".") >= 1
 
 
 def test_nvml_is_given_back() -> None:
-    with nvml.opened(ProbeScope(pytest.fail)) as read:
+    with probe.opened(ProbeScope(pytest.fail)) as read:
         assert read is not None and read()
-    with pytest.raises(nvml.VENDOR.NVMLError_Uninitialized):
-        nvml.VENDOR.nvmlDeviceGetCount()
+    with pytest.raises(probe.VENDOR.NVMLError_Uninitialized):
+        probe.VENDOR.nvmlDeviceGetCount()
 
 
 def test_the_check_up_of_a_machine_with_a_gpu() -> None:

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.vitals import measure
+from gpu_doctor.diagnosis.vitals.measure import measure
 from tests.support.device_truth import runtime_waits
 from tests.support.turns import scaled
 

@@ -17,9 +17,10 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor import knobs, patching
-from gpu_doctor.casefile import Case
+from gpu_doctor.capture import patching
 from gpu_doctor.recording import Settings
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.case import Case
 from tests.support import memory_cell
 from tests.support.device_kinds import IMAGES, NAMES, kind, on
 from tests.support.everything import Everything

@@ -12,8 +12,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import gpu_doctor
-from gpu_doctor.casefile import Case
-from gpu_doctor.rules import RULES
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.trials.case import Case
 from tests.support.shells import notebook_shell, ran, with_the_magic
 
 LOOP = """
@@ -107,8 +107,7 @@ def test_an_exception_at_step_7_is_the_users_own_and_the_diagnosis_is_there(shel
     assert isinstance(result.error_in_exec, ZeroDivisionError)
     shown = out + err
     assert len(re.findall(r"17 +if len\(losses\) == 7: 1 / 0", shown)) == 1  # IPython 7 keeps the indentation
-    assert "trial.py" not in shown
-    assert "taps" not in shown
+    assert "/gpu_doctor/" not in shown
     assert last_case().recordings[-1].outcome == "failed"
     assert any("gpu-doctor-static" in one.data.get("text/html", "") for one in outputs)
     assert len(last_case().recordings[-1].steps) == 7
@@ -118,7 +117,7 @@ def _fails(*_: Any, **__: Any) -> Any:
     raise ZeroDivisionError("by our own fault")
 
 
-@pytest.mark.parametrize("ours", ["diagnosis.measure", "report.html", "notebook.visit.display"])
+@pytest.mark.parametrize("ours", ["diagnosis.diagnosis.measure", "report.as_text.html", "notebook.controller.display"])
 @pytest.mark.parametrize("theirs", ["", "\nraise KeyError('theirs')"])
 def test_what_fails_of_ours_hides_nothing_of_the_users(
     shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, ours: str, theirs: str
@@ -138,7 +137,7 @@ def test_a_rule_that_raises_is_named_among_the_silent_ones(
     shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules = [replace(one, check=_fails) if one.name == "slow-python" else one for one in RULES]
-    monkeypatch.setattr("gpu_doctor.diagnosis.RULES", tuple(rules))
+    monkeypatch.setattr("gpu_doctor.diagnosis.diagnosis.RULES", tuple(rules))
     result, _, _, outputs = ran(shell, "%%gpudoctor --no-view\n" + LOOP)
     assert result.success
     assert "failed: ZeroDivisionError: by our own fault: slow-python" in outputs[-1].data["text/plain"]

@@ -15,7 +15,7 @@ from tests.support.jupyter_home import jupyter_environment
 
 pytestmark = pytest.mark.timeout(300)
 
-VIEW = "gpu_doctor.notebook.bokeh_view.DoctorView"
+VIEW = "gpu_doctor.notebook.widget.DoctorView"
 SETUP = """
 import hashlib, random, time, torch
 from torch import nn

@@ -28,10 +28,10 @@ def test_markup_in_names_and_messages_stays_text() -> None:
     with pytest.raises(RuntimeError):
         case.run()
     case.trial({"batch_size": 64}, steps=3)
-    from gpu_doctor import report
+    from gpu_doctor.report import as_text
 
     assert case.diagnosis is not None
-    page = report.html(case.diagnosis, tuple(case.recordings), tuple(case.effects), title=SCRIPT, notes=(SCRIPT,))
+    page = as_text.html(case.diagnosis, tuple(case.recordings), tuple(case.effects), title=SCRIPT, notes=(SCRIPT,))
     assert "alert(1)" in page
     assert "<script" not in page
     assert "<script" not in case.diagnosis._repr_html_()

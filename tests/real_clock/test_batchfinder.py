@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_doctor.batchfinder import largest_batch
+from gpu_doctor.trials.largest_batch import largest_batch
 from tests.support.batchfinder_parts import Card, SimulatedCase, ran_out
 
 

@@ -15,8 +15,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
-from gpu_doctor import trial
-from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.trials import run as trial
+from gpu_doctor.trials.knobs.knob import Refused
 
 pytestmark = pytest.mark.core
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_doctor.devicewindows import MARKS_SHARE, WINDOW
-from gpu_doctor.vitals import measure
+from gpu_doctor.capture.gpu.windows import MARKS_SHARE, WINDOW
+from gpu_doctor.diagnosis.vitals.measure import measure
 from tests.support.simulated_device import Loop
 
 

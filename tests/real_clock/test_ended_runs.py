@@ -18,9 +18,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import gpu_doctor
-from gpu_doctor import watching
-from gpu_doctor.casefile import Case
-from gpu_doctor.stopping import ends_on_threads, handlers_put_back
+from gpu_doctor.trials import watch
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.interrupts import ends_on_threads, handlers_put_back
 
 pytestmark = pytest.mark.core
 
@@ -83,7 +83,7 @@ with gpu_doctor.watch() as run:
     refs: list[weakref.ref[Any]] = [weakref.ref(net), weakref.ref(optimizer), weakref.ref(other)]
     exec(code, names)
     run = names.pop("run")
-    assert isinstance(run, watching.Watch)
+    assert isinstance(run, watch.Watch)
     assert run.recording is not None and run.recording.setup.model is not None
     del net, optimizer, other, names
     gc.collect()
@@ -101,7 +101,7 @@ def test_a_tensor_that_a_watched_block_lets_go_of_is_freed() -> None:
 
 def test_of_a_functions_names_a_watch_keeps_no_tensor() -> None:
     net, given = nn.Linear(4, 1), torch.rand(8)
-    names = watching._names(sys._getframe())
+    names = watch._names(sys._getframe())
     assert names["net"] is net and "given" not in names and names["torch"] is torch
     assert given is not None
 

@@ -8,8 +8,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.effect import Effect
-from gpu_doctor.executors import Executor, InKernel
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.executors import Executor, InKernel
 from tests.support.executors_parts import LOOP, namespace
 
 

@@ -9,16 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_doctor import knobs
-from gpu_doctor.diagnosis import SURE_STEPS
-from gpu_doctor.ledger import Pull
-from gpu_doctor.notebook import dashboard as module
-from gpu_doctor.notebook.dashboard import Dashboard
+from gpu_doctor.capture.ledger import Pull
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.diagnosis.diagnosis import SURE_STEPS
+from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
+from gpu_doctor.notebook import live_view as module
 from gpu_doctor.notebook.live_verdict import LiveVerdict
-from gpu_doctor.notebook.panel import PanelInput
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.recording import Setup
-from gpu_doctor.vitals import FEWEST_STEPS
+from gpu_doctor.report.panel.state import PanelInput
+from gpu_doctor.trials import knobs
 
 pytestmark = pytest.mark.core
 

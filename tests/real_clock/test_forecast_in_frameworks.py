@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor.forecast import forecast
+from gpu_doctor.diagnosis.forecast.forecast import forecast
 from tests.external import (
     test_accelerate,
     test_fastai,

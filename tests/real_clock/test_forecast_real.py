@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
-from gpu_doctor.forecast import forecast
+from gpu_doctor.diagnosis.forecast.forecast import forecast
 
 ROUNDS = 3
 STEPS, BATCH = 60, 16

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import gpu_doctor
-from gpu_doctor import patching
-from gpu_doctor.knobs.amp import KNOB
+from gpu_doctor.capture import patching
 from gpu_doctor.recording import Setup
+from gpu_doctor.trials.knobs.amp.knob import KNOB
 from tests.support.knob_amp_parts import Net
 from tests.support.knob_amp_parts import data as data
 

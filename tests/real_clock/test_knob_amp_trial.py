@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import gpu_doctor
-from gpu_doctor import patching
+from gpu_doctor.capture import patching
 from tests.support.knob_amp_parts import Net
 from tests.support.knob_amp_parts import data as data
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor import patching
+from gpu_doctor.capture import patching
 from tests.support.knob_channels_last_parts import Net, adam, train
 
 

@@ -14,12 +14,13 @@ import torch
 from torch import nn
 
 import gpu_doctor
-from gpu_doctor import knobs, patching
-from gpu_doctor.facts import ModelFacts
-from gpu_doctor.knobs import compiling
-from gpu_doctor.knobs.compile import KNOB
-from gpu_doctor.knobs.knob import Refused, TrialScope
+from gpu_doctor.capture import patching
 from gpu_doctor.recording import Setup
+from gpu_doctor.recording.setup import ModelFacts
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs import compiling
+from gpu_doctor.trials.knobs.compile import KNOB
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 
 SEEN = Setup(optimizers=("SGD",), model=ModelFacts())
 needs_compiler = pytest.mark.skipif(

@@ -14,10 +14,12 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor import knobs, loaders, patching
-from gpu_doctor.knobs.amp import lstm_in_bf16
-from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.capture import patching
 from gpu_doctor.recording import Setup
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.amp.knob import lstm_in_bf16
+from gpu_doctor.trials.knobs.knob import Refused
+from gpu_doctor.trials.side_effects.leftover_workers import shut_down
 from tests.support.knob_programs import LOADER, LOOP, PLAIN, PROGRAMS
 
 WANTED: Final[dict[str, Any]] = {
@@ -328,7 +330,7 @@ def test_a_loader_of_a_forkserver_with_persistent_workers_is_turned_and_put_back
             assert loader.multiprocessing_context.get_start_method() == "forkserver"
         assert [len(x) for (x,) in loader] == [8] * 12, "its own workers still deliver"
     finally:
-        loaders.shut_down(loader._iterator)
+        shut_down(loader._iterator)
 
 
 def test_a_number_of_numpys_or_torchs_own_is_pythons_own_in_settings_and_in_code() -> None:

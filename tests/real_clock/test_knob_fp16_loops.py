@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 import torch
 
-from gpu_doctor import patching
-from gpu_doctor.knobs.amp import mixed_precision
-from gpu_doctor.knobs.knob import Refused, TrialScope
+from gpu_doctor.capture import patching
+from gpu_doctor.trials.knobs.amp.knob import mixed_precision
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from tests.support.knob_programs import PROGRAMS
 
 REFUSED: Final = {"two optimizers": "More than one optimizer steps", "LBFGS": "LBFGS evaluates the loss several times"}

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import gpu_doctor
-from gpu_doctor import patching
+from gpu_doctor.capture import patching
 from tests.support.knob_fused_optimizer_parts import train
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor import patching
+from gpu_doctor.capture import patching
 
 pytestmark = pytest.mark.core
 
@@ -21,6 +21,7 @@ def _nothing_left() -> Any:
 
 def test_the_form_of_a_knob_brings_in_no_torch() -> None:
     code = (
-        "import sys, gpu_doctor.knobs.knob; assert 'torch' not in sys.modules; assert len(gpu_doctor.knobs.KNOBS) >= 4"
+        "import sys, gpu_doctor.trials.knobs.knob; assert 'torch' not in sys.modules; "
+        "assert len(gpu_doctor.trials.knobs.KNOBS) >= 4"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,11 +10,13 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
-from gpu_doctor import knobs, loaders, patching
-from gpu_doctor.knobs.knob import Refused, TrialScope
-from gpu_doctor.knobs.worker_threads import KNOB
+from gpu_doctor.capture import patching
+from gpu_doctor.capture.describe import loaders
 from gpu_doctor.recording import Setup
-from gpu_doctor.workerthreads import WorkerThreads
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.knobs.worker_init import WorkerThreads
+from gpu_doctor.trials.knobs.worker_threads import KNOB
 
 
 class Counted(Dataset[Any]):

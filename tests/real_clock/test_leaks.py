@@ -13,7 +13,7 @@ from tests.support.repository import ROOT
 
 LEAKS = {
     "patch": (
-        "from gpu_doctor.patching import Patches\nclass Seam:\n    act = 1\n"
+        "from gpu_doctor.capture.patching import Patches\nclass Seam:\n    act = 1\n"
         "def test_leak():\n    Patches().wrap(Seam, 'act', lambda old: 2)\n",
         "patch Seam.act",
     ),

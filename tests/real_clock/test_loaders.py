@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
-from gpu_doctor import loaders, patching
+from gpu_doctor.capture import patching
+from gpu_doctor.capture.describe import loaders
+from gpu_doctor.trials.knobs import loader_change
 from tests.support.loaders_parts import Numbers
 
 
@@ -19,7 +21,7 @@ def _nothing_left() -> Any:
 
 
 def test_loaders_made_inside_are_not_kept_alive() -> None:
-    with loaders.changing({"num_workers": 1}, None, lambda *_: None):
+    with loader_change.changing({"num_workers": 1}, None, lambda *_: None):
         DataLoader(Numbers(77))
         gc.collect()
         assert not [one for one in loaders.alive() if getattr(one.dataset, "n", 0) == 77]

@@ -17,14 +17,16 @@ import numpy as np
 import pytest
 
 from benchmarks import long_runs
-from gpu_doctor import recorder as pen
-from gpu_doctor import report, wording
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.recorder import MOST_READINGS, Readings
-from gpu_doctor.recording import STEP_COLUMNS, Metric
-from gpu_doctor.recording_file import LARGE_BYTES, load
-from gpu_doctor.steptable import StepTable
-from gpu_doctor.vitals import measure
+from gpu_doctor import formatting
+from gpu_doctor.capture import recorder as pen
+from gpu_doctor.capture.recorder import MOST_READINGS, Readings
+from gpu_doctor.capture.step_table import StepTable
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.recording import Metric, load
+from gpu_doctor.recording.npz import LARGE_BYTES
+from gpu_doctor.recording.steps import STEP_COLUMNS
+from gpu_doctor.report import as_text
 from tests.support.repository import ROOT
 
 
@@ -146,11 +148,11 @@ def test_many_rows_are_saved_loaded_and_diagnosed_as_they_were(tmp_path: Path) -
     assert measure(again).samples_per_s == measure(recording).samples_per_s
     diagnosis = diagnose(again)
     assert diagnosis.bottleneck == "input"
-    assert wording.count(200_000, "step") in report.text(diagnosis, again)
+    assert formatting.count(200_000, "step") in as_text.text(diagnosis, again)
 
 
 def test_a_picture_of_many_rows_is_no_larger_than_one_of_few() -> None:
-    sizes = [len(report.html(diagnose(one), (one,))) for one in map(long_runs.single_rows, (5_000, 200_000))]
+    sizes = [len(as_text.html(diagnose(one), (one,))) for one in map(long_runs.single_rows, (5_000, 200_000))]
     assert sizes[1] < 1.5 * sizes[0]
 
 

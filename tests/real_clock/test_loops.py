@@ -7,10 +7,11 @@ import functools
 import numpy as np
 import pytest
 
-from gpu_doctor import patching
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.recording import INFERENCE, PHASES, TRAINING, Recording
-from gpu_doctor.taps import listening
+from gpu_doctor.capture import patching
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
+from gpu_doctor.recording import PHASES, Recording
+from gpu_doctor.recording.steps import INFERENCE, TRAINING
 from tests.support.loop_catalogue import LOOPS, ON_DEVICE
 from tests.support.loop_parts import Truth, outside, warm_up
 

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from gpu_doctor import patching
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps import TAPS, listening
+from gpu_doctor.capture import patching
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import TAPS, listening
 
 pytestmark = pytest.mark.core
 
@@ -126,7 +126,7 @@ def test_an_exception_inside_the_model_shows_the_models_line() -> None:
 
 
 def test_a_tap_that_cannot_be_set_stays_off_and_the_others_listen(monkeypatch: pytest.MonkeyPatch) -> None:
-    import gpu_doctor.taps as shelf
+    import gpu_doctor.capture.taps as shelf
 
     def broken(scope: Any) -> Any:
         raise RuntimeError("seam is gone")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-import gpu_doctor.trial as trial
-from gpu_doctor.recorder import Recorder
+import gpu_doctor.trials.run as trial
+from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import Recording
 from tests.support.memory_growth_parts import RULE
 from tests.support.readings import judged

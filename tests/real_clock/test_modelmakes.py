@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from gpu_doctor.modelmakes import model_facts
+from gpu_doctor.capture.describe.model_facts import model_facts
 
 
 def test_compiled_models_and_steps_are_told() -> None:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import gpu_doctor
-from gpu_doctor.effect import compare
-from gpu_doctor.neighbours import BUSY_FROM, others_share
 from gpu_doctor.recording import Metric, Recording, Series, Steps
+from gpu_doctor.trials.compare.effect import compare
+from gpu_doctor.trials.compare.neighbours import BUSY_FROM, others_share
 
 
 def recorded(every: list[float], own: list[float]) -> Recording:

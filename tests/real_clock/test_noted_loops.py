@@ -15,9 +15,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
 from gpu_doctor.recording import Recording
-from gpu_doctor.taps import listening
 
 EPOCHS, BATCHES, BATCH = 3, 160, 4
 MOSTLY = 0.9

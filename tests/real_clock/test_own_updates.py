@@ -12,8 +12,9 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.recording import INFERENCE, PHASES, TRAINING, Recording
-from gpu_doctor.rounds import MOST_TIMES
+from gpu_doctor.recording import PHASES, Recording
+from gpu_doctor.recording.steps import INFERENCE, TRAINING
+from gpu_doctor.trials.rounds import MOST_TIMES
 from tests.support.loop_parts import BATCH, OTHER_S, Net, Truth, loss_of, nap, outside
 from tests.support.loops_apart import get_batch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gpu_doctor.probes import pace as probe
+from gpu_doctor.machine import pace as probe
 
 
 def test_reading_the_pace_costs_next_to_nothing() -> None:

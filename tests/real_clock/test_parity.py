@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 import gpu_doctor
-from gpu_doctor import wording
-from gpu_doctor.effect import compare
-from gpu_doctor.parity import LEEWAY, ROUNDOFF, coarsest, parity, repeats, varies
+from gpu_doctor import formatting
 from gpu_doctor.recording import Losses, Recording, Setup, Steps
+from gpu_doctor.trials.compare.effect import compare
+from gpu_doctor.trials.compare.losses import LEEWAY, ROUNDOFF, coarsest, parity, repeats, varies
 
 N = 50
 
@@ -200,7 +200,7 @@ def test_an_effect_says_it() -> None:
     ],
 )
 def test_the_words(given: Any, said: str) -> None:
-    assert wording.losses(*given) == said
+    assert formatting.losses(*given) == said
 
 
 CELL = """

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor.probes.poller import BUDGET_SHARE, LOOKS, Poller
-from gpu_doctor.probes.probe import ProbeScope, Reader, Reading
+from gpu_doctor.capture.poller import BUDGET_SHARE, LOOKS, Poller
+from gpu_doctor.machine.probe import ProbeScope, Reader, Reading
 from gpu_doctor.recording import Metric
 
 pytestmark = pytest.mark.core

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import gpu_doctor
-from gpu_doctor.precision import newer_places, precisions, put_back
+from gpu_doctor.trials.matmul_precision import newer_places, precisions, put_back
 from tests.support.precision_parts import newer
 
 

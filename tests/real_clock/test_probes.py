@@ -7,20 +7,20 @@ import sys
 
 import pytest
 
-from gpu_doctor.probes import nvml
+from gpu_doctor.machine.nvml import probe
 
 
 @pytest.fixture(autouse=True)
 def no_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr(nvml, "device_uuids", tuple)
-    monkeypatch.setattr(nvml, "cuda_in_use", lambda: False)
+    monkeypatch.setattr(probe, "device_uuids", tuple)
+    monkeypatch.setattr(probe, "cuda_in_use", lambda: False)
 
 
 def test_torch_is_never_imported_and_cuda_never_initialised() -> None:
     script = (
-        "import sys; from gpu_doctor.probes import torch_memory; from gpu_doctor.probes.probe import ProbeScope\n"
+        "import sys; from gpu_doctor.machine import torch_memory; from gpu_doctor.machine.probe import ProbeScope\n"
         "with torch_memory.opened(ProbeScope(print)) as read: assert read() == []\n"
         "assert 'torch' not in sys.modules and torch_memory.device_uuids() == ()\n"
         "import torch\n"

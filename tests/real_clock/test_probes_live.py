@@ -10,8 +10,9 @@ from typing import Final
 import psutil
 import pytest
 
-from gpu_doctor.probes import children, host, nvml
-from gpu_doctor.probes.probe import ProbeScope
+from gpu_doctor.machine import host, processes
+from gpu_doctor.machine.nvml import probe
+from gpu_doctor.machine.probe import ProbeScope
 from tests.support.probes_parts import MIB, values
 
 
@@ -19,8 +20,8 @@ from tests.support.probes_parts import MIB, values
 def no_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr(nvml, "device_uuids", tuple)
-    monkeypatch.setattr(nvml, "cuda_in_use", lambda: False)
+    monkeypatch.setattr(probe, "device_uuids", tuple)
+    monkeypatch.setattr(probe, "cuda_in_use", lambda: False)
 
 
 TICK_S: Final = 0.01
@@ -99,7 +100,7 @@ def test_children_are_counted_and_their_cpu_goes_on_after_they_end() -> None:
 
 
 def test_a_child_of_half_a_second_is_ours_in_every_reading() -> None:
-    found = children.Children(time.perf_counter)
+    found = processes.Children(time.perf_counter)
     before = {one.pid for one in found()}
     with subprocess.Popen(["sh", "-c", "sleep 20 & wait"], stdout=subprocess.DEVNULL) as child:
         try:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gpu_doctor
-from gpu_doctor import executors
+from gpu_doctor.trials import executors
 from tests.support.ray_parts import BUDGET, CELL, namespace, same, state
 from tests.support.ray_parts import cluster as cluster
 

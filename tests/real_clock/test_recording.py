@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_doctor.recording_file import RecordingError, load
+from gpu_doctor.recording import RecordingError, load
 from tests.support.recording_parts import full
 
 pytestmark = pytest.mark.core

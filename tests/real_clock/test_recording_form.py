@@ -8,10 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.recording import Recording
-from gpu_doctor.recording_file import load
-from gpu_doctor.recording_form import check
-from gpu_doctor.steps import Steps
+from gpu_doctor.recording import Recording, Steps, load
+from gpu_doctor.recording.form import check
 
 MOST_OF_READING: Final = 0.2
 """0.003 on an idle core; a line of Python for each step, 0.12 s a column, would make it a half for one column alone."""

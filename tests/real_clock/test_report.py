@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from gpu_doctor import report
+from gpu_doctor.report import as_text
 from tests.support.page_parts import diagnosed
 from tests.support.report_parts import recording
 
@@ -17,6 +17,6 @@ def test_a_million_steps_are_quick_and_small() -> None:
     one = recording(n=1_000_000)
     diagnosis = diagnosed(one)
     begin = time.thread_time()  # of this thread only
-    html = report.html(diagnosis, (one,))
+    html = as_text.html(diagnosis, (one,))
     assert time.thread_time() - begin < MOST_S
     assert len(html) < 120_000

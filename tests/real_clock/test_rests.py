@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gpu_doctor.eventnotes import LEAF
-from gpu_doctor.ledger import Pull
-from gpu_doctor.phases import SYNC
-from gpu_doctor.rests import FIRST_STEPS, FULL, REST, SHORT_NS
-from gpu_doctor.steps import PHASES, Steps
+from gpu_doctor.capture.eventnotes import LEAF
+from gpu_doctor.capture.ledger import Pull
+from gpu_doctor.capture.rests import FIRST_STEPS, FULL, REST, SHORT_NS
+from gpu_doctor.recording import PHASES, Steps
+from gpu_doctor.recording.steps import SYNC
 from tests.real_clock.test_steadysteps import Bench
 
 

@@ -19,13 +19,13 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from gpu_doctor.devicemarks import StepMarks
-from gpu_doctor.devicewindows import FIRST_STEPS, DeviceWindows
-from gpu_doctor.patching import active
-from gpu_doctor.recorder import Recorder, RunEnded
+from gpu_doctor.capture.gpu.devicemarks import StepMarks
+from gpu_doctor.capture.gpu.windows import FIRST_STEPS, DeviceWindows
+from gpu_doctor.capture.lines.sampler import LineSampler
+from gpu_doctor.capture.patching import active
+from gpu_doctor.capture.recorder import Recorder, RunEnded
+from gpu_doctor.capture.taps import listening, sleepers
 from gpu_doctor.recording import Recording
-from gpu_doctor.taps import listening, sleepers
-from gpu_doctor.taps.lines import LineSampler
 
 BATCH = 8
 LONG = 256
@@ -41,10 +41,10 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(1)
     torch._dynamo.utils.counters.clear()  # what other tests compiled
     monkeypatch.setattr(sleepers, "_flips", {})
-    monkeypatch.setattr("gpu_doctor.rests.FIRST_STEPS", LONG // 4)
-    monkeypatch.setattr("gpu_doctor.rests.REST", LONG)
-    monkeypatch.setattr("gpu_doctor.rests.SHORT_NS", 10**9)  # other programs run beside this one
-    monkeypatch.setattr("gpu_doctor.steadysteps.REST_NS", 10**10)
+    monkeypatch.setattr("gpu_doctor.capture.rests.FIRST_STEPS", LONG // 4)
+    monkeypatch.setattr("gpu_doctor.capture.rests.REST", LONG)
+    monkeypatch.setattr("gpu_doctor.capture.rests.SHORT_NS", 10**9)  # other programs run beside this one
+    monkeypatch.setattr("gpu_doctor.capture.steadysteps.REST_NS", 10**10)
     yield
     torch.set_num_threads(before)
 
@@ -164,7 +164,7 @@ class HostAsDevice:
 
 
 def test_steps_that_are_marked_on_the_device_take_turns_with_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_doctor.devicewindows.MARKS_SHARE", 0.006)
+    monkeypatch.setattr("gpu_doctor.capture.gpu.windows.MARKS_SHARE", 0.006)
     device = HostAsDevice()
 
     def body(training: Training) -> None:
@@ -325,12 +325,12 @@ def test_an_interrupt_at_any_line_leaves_nothing_behind(thrown: int, monkeypatch
     """An interrupt in our own code while the taps stand down or come back; the loop is gone on with."""
     import sys
 
-    monkeypatch.setattr("gpu_doctor.rests.REST", 20)
+    monkeypatch.setattr("gpu_doctor.capture.rests.REST", 20)
     lines = 0
 
     def trace(frame: Any, event: str, arg: Any) -> Any:
         nonlocal lines
-        ours = frame.f_code.co_filename.endswith(("sleepers.py", "rests.py", "steadysteps.py", "taps/forwards.py"))
+        ours = frame.f_code.co_filename.endswith(("sleepers.py", "rests.py", "steadysteps.py", "taps/forward.py"))
         if not ours or frame.f_code.co_name in ("call", "step", "phase"):
             return None
         lines += event == "line"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import gpu_doctor
-from gpu_doctor import race
-from gpu_doctor.effect import compare
-from gpu_doctor.morepairs import MOST_PAIRS
+from gpu_doctor.trials import race
+from gpu_doctor.trials.compare.effect import compare
+from gpu_doctor.trials.morepairs import MOST_PAIRS
 from tests.support.rounds_out_parts import Cluster, out
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from torch import nn
 
-from gpu_doctor.snapshot import Snapshot
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 COPIES: Final = 3.0
 """All is copied once when it is taken and once when it is put back; the walk over it may cost a third copy."""

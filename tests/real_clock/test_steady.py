@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.ledger import Pull
+from gpu_doctor.capture.ledger import Pull
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.diagnosis.diagnosis import diagnose
 from gpu_doctor.notebook.live_verdict import LiveVerdict
-from gpu_doctor.recorder import Recorder
 from tests.support.simulated_device import SimulatedDevice
 
 

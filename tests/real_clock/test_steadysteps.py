@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.ledger import Ledger, Pull
-from gpu_doctor.phases import OTHER, SYNC
-from gpu_doctor.steadysteps import BLOCK
-from gpu_doctor.steps import STEP_COLUMNS, Steps
-from gpu_doctor.steptable import StepTable
+from gpu_doctor.capture.ledger import Ledger, Pull
+from gpu_doctor.capture.steadysteps import BLOCK
+from gpu_doctor.capture.step_table import StepTable
+from gpu_doctor.recording import Steps
+from gpu_doctor.recording.steps import OTHER, STEP_COLUMNS, SYNC
 
 
 class Bench:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from gpu_doctor.recording import STEP_COLUMNS
-from gpu_doctor.steptable import StepTable
+from gpu_doctor.capture.step_table import StepTable
+from gpu_doctor.recording.steps import STEP_COLUMNS
 from tests.support.steptable_parts import row
 
 MOST_US: Final = 40.0

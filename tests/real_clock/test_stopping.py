@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import gpu_doctor
-from gpu_doctor import stopping, trial
-from gpu_doctor.patching import Patches, active
-from gpu_doctor.stopping import uninterrupted
+from gpu_doctor.capture.patching import Patches, active
+from gpu_doctor.trials import interrupts, run
+from gpu_doctor.trials.interrupts import uninterrupted
 
 pytestmark = pytest.mark.core
 
@@ -24,9 +24,9 @@ STUCK = "for _ in range(100): time.sleep(0.1)"
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenth of a second's grace."""
-    monkeypatch.setattr(stopping, "STEPLESS_TIMES", 1.0)
-    monkeypatch.setattr(stopping, "STEPLESS_S", 0.1)
-    monkeypatch.setattr(stopping, "STOP_PATIENCE_S", 0.1)
+    monkeypatch.setattr(interrupts, "STEPLESS_TIMES", 1.0)
+    monkeypatch.setattr(interrupts, "STEPLESS_S", 0.1)
+    monkeypatch.setattr(interrupts, "STOP_PATIENCE_S", 0.1)
 
 
 def quiet() -> bool:
@@ -194,7 +194,7 @@ def test_an_interrupt_while_the_patches_are_taken_off_leaves_none_on(monkeypatch
         with pytest.raises(KeyboardInterrupt):
             act()
         assert active() == ()
-        assert trial.running() is None
+        assert run.running() is None
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert [one.outcome for one in case.recordings] == ["interrupted"]
 
@@ -214,4 +214,4 @@ def test_an_interrupt_while_the_patches_are_put_on_leaves_none_on(number: int, m
         gpu_doctor.case("pass", {}).trial({}, seconds=5.0)
     assert active() == ()
     assert open is before
-    assert trial.running() is None
+    assert run.running() is None

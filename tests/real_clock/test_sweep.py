@@ -13,10 +13,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
-from gpu_doctor import race
-from gpu_doctor.effect import Effect, compare
-from gpu_doctor.report_sweep import places
-from gpu_doctor.sweep import Sweep, combinations
+from gpu_doctor.report.searches import places
+from gpu_doctor.trials import race
+from gpu_doctor.trials.compare.effect import Effect, compare
+from gpu_doctor.trials.sweep import Sweep, combinations
 from tests.support.recordings import Loop
 
 CELL = """

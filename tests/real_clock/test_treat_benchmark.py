@@ -10,8 +10,7 @@ import pytest
 
 from benchmarks.grid import AXES, Budget, Clock, Config, duel, finals, grid_of, rate, searched
 from benchmarks.treat import Row, curable, reached, totals
-from gpu_doctor.recording import Recording
-from gpu_doctor.steps import Steps
+from gpu_doctor.recording import Recording, Steps
 from tests.support.recordings import Loop
 from tests.support.training_worlds import World, WorldCase, recorded
 

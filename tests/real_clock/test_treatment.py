@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpu_doctor.casefile import Case
-from gpu_doctor.effect import Effect
 from gpu_doctor.recording import Settings, SettingValue
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.compare.effect import Effect
 from tests.support.treatment_parts import DECODING, WORLDS, case_of
 
 GRID: dict[str, tuple[SettingValue, ...]] = {

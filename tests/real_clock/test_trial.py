@@ -17,10 +17,11 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import gpu_doctor
-from gpu_doctor import stopping, trial
-from gpu_doctor.casefile import Case
 from gpu_doctor.recording import Recording
-from gpu_doctor.snapshot import Snapshot
+from gpu_doctor.trials import interrupts as stopping
+from gpu_doctor.trials import run
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 pytestmark = pytest.mark.core
 
@@ -90,10 +91,10 @@ def test_an_interrupt_while_a_run_begins_leaves_no_run_behind(monkeypatch: pytes
     def interrupted() -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trial, "driver_version", interrupted)
+    monkeypatch.setattr(run, "driver_version", interrupted)
     with pytest.raises(KeyboardInterrupt):
         gpu_doctor.case(LOOP, namespace()).run()
-    assert trial.running() is None
+    assert run.running() is None
 
 
 def test_a_late_stop_does_not_interrupt_the_end_of_the_workers(capfd: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +129,7 @@ def test_a_stop_between_the_sides_ends_the_treatment(monkeypatch: pytest.MonkeyP
     case = gpu_doctor.case(LOOP, namespace())
     case.run(steps=5)
     sizes = iter((8, 16, 32))
-    advice = "gpu_doctor.treatment._next_step"
+    advice = "gpu_doctor.trials.treat._next_step"
     monkeypatch.setattr(advice, lambda *given: SimpleNamespace(settings={"batch_size": next(sizes)}))
     stop_at_restore(monkeypatch, case, 1)
     plan = case.treat(max_trials=3, steps=5, seconds=5)
@@ -166,7 +167,7 @@ def test_a_treatment_starts_from_the_code_as_written(monkeypatch: pytest.MonkeyP
         judged.append(recording)
         return gpu_doctor.diagnose(recording)
 
-    monkeypatch.setattr("gpu_doctor.treatment.diagnose", diagnosing)
+    monkeypatch.setattr("gpu_doctor.trials.treat.diagnose", diagnosing)
     case.treat(max_trials=1, steps=5)
     assert [dict(one.settings) for one in judged] == [{}]
 
@@ -202,8 +203,8 @@ def test_no_thread_of_a_stop_outlives_its_run() -> None:
     ],
 )
 def test_every_allocator_is_understood(said: str) -> None:
-    assert trial.is_out_of_memory(RuntimeError(said))
-    assert not trial.is_out_of_memory(ValueError(said))
+    assert run.is_out_of_memory(RuntimeError(said))
+    assert not run.is_out_of_memory(ValueError(said))
 
 
 def test_what_torch_really_says_where_the_memory_of_the_cpu_ends_is_out_of_memory() -> None:

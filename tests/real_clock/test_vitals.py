@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import PHASES, Recording, Steps
-from gpu_doctor.vitals import measure
 
 REPEATS: Final = 3
 """The minimum counts, as `timeit` advises: higher ones are other programs' doing, not that of the code."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import torch
 
-from gpu_doctor.casefile import Case
 from gpu_doctor.recording import Settings
-from gpu_doctor.trial import Result
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.run import Result
 from tests.support.recordings import on_gpu
 
 MIB, GIB = 2.0**20, 2.0**30

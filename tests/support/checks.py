@@ -13,10 +13,11 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor import patching
-from gpu_doctor.forecast import forecast
-from gpu_doctor.recording import PHASES, TRAINING, Recording, Steps
-from gpu_doctor.rounds import silence
+from gpu_doctor.capture import patching
+from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.recording import PHASES, Recording, Steps
+from gpu_doctor.recording.steps import TRAINING
+from gpu_doctor.trials.rounds import silence
 from tests.support.programs import BATCH, EPOCHS, EVERY, TRAIN, Hand, Plan, Program
 from tests.support.shells import notebook_shell, ran, with_the_magic
 

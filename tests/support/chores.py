@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.facts import Chore
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules.rule import Finding
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
-from gpu_doctor.rules import RULES
-from gpu_doctor.rules.rule import Finding
-from gpu_doctor.vitals import measure
+from gpu_doctor.recording.setup import Chore
 from tests.support.recordings import Loop
 
 CHECKS = {rule.name: rule.check for rule in RULES}

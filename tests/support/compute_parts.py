@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps import listening
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
 from tests.support.one_tap import batches
 
 

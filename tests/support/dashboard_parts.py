@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor import knobs
-from gpu_doctor.feed import Replay
-from gpu_doctor.notebook.dashboard import Dashboard
-from gpu_doctor.notebook.panel import PanelInput
+from gpu_doctor.notebook.live_view import Dashboard
+from gpu_doctor.recording import Replay
+from gpu_doctor.report.panel.state import PanelInput
+from gpu_doctor.trials import knobs
 from tests.support.panel_parts import starved
 
 

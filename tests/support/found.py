@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.rules import RULES
-from gpu_doctor.rules.rule import Finding, Rule
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules.rule import Finding, Rule
 from tests.support.recordings import Loop
 
 BY_NAME = {rule.name: rule for rule in RULES}

@@ -62,7 +62,7 @@ def _loaded(name: str) -> ModuleType | None:
 
 
 def _patches() -> Counter[str]:
-    patching = _loaded("gpu_doctor.patching")
+    patching = _loaded("gpu_doctor.capture.patching")
     return Counter(patching.active()) if patching else Counter()
 
 

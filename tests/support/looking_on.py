@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from gpu_doctor.casefile import Case
+from gpu_doctor.trials.case import Case
 
 
 @dataclass

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
 from gpu_doctor.recording import Setup
-from gpu_doctor.taps import listening
 
 
 def run(loop: Callable[..., None], **namespace: Any) -> Setup:

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from gpu_doctor.patching import Patches
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.tap import Tap, TapScope
+from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.tap import Tap, TapScope
 
 
 class Ticking:

@@ -52,7 +52,8 @@ def missing(said: str) -> str:
     from tests.unit.test_architecture import DIAGNOSIS_HALF
 
     absent = [one for one in (*_GUESTS, *_TOOLS) if f"No module named '{one}" in said]
-    asked = any(f"gpu_doctor/{one}{end}" in said for one in DIAGNOSIS_HALF.split() for end in (".py", "/"))
+    rooms = [one.replace(".", "/") for one in DIAGNOSIS_HALF.split()]
+    asked = any(f"gpu_doctor/{one}{end}" in said for one in rooms for end in (".py", "/"))
     return absent[0] if absent and not asked else ""
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from gpu_doctor.diagnosis import Diagnosis, Silence
+from gpu_doctor.diagnosis.diagnosis import Diagnosis, Silence
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import measure
 
 
 def diagnosed(one: Recording, **changes: object) -> Diagnosis:

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.feed import Cursor, News
-from gpu_doctor.notebook.panel import PanelInput
-from gpu_doctor.recording import DeviceSetup, Fetch, LoaderSetup, Metric, Recording, Series, Setup, Steps
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.recording import Cursor, DeviceSetup, Fetch, LoaderSetup, Metric, News, Recording, Series, Setup, Steps
+from gpu_doctor.report.panel.state import PanelInput
 
 CPU = Metric("cpu_util_pct", "%", "CPU, all usable cores", "utilization")
 PROCESS = Metric("process_rss_bytes", "bytes", "process", "memory")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor.notebook import errands
+from gpu_doctor.notebook import actions
 
 
 class Loop:
@@ -48,5 +48,5 @@ class Visited:
 def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
     free = Loop()
     shell = types.SimpleNamespace(kernel=types.SimpleNamespace(io_loop=free))
-    monkeypatch.setattr(errands, "get_ipython", lambda: shell)
+    monkeypatch.setattr(actions, "get_ipython", lambda: shell)
     return free

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gpu_doctor
-from gpu_doctor.fixes import Fix
+from gpu_doctor.cell.fix import Fix
 from gpu_doctor.recording import Recording
 
 PRELUDE = """import functools

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gpu_doctor.precision import newer_places
+from gpu_doctor.trials.matmul_precision import newer_places
 
 newer = pytest.mark.skipif(not list(newer_places()), reason="this torch has no fp32_precision")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_doctor.probes.probe import Reading
+from gpu_doctor.machine.probe import Reading
 
 MIB = 1 << 20
 

@@ -13,7 +13,7 @@ import pytest
 import ray
 import torch
 
-from gpu_doctor import executors
+from gpu_doctor.trials import executors
 
 EARLIER = """
 import time

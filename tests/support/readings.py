@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules.rule import Finding
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Metric, Recording, Series
-from gpu_doctor.rules import RULES
-from gpu_doctor.rules.rule import Finding
-from gpu_doctor.vitals import measure
 from tests.support.recordings import Loop
 
 READINGS = 24

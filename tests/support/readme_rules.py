@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_doctor.rules import table_markdown
+from gpu_doctor.diagnosis.rules import table_markdown
 from tests.support.repository import ROOT
 
 README = ROOT / "README.md"

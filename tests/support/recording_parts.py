@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu_doctor.facts import Chore, EvaluationFacts, Flops, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
 from gpu_doctor.recording import (
     DeviceSetup,
     Fetch,
@@ -17,7 +16,17 @@ from gpu_doctor.recording import (
     Setup,
     Steps,
 )
-from gpu_doctor.steps import STEP_COLUMNS
+from gpu_doctor.recording.setup import (
+    Chore,
+    EvaluationFacts,
+    Flops,
+    InputFacts,
+    ModelFacts,
+    OptimizerFacts,
+    Traffic,
+    World,
+)
+from gpu_doctor.recording.steps import STEP_COLUMNS
 
 
 def full() -> Recording:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
 from gpu_doctor.recording import (
     DeviceSetup,
     Fetch,
@@ -26,7 +27,6 @@ from gpu_doctor.recording import (
     Setup,
     Steps,
 )
-from gpu_doctor.vitals import Vitals, measure
 
 KEY = "Images[10000] batch 32 RandomSampler #0"
 NAN = float("nan")

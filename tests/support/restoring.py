@@ -13,8 +13,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import gpu_doctor
-from gpu_doctor.casefile import Case
 from gpu_doctor.recording import Settings
+from gpu_doctor.trials.case import Case
 from tests.support.everything import Everything
 from tests.support.restore_kinds import Kind
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_doctor import race
-from gpu_doctor.executors.posted import as_bytes
-from gpu_doctor.executors.rounds_out import RoundsOut
-from gpu_doctor.morepairs import MOST_PAIRS
+from gpu_doctor.trials import race
+from gpu_doctor.trials.executors.posted import as_bytes
+from gpu_doctor.trials.executors.rounds_out import RoundsOut
+from gpu_doctor.trials.morepairs import MOST_PAIRS
 from tests.support.recordings import Loop
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_doctor.devicemarks import StepMarks
-from gpu_doctor.devicewindows import DeviceWindows
-from gpu_doctor.ledger import Pull
-from gpu_doctor.phases import SYNC, TRANSFER
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.gpu.devicemarks import StepMarks
+from gpu_doctor.capture.gpu.windows import DeviceWindows
+from gpu_doctor.capture.ledger import Pull
+from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import Recording
+from gpu_doctor.recording.steps import SYNC, TRANSFER
 
 MS = 1_000_000
 

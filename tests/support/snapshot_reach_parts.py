@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_doctor.snapshot import Snapshot
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 START = """
 import collections, contextlib, functools, multiprocessing, queue, threading, weakref

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu_doctor.recording import STEP_COLUMNS
-from gpu_doctor.steptable import DEVICE_COLUMNS
+from gpu_doctor.capture.step_table import DEVICE_COLUMNS
+from gpu_doctor.recording.steps import STEP_COLUMNS
 
 
 def row(**values: float) -> list[float]:

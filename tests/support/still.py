@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from playwright.sync_api import Page
 
-from gpu_doctor import knobs
-from gpu_doctor.feed import Replay
-from gpu_doctor.notebook.bokeh_view import DoctorView, script
-from gpu_doctor.notebook.dashboard import Dashboard
-from gpu_doctor.notebook.panel import PanelInput
+from gpu_doctor.notebook.live_view import Dashboard
+from gpu_doctor.notebook.widget import DoctorView, script
+from gpu_doctor.recording import Replay
+from gpu_doctor.report.panel.state import PanelInput
+from gpu_doctor.trials import knobs
 
 _THEMES: Final = {
     "light": ":root { --jp-layout-color1: #fff; --jp-ui-font-color1: rgba(0,0,0,.87);"

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpu_doctor.casefile import Case
-from gpu_doctor.facts import OptimizerFacts
 from gpu_doctor.recording import Fetch, Recording, Settings, SettingValue
 from gpu_doctor.recording import Steps as StepRows
-from gpu_doctor.trial import Result
+from gpu_doctor.recording.setup import OptimizerFacts
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.run import Result
 from tests.support.recordings import KEY, Loop
 
 FAR = 1e18

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor.batchfinder import Largest
-from gpu_doctor.effect import Effect, compare
-from gpu_doctor.fixes import Fix, FixedCell
-from gpu_doctor.notebook.panel import PanelInput
+from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.recording import Losses, Recording
-from gpu_doctor.sweep import Sweep
-from gpu_doctor.treatment import Plan, Rung
+from gpu_doctor.report.panel.state import PanelInput
+from gpu_doctor.trials.compare.effect import Effect, compare
+from gpu_doctor.trials.largest_batch import Largest
+from gpu_doctor.trials.sweep import Sweep
+from gpu_doctor.trials.treat import Plan, Rung
 from tests.support.panel_parts import shown, starved
 
 CELL: Final = """\

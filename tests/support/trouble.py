@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gpu_doctor.facts import Chore, Traffic
 from gpu_doctor.recording import Metric, Recording, Series
+from gpu_doctor.recording.setup import Chore, Traffic
 from tests.support.recordings import Loop, on_gpu
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpu_doctor.facts import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
+from gpu_doctor.recording.setup import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
 from tests.support.recordings import line, on_gpu
 from tests.support.trouble import Trouble
 

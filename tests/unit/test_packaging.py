@@ -104,7 +104,7 @@ def test_the_changelog_names_this_version() -> None:
 
 
 def test_the_readme_lists_the_rules_as_they_are() -> None:
-    from gpu_doctor.rules import table_markdown
+    from gpu_doctor.diagnosis.rules import table_markdown
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     listed = readme.split("<!-- rules -->")[1]

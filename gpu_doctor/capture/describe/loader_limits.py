@@ -19,8 +19,8 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor.loader_sharding import OBJECT_DEPTH, can_be_read, draws_at_random, parts
-from gpu_doctor.loader_sharding import shards_itself as shards_itself
+from gpu_doctor.capture.describe.sharding import OBJECT_DEPTH, can_be_read, draws_at_random, parts
+from gpu_doctor.capture.describe.sharding import shards_itself as shards_itself
 
 KNOBS_ON_LOADERS: Final = (
     *("num_workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers", "worker_threads"),

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from gpu_doctor import modelcode
-from gpu_doctor.facts import ModelFacts, OptimizerFacts
-from gpu_doctor.models import compiles_itself, size_of
+from gpu_doctor.capture.describe import attention
+from gpu_doctor.capture.describe.models import compiles_itself, size_of
+from gpu_doctor.recording.setup import ModelFacts, OptimizerFacts
 
 WIDTH: Final = 8
 """Tensor cores take half-precision matrices by eights (NVIDIA's matrix multiplication guide)."""
@@ -49,7 +49,7 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
         elements += count
         devices[str(one.device)] += nbytes
         dtypes[str(one.dtype).removeprefix("torch.")] += nbytes
-    hand = modelcode.attention(outer)
+    hand = attention.attention(outer)
     tables = _dense_tables(places.values())
     convolutions = [part for _, part in places.values() if isinstance(part, _ConvNd) and len(part.kernel_size) == 2]
     return ModelFacts(
@@ -64,7 +64,7 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
         attention_width=hand.width if hand is not None else 0,
         asks_weights=hand is not None and hand.asks_weights,
         attention_batch_first=hand.batch_first if hand is not None else None,
-        product_weights=modelcode.product_weights(outer),
+        product_weights=attention.product_weights(outer),
         tables=tuple(
             f"{name or 'model'}: {type(one).__name__} {_rows_and_width(one)}" for name, one in tables[:MOST_TABLES]
         ),
@@ -83,7 +83,7 @@ def _dense_tables(places: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn
     found = [
         (name, part)
         for name, part in parts
-        if isinstance(part, modelcode.TABLES) and not part.sparse and part.weight.requires_grad
+        if isinstance(part, attention.TABLES) and not part.sparse and part.weight.requires_grad
     ]
     return sorted((one for one in found if held[id(one[1].weight)] == 1), key=lambda one: -size_of(one[1].weight)[0])
 

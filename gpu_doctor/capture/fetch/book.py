@@ -25,16 +25,16 @@ import numpy as np
 from torch.utils.data import _DatasetKind
 from torch.utils.data._utils import fetch as torch_fetch
 
-from gpu_doctor.batches import byte_count, tensor_count
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.describe.batches import byte_count, tensor_count
+from gpu_doctor.capture.fetch.edges import Edges
+from gpu_doctor.capture.fetch.meter import FLOOR, UNDER, Meter, WorkerMeter, metered, noticed
+from gpu_doctor.capture.fetch.prefetch_queue import Stock
+from gpu_doctor.capture.fetch.tally import LINES_BYTES, MOST_SLOTS, SLOW_OWN_FETCH_S, TALLY_BYTES, SlotFile, Sums, Tally
+from gpu_doctor.capture.lines.fetch_sampler import FetchLines
+from gpu_doctor.capture.lines.page import line_costs, with_fetches
+from gpu_doctor.capture.lines.switch_interval import foreign_threads
+from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import Fetch, LineCost
-from gpu_doctor.taps.edges import Edges
-from gpu_doctor.taps.fetch_lines import FetchLines
-from gpu_doctor.taps.lines_page import line_costs, with_fetches
-from gpu_doctor.taps.metering import FLOOR, UNDER, Meter, WorkerMeter, metered, noticed
-from gpu_doctor.taps.quick_looks import foreign_threads
-from gpu_doctor.taps.stock import Stock
-from gpu_doctor.taps.tally import LINES_BYTES, MOST_SLOTS, SLOW_OWN_FETCH_S, TALLY_BYTES, SlotFile, Sums, Tally
 
 _FETCHERS: Final = (torch_fetch._MapDatasetFetcher, torch_fetch._IterableDatasetFetcher)
 OWN_PERIOD_S: Final = 0.025

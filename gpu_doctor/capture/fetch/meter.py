@@ -16,10 +16,10 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
 
-from gpu_doctor.taps.fetch_lines import FetchLines
-from gpu_doctor.taps.quick_looks import usual_again
-from gpu_doctor.taps.tally import SLOW_FETCH_S, SlotFile, Tally
-from gpu_doctor.taps.thread_counters import ThreadCounters
+from gpu_doctor.capture.fetch.tally import SLOW_FETCH_S, SlotFile, Tally
+from gpu_doctor.capture.fetch.thread_counters import ThreadCounters
+from gpu_doctor.capture.lines.fetch_sampler import FetchLines
+from gpu_doctor.capture.lines.switch_interval import usual_again
 
 COLD: Final = 3.0
 """What reading the counters on both sides of a fetch costs, over what the first reading takes by the clock: the second

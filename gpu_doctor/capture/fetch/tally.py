@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gpu_doctor.taps import scratch
-from gpu_doctor.taps.thread_counters import COST_S
+from gpu_doctor.capture.fetch import scratch
+from gpu_doctor.capture.fetch.thread_counters import COST_S
 
 if TYPE_CHECKING:
-    from gpu_doctor.taps.fetch_lines import FetchLines
+    from gpu_doctor.capture.lines.fetch_sampler import FetchLines
 
 RECENT: Final = 60
 """Wall seconds of so many recent fetches are kept per process, for the spread."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gpu_doctor.deviceclock import QuietClock
+from gpu_doctor.capture.gpu.clock import QuietClock
 
 MOST_STRETCHES: Final = 8
 """Of one step; what comes later belongs to the last one."""

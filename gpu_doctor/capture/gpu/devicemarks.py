@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from gpu_doctor.deviceclock import DeviceClock as DeviceClock
-from gpu_doctor.deviceclock import QuietClock
-from gpu_doctor.devicecopies import CopyMarks
-from gpu_doctor.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER
-from gpu_doctor.steptable import StepTable
+from gpu_doctor.capture.gpu.clock import DeviceClock as DeviceClock
+from gpu_doctor.capture.gpu.clock import QuietClock
+from gpu_doctor.capture.gpu.devicecopies import CopyMarks
+from gpu_doctor.capture.step_table import StepTable
+from gpu_doctor.recording.steps import BACKWARD, FORWARD, OPTIMIZER, OTHER
 
 MOST_PARTS: Final = 32
 """Marks inside a step: one with more phases than that (long accumulations) is read as a whole."""

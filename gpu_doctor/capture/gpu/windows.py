@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from gpu_doctor.devicemarks import StepMarks
+from gpu_doctor.capture.gpu.devicemarks import StepMarks
 
 MARKS_SHARE: Final = 0.003
 """Of the wall-clock that marks may cost the host; the rest of the budget is for the other taps and our threads."""

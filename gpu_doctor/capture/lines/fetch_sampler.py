@@ -22,10 +22,10 @@ from _thread import allocate_lock
 from types import CodeType
 from typing import Final
 
-from gpu_doctor.taps.lines_page import Key, read_page, write_page
-from gpu_doctor.taps.places import Places
-from gpu_doctor.taps.quick_looks import QuickLooks, punctual
-from gpu_doctor.taps.stacks import stack_of
+from gpu_doctor.capture.lines.page import Key, read_page, write_page
+from gpu_doctor.capture.lines.places import Places
+from gpu_doctor.capture.lines.stacks import stack_of
+from gpu_doctor.capture.lines.switch_interval import QuickLooks, punctual
 
 PERIOD_S: Final = 0.025
 """Mean seconds between looks, at least."""

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gpu_doctor.phases import DATA_WAIT, PHASE_NAMES
+from gpu_doctor.capture.fetch.tally import Sums
+from gpu_doctor.capture.lines.places import Place
 from gpu_doctor.recording import LineCost
-from gpu_doctor.taps.places import Place
-from gpu_doctor.taps.tally import Sums
+from gpu_doctor.recording.steps import DATA_WAIT, PHASE_NAMES
 
 Key = Place
 SHOWN_LINES: Final = 20

@@ -13,7 +13,7 @@ _DEEPEST: Final = 200
 MOST_THROUGH: Final = 12
 _LIBRARIES: Final = tuple(
     {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {str(Path(__file__).resolve().parents[1])}
+    | {str(Path(__file__).resolve().parents[2])}
 )
 _TORCH: Final = "/torch/"
 _TENSOR: Final = "/torch/_tensor.py"

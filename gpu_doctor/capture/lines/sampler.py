@@ -6,10 +6,10 @@ time since the look before, so that the poller may slow down without bending the
 
 The whole way from the cell down to the line is kept: a metric between the forward and the backward is told from the
 loss, and a second forward from the one that is trained on, by the statement of the training step that called it (see
-`gpu_doctor.beside`).
+`gpu_doctor.cell.unused_work`).
 
-In a rest of the taps (see `gpu_doctor.rests`) it is known whether the thread waits for a batch, and not more: a line
-takes the phases in which it was seen while all was heard.
+In a rest of the taps (see `gpu_doctor.capture.rests`) it is known whether the thread waits for a batch, and not more: a
+line takes the phases in which it was seen while all was heard.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
-from gpu_doctor.beside import loop_rows, trains_nothing
-from gpu_doctor.phases import DATA_WAIT, FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT, PHASE_NAMES
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.lines.places import MOST_THROUGH, Place, Places, within_torch
+from gpu_doctor.capture.lines.stacks import stack_of
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.cell.unused_work import loop_rows, trains_nothing
 from gpu_doctor.recording import LineCost
-from gpu_doctor.taps.places import MOST_THROUGH, Place, Places, within_torch
-from gpu_doctor.taps.stacks import stack_of
+from gpu_doctor.recording.steps import DATA_WAIT, FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT, PHASE_NAMES
 
 MOST_LINES: Final = 4096
 SHOWN_LINES: Final = 120

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.taps.tap import TapScope
 
 TURN_S: Final = 1e-4
 

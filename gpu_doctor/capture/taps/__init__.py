@@ -7,27 +7,27 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_doctor.patching import Patches
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.chores import tap as chores
-from gpu_doctor.taps.clipping import tap as clipping
-from gpu_doctor.taps.compute import tap as compute
-from gpu_doctor.taps.dataloader import tap as dataloader
-from gpu_doctor.taps.debugging import tap as debugging
-from gpu_doctor.taps.dispatching import tell as tell_dispatching
-from gpu_doctor.taps.makes import tap as makes
-from gpu_doctor.taps.optimizer import tap as optimizer
-from gpu_doctor.taps.scenery import accelerated as torch_accelerated
-from gpu_doctor.taps.scenery import tap as scenery
-from gpu_doctor.taps.stopwatch import tap as stopwatch
-from gpu_doctor.taps.sync import tap as sync
-from gpu_doctor.taps.tap import Tap, TapScope
-from gpu_doctor.taps.transfer import tap as transfer
-from gpu_doctor.taps.turns import tap as turns
-from gpu_doctor.taps.world import tap as world
-from gpu_doctor.taps.wrapping import tap as wrapping
+from gpu_doctor.capture.lines.turns import tap as turns
+from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.backward import tap as compute
+from gpu_doctor.capture.taps.clipping import tap as clipping
+from gpu_doctor.capture.taps.costly_calls import tap as chores
+from gpu_doctor.capture.taps.dataloader import tap as dataloader
+from gpu_doctor.capture.taps.debug_modes import tap as debugging
+from gpu_doctor.capture.taps.distributed import tap as world
+from gpu_doctor.capture.taps.environment import accelerated as torch_accelerated
+from gpu_doctor.capture.taps.environment import tap as scenery
+from gpu_doctor.capture.taps.gpu_clock import tap as stopwatch
+from gpu_doctor.capture.taps.operation_cost import tell as tell_dispatching
+from gpu_doctor.capture.taps.optimizer import tap as optimizer
+from gpu_doctor.capture.taps.sync import tap as sync
+from gpu_doctor.capture.taps.tap import Tap, TapScope
+from gpu_doctor.capture.taps.trained_model import tap as makes
+from gpu_doctor.capture.taps.transfer import tap as transfer
+from gpu_doctor.capture.taps.wrapping import tap as wrapping
 
-_HERE: Final = str(Path(__file__).parent)
+_HERE: Final = str(Path(__file__).parents[1])
 TAPS: tuple[tuple[str, Tap], ...] = (
     ("turns", turns),
     ("scenery", scenery),

@@ -18,15 +18,15 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from gpu_doctor import models
-from gpu_doctor.eventnotes import BACK, BACKWARD
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.copies import replicating
-from gpu_doctor.taps.forwards import Listener, StandingListeners, hear_directly
-from gpu_doctor.taps.parameters import Parameters
-from gpu_doctor.taps.sleepers import StandingWrapper
-from gpu_doctor.taps.tap import TapScope
-from gpu_doctor.taps.uncompiled import leave_us_out
+from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.eventnotes import BACK, BACKWARD
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.compiler import leave_us_out
+from gpu_doctor.capture.taps.copies import replicating
+from gpu_doctor.capture.taps.forward import Listener, StandingListeners, hear_directly
+from gpu_doctor.capture.taps.parameters import Parameters
+from gpu_doctor.capture.taps.sleepers import StandingWrapper
+from gpu_doctor.capture.taps.tap import TapScope
 
 PATIENCE: Final = 2
 """Optimizer steps that may pass a module by until those in it are listened to: the first may have called it unheard."""

@@ -16,9 +16,9 @@ from typing import Any, Final
 import torch
 from torch.nn import utils
 
-from gpu_doctor.phases import BACKWARD
-from gpu_doctor.taps.sleepers import StandingWrapper
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.taps.sleepers import StandingWrapper
+from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.recording.steps import BACKWARD
 
 _dynamo: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", None) or (lambda: False)
 _PARTS: Final = (

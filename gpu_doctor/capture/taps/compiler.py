@@ -15,15 +15,31 @@ from typing import Any, Final
 
 import torch
 
-from gpu_doctor.patching import Patches
+from gpu_doctor.capture.patching import Patches
 
-_PACKAGE: Final = __name__.partition(".")[0]
+_ROOM: Final = __name__.rpartition(".taps.")[0]
 LEFT_OUT: Final = (
-    *("taps.optimizer", "taps.compute", "taps.parameters", "models"),
-    *("recorder", "ledger", "account", "evaluations", "eventnotes", "rhythm", "steadysteps", "ownupdates"),
-    *("alonerows", "blockrows", "retelling", "rests", "steptable", "stepcounts", "usual"),
+    "taps.optimizer",
+    "taps.backward",
+    "taps.parameters",
+    "describe.models",
+    "recorder",
+    "ledger",
+    "account",
+    "evaluations",
+    "eventnotes",
+    "rhythm",
+    "steadysteps",
+    "ownupdates",
+    "alonerows",
+    "blockrows",
+    "retelling",
+    "rests",
+    "step_table",
+    "stepcounts",
+    "usual",
 )
-"""Not `forwards`, `copies`, `clipping` and `wrapping`: what these stand around is part of graphs, and stays so."""
+"""Not `forward`, `copies`, `clipping` and `wrapping`: what these stand around is part of graphs, and stays so."""
 _known: Final[list[str]] = []
 
 
@@ -52,5 +68,5 @@ def _told() -> bool:
         _known.extend(LEFT_OUT)
         with contextlib.suppress(Exception):  # a private name; without it steps are compiled with ours in them
             for name in LEFT_OUT:
-                torch._dynamo.trace_rules.add(f"{_PACKAGE}.{name}")
+                torch._dynamo.trace_rules.add(f"{_ROOM}.{name}")
     return True

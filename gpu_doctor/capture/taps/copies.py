@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from gpu_doctor import models
+from gpu_doctor.capture.describe import models
 
 
 class Call(functools.partial[Any]):

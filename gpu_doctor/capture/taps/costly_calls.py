@@ -21,10 +21,10 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from gpu_doctor.facts import Chore
-from gpu_doctor.phases import OTHER
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.recording.setup import Chore
+from gpu_doctor.recording.steps import OTHER
 
 CHECKPOINT: Final = "checkpoint"
 EMPTY_CACHE: Final = "empty-cache"
@@ -38,7 +38,7 @@ _DEEPEST: Final = 200
 _NAN: Final = float("nan")
 _LIBRARIES: Final = tuple(
     {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {str(Path(__file__).resolve().parents[1])}
+    | {str(Path(__file__).resolve().parents[2])}
 )
 _FILES: Final = (io.BytesIO, io.BufferedWriter, io.BufferedRandom)
 

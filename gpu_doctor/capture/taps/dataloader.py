@@ -19,14 +19,14 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor import loaders
-from gpu_doctor.eventnotes import BACK, DELIVERED
-from gpu_doctor.ledger import Pull
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.deliveries import Deliveries
-from gpu_doctor.taps.fetching import FetchBook
-from gpu_doctor.taps.sources import FIRST_FETCHES, Source
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.describe import loaders
+from gpu_doctor.capture.eventnotes import BACK, DELIVERED
+from gpu_doctor.capture.fetch.book import FetchBook
+from gpu_doctor.capture.ledger import Pull
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.deliveries import Deliveries
+from gpu_doctor.capture.taps.sources import FIRST_FETCHES, Source
+from gpu_doctor.capture.taps.tap import TapScope
 
 
 class Listening:

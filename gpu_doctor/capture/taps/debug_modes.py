@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.autograd import profiler
 
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.taps.tap import TapScope
 
 
 class OnTime:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_doctor.taps.sources import Source
+from gpu_doctor.capture.taps.sources import Source
 
 
 class Deliveries:

@@ -19,13 +19,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpu_doctor import cgroup, models
-from gpu_doctor.facts import Chore, World
-from gpu_doctor.phases import OTHER
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps import peers
-from gpu_doctor.taps.chores import ChoreBook, Stand
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import peers
+from gpu_doctor.capture.taps.costly_calls import ChoreBook, Stand
+from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.machine import cgroup
+from gpu_doctor.recording.setup import Chore, World
+from gpu_doctor.recording.steps import OTHER
 
 COMMUNICATION: Final = "communication"
 SPREADING: Final = "data-parallel"

@@ -11,9 +11,9 @@ from typing import Final
 
 import torch
 
-from gpu_doctor import models
+from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording import DeviceSetup
-from gpu_doctor.taps.tap import TapScope
 
 
 def accelerated() -> bool:

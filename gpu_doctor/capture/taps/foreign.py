@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
 
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.taps.tap import TapScope
 
 KINDS: Final = (("fastai.optimizer", "Optimizer"),)
 """Module and name of each class. It has torch's `step`, `zero_grad` and `param_groups`."""

@@ -15,11 +15,11 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from gpu_doctor import models
-from gpu_doctor.batches import sample_count
-from gpu_doctor.eventnotes import BACK, DELIVERED, FORWARD_DONE, FORWARDS, Pulse
-from gpu_doctor.taps.copies import Call
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.describe.batches import sample_count
+from gpu_doctor.capture.eventnotes import BACK, DELIVERED, FORWARD_DONE, FORWARDS, Pulse
+from gpu_doctor.capture.taps.copies import Call
+from gpu_doctor.capture.taps.tap import TapScope
 
 _NAN = float("nan")
 SEAM: Final = models.CALL

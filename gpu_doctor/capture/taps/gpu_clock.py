@@ -14,9 +14,9 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from gpu_doctor.devicemarks import StepMarks
-from gpu_doctor.devicewindows import DeviceWindows
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.gpu.devicemarks import StepMarks
+from gpu_doctor.capture.gpu.windows import DeviceWindows
+from gpu_doctor.capture.taps.tap import TapScope
 
 FORWARDS: Final = 64
 """A loop of which so many forwards ran elsewhere is not asked any more: taps cannot rest while somebody hears these."""

@@ -16,11 +16,11 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from gpu_doctor.batches import tensors_in
-from gpu_doctor.facts import EvaluationFacts, InputFacts
-from gpu_doctor.patching import Patches
-from gpu_doctor.taps.shapes import Shapes
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.describe.batches import tensors_in
+from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture.taps.shapes import Shapes
+from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.recording.setup import EvaluationFacts, InputFacts
 
 FIRST_STEPS: Final = 20
 """So many steps are looked at from the begin on."""

@@ -14,8 +14,8 @@ from typing import Any, Final
 import torch
 from torch.nn import functional
 
-from gpu_doctor import models
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.recorder import Recorder
 
 LAYERS: Final = 12
 """A linear layer and a ReLU have five operations in the graph: 60 in all, some 0.3 ms forth and back."""

@@ -15,15 +15,15 @@ from typing import Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gpu_doctor import models
-from gpu_doctor.eventnotes import BACK, OPTIMIZER_DONE, ZEROING
-from gpu_doctor.ledger import Ledger
-from gpu_doctor.phases import BACKWARD, OTHER
-from gpu_doctor.taps import foreign
-from gpu_doctor.taps.in_backward import StepsInBackward, on_autograds_thread
-from gpu_doctor.taps.parameters import Parameters
-from gpu_doctor.taps.sleepers import StandingHooks, StandingWrapper, compiled
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.eventnotes import BACK, OPTIMIZER_DONE, ZEROING
+from gpu_doctor.capture.ledger import Ledger
+from gpu_doctor.capture.taps import foreign
+from gpu_doctor.capture.taps.in_backward import StepsInBackward, on_autograds_thread
+from gpu_doctor.capture.taps.parameters import Parameters
+from gpu_doctor.capture.taps.sleepers import StandingHooks, StandingWrapper, compiled
+from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.recording.steps import BACKWARD, OTHER
 
 MOST_ALIKE: Final = 3
 """So often one is met again that has nothing but known parameters: the model may be wrapped or compiled meanwhile."""

@@ -13,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 import torch.distributed as dist
 
-from gpu_doctor.steps import TRAINING, Steps
+from gpu_doctor.recording import Steps
+from gpu_doctor.recording.steps import TRAINING
 
 PATIENCE_S: Final = 0.5
 """So long a rank waits for the others' figures at its run's end; they come through the same loop, so they are near."""

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from gpu_doctor.facts import InputFacts
+from gpu_doctor.recording.setup import InputFacts
 
 MOST_SHAPES: Final = 64
 MOST_STEPS: Final = 1024

@@ -1,4 +1,4 @@
-"""Taps that can stand down for most steps of a short rhythm and come back, see `gpu_doctor.rests`.
+"""Taps that can stand down for most steps of a short rhythm and come back, see `gpu_doctor.capture.rests`.
 
 While one stands down, what the code finds is what would be there without us. If the code puts something of its own
 there in the meantime, we come back around that and it loses nothing.
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from gpu_doctor.patching import Patches
+from gpu_doctor.capture.patching import Patches
 
 MOST_ANEW: Final = 8
 """So often a wrapper is put anew around what others have put in its place."""

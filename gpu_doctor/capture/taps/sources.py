@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import torch
 
-from gpu_doctor.batches import sample_count
-from gpu_doctor.ledger import Pull
-from gpu_doctor.taps.edges import Edges
-from gpu_doctor.taps.stock import Stock
-from gpu_doctor.taps.tally import Tally
+from gpu_doctor.capture.describe.batches import sample_count
+from gpu_doctor.capture.fetch.edges import Edges
+from gpu_doctor.capture.fetch.prefetch_queue import Stock
+from gpu_doctor.capture.fetch.tally import Tally
+from gpu_doctor.capture.ledger import Pull
 
 LONG_FETCH_S: Final = 2e-3
 """Metering a fetch takes some 10 us in a loop (benchmarks/fetching.py): every fetch of so long is metered,"""

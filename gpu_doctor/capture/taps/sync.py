@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 
-from gpu_doctor.eventnotes import SYNCED
-from gpu_doctor.phases import SYNC
-from gpu_doctor.seam import Seam
-from gpu_doctor.taps.tap import TapScope
-from gpu_doctor.taps.traffic import book_of
+from gpu_doctor.capture.eventnotes import SYNCED
+from gpu_doctor.capture.seam import Seam
+from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.capture.taps.traffic import book_of
+from gpu_doctor.recording.steps import SYNC
 
 METHODS = (
     *("item", "cpu", "tolist", "numpy", "nonzero", "masked_select"),

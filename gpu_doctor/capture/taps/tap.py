@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gpu_doctor.patching import Patches
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.parameters import Parameters
+from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.parameters import Parameters
 
 if TYPE_CHECKING:
     import torch

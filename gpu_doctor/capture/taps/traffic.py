@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import torch
 
-from gpu_doctor.facts import Traffic
-from gpu_doctor.ledger import Ledger
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.ledger import Ledger
+from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.recording.setup import Traffic
 
 SMALL_BYTES: Final = 64 * 1024
 """CUDA stages a pageable copy below this through the command buffer: what it costs is the call, not the bytes."""

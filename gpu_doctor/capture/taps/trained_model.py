@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpu_doctor import models
-from gpu_doctor.facts import OptimizerFacts
-from gpu_doctor.modelmakes import model_facts, optimizer_facts
-from gpu_doctor.taps.looking import Looker
-from gpu_doctor.taps.tap import TapScope
-from gpu_doctor.taps.unstepped import Unstepped
+from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.describe.model_facts import model_facts, optimizer_facts
+from gpu_doctor.capture.taps.inputs import Looker
+from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.capture.taps.unused_gradients import Unstepped
+from gpu_doctor.recording.setup import OptimizerFacts
 
 
 @contextmanager

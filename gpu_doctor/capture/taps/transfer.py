@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor.eventnotes import COPIED, PAGED, SYNCED
-from gpu_doctor.phases import SYNC, TRANSFER
-from gpu_doctor.seam import Seam
-from gpu_doctor.taps.tap import TapScope
-from gpu_doctor.taps.traffic import book_of
+from gpu_doctor.capture.eventnotes import COPIED, PAGED, SYNCED
+from gpu_doctor.capture.seam import Seam
+from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.capture.taps.traffic import book_of
+from gpu_doctor.recording.steps import SYNC, TRANSFER
 
 
 @contextmanager

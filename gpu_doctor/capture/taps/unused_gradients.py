@@ -10,11 +10,11 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from gpu_doctor import models
-from gpu_doctor.facts import ModelFacts
-from gpu_doctor.modelcode import TABLES
-from gpu_doctor.models import size_of
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.describe.attention import TABLES
+from gpu_doctor.capture.describe.models import size_of
+from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.recording.setup import ModelFacts
 
 LOOK_AT: Final = 4
 """The optimizer step after which it is known: of a GAN both optimizers have stepped twice by then."""

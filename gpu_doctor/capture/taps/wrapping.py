@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import torch
 
-from gpu_doctor.phases import BACKWARD, OTHER
-from gpu_doctor.taps.sleepers import StandingWrapper
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.taps.sleepers import StandingWrapper
+from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.recording.steps import BACKWARD, OTHER
 
 LOOKED_AT: Final = 8
 """Optimizer steps whose stack is looked at: optimizers that take turns are all met by then."""

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from gpu_doctor.expectation import BAND, Forecast, error_band
-from gpu_doctor.memoryfit import fit_of_runs
-from gpu_doctor.stages import fetched_s
-from gpu_doctor.vitals import FEWEST_STEPS, Vitals
-from gpu_doctor.vitals_arithmetic import CORE_FLOPS, flops_at_most
+from gpu_doctor.diagnosis.forecast.prediction import BAND, Forecast, error_band
+from gpu_doctor.diagnosis.forecast.stages import fetched_s
+from gpu_doctor.diagnosis.vitals.arithmetic import CORE_FLOPS, flops_at_most
+from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, Vitals
+from gpu_doctor.diagnosis.vitals.memory_fit import fit_of_runs
 
 EMPTY_SHARE: Final = 0.8
 BUSY_PCT: Final = 70.0

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import LineCost
-from gpu_doctor.vitals import Vitals
 
 DRAW_ALL: Final = {"RandomSampler", "DistributedSampler"}
 """Samplers that draw an epoch's order at once, as a list of all indices."""

@@ -12,24 +12,24 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gpu_doctor.batchsizes import DISPATCH_SHARE as DISPATCH_SHARE
-from gpu_doctor.batchsizes import batch_forecast as batch_forecast
-from gpu_doctor.copying import copies_with
-from gpu_doctor.expectation import BAND as BAND
-from gpu_doctor.expectation import FEW_STEPS_BAND, error_band
-from gpu_doctor.expectation import LEAST_GAIN as LEAST_GAIN
-from gpu_doctor.expectation import Forecast as Forecast
-from gpu_doctor.handing import DOUBT, FILLING_MOST, READING_MOST, handing, pace
-from gpu_doctor.leaving import DRAW_ALL
+from gpu_doctor.diagnosis.forecast.batch_size import DISPATCH_SHARE as DISPATCH_SHARE
+from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast as batch_forecast
+from gpu_doctor.diagnosis.forecast.copies import copies_with
+from gpu_doctor.diagnosis.forecast.epoch_end import DRAW_ALL
+from gpu_doctor.diagnosis.forecast.prediction import BAND as BAND
+from gpu_doctor.diagnosis.forecast.prediction import FEW_STEPS_BAND, error_band
+from gpu_doctor.diagnosis.forecast.prediction import LEAST_GAIN as LEAST_GAIN
+from gpu_doctor.diagnosis.forecast.prediction import Forecast as Forecast
+from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND as CPU_BOUND
+from gpu_doctor.diagnosis.forecast.stages import SATURATED, Stages
+from gpu_doctor.diagnosis.forecast.stages import on_cores_s as on_cores_s
+from gpu_doctor.diagnosis.forecast.stages import stages as stages_of
+from gpu_doctor.diagnosis.forecast.stages import unqueued_fetch_s as unqueued_fetch_s
+from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, FILLING_MOST, READING_MOST, handing, pace
+from gpu_doctor.diagnosis.forecast.workerstarts import starting_s
+from gpu_doctor.diagnosis.vitals.distributed import workers_in_shm
+from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, Vitals
 from gpu_doctor.recording import Settings
-from gpu_doctor.stages import CPU_BOUND as CPU_BOUND
-from gpu_doctor.stages import SATURATED, Stages
-from gpu_doctor.stages import on_cores_s as on_cores_s
-from gpu_doctor.stages import stages as stages_of
-from gpu_doctor.stages import unqueued_fetch_s as unqueued_fetch_s
-from gpu_doctor.vitals import FEWEST_STEPS, Vitals
-from gpu_doctor.vitals_world import workers_in_shm
-from gpu_doctor.workerstarts import starting_s
 
 PERMUTED_S: Final = 5e-8
 """Seconds an index of a random permutation as a list (0.025, 0.037 and 0.063 us an index for 1e5, 1e6 and 3e6)."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_doctor.handing import Handing, handing, pace
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.forecast.worker_costs import Handing, handing, pace
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 CPU_BOUND: Final = 0.5
 """A fetch is CPU-bound if CPU is at least this part of its wall: more workers than cores then only queue."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.handing import pace
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.forecast.worker_costs import pace
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 # Workers start at an epoch's begin and end with it: 12.5 ms each under fork (2.5 of them at the end), on a virtual
 # machine of 2 cores, and 15 ms until the first works; spawn and forkserver are estimates: they import torch again.

@@ -3,8 +3,8 @@ listed in MODULES of its family."""
 
 from __future__ import annotations
 
-from gpu_doctor.rules import compute, distributed, hardware, host, input, memory, transfer
-from gpu_doctor.rules.rule import Rule, rule_of
+from gpu_doctor.diagnosis.rules import compute, distributed, hardware, host, input, memory, transfer
+from gpu_doctor.diagnosis.rules.rule import Rule, rule_of
 
 FAMILIES = (input, transfer, host, compute, memory, hardware, distributed)
 RULES: tuple[Rule, ...] = tuple(rule_of(module) for family in FAMILIES for module in family.MODULES)

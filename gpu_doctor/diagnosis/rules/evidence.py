@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
-from gpu_doctor.facts import Chore
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import LineCost
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.recording.setup import Chore
 
 MOST_LINES = 3
 _BACKWARD = re.compile(r"backward|\bgrad\(|scaler\(")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 SCALED = (
     'scaler = torch.amp.GradScaler("cuda")  # once, before the loop\n'

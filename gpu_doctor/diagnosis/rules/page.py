@@ -8,8 +8,8 @@ from functools import lru_cache
 from html import escape
 from typing import Final
 
-from gpu_doctor.rules import RULES
-from gpu_doctor.rules.rule import Rule
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules.rule import Rule
 
 _CODE: Final = re.compile("`([^`]+)`")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gpu_doctor import wording
-from gpu_doctor.forecast import Forecast, batch_forecast
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.forecast import Forecast, batch_forecast
+from gpu_doctor.diagnosis.rules.rule import Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import LoaderSetup
-from gpu_doctor.rules.rule import Prescription, Safety
-from gpu_doctor.vitals import Vitals
 
 TIMES = 4
 """A batch so many times as large is advised where launches bind."""
@@ -60,7 +60,7 @@ def fewer_workers(loader: LoaderSetup | None, count: int) -> Prescription:
     """So many workers, to spare memory; by a trial where the loader allows one."""
     refusal = loader.refusals.get("num_workers", "") if loader is not None else ""
     return Prescription(
-        text=f"Use {wording.count(count, 'loader worker')}" + _by_hand(refusal),
+        text=f"Use {formatting.count(count, 'loader worker')}" + _by_hand(refusal),
         safety=Safety.BY_HAND if refusal else Safety.SAFE,
         settings={} if refusal else {"num_workers": count},
         code=f"DataLoader(..., num_workers={count})",

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import SettingValue
-from gpu_doctor.vitals import Vitals
 
 NAMING_BAR = 0.05
 """A finding is named from this cost_share on (torch-tb-profiler's bar for its data-loading advice)."""

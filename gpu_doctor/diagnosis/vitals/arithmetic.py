@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor.peaks import peak_flops_per_s
-from gpu_doctor.recording import Recording, Setup
-from gpu_doctor.steps import Steps
+from gpu_doctor.machine.peaks import peak_flops_per_s
+from gpu_doctor.recording import Recording, Setup, Steps
 
 TF32_CAPABILITY: Final = (8, 0)
 """TF32 came with compute capability 8.0 (NVIDIA's Ampere tuning guide)."""

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.steps import Column, Steps, ratio
+from gpu_doctor.recording import Column, Steps
+from gpu_doctor.recording.steps import ratio
 
 PHASES: Final = ("forward", "backward", "optimizer")
 """Phases whose work is told apart on the device."""

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_doctor.recording import Recording
-from gpu_doctor.steps import Steps
+from gpu_doctor.recording import Recording, Steps
 
 BUSY_PCT = 10.0
 """A GPU whose mean NVML utilisation is above this is in use, if not by this loop then by something else."""

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_doctor.recording import Fetch, LoaderSetup, Recording
-from gpu_doctor.steps import Steps
+from gpu_doctor.recording import Fetch, LoaderSetup, Recording, Steps
 
 
 @dataclass(frozen=True)

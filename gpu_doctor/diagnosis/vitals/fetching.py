@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.recording import Fetch, Recording, Setup
-from gpu_doctor.steps import Steps, ratio
+from gpu_doctor.recording import Fetch, Recording, Setup, Steps
+from gpu_doctor.recording.steps import ratio
 
 SPIN_S: Final = 0.01
 """So long each thread of torch's pool spins after its work before it sleeps: libgomp's default of 300 000 rounds

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpu_doctor.facts import Chore, Traffic
+from gpu_doctor.diagnosis.vitals.arithmetic import ArithmeticVitals
+from gpu_doctor.diagnosis.vitals.device import DeviceVitals
+from gpu_doctor.diagnosis.vitals.distributed import WorldVitals
+from gpu_doctor.diagnosis.vitals.evaluation import EvaluationVitals
+from gpu_doctor.diagnosis.vitals.hardware import HardwareVitals
+from gpu_doctor.diagnosis.vitals.memory import MemoryVitals
+from gpu_doctor.diagnosis.vitals.vitals_setup import SetupVitals
 from gpu_doctor.recording import LineCost, LoaderSetup, SettingValue
-from gpu_doctor.vitals_arithmetic import ArithmeticVitals
-from gpu_doctor.vitals_device import DeviceVitals
-from gpu_doctor.vitals_evaluation import EvaluationVitals
-from gpu_doctor.vitals_hardware import HardwareVitals
-from gpu_doctor.vitals_memory import MemoryVitals
-from gpu_doctor.vitals_setup import SetupVitals
-from gpu_doctor.vitals_world import WorldVitals
+from gpu_doctor.recording.setup import Chore, Traffic
 
 FORWARD_TIMES: Final = 1.5
 """A forward and a loss that a backward belongs to take no longer than this times the backward (0.6 to 1.4 were measured

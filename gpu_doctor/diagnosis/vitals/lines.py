@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gpu_doctor.recording import LineCost
-from gpu_doctor.steps import PHASES
+from gpu_doctor.recording import PHASES, LineCost
 
 FEW_LOOKS: Final = 3.0
 """So few looks divide nothing: what they say is left as it is."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu_doctor.recording import Recording, Series
-from gpu_doctor.steps import Column, Steps
+from gpu_doctor.recording import Column, Recording, Series, Steps
 
 OF_A_GPU = ("gpu_util_pct", "tensor_active_pct")
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from gpu_doctor.recording import Recording, Setup
-from gpu_doctor.steps import PHASES, TRAINING, Column, Steps, ratio
-from gpu_doctor.vitals_arithmetic import arithmetic
-from gpu_doctor.vitals_device import device
-from gpu_doctor.vitals_evaluation import evaluation
-from gpu_doctor.vitals_fetching import fetching, pulled, side_by_side
-from gpu_doctor.vitals_fields import Vitals as Vitals
-from gpu_doctor.vitals_hardware import hardware
-from gpu_doctor.vitals_lines import fitted
-from gpu_doctor.vitals_machine import machine
-from gpu_doctor.vitals_memory import memory
-from gpu_doctor.vitals_world import world
+from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic
+from gpu_doctor.diagnosis.vitals.device import device
+from gpu_doctor.diagnosis.vitals.distributed import world
+from gpu_doctor.diagnosis.vitals.evaluation import evaluation
+from gpu_doctor.diagnosis.vitals.fetching import fetching, pulled, side_by_side
+from gpu_doctor.diagnosis.vitals.fields import Vitals as Vitals
+from gpu_doctor.diagnosis.vitals.hardware import hardware
+from gpu_doctor.diagnosis.vitals.lines import fitted
+from gpu_doctor.diagnosis.vitals.machine import machine
+from gpu_doctor.diagnosis.vitals.memory import memory
+from gpu_doctor.recording import PHASES, Column, Recording, Setup, Steps
+from gpu_doctor.recording.steps import TRAINING, ratio
 
 WARMUP_FACTOR = 2.0
 """A leading step is warm-up while it takes more than so many times the median of the rest (worker start, autotune)."""

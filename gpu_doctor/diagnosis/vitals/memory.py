@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from gpu_doctor.growth import Growth, rising, steps_done
-from gpu_doctor.recording import Recording, Series
-from gpu_doctor.steps import Column, Steps
+from gpu_doctor.diagnosis.vitals.trend import Growth, rising, steps_done
+from gpu_doctor.recording import Column, Recording, Series, Steps
 
 
 @dataclass(frozen=True)

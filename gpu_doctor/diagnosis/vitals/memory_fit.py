@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpu_doctor.vitals_fields import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.steps import Column, Steps
+from gpu_doctor.recording import Column, Steps
 
 FEWEST_READINGS: Final = 8
 """Fewer readings cannot tell a rise of every quarter from chance."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpu_doctor.facts import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts
 from gpu_doctor.recording import DeviceSetup, Setup
+from gpu_doctor.recording.setup import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts
 
 
 @dataclass(frozen=True)

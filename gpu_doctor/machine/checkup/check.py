@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from gpu_doctor.checkup.environment_lines import environment_lines
-from gpu_doctor.checkup.facts import Facts
-from gpu_doctor.checkup.gather import gathered
-from gpu_doctor.checkup.gpu_lines import gpu_lines
-from gpu_doctor.checkup.host_lines import host_lines
-from gpu_doctor.checkup.result import CheckLine, Checkup
+from gpu_doctor.machine.checkup.environment import environment_lines
+from gpu_doctor.machine.checkup.facts import Facts
+from gpu_doctor.machine.checkup.gather import gathered
+from gpu_doctor.machine.checkup.gpu import gpu_lines
+from gpu_doctor.machine.checkup.host import host_lines
+from gpu_doctor.machine.checkup.result import CheckLine, Checkup
 
 __all__ = ["CheckLine", "Checkup", "Facts", "check", "judged"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from gpu_doctor.checkup.facts import Facts
-from gpu_doctor.checkup.result import LOOK, WRONG, CheckLine
+from gpu_doctor.machine.checkup.facts import Facts
+from gpu_doctor.machine.checkup.result import LOOK, WRONG, CheckLine
 
 THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 THREADS_PER_CORE: Final = 1.25

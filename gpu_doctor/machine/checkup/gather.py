@@ -9,14 +9,15 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from gpu_doctor.checkup.environment_lines import READ
-from gpu_doctor.checkup.facts import CardFacts, Facts, TorchFacts
-from gpu_doctor.nvidia import served_cuda
-from gpu_doctor.probes import host, nvml
-from gpu_doctor.probes.nvml_neighbours import others
-from gpu_doctor.probes.nvml_visible import Gpu, ask, device_setup, look, text
-from gpu_doctor.probes.siblings import physical_cores
-from gpu_doctor.probes.torch_memory import cuda_in_use, device_uuids
+from gpu_doctor.machine import host
+from gpu_doctor.machine.checkup.environment import READ
+from gpu_doctor.machine.checkup.facts import CardFacts, Facts, TorchFacts
+from gpu_doctor.machine.nvidia import served_cuda
+from gpu_doctor.machine.nvml import probe
+from gpu_doctor.machine.nvml.neighbours import others
+from gpu_doctor.machine.nvml.visible import Gpu, ask, device_setup, look, text
+from gpu_doctor.machine.siblings import physical_cores
+from gpu_doctor.machine.torch_memory import cuda_in_use, device_uuids
 
 _UNCORRECTED, _VOLATILE = 1, 0
 _SM = 1
@@ -28,7 +29,7 @@ def gathered() -> Facts:
     found: dict[str, Any] = {"torch": torch_facts(), "nvidia_on_bus": nvidia_on_bus()}
     found["driver_loaded"] = Path("/proc/driver/nvidia/version").exists()
     found["visible_devices"] = os.environ.get("CUDA_VISIBLE_DEVICES")
-    with nvml.initialised() as access:
+    with probe.initialised() as access:
         found["nvml_problem"] = access.problem
         if access.vendor is not None:
             found.update(_nvml_facts(access.vendor))
@@ -67,9 +68,9 @@ def _card(vendor: Any, gpu: Gpu, other_processes: int | None, other_bytes: int |
     persistence = ask(vendor, "nvmlDeviceGetPersistenceMode", card)
     bits = temperature = None
     with contextlib.suppress(Exception):
-        bits = nvml.limit_bits(vendor, card)
+        bits = probe.limit_bits(vendor, card)
     with contextlib.suppress(Exception):
-        temperature = nvml.temperature_c(vendor, card)
+        temperature = probe.temperature_c(vendor, card)
     return CardFacts(
         index=gpu.index,
         name=gpu.name,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpu_doctor.checkup.facts import Facts
-from gpu_doctor.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
+from gpu_doctor.machine.checkup.facts import Facts
+from gpu_doctor.machine.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
 
 BATCH_BYTES: Final = 256 * 3 * 224 * 224 * 4
 """A batch of 256 float32 images of 224 x 224, 147 MiB: the yardstick for /dev/shm."""

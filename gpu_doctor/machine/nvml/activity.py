@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from gpu_doctor.probes.nvml_visible import Gpu, ask
-from gpu_doctor.probes.probe import Reading
+from gpu_doctor.machine.nvml.visible import Gpu, ask
+from gpu_doctor.machine.probe import Reading
 from gpu_doctor.recording import Metric
 
 APART_S: Final = 0.1

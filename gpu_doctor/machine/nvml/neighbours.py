@@ -9,8 +9,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from gpu_doctor.probes.nvml_visible import Gpu, ask
-from gpu_doctor.probes.probe import Reading
+from gpu_doctor.machine.nvml.visible import Gpu, ask
+from gpu_doctor.machine.probe import Reading
 from gpu_doctor.recording import Metric
 
 try:  # at import, on the caller's thread: the poller's thread imports nothing

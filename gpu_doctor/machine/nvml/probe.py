@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu_doctor.probes.nvml_gpm import Gpm, supported
-from gpu_doctor.probes.nvml_neighbours import neighbours
-from gpu_doctor.probes.nvml_visible import Gpu, ask, device_setup, look, text
-from gpu_doctor.probes.probe import ProbeScope, Reader, Reading
-from gpu_doctor.probes.torch_memory import cuda_in_use, device_uuids
+from gpu_doctor.machine.nvml.activity import Gpm, supported
+from gpu_doctor.machine.nvml.neighbours import neighbours
+from gpu_doctor.machine.nvml.visible import Gpu, ask, device_setup, look, text
+from gpu_doctor.machine.probe import ProbeScope, Reader, Reading
+from gpu_doctor.machine.torch_memory import cuda_in_use, device_uuids
 from gpu_doctor.recording import DeviceSetup, Metric
 
 VENDOR: Any = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gpu_doctor import wording
-from gpu_doctor.drawing import PHASE_COLOURS
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import PHASES
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.report.svg import PHASE_COLOURS
 
 DARK: Final = ("backward",)
 """Phases on whose colour white letters are read better than black ones (at least 4.5 to 1, as WCAG AA asks)."""
@@ -29,15 +29,15 @@ def anatomy(vitals: Vitals | None, settled: bool) -> dict[str, Any]:
         segments.append(
             {
                 "phase": phase,
-                "label": wording.PHASE_LABELS.get(phase, phase),
+                "label": formatting.PHASE_LABELS.get(phase, phase),
                 "share": round(float(part), 4),
-                "percent": wording.share(part),
-                "time": wording.seconds(part * vitals.step_wall_s),
+                "percent": formatting.share(part),
+                "time": formatting.seconds(part * vitals.step_wall_s),
                 "colour": PHASE_COLOURS[phase],
                 "ink": "#fff" if phase in DARK else "#111",
             }
         )
-    of = f"mean of {wording.count(vitals.measured_steps, 'step')}"
+    of = f"mean of {formatting.count(vitals.measured_steps, 'step')}"
     if vitals.warmup_steps:
-        of += f", {wording.grouped(vitals.warmup_steps)} of warm-up left out"
-    return {"total": wording.seconds(vitals.step_wall_s), "of": of, "segments": segments}
+        of += f", {formatting.grouped(vitals.warmup_steps)} of warm-up left out"
+    return {"total": formatting.seconds(vitals.step_wall_s), "of": of, "segments": segments}

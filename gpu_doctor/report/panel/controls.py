@@ -6,12 +6,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
-from gpu_doctor import wording
-from gpu_doctor.curing import SWEEP_TRIALS
-from gpu_doctor.knobs.knob import Choice, Knob, KnobTable
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.rules.rule import Safety
-from gpu_doctor.sweep import combinations
+from gpu_doctor.trials.curing import SWEEP_TRIALS
+from gpu_doctor.trials.knobs.knob import Choice, Knob, KnobTable
+from gpu_doctor.trials.sweep import combinations
 
 ASKS: Final = ("stop", "trial", "real", "treat", "sweep", "largest", "fix", "before", "rows")
 TRIAL_STEPS: Final = 50
@@ -59,7 +59,7 @@ def _about(knob: Knob) -> dict[str, Any]:
         "label": knob.label,
         "front": knob.front,
         "safe": knob.safety is Safety.SAFE,
-        "changes": wording.clean(knob.changes, 600),
+        "changes": formatting.clean(knob.changes, 600),
     }
 
 
@@ -94,10 +94,10 @@ def _offer(knob: Knob, written: Any, setup: Setup) -> dict[str, Any]:
     refusal = "" if free else reasons[0] if reasons else "This loop leaves nothing to choose here."
     return {
         "choices": [_choice(one, written) for one in offered],
-        "refusal": wording.clean(refusal, 300),
+        "refusal": formatting.clean(refusal, 300),
         # Where only some values cannot be had, the panel says which and why.
         "partly": [
-            f"{', '.join(_short(one) for one in offered if one.refusal == reason)}: {wording.clean(reason, 300)}"
+            f"{', '.join(_short(one) for one in offered if one.refusal == reason)}: {formatting.clean(reason, 300)}"
             for reason in reasons
         ]
         if free
@@ -107,15 +107,15 @@ def _offer(knob: Knob, written: Any, setup: Setup) -> dict[str, Any]:
 
 def _short(one: Choice) -> str:
     """The label without what is said of it in brackets."""
-    return wording.clean(one.label.partition(" (")[0], 60)
+    return formatting.clean(one.label.partition(" (")[0], 60)
 
 
 def _choice(one: Choice, written: Any) -> dict[str, Any]:
-    label = wording.clean(one.label, 60)
+    label = formatting.clean(one.label, 60)
     return {
         "value": one.value,
         "label": f"{label} (as written)" if one.value == written and label != "as written" else label,
-        "refusal": wording.clean(one.refusal, 300),
+        "refusal": formatting.clean(one.refusal, 300),
     }
 
 
@@ -134,7 +134,7 @@ def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
     if steps is None:
         steps = TRIAL_STEPS
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
-        raise ValueError(f"A trial takes a whole number of steps from 1 to {wording.grouped(MOST_STEPS)}.")
+        raise ValueError(f"A trial takes a whole number of steps from 1 to {formatting.grouped(MOST_STEPS)}.")
     request = {
         "ask": content["ask"],
         "settings": settings,
@@ -146,7 +146,7 @@ def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
 
 def _checked(name: Any, value: Any, knobs: KnobTable) -> SettingValue:
     if name not in knobs:
-        raise ValueError(f"There is no knob named {wording.clean(name, 60)!r}.")
+        raise ValueError(f"There is no knob named {formatting.clean(name, 60)!r}.")
     if not isinstance(value, (str, int, float, bool)):
         raise ValueError(f"{knobs[name].label} takes a plain value.")
     return knobs[name].parsed(str(value))

@@ -6,13 +6,13 @@ import base64
 import weakref
 from typing import Any, Final
 
-from gpu_doctor import wording
-from gpu_doctor.effect import UNMEASURED, Effect
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
 from gpu_doctor.recording import Recording, describe
-from gpu_doctor.report_facts import RISK_MARK
-from gpu_doctor.report_losses import loss_lines
-from gpu_doctor.report_trials import NO_GPU, TOO_SHORT, WARNS, Sides, loss_story, notes_of, sides_of
-from gpu_doctor.vitals import Vitals, measure
+from gpu_doctor.report.losses import loss_lines
+from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, WARNS, Sides, loss_story, notes_of, sides_of
+from gpu_doctor.report.words import RISK_MARK
+from gpu_doctor.trials.compare.effect import UNMEASURED, Effect
 
 VERDICTS: Final = {
     "faster": "▲\u00a0faster",
@@ -67,22 +67,26 @@ def _cell(text: str, tone: str = "", title: str = "") -> dict[str, str]:
 def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool) -> list[dict[str, str]]:
     vitals = vitals_of(recording)
     rate = vitals.samples_per_s
-    against = _cell("1.00x" if name == "baseline" and rate else wording.DASH)
+    against = _cell("1.00x" if name == "baseline" and rate else formatting.DASH)
     if base_rate and rate:
-        against = _cell(wording.factor(rate / base_rate), title="One run beside another: no interval. A trial has one.")
+        against = _cell(
+            formatting.factor(rate / base_rate), title="One run beside another: no interval. A trial has one."
+        )
     if recording.outcome != "completed":
-        name = f"{name} ({wording.OUTCOME_LABELS.get(recording.outcome, recording.outcome)})"
+        name = f"{name} ({formatting.OUTCOME_LABELS.get(recording.outcome, recording.outcome)})"
     busy = vitals.gpu_util_pct if on_gpu else vitals.cpu_util_pct
     return [
-        _cell(name, title=wording.clean(recording.reason)),
-        _cell(wording.clean(describe(recording.settings), 120)),
-        _cell(wording.number(rate, wording.DASH)),
+        _cell(name, title=formatting.clean(recording.reason)),
+        _cell(formatting.clean(describe(recording.settings), 120)),
+        _cell(formatting.number(rate, formatting.DASH)),
         against,
-        _cell(wording.DASH),
-        _cell(wording.share(vitals.data_wait_share, wording.DASH)),
-        _cell(wording.percent(busy, wording.DASH), title="" if busy is not None else TOO_SHORT if on_gpu else NO_GPU),
-        _cell(wording.size(vitals.peak_bytes, wording.DASH)),
-        _cell(wording.loss(vitals.final_loss)),
+        _cell(formatting.DASH),
+        _cell(formatting.share(vitals.data_wait_share, formatting.DASH)),
+        _cell(
+            formatting.percent(busy, formatting.DASH), title="" if busy is not None else TOO_SHORT if on_gpu else NO_GPU
+        ),
+        _cell(formatting.size(vitals.peak_bytes, formatting.DASH)),
+        _cell(formatting.loss(vitals.final_loss)),
     ]
 
 
@@ -103,7 +107,7 @@ def _measurement(effect: Effect) -> list[str]:
     """What a trial cost, and what was expected of it."""
     said = []
     if effect.steps:
-        said = [wording.count(effect.steps, "measured step"), f"took {wording.seconds(effect.seconds)}"]
+        said = [formatting.count(effect.steps, "measured step"), f"took {formatting.seconds(effect.seconds)}"]
     if effect.predicted_speedup is not None:
         said.append(f"predicted {_foretold(effect)}")
     return said
@@ -111,8 +115,8 @@ def _measurement(effect: Effect) -> list[str]:
 
 def _foretold(effect: Effect) -> str:
     """The forecast with its range; a dash where there was none."""
-    ends = wording.interval(effect.predicted_low, effect.predicted_high)
-    return wording.forecast(effect.predicted_speedup, wording.DASH) + (f" ({ends})" if ends else "")
+    ends = formatting.interval(effect.predicted_low, effect.predicted_high)
+    return formatting.forecast(effect.predicted_speedup, formatting.DASH) + (f" ({ends})" if ends else "")
 
 
 def _picture(sides: Sides, differs_from: int | None) -> str:
@@ -131,44 +135,44 @@ def _picture(sides: Sides, differs_from: int | None) -> str:
 def _device(sides: Sides | None, on_gpu: bool) -> dict[str, str]:
     """How busy the device was in the candidate's run, and beside it in the baseline's."""
     if sides is None:
-        return _cell(wording.DASH)
+        return _cell(formatting.DASH)
     base, candidate = (vitals_of(one) for one in sides)
     name = "gpu_util_pct" if on_gpu else "cpu_util_pct"
     busy = getattr(candidate, name)
     if busy is None:
-        return _cell(wording.DASH, title=TOO_SHORT if candidate.on_gpu or not on_gpu else NO_GPU)
-    return _cell(wording.percent(busy), title=f"baseline beside it: {wording.percent(getattr(base, name))}")
+        return _cell(formatting.DASH, title=TOO_SHORT if candidate.on_gpu or not on_gpu else NO_GPU)
+    return _cell(formatting.percent(busy), title=f"baseline beside it: {formatting.percent(getattr(base, name))}")
 
 
 def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> list[dict[str, str]]:
-    settings = wording.clean(describe(effect.settings), 120)
+    settings = formatting.clean(describe(effect.settings), 120)
     if effect.baseline_settings:
-        settings += f" (over {wording.clean(describe(effect.baseline_settings), 120)})"
-    loss = _cell(wording.DASH)
+        settings += f" (over {formatting.clean(describe(effect.baseline_settings), 120)})"
+    loss = _cell(formatting.DASH)
     compared = effect.outcome not in UNMEASURED  # a side that failed has no loss to set beside another
     if compared and (effect.baseline_loss is not None or effect.candidate_loss is not None):
-        both = f"{wording.loss(effect.baseline_loss)}\u00a0→ {wording.loss(effect.candidate_loss)}"
+        both = f"{formatting.loss(effect.baseline_loss)}\u00a0→ {formatting.loss(effect.candidate_loss)}"
         warns = effect.loss_verdict in WARNS
         said = f"baseline → candidate: {effect.loss_words}".removesuffix(": ")
         loss = _cell(f"{both}\u00a0{RISK_MARK}" if warns else both, "bad" if warns else "", said)
     return [
         _cell(
             f"trial {number}",
-            title=f"{wording.count(effect.steps, 'measured step')}, {wording.seconds(effect.seconds)}",
+            title=f"{formatting.count(effect.steps, 'measured step')}, {formatting.seconds(effect.seconds)}",
         ),
         _cell(settings),
         _cell(
-            wording.number(effect.candidate_samples_per_s, wording.DASH),
-            title=f"baseline beside it: {wording.rate(effect.baseline_samples_per_s, effect.unit)}",
+            formatting.number(effect.candidate_samples_per_s, formatting.DASH),
+            title=f"baseline beside it: {formatting.rate(effect.baseline_samples_per_s, effect.unit)}",
         ),
         _against(effect),
         _cell(_foretold(effect)),
         _cell(
-            wording.share(effect.candidate_wait_share, wording.DASH),
-            title=f"baseline beside it: {wording.share(effect.baseline_wait_share)}",
+            formatting.share(effect.candidate_wait_share, formatting.DASH),
+            title=f"baseline beside it: {formatting.share(effect.baseline_wait_share)}",
         ),
         _device(sides, on_gpu),
-        _cell(wording.size(effect.peak_bytes, wording.DASH)),
+        _cell(formatting.size(effect.peak_bytes, formatting.DASH)),
         loss,
     ]
 
@@ -176,10 +180,10 @@ def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> li
 def _against(effect: Effect) -> dict[str, str]:
     """The speed-up with its interval and verdict, or why there is none."""
     if effect.speedup is None or effect.outcome not in CLEAN:
-        outcome = wording.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
+        outcome = formatting.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
         outcome = "nothing was measured" if effect.outcome in CLEAN else outcome
-        reason = wording.clean(effect.reason, 200)
+        reason = formatting.clean(effect.reason, 200)
         return _cell(f"{outcome}: {reason}" if reason else outcome, "bad" if effect.outcome != "stopped" else "")
     tone = {"faster": "good", "slower": "bad"}.get(effect.verdict, "")
-    measured = wording.speedup(effect.speedup, effect.low, effect.high).replace(" ", "\u00a0")
-    return _cell(f"{measured} {VERDICTS.get(effect.verdict, effect.verdict)}", tone, wording.clean(effect.reason))
+    measured = formatting.speedup(effect.speedup, effect.low, effect.high).replace(" ", "\u00a0")
+    return _cell(f"{measured} {VERDICTS.get(effect.verdict, effect.verdict)}", tone, formatting.clean(effect.reason))

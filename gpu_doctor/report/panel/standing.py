@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpu_doctor import wording
-from gpu_doctor.vitals import FEWEST_STEPS
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
 
 if TYPE_CHECKING:
-    from gpu_doctor.notebook.panel import PanelInput
+    from gpu_doctor.report.panel.state import PanelInput
 
 PROMISED_S: Final = 5.0
 """A first verdict comes within so many seconds of a loop whose steps are short; then it is said what it waits for."""
@@ -32,7 +32,7 @@ def ended(shown: PanelInput) -> str:
     """How the newest run ended, if nothing goes on and it did not simply come to its end."""
     if shown.status != "idle" or _outcome(shown) == "completed":
         return ""
-    return wording.OUTCOME_LABELS.get(_outcome(shown), "")
+    return formatting.OUTCOME_LABELS.get(_outcome(shown), "")
 
 
 def failed(shown: PanelInput) -> bool:
@@ -46,8 +46,8 @@ def raised(shown: PanelInput) -> str:
         return ""
     run = shown.recordings[-1]
     steps = len(run.steps)
-    seen = f"what is shown is of the {wording.count(steps, 'step')} before" if steps else "no step had ended"
-    return f"The cell raised {wording.clean(run.reason, 300) or 'an exception'}; {seen}."
+    seen = f"what is shown is of the {formatting.count(steps, 'step')} before" if steps else "no step had ended"
+    return f"The cell raised {formatting.clean(run.reason, 300) or 'an exception'}; {seen}."
 
 
 def _outcome(shown: PanelInput) -> str:

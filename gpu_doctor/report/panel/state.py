@@ -6,29 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpu_doctor import wording
-from gpu_doctor.batchfinder import refusal
-from gpu_doctor.curing import SWEEP_TRIALS
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.drawing import PHASE_COLOURS
-from gpu_doctor.effect import Effect
-from gpu_doctor.knobs.knob import KnobTable
-from gpu_doctor.notebook import standing
-from gpu_doctor.notebook.anatomy_state import anatomy
-from gpu_doctor.notebook.controls import UNKNOWN, controls
-from gpu_doctor.notebook.plan_state import plan_state
-from gpu_doctor.notebook.sweep_state import largest_state, sweep_state
-from gpu_doctor.notebook.table import runs
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules.page import paragraphs
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, Vitals
 from gpu_doctor.recording import Recording, SettingValue, Setup, describe
-from gpu_doctor.report_batches import LargestLike
-from gpu_doctor.report_facts import RISK_MARK, accent, predicted_words, price, silences
-from gpu_doctor.report_plan import PlanLike
-from gpu_doctor.report_sweep import SweepLike
-from gpu_doctor.report_trials import Sides
-from gpu_doctor.rulepage import paragraphs
-from gpu_doctor.rules import RULES
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import FEWEST_STEPS, Vitals
+from gpu_doctor.report.panel import standing
+from gpu_doctor.report.panel.anatomy_state import anatomy
+from gpu_doctor.report.panel.controls import UNKNOWN, controls
+from gpu_doctor.report.panel.plan_state import plan_state
+from gpu_doctor.report.panel.runs_table import runs
+from gpu_doctor.report.panel.sweep_state import largest_state, sweep_state
+from gpu_doctor.report.plan import PlanLike
+from gpu_doctor.report.report_batches import LargestLike
+from gpu_doctor.report.searches import SweepLike
+from gpu_doctor.report.svg import PHASE_COLOURS
+from gpu_doctor.report.trials import Sides
+from gpu_doctor.report.words import RISK_MARK, accent, predicted_words, price, silences
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.curing import SWEEP_TRIALS
+from gpu_doctor.trials.knobs.knob import KnobTable
+from gpu_doctor.trials.largest_batch import refusal
 
 STATUS: Final = {
     "starting": "starting",
@@ -114,7 +114,7 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
         "status": shown.status,
         "busy": shown.status in BUSY,
         "header": _header(shown),
-        "message": wording.clean(shown.message or standing.raised(shown), 600),
+        "message": formatting.clean(shown.message or standing.raised(shown), 600),
         "verdict": _verdict(shown),
         "anatomy": anatomy(vitals, shown.status in SETTLED),
         "knobs": controls(knobs, shown.setup, known, shown.turned),
@@ -140,11 +140,11 @@ def _header(shown: PanelInput) -> dict[str, Any]:
         "machine": _machine(setup, shown.step_count),
         "status": standing.ended(shown) or STATUS.get(shown.status, shown.status),
         "failed": standing.failed(shown),
-        "name": wording.clean(shown.name, 80),
-        "clock": wording.clock(shown.elapsed_s),
-        "steps": wording.count(shown.step_count, "step"),
-        "rate": wording.rate(shown.samples_per_s, missing=""),
-        "settings": wording.clean(describe(shown.settings), 120) if shown.settings and running else "",
+        "name": formatting.clean(shown.name, 80),
+        "clock": formatting.clock(shown.elapsed_s),
+        "steps": formatting.count(shown.step_count, "step"),
+        "rate": formatting.rate(shown.samples_per_s, missing=""),
+        "settings": formatting.clean(describe(shown.settings), 120) if shown.settings and running else "",
         "stop": ""
         if shown.stop_live or shown.status == "waiting"
         else "To stop: interrupt the kernel (Kernel menu, or the square).",
@@ -153,10 +153,10 @@ def _header(shown: PanelInput) -> dict[str, Any]:
     if progress is not None:
         left = progress.seconds_left
         head["progress"] = {
-            "text": wording.clean(progress.text, 120),
+            "text": formatting.clean(progress.text, 120),
             "steps": f"step {progress.step} of {progress.steps}" if progress.steps else f"step {progress.step}",
             "share": min(progress.step / progress.steps, 1.0) if progress.steps else 0.0,
-            "left": "" if left is None else f"at most {wording.countdown(left)} left",
+            "left": "" if left is None else f"at most {formatting.countdown(left)} left",
         }
     return head
 
@@ -169,13 +169,13 @@ def _machine(setup: Setup, steps: int) -> str:
     if setup.devices:
         index = setup.device.partition(":")[2]
         used = [one for one in setup.devices if str(one.index) == (index or "0")] or list(setup.devices)
-        where = wording.clean(used[0].name, 60)
+        where = formatting.clean(used[0].name, 60)
         if not setup.on_gpu and steps:
             where = f"{where} present, but the loop trains on the {setup.device.partition(':')[0]}"
     elif setup.on_gpu:
-        where = wording.clean(setup.device, 60)
-    torch = f"torch {wording.clean(setup.torch_version.partition('+')[0], 20)}" if setup.torch_version else ""
-    return " · ".join(part for part in (where, wording.cores(setup.usable_cores), torch) if part)
+        where = formatting.clean(setup.device, 60)
+    torch = f"torch {formatting.clean(setup.torch_version.partition('+')[0], 20)}" if setup.torch_version else ""
+    return " · ".join(part for part in (where, formatting.cores(setup.usable_cores), torch) if part)
 
 
 def _verdict(shown: PanelInput) -> dict[str, Any]:
@@ -194,23 +194,23 @@ def _verdict(shown: PanelInput) -> dict[str, Any]:
     first = top.prescriptions[0] if top is not None and top.prescriptions else None
     early = diagnosis.early and not few
     return {
-        "text": wording.clean(diagnosis.verdict),
-        "kind": "" if few else wording.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
+        "text": formatting.clean(diagnosis.verdict),
+        "kind": "" if few else formatting.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
         "accent": accent(diagnosis),
-        "early": f"early: {wording.count(diagnosis.vitals.measured_steps, 'measured step')}" if early else "",
-        "risk": "" if top is None or not top.risk else f"{RISK_MARK} {wording.clean(top.risk)}",
+        "early": f"early: {formatting.count(diagnosis.vitals.measured_steps, 'measured step')}" if early else "",
+        "risk": "" if top is None or not top.risk else f"{RISK_MARK} {formatting.clean(top.risk)}",
         "advice": None if top is None or first is None else {**_prescription(first), **_page(top.rule)},
     }
 
 
 def _prescription(one: Prescription) -> dict[str, Any]:
     return {
-        "text": wording.clean(one.text),
+        "text": formatting.clean(one.text),
         "predicted": predicted_words(one),
         "settings": dict(one.settings),
-        "code": wording.clean(one.code, 4000),
+        "code": formatting.clean(one.code, 4000),
         "safety": _SAFETY[one.safety],
-        "changes": wording.clean(one.changes),
+        "changes": formatting.clean(one.changes),
     }
 
 
@@ -221,10 +221,10 @@ def _page(rule: str) -> dict[str, Any]:
 
 def _finding(finding: Finding, vitals: Vitals) -> dict[str, Any]:
     return {
-        "headline": wording.clean(finding.headline),
+        "headline": formatting.clean(finding.headline),
         "price": price(finding, vitals),
-        "risk": wording.clean(finding.risk),
-        "evidence": [wording.clean(one) for one in finding.evidence],
+        "risk": formatting.clean(finding.risk),
+        "evidence": [formatting.clean(one) for one in finding.evidence],
         "prescriptions": [_prescription(one) for one in finding.prescriptions],
         **_page(finding.rule),
     }
@@ -241,8 +241,8 @@ def _silent(diagnosis: Diagnosis) -> list[dict[str, Any]]:
 def _footer(shown: PanelInput, vitals: Vitals | None) -> dict[str, Any]:
     own = vitals.overhead_share if vitals is not None and vitals.steps else None
     judged = shown.diagnosis.notes if shown.diagnosis is not None else ()
-    notes = list(dict.fromkeys(wording.clean(note) for note in (*judged, *shown.notes)))
+    notes = list(dict.fromkeys(formatting.clean(note) for note in (*judged, *shown.notes)))
     if len(notes) > MOST_NOTES:
-        more = wording.count(len(notes) - MOST_NOTES, "more note")
+        more = formatting.count(len(notes) - MOST_NOTES, "more note")
         notes = [*notes[:MOST_NOTES], f"The recording keeps {more}."]
-    return {"overhead": f"overhead {wording.share(own)}" if own is not None else "", "notes": notes}
+    return {"overhead": f"overhead {formatting.share(own)}" if own is not None else "", "notes": notes}

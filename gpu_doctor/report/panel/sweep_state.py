@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_doctor import report_batches, report_sweep, wording
-from gpu_doctor.report_batches import LargestLike
-from gpu_doctor.report_sweep import SweepLike
+from gpu_doctor import formatting
+from gpu_doctor.report import report_batches, searches
+from gpu_doctor.report.report_batches import LargestLike
+from gpu_doctor.report.searches import SweepLike
 
 
 def sweep_state(sweep: SweepLike | None) -> dict[str, Any] | None:
@@ -14,10 +15,10 @@ def sweep_state(sweep: SweepLike | None) -> dict[str, Any] | None:
     if sweep is None:
         return None
     return {
-        "sentence": report_sweep.sentence(sweep),
-        "places": [dict(vars(one)) for one in report_sweep.places(sweep)],
-        "first": report_sweep.FIRST,
-        "notes": [wording.clean(one, 600) for one in sweep.notes],
+        "sentence": searches.sentence(sweep),
+        "places": [dict(vars(one)) for one in searches.places(sweep)],
+        "first": searches.FIRST,
+        "notes": [formatting.clean(one, 600) for one in sweep.notes],
         "settings": dict(sweep.best),
     }
 
@@ -30,6 +31,6 @@ def largest_state(largest: LargestLike | None) -> dict[str, Any] | None:
     return {
         "sentence": report_batches.sentence(largest),
         "sizes": [dict(vars(one)) for one in report_batches.sizes(largest)],
-        "notes": [wording.clean(one, 600) for one in largest.notes],
+        "notes": [formatting.clean(one, 600) for one in largest.notes],
         "settings": {} if size is None else {"batch_size": size},
     }

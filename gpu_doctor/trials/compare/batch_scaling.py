@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.recording import TRAINING, Recording
+from gpu_doctor.recording import Recording
+from gpu_doctor.recording.steps import TRAINING
 
 _NOTE: Final = (
     "Compared per sample seen. With {times} the batch there are {fewer} steps per epoch: most trainings then want the "

@@ -10,13 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor import scaling, wording
-from gpu_doctor.interval import FEWEST_ROWS, Ratio, ratio
-from gpu_doctor.neighbours import BUSY_FROM, others_share
-from gpu_doctor.pagecache import warm_pairs
-from gpu_doctor.pairing import has_samples, pair_of, stretch_of, wait_share
-from gpu_doctor.parity import coarsest, parity, varies
+from gpu_doctor import formatting
 from gpu_doctor.recording import Recording, SettingValue, Steps, describe
+from gpu_doctor.trials.compare import batch_scaling
+from gpu_doctor.trials.compare.losses import coarsest, parity, varies
+from gpu_doctor.trials.compare.neighbours import BUSY_FROM, others_share
+from gpu_doctor.trials.compare.pagecache import warm_pairs
+from gpu_doctor.trials.compare.pairs import has_samples, pair_of, stretch_of, wait_share
+from gpu_doctor.trials.compare.ratio import FEWEST_ROWS, Ratio, ratio
 
 FASTER: Final = 1.03
 """A gain is worth keeping from here on (a treatment plan climbs until nothing gains 3 %)."""
@@ -68,7 +69,7 @@ class Effect:
     loss_drift: float | None = None
     """Largest relative difference of the two loss curves over the same samples; None = no losses to compare."""
     loss_verdict: str | None = None
-    """equal, within-rounding, different, not-finite, per-sample (see `gpu_doctor.parity`); None = as `loss_drift`."""
+    """equal, within-rounding, different, not-finite, per-sample (see `compare.losses`); None = as `loss_drift`."""
     loss_first_step: int | None = None
     """First step (from 1) at which the losses differ, or the candidate's is not finite; None for other verdicts."""
     loss_varies: bool = False
@@ -107,23 +108,23 @@ class Effect:
     def __str__(self) -> str:
         parts = [self._judgement()]
         if self.predicted_speedup is not None:
-            ends = wording.interval(self.predicted_low, self.predicted_high)
-            parts.append(f"predicted {wording.forecast(self.predicted_speedup)}" + (f" ({ends})" if ends else ""))
+            ends = formatting.interval(self.predicted_low, self.predicted_high)
+            parts.append(f"predicted {formatting.forecast(self.predicted_speedup)}" + (f" ({ends})" if ends else ""))
         told = self.loss_drift is not None and (self.loss_verdict == "different" or not self.loss_drift < 0.005)
         if told or self._breaks_anyway():
             parts.append(self.loss_words)
-        against = f" against {wording.clean(describe(self.baseline_settings))}" if self.baseline_settings else ""
-        asks = [scaling.clause(self.batch_ratio)] if self.batch_ratio is not None else []
-        took = [f"took {wording.seconds(self.seconds)}"] if self.seconds else []
+        against = f" against {formatting.clean(describe(self.baseline_settings))}" if self.baseline_settings else ""
+        asks = [batch_scaling.clause(self.batch_ratio)] if self.batch_ratio is not None else []
+        took = [f"took {formatting.seconds(self.seconds)}"] if self.seconds else []
         said = [", ".join(parts), *asks, *self.notes, *took]
-        return f"{wording.clean(describe(self.settings))}{against}: " + "; ".join(said)
+        return f"{formatting.clean(describe(self.settings))}{against}: " + "; ".join(said)
 
     @property
     def loss_words(self) -> str:
         """What became of the loss: `loss within 0.3 %, as bf16 rounds`; empty where there is nothing to compare."""
         if self._breaks_anyway():
             return "loss NaN or infinite in the end, without the change too"
-        return wording.losses(self.loss_verdict, self.loss_drift, self.loss_first_step, self.loss_dtype)
+        return formatting.losses(self.loss_verdict, self.loss_drift, self.loss_first_step, self.loss_dtype)
 
     def _breaks_anyway(self) -> bool:
         """Whether the last losses of both sides are no numbers: they may be the same, but nothing is learned."""
@@ -135,20 +136,22 @@ class Effect:
     @property
     def notes(self) -> tuple[str, ...]:
         """What else is to be said of the trial, each without a capital or a full stop."""
-        said = [*([wording.written(self.written)] if self.written else []), *self.not_restored]
+        said = [*([formatting.written(self.written)] if self.written else []), *self.not_restored]
         if self.busy is not None and self.busy >= BUSY_FROM:
-            said.append(f"measured on a busy machine: other programs used {wording.share(self.busy)} of the cores")
+            said.append(f"measured on a busy machine: other programs used {formatting.share(self.busy)} of the cores")
         if self.cold_pairs and self.reason != ALL_COLD:
-            said.append(f"{wording.count(self.cold_pairs, 'pair')} of runs not judged, {COLD}")
+            said.append(f"{formatting.count(self.cold_pairs, 'pair')} of runs not judged, {COLD}")
         return tuple(said)
 
     def _judgement(self) -> str:
-        why = f": {wording.clean(self.reason)}" if self.reason else ""
+        why = f": {formatting.clean(self.reason)}" if self.reason else ""
         if self.speedup is None:
             ended = self.outcome in BROKEN
-            return f"{wording.OUTCOME_LABELS.get(self.outcome, self.outcome) if ended else 'nothing was measured'}{why}"
+            return (
+                f"{formatting.OUTCOME_LABELS.get(self.outcome, self.outcome) if ended else 'nothing was measured'}{why}"
+            )
         left = f" ({self.outcome}{why})" if self.outcome in BROKEN else why
-        return f"{wording.speedup(self.speedup, self.low, self.high)} {self.verdict}{left}"
+        return f"{formatting.speedup(self.speedup, self.low, self.high)} {self.verdict}{left}"
 
     def to_dict(self) -> dict[str, Any]:
         """The effect as plain data (numbers, strings, None, two mappings)."""
@@ -170,7 +173,7 @@ def compare(
 
     Returns:
         The speed-up in samples/s after warm-up (steps/s where one side has no batch dimension, see `unit`) with its
-        95 % interval (see `gpu_doctor.interval`), a verdict, and the loss of the first pair. A candidate that failed,
+        95 % interval (see `compare.ratio`), a verdict, and the loss of the first pair. A candidate that failed,
         did not fit or was refused has no speed-up; one that was stopped has that of the steps it did.
 
     Raises:
@@ -212,7 +215,7 @@ def compare(
         written=tuple(dict.fromkeys(path for one in (*bases, *candidates) for path in one.written or ())),
         cold_pairs=sum(whole) - sum(warm) if compared else 0,
         pairs=len(measured) if compared and any(warm) else 0,
-        batch_ratio=scaling.batch_ratio(bases, candidates) if compared else None,
+        batch_ratio=batch_scaling.batch_ratio(bases, candidates) if compared else None,
     )
     if not compared:
         return effect

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpu_doctor.interval import Stretch
-from gpu_doctor.recording import TRAINING, Recording, Steps
-from gpu_doctor.vitals import warmup_rows
+from gpu_doctor.diagnosis.vitals.measure import warmup_rows
+from gpu_doctor.recording import Recording, Steps
+from gpu_doctor.recording.steps import TRAINING
+from gpu_doctor.trials.compare.ratio import Stretch
 
 
 def has_samples(recording: Recording) -> bool:

@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.steps import Column
+from gpu_doctor.recording import Column
 
 BLOCK_SHARE: Final = 1 / 3
 """Length of a block as a share of the run's measured steps: 16 of 48. Half of its weight lies in a third of it."""

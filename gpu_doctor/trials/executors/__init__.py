@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gpu_doctor import race
-from gpu_doctor.effect import Effect
-from gpu_doctor.morepairs import MOST_PAIRS
 from gpu_doctor.recording import Settings
+from gpu_doctor.trials import race
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.morepairs import MOST_PAIRS
 
 if TYPE_CHECKING:
-    from gpu_doctor.casefile import Case
-    from gpu_doctor.executors.ray import RayExecutor as RayExecutor
+    from gpu_doctor.trials.case import Case
+    from gpu_doctor.trials.executors.ray import RayExecutor as RayExecutor
 
 __all__ = ["Executor", "InKernel", "RayExecutor"]
 
@@ -112,7 +112,7 @@ def tried(
 def __getattr__(name: str) -> Any:
     """`RayExecutor` is met when it is asked for: its module and Ray are no part of a plain installation."""
     if name == "RayExecutor":
-        from gpu_doctor.executors.ray import RayExecutor
+        from gpu_doctor.trials.executors.ray import RayExecutor
 
         return RayExecutor
-    raise AttributeError(f"module 'gpu_doctor.executors' has no attribute {name!r}")
+    raise AttributeError(f"module 'gpu_doctor.trials.executors' has no attribute {name!r}")

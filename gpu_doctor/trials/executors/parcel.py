@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from gpu_doctor.casefile import Case
-from gpu_doctor.executors.posted import as_bytes, of_bytes
-from gpu_doctor.executors.reach import Reach, reached
-from gpu_doctor.precision import precisions, put_back
-from gpu_doctor.probes.host import usable_cores
+from gpu_doctor.machine.host import usable_cores
 from gpu_doctor.recording import Recording
-from gpu_doctor.snapshot_kinds import internal
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.executors.posted import as_bytes, of_bytes
+from gpu_doctor.trials.executors.reach import Reach, reached
+from gpu_doctor.trials.matmul_precision import precisions, put_back
+from gpu_doctor.trials.snapshot.kinds import internal
 
 PROTOCOL: Final = 5
 _MARK: Final = "_gpu_doctor_mark"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from gpu_doctor.recording import Recording
-from gpu_doctor.recording_file import load, save
+from gpu_doctor.recording import Recording, load
 
 
 def as_bytes(recording: Recording) -> bytes:
     """The recording's file, as bytes."""
     with tempfile.TemporaryDirectory(prefix="gpu_doctor-") as folder:
-        return save(recording, Path(folder) / "run.npz").read_bytes()
+        return recording.save(Path(folder) / "run.npz").read_bytes()
 
 
 def of_bytes(file: bytes) -> Recording:

@@ -13,19 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_doctor import race
-from gpu_doctor.effect import Effect
-from gpu_doctor.executors.asking import Request, cores
-from gpu_doctor.executors.luggage import Unpackable, pack, threads_here
-from gpu_doctor.executors.rounds_out import RoundsOut, first_line
-from gpu_doctor.morepairs import MOST_PAIRS
 from gpu_doctor.recording import Settings, Setup
-from gpu_doctor.rounds import BLOCK_SHARE
-from gpu_doctor.snapshot_process import process_undos
-from gpu_doctor.stopping import uninterrupted
+from gpu_doctor.trials import race
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.executors.parcel import Unpackable, pack, threads_here
+from gpu_doctor.trials.executors.resources import Request, cores
+from gpu_doctor.trials.executors.rounds_out import RoundsOut, first_line
+from gpu_doctor.trials.interrupts import uninterrupted
+from gpu_doctor.trials.morepairs import MOST_PAIRS
+from gpu_doctor.trials.rounds import BLOCK_SHARE
+from gpu_doctor.trials.snapshot.process import process_undos
 
 if TYPE_CHECKING:
-    from gpu_doctor.casefile import Case
+    from gpu_doctor.trials.case import Case
 
 MISSING: Final = "Trials on a cluster need Ray: pip install 'jupyter-gpu-doctor[ray]'."
 PATIENCE_S: Final = 300.0
@@ -228,7 +228,7 @@ def _round() -> Callable[..., Any]:
 
     def gpu_doctor_round(*given: Any) -> Mapping[str, Any]:
         try:
-            from gpu_doctor.executors.remote import one_round
+            from gpu_doctor.trials.executors.remote import one_round
 
             return one_round(*given)
         except KeyboardInterrupt:

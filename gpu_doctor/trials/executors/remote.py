@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpu_doctor.casefile import Case
-from gpu_doctor.executors.luggage import Parcel, unpack
-from gpu_doctor.executors.posted import as_bytes
 from gpu_doctor.recording import Recording, Settings
-from gpu_doctor.rounds import BLOCK_SHARE, Rounds, not_restored, silence
-from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.executors.parcel import Parcel, unpack
+from gpu_doctor.trials.executors.posted import as_bytes
+from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
+from gpu_doctor.trials.snapshot.snapshot import Snapshot, SnapshotTooLarge
 
 WARM_STEPS: Final = 5
 """Steps as written before the first round of a fresh process, so that no baseline pays for what is only slow once."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_doctor.knobs.loader_knob import meant
 from gpu_doctor.recording import Settings, Setup
+from gpu_doctor.trials.knobs.loader import meant
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from gpu_doctor import race
-from gpu_doctor.executors.posted import of_bytes
-from gpu_doctor.executors.remote import Returned
-from gpu_doctor.morepairs import MOST_PAIRS, needs_more
 from gpu_doctor.recording import Settings
-from gpu_doctor.rounds import went_well
+from gpu_doctor.trials import race
+from gpu_doctor.trials.executors.posted import of_bytes
+from gpu_doctor.trials.executors.remote import Returned
+from gpu_doctor.trials.morepairs import MOST_PAIRS, needs_more
+from gpu_doctor.trials.rounds import went_well
 
 if TYPE_CHECKING:
-    from gpu_doctor.casefile import Case
+    from gpu_doctor.trials.case import Case
 
 POLL_S: Final = 0.2
 """Stop is looked for so often."""

@@ -1,6 +1,6 @@
 """The shelf of knobs: the explicit list of what can be turned for one run, and the one place where they are turned.
 
-`KNOBS` is made when it is first asked for, so that importing `gpu_doctor.knobs.knob` brings in no torch.
+`KNOBS` is made when it is first asked for, so that importing `gpu_doctor.trials.knobs.knob` brings in no torch.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_doctor import literals
-from gpu_doctor.knobs import cell_variables
-from gpu_doctor.knobs.knob import Knob, KnobTable, Refused, TrialScope
+from gpu_doctor.cell import literals
 from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs import cell_variables
+from gpu_doctor.trials.knobs.knob import Knob, KnobTable, Refused, TrialScope
 
 if TYPE_CHECKING:
     KNOBS: KnobTable
@@ -43,8 +43,8 @@ _ORDER: Final = (
 
 def __getattr__(name: str) -> Any:
     if name != "KNOBS":
-        raise AttributeError(f"module 'gpu_doctor.knobs' has no attribute {name!r}")
-    table = {one: import_module(f"gpu_doctor.knobs.{one}").KNOB for one in _ORDER}
+        raise AttributeError(f"module 'gpu_doctor.trials.knobs' has no attribute {name!r}")
+    table = {one: import_module(f"gpu_doctor.trials.knobs.{one}").KNOB for one in _ORDER}
     globals()["KNOBS"] = table
     return table
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
-from gpu_doctor.knobs.loader_knob import batch_sizes, loader_refusal, loaders_turned, trained_from, whole_number
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
+from gpu_doctor.trials.knobs.loader import batch_sizes, loader_refusal, loaders_turned, trained_from, whole_number
 
 FACTORS = (0.25, 0.5, 1, 2, 4, 8)
 """Offered times the size as written."""

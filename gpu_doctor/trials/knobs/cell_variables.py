@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
-from gpu_doctor import literals
-from gpu_doctor.cellsource import CellSource
-from gpu_doctor.knobs.knob import Choice, Knob, Refused, TrialScope
-from gpu_doctor.literals import Place
+from gpu_doctor.cell import literals
+from gpu_doctor.cell.literals import Place
+from gpu_doctor.cell.source import CellSource
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials.knobs.knob import Choice, Knob, Refused, TrialScope
 
 PREFIX: Final = "vary."
 MOST_OFFERED: Final = 8

@@ -9,13 +9,13 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
-from gpu_doctor.knobs.layouts import WRAPPERS, Layouts, wrapped
-from gpu_doctor.knobs.loader_knob import on_or_off
-from gpu_doctor.knobs.trained_modules import TrainedModules
-from gpu_doctor.patching import Patches
+from gpu_doctor.capture.patching import Patches
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
+from gpu_doctor.trials.knobs.layouts import WRAPPERS, Layouts, wrapped
+from gpu_doctor.trials.knobs.loader import on_or_off
+from gpu_doctor.trials.knobs.trained_modules import TrainedModules
 
 CONVOLUTIONS: Final = ("Conv2d", "ConvTranspose2d", "LazyConv2d")
 NO_CONVOLUTION: Final = "The trained model has no 2D convolutions, whose layout this is about."

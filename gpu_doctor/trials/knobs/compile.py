@@ -14,14 +14,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from gpu_doctor.knobs import compiling
-from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
-from gpu_doctor.knobs.loader_knob import on_or_off
-from gpu_doctor.knobs.trained_modules import TrainedModules, device_type
-from gpu_doctor.models import compiles_itself
-from gpu_doctor.patching import Patches
+from gpu_doctor.capture.describe.models import compiles_itself
+from gpu_doctor.capture.patching import Patches
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials.knobs import compiling
+from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
+from gpu_doctor.trials.knobs.loader import on_or_off
+from gpu_doctor.trials.knobs.trained_modules import TrainedModules, device_type
 
 OWN = "Your code compiles the model itself: change it there."
 WARM_UP = (

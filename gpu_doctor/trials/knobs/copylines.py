@@ -9,11 +9,11 @@ import ast
 import inspect
 from typing import Any, Final
 
-from gpu_doctor.arguments import ADD, REPLACE, Slot, set_arguments
-from gpu_doctor.callsites import Site
-from gpu_doctor.loadermakers import Loop
-from gpu_doctor.loopflow import holds, names_holding
-from gpu_doctor.looplines import Edits, LoopLines, NotPlaced
+from gpu_doctor.cell.arguments import ADD, REPLACE, Slot, set_arguments
+from gpu_doctor.cell.calls import Site
+from gpu_doctor.cell.constructors import Loop
+from gpu_doctor.cell.dataflow import holds, names_holding
+from gpu_doctor.cell.loop import Edits, LoopLines, NotPlaced
 
 _DTYPES: Final = ("float", "half", "double", "int", "long", "bool", "dtype", "bfloat")
 

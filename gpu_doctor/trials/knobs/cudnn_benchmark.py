@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
-from gpu_doctor.knobs.holding import held
-from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
-from gpu_doctor.knobs.loader_knob import on_or_off
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials.knobs.held_switch import held
+from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
+from gpu_doctor.trials.knobs.loader import on_or_off
 
 
 class CudnnBenchmark:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
-from gpu_doctor.knobs.fusing import Fusing
-from gpu_doctor.knobs.knob import Choice, TrialScope
-from gpu_doctor.knobs.loader_knob import on_or_off
-from gpu_doctor.knobs.trained_modules import meet_optimizers
-from gpu_doctor.patching import Patches
+from gpu_doctor.capture.patching import Patches
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials.knobs.fusing import Fusing
+from gpu_doctor.trials.knobs.knob import Choice, TrialScope
+from gpu_doctor.trials.knobs.loader import on_or_off
+from gpu_doctor.trials.knobs.trained_modules import meet_optimizers
 
 FUSABLE: Final = ("Adam", "AdamW", "SGD", "Adagrad")
 """torch.optim's classes that take `fused=True` on some device (torch 2.13)."""

@@ -12,7 +12,7 @@ import torch
 from torch.optim import Optimizer
 from torch.utils import _foreach_utils
 
-from gpu_doctor.knobs.trained_modules import parameters_of
+from gpu_doctor.trials.knobs.trained_modules import parameters_of
 
 _MISSING: Final = object()
 _FLAG: Final = "_step_supports_amp_scaling"

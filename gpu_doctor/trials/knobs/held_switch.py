@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from gpu_doctor.knobs.knob import TrialScope
-from gpu_doctor.patching import Patches
+from gpu_doctor.capture.patching import Patches
+from gpu_doctor.trials.knobs.knob import TrialScope
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from gpu_doctor.knobs.knob import Refused
-from gpu_doctor.knobs.trained_modules import parameters_of
+from gpu_doctor.trials.knobs.knob import Refused
+from gpu_doctor.trials.knobs.trained_modules import parameters_of
 
 _IMAGE_DIMS: Final = 4
 WRAPPERS: Final = ("FullyShardedDataParallel", "DistributedDataParallel")

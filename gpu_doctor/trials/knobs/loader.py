@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from math import gcd
 from typing import Any
 
-from gpu_doctor import loaders
-from gpu_doctor.knobs.knob import Refused, TrialScope
+from gpu_doctor.capture.describe import loaders
 from gpu_doctor.recording import LoaderSetup, SettingValue, Setup
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.knobs.loader_change import changing
 
 MOST = 2**31 - 1
 MOST_AT_ONCE = 256
@@ -86,7 +87,7 @@ def loaders_turned(knob: str, value: SettingValue, scope: TrialScope) -> Iterato
         scope.notes.append(f"{knob}={value} was not applied to one {type(loader).__name__}: {reason}")
 
     running = False
-    with loaders.changing(change, only, refused):
+    with changing(change, only, refused):
         running = True
         yield
     if knob == "batch_size" and others:

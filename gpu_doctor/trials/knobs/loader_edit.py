@@ -9,13 +9,13 @@ import ast
 from math import gcd
 from typing import Final
 
-from gpu_doctor.arguments import ADD, HIDDEN, REPLACE, Slot, set_arguments, slot
-from gpu_doctor.arguments import given as given_to
-from gpu_doctor.callsites import Cells, Made
-from gpu_doctor.loadermakers import LOADER, batch_sampler_of, is_loader, loader_makers
-from gpu_doctor.looplines import Edits, NotPlaced, names_in
+from gpu_doctor.cell.arguments import ADD, HIDDEN, REPLACE, Slot, set_arguments, slot
+from gpu_doctor.cell.arguments import given as given_to
+from gpu_doctor.cell.calls import Cells, Made
+from gpu_doctor.cell.constructors import LOADER, batch_sampler_of, is_loader, loader_makers
+from gpu_doctor.cell.loop import Edits, NotPlaced, names_in
+from gpu_doctor.cell.switches import at_top
 from gpu_doctor.recording import LoaderSetup, Settings, Setup
-from gpu_doctor.switchlines import at_top
 
 WORKERS_ONLY: Final = {
     "prefetch_factor": "None",

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
-from gpu_doctor.knobs.loader_knob import on_or_off, trained_from
-from gpu_doctor.patching import Patches
+from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture.seam import Seam
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.rules.rule import Safety
-from gpu_doctor.seam import Seam
+from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
+from gpu_doctor.trials.knobs.loader import on_or_off, trained_from
 
 NO_GPU = "The loop trains on the CPU: there is no copy to a GPU that it could wait for."
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from gpu_doctor.knobs.knob import Choice, TrialScope
-from gpu_doctor.knobs.loader_knob import (
+from gpu_doctor.diagnosis.rules.prescriptions import SHARD_FIRST
+from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.trials.knobs.knob import Choice, TrialScope
+from gpu_doctor.trials.knobs.loader import (
     MOST_AT_ONCE,
     loader_refusal,
     loaders_turned,
@@ -13,9 +16,6 @@ from gpu_doctor.knobs.loader_knob import (
     trained_from,
     whole_number,
 )
-from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.rules.cures import SHARD_FIRST
-from gpu_doctor.rules.rule import Safety
 
 WORKERS_PER_CORE = 4
 """Offered up to so many per usable core: a dataset that waits (disk, network) gains beyond the cores, 7.5x on two cores

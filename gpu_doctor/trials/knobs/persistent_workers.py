@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from gpu_doctor.knobs.knob import Choice, TrialScope
-from gpu_doctor.knobs.loader_knob import loader_refusal, loaders_turned, on_or_off, trained_from
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials.knobs.knob import Choice, TrialScope
+from gpu_doctor.trials.knobs.loader import loader_refusal, loaders_turned, on_or_off, trained_from
 
 
 class PersistentWorkers:

@@ -11,12 +11,12 @@ from typing import Final
 
 import torch
 
-from gpu_doctor.knobs.holding import held
-from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
-from gpu_doctor.knobs.loader_knob import on_or_off
-from gpu_doctor.precision import precisions, put_back
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials.knobs.held_switch import held
+from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
+from gpu_doctor.trials.knobs.loader import on_or_off
+from gpu_doctor.trials.matmul_precision import precisions, put_back
 
 CAPABILITY: Final = 8
 """TF32 came with compute capability 8.0 (Ampere; NVIDIA's Ampere tuning guide)."""

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from gpu_doctor.knobs.knob import Choice, TrialScope
-from gpu_doctor.knobs.loader_knob import MOST_AT_ONCE, whole_number
-from gpu_doctor.patching import Patches
+from gpu_doctor.capture.patching import Patches
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials.knobs.knob import Choice, TrialScope
+from gpu_doctor.trials.knobs.loader import MOST_AT_ONCE, whole_number
 
 
 class Threads:

@@ -16,9 +16,9 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gpu_doctor import models
-from gpu_doctor.knobs.knob import TrialScope
-from gpu_doctor.patching import Patches
+from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.patching import Patches
+from gpu_doctor.trials.knobs.knob import TrialScope
 
 Call = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any]
 """Runs a trained module: `call(original, module, args, kwargs)`."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from gpu_doctor.knobs.knob import Choice, TrialScope
-from gpu_doctor.knobs.loader_knob import MOST_AT_ONCE, loader_refusal, loaders_turned, trained_from, whole_number
-from gpu_doctor.loader_limits import FORKED_THREADS
+from gpu_doctor.capture.describe.loader_limits import FORKED_THREADS
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials.knobs.knob import Choice, TrialScope
+from gpu_doctor.trials.knobs.loader import MOST_AT_ONCE, loader_refusal, loaders_turned, trained_from, whole_number
 
 AS_WRITTEN = 0
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from gpu_doctor.loaders import shut_down
-from gpu_doctor.patching import Patches
+from gpu_doctor.capture.patching import Patches
 
 
 @contextmanager
@@ -52,3 +51,10 @@ def parked(notes: list[str]) -> Iterator[None]:
                 if now is not None:
                     shut_down(now)
                 object.__setattr__(loader, "_iterator", staying)
+
+
+def shut_down(iterator: Any) -> None:
+    """Stops the worker processes of a DataLoader iterator, if it has any."""
+    stop = getattr(iterator, "_shutdown_workers", None)
+    if stop is not None:
+        stop()

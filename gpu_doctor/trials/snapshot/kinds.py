@@ -28,7 +28,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor.snapshot_parts import dict_of, is_users
+from gpu_doctor.trials.snapshot.parts import dict_of, is_users
 
 ATOMS: Final = frozenset(
     {int, float, str, bytes, bool, complex, type(None), range, slice, type(...), type(NotImplemented)}

@@ -19,9 +19,9 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from gpu_doctor.precision import precisions, put_back
-from gpu_doctor.snapshot_reporting import reporting_undos
-from gpu_doctor.snapshot_undo import Undo
+from gpu_doctor.trials.matmul_precision import precisions, put_back
+from gpu_doctor.trials.snapshot.reporting import reporting_undos
+from gpu_doctor.trials.snapshot.undo import Undo
 
 _ATTENTIONS: Final = ("flash", "mem_efficient", "math", "cudnn")
 """Kernels of torch's scaled_dot_product_attention, each with a switch."""

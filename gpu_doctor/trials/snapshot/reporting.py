@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from gpu_doctor.snapshot_parts import is_users
-from gpu_doctor.snapshot_undo import Undo
+from gpu_doctor.trials.snapshot.parts import is_users
+from gpu_doctor.trials.snapshot.undo import Undo
 
 _CAPTURING: Final = getattr(logging, "_showwarning", None)
 """What shows warnings while `logging.captureWarnings` is on."""

@@ -18,11 +18,14 @@ import psutil
 import torch
 from torch.utils.data import DataLoader
 
-from gpu_doctor import cgroup, wording
-from gpu_doctor.loaders import shut_down
-from gpu_doctor.snapshot_parts import is_users
-from gpu_doctor.snapshot_process import process_undos
-from gpu_doctor.snapshot_undo import (
+from gpu_doctor import formatting
+from gpu_doctor.machine import cgroup
+from gpu_doctor.trials.side_effects.leftover_workers import shut_down
+from gpu_doctor.trials.side_effects.trackers import open_runs
+from gpu_doctor.trials.snapshot.parts import is_users
+from gpu_doctor.trials.snapshot.process import process_undos
+from gpu_doctor.trials.snapshot.tensors import ArrayStore, SnapshotTooLarge, TensorStore
+from gpu_doctor.trials.snapshot.undo import (
     Undo,
     buffer_undo,
     cached_undo,
@@ -40,9 +43,7 @@ from gpu_doctor.snapshot_undo import (
     rng_undo,
     set_undo,
 )
-from gpu_doctor.snapshot_walk import Walk
-from gpu_doctor.tensor_store import ArrayStore, SnapshotTooLarge, TensorStore
-from gpu_doctor.trackers import open_runs
+from gpu_doctor.trials.snapshot.walk import Walk
 
 __all__ = ["Snapshot", "SnapshotTooLarge", "unrestorable"]
 
@@ -116,8 +117,8 @@ class Snapshot:
         needed = tensors.host_bytes + arrays.bytes
         if needed > limit:
             raise SnapshotTooLarge(
-                f"Keeping the state for a trial needs {wording.size(needed)}, and only {wording.size(limit)} may be "
-                "taken for it: free memory, or delete large variables that the cell does not need."
+                f"Keeping the state for a trial needs {formatting.size(needed)}, and only {formatting.size(limit)} may "
+                "be taken for it: free memory, or delete large variables that the cell does not need."
             )
         try:
             tensors.copy()
@@ -126,8 +127,9 @@ class Snapshot:
             if isinstance(error, RuntimeError) and "memory" not in str(error):
                 raise
             raise SnapshotTooLarge(
-                f"Keeping the state for a trial needs {wording.size(needed)}, and memory ran out while it was copied "
-                f"({wording.clean(str(error), 80)}): free some, or delete large variables that the cell does not need."
+                f"Keeping the state for a trial needs {formatting.size(needed)}, and memory ran out while it was "
+                f"copied ({formatting.clean(str(error), 80)}): free some, or delete large variables that the cell does "
+                "not need."
             ) from error
         self._stores = [tensors, arrays]
         self.bytes = tensors.bytes + arrays.bytes

@@ -14,7 +14,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from gpu_doctor import heldcopies, wording
+from gpu_doctor import formatting
+from gpu_doctor.machine import heldcopies
 
 BIG_DATA_BYTES: Final = 64 * 2**20
 """A dataset's tensor or array above this is not copied: training reads it. Whether it was changed is checked, of arrays
@@ -127,7 +128,7 @@ class TensorStore:
         parameter = issubclass(type(tensor), torch.nn.Parameter) or tensor.requires_grad
         if id(tensor) in self._data and size > BIG_DATA_BYTES and not parameter and not alias.is_inference():
             self._watched.append((tensor, tensor._version))
-            self.large.append(f"{self._data[id(tensor)]} (a tensor of {wording.size(size)})")
+            self.large.append(f"{self._data[id(tensor)]} (a tensor of {formatting.size(size)})")
             return
         storage = alias.untyped_storage()
         key = (str(alias.device), storage.data_ptr())
@@ -251,7 +252,7 @@ class ArrayStore:
                 continue
             if id(array) in data and array.nbytes > BIG_DATA_BYTES and array.dtype != object:
                 self._watched.append((array, _probe(array)))
-                self.large.append(f"{data[id(array)]} (an array of {wording.size(array.nbytes)})")
+                self.large.append(f"{data[id(array)]} (an array of {formatting.size(array.nbytes)})")
                 continue
             place = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str)
             if place not in self._arrays:

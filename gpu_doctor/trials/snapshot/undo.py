@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from gpu_doctor.snapshot_kinds import internal
-from gpu_doctor.snapshot_parts import class_state, contents_of, dict_of, registry_of, slot_members, slots_of
+from gpu_doctor.trials.snapshot.kinds import internal
+from gpu_doctor.trials.snapshot.parts import class_state, contents_of, dict_of, registry_of, slot_members, slots_of
 
 Undo: TypeAlias = "Callable[[], object]"
 

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from gpu_doctor.snapshot_kinds import ATOMS, internal, kind_of, made_for_training
-from gpu_doctor.snapshot_parts import (
+from gpu_doctor.trials.snapshot.kinds import ATOMS, internal, kind_of, made_for_training
+from gpu_doctor.trials.snapshot.parts import (
     behind,
     caches_of,
     class_state,
@@ -31,7 +31,7 @@ from gpu_doctor.snapshot_parts import (
     registry_of,
     slots_of,
 )
-from gpu_doctor.tensor_store import BIG_DATA_BYTES, ArrayStore, TensorStore
+from gpu_doctor.trials.snapshot.tensors import BIG_DATA_BYTES, ArrayStore, TensorStore
 
 _KEPT: Final = (
     *("list", "dict", "set", "deque", "buffer", "tensor", "array", "frame", "rng", "class", "instance", "cached"),

@@ -146,7 +146,7 @@ def test_workers_from_an_earlier_run_are_left_alone(tmp_path: Path) -> None:
 
 def test_a_state_that_does_not_fit_is_refused_with_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     space: dict[str, Any] = {"torch": torch, "big": torch.zeros(2**20)}
-    monkeypatch.setattr("gpu_doctor.snapshot.FREE_SHARE", 1e-7)
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.snapshot.FREE_SHARE", 1e-7)
     effect = gpu_doctor.case("big += 1", space).trial({"threads": 1})
     assert effect.outcome == "refused"
     assert "needs 4 MiB" in effect.reason and "may be taken" in effect.reason

@@ -18,11 +18,11 @@ import pytest
 import torch
 from torch import save as bound_before
 
-from gpu_doctor import patching, taps
-from gpu_doctor.facts import Chore
-from gpu_doctor.ledger import Pull
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.chores import SEAMS, tap
+from gpu_doctor.capture import patching, taps
+from gpu_doctor.capture.ledger import Pull
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.costly_calls import SEAMS, tap
+from gpu_doctor.recording.setup import Chore
 from tests.support.one_tap import Ticking, batches, model, on
 
 MS = 1_000_000

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 import gpu_doctor
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.clipping import tap
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.clipping import tap
 from tests.support.one_tap import model, on
 
 CELL = """

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps import listening
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
 from tests.support.compute_parts import train_with_copies
 from tests.support.one_tap import model
 

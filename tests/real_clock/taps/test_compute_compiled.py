@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps import listening
-from gpu_doctor.taps.forwards import SEAM
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
+from gpu_doctor.capture.taps.forward import SEAM
 from tests.support.one_tap import batches, model
 
 

@@ -18,8 +18,8 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 import gpu_doctor
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import LineCost, Recording
-from gpu_doctor.vitals import measure
 
 pytestmark = pytest.mark.core
 

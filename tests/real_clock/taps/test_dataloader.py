@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.dataloader import tap
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.dataloader import tap
 from tests.support.one_tap import batches, on
 
 pytestmark = pytest.mark.core

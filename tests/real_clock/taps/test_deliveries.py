@@ -12,12 +12,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.dataloader import tap
+from gpu_doctor.capture.taps.sources import FIRST_FETCHES, SKIPPED
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Fetch, Recording
-from gpu_doctor.steps import TRAINING
-from gpu_doctor.taps.dataloader import tap
-from gpu_doctor.taps.sources import FIRST_FETCHES, SKIPPED
-from gpu_doctor.vitals import measure
+from gpu_doctor.recording.steps import TRAINING
 from tests.support.one_tap import on
 
 pytestmark = pytest.mark.core

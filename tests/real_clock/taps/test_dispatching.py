@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.dispatching import LAYERS, operation_s, tell
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.operation_cost import LAYERS, operation_s, tell
 
-MODULE = importlib.import_module("gpu_doctor.taps.dispatching")
+MODULE = importlib.import_module("gpu_doctor.capture.taps.operation_cost")
 BACKWARD = torch.autograd.backward
 
 LOOP = """

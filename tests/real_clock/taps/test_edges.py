@@ -10,9 +10,9 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.dataloader import tap
 from gpu_doctor.recording import Fetch
-from gpu_doctor.taps.dataloader import tap
 from tests.support.one_tap import batches, on
 
 pytestmark = pytest.mark.core

@@ -16,12 +16,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
+from gpu_doctor.capture.fetch.tally import LINES_BYTES, Sums
+from gpu_doctor.capture.lines.fetch_sampler import FetchLines
+from gpu_doctor.capture.lines.page import line_costs, read_page, shares, with_fetches, write_page
+from gpu_doctor.capture.lines.places import Place
+from gpu_doctor.capture.lines.switch_interval import SWITCH_S, QuickLooks
 from gpu_doctor.recording import LineCost, Recording
-from gpu_doctor.taps.fetch_lines import FetchLines
-from gpu_doctor.taps.lines_page import line_costs, read_page, shares, with_fetches, write_page
-from gpu_doctor.taps.places import Place
-from gpu_doctor.taps.quick_looks import SWITCH_S, QuickLooks
-from gpu_doctor.taps.tally import LINES_BYTES, Sums
 
 pytestmark = pytest.mark.core
 

@@ -20,14 +20,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, _DatasetKind, get_worker_info
 from torch.utils.data._utils import fetch as torch_fetch
 
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.fetch import thread_counters
+from gpu_doctor.capture.fetch.book import _staying
+from gpu_doctor.capture.fetch.meter import WorkerMeter, metered
+from gpu_doctor.capture.fetch.tally import EVERY, RECENT, SLOW_OWN_FETCH_S, TALLY_BYTES, SlotFile, Tally
+from gpu_doctor.capture.fetch.thread_counters import COST_S
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.dataloader import tap
 from gpu_doctor.recording import Fetch
-from gpu_doctor.taps import thread_counters
-from gpu_doctor.taps.dataloader import tap
-from gpu_doctor.taps.fetching import _staying
-from gpu_doctor.taps.metering import WorkerMeter, metered
-from gpu_doctor.taps.tally import EVERY, RECENT, SLOW_OWN_FETCH_S, TALLY_BYTES, SlotFile, Tally
-from gpu_doctor.taps.thread_counters import COST_S
 from tests.support.one_tap import on, standing
 
 pytestmark = pytest.mark.core

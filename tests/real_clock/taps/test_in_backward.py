@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import gpu_doctor
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps import listening
-from gpu_doctor.taps.in_backward import StepsInBackward, covered_ns, on_autograds_thread
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
+from gpu_doctor.capture.taps.in_backward import StepsInBackward, covered_ns, on_autograds_thread
 from tests.support.autograd_thread import elsewhere
 from tests.support.one_tap import batches, model
 

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.phases import DATA_WAIT, FORWARD, NO_GRAD
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps import lines
-from gpu_doctor.taps.lines import LineSampler
-from gpu_doctor.taps.stacks import stack_of
+from gpu_doctor.capture.lines import sampler as lines
+from gpu_doctor.capture.lines.sampler import LineSampler
+from gpu_doctor.capture.lines.stacks import stack_of
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.recording.steps import DATA_WAIT, FORWARD, NO_GRAD
 
 pytestmark = pytest.mark.core
 

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 import gpu_doctor
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps import listening
-from gpu_doctor.taps.optimizer import tap
-from gpu_doctor.taps.parameters import Parameters
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
+from gpu_doctor.capture.taps.optimizer import tap
+from gpu_doctor.capture.taps.parameters import Parameters
 from tests.support.one_tap import batches, on
 
 FOLDS = 6

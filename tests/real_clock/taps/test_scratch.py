@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from gpu_doctor.taps import scratch
-from gpu_doctor.taps.dataloader import tap
-from gpu_doctor.taps.tally import SlotFile
+from gpu_doctor.capture.fetch import scratch
+from gpu_doctor.capture.fetch.tally import SlotFile
+from gpu_doctor.capture.taps.dataloader import tap
 from tests.support.one_tap import on
 from tests.support.repository import ROOT
 

@@ -13,8 +13,8 @@ from types import FrameType
 
 import pytest
 
-from gpu_doctor.taps import stacks
-from gpu_doctor.taps.stacks import stack_of
+from gpu_doctor.capture.lines import stacks
+from gpu_doctor.capture.lines.stacks import stack_of
 
 DEEP = 300
 

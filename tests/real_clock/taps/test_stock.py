@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from gpu_doctor.ledger import Pull
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.fetch.prefetch_queue import FEWEST_LOOKS, Stock
+from gpu_doctor.capture.ledger import Pull
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.dataloader import tap
+from gpu_doctor.capture.taps.sources import STOCK_SKIPPED, Source
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Fetch, LoaderSetup, Recording, Setup, Steps
-from gpu_doctor.taps.dataloader import tap
-from gpu_doctor.taps.sources import STOCK_SKIPPED, Source
-from gpu_doctor.taps.stock import FEWEST_LOOKS, Stock
-from gpu_doctor.vitals import measure
 from tests.support.one_tap import on
 
 pytestmark = pytest.mark.core

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.taps.turns import TURN_S, tap
+from gpu_doctor.capture.lines.turns import TURN_S, tap
 from tests.support.one_tap import on
 
 CELL = """

@@ -13,10 +13,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpu_doctor.facts import Chore, World
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps import peers
-from gpu_doctor.taps.world import COLLECTIVES, COMMUNICATION, SPREADING, WorldBook, tap
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import peers
+from gpu_doctor.capture.taps.distributed import COLLECTIVES, COMMUNICATION, SPREADING, WorldBook, tap
+from gpu_doctor.recording.setup import Chore, World
 from tests.support.one_tap import Ticking, batches, model, on, standing
 
 SEAMS = (

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpu_doctor.facts import Traffic
-from gpu_doctor.phases import SYNC
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import Recording
+from gpu_doctor.recording.setup import Traffic
+from gpu_doctor.recording.steps import SYNC
 from tests.support.clinic.cell import Patient, Recorded
 from tests.support.clinic.device_cells import GPU_5MS, on_device
 from tests.support.simulated_device import Loop, SimulatedDevice

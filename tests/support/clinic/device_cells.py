@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpu_doctor.devicemarks import StepMarks
-from gpu_doctor.ledger import Pull
-from gpu_doctor.phases import SYNC
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.gpu.devicemarks import StepMarks
+from gpu_doctor.capture.ledger import Pull
+from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import DeviceSetup, Fetch, LoaderSetup, Metric, Recording, Series, Setup
+from gpu_doctor.recording.steps import SYNC
 from tests.support.clinic.cell import Patient, Recorded
 from tests.support.recordings import KEY
 from tests.support.simulated_device import Loop, SimulatedDevice

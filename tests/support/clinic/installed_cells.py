@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from gpu_doctor.facts import World
+from gpu_doctor.diagnosis.rules.input.workers_cannot_start import CANNOT
 from gpu_doctor.recording import Metric, Recording, Series
-from gpu_doctor.rules.input.workers_cannot_start import CANNOT
+from gpu_doctor.recording.setup import World
 from tests.support.clinic.card_cells import BUSY, CLOCKS, ranks, read
 from tests.support.clinic.cell import Patient, Recorded
 from tests.support.recordings import Loop, on_gpu

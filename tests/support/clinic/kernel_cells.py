@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_doctor.facts import InputFacts, ModelFacts
 from gpu_doctor.recording import DeviceSetup
+from gpu_doctor.recording.setup import InputFacts, ModelFacts
 from tests.support.clinic.card_cells import BUSY, CLOCKS, read
 from tests.support.clinic.cell import Patient, Recorded
 from tests.support.recordings import Loop

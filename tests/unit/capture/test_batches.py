@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_doctor.batches import byte_count, sample_count, tensors_in
+from gpu_doctor.capture.describe.batches import byte_count, sample_count, tensors_in
 
 X, Y = torch.zeros(6, 4), torch.zeros(6, dtype=torch.int64)
 Both = namedtuple("Both", "x y")  # the form that libraries use

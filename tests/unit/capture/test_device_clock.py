@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpu_doctor.devicemarks import MOST_PARTS, MOST_UPDATES, StepMarks
-from gpu_doctor.ledger import Pull
-from gpu_doctor.phases import BACKWARD, OPTIMIZER, OTHER
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.recording import STEP_COLUMNS, Recording
-from gpu_doctor.report_efficiency import efficiency
-from gpu_doctor.steptable import StepTable
-from gpu_doctor.vitals import measure
+from gpu_doctor.capture.gpu.devicemarks import MOST_PARTS, MOST_UPDATES, StepMarks
+from gpu_doctor.capture.ledger import Pull
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.step_table import StepTable
+from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.recording import Recording
+from gpu_doctor.recording.steps import BACKWARD, OPTIMIZER, OTHER, STEP_COLUMNS
+from gpu_doctor.report.report_efficiency import efficiency
 from tests.support.simulated_device import Loop, Plain, SimulatedDevice
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu_doctor.devicecopies import MOST_STRETCHES
-from gpu_doctor.devicemarks import StepMarks
-from gpu_doctor.steps import STEP_COLUMNS, Steps
-from gpu_doctor.steptable import StepTable
+from gpu_doctor.capture.gpu.devicecopies import MOST_STRETCHES
+from gpu_doctor.capture.gpu.devicemarks import StepMarks
+from gpu_doctor.capture.step_table import StepTable
+from gpu_doctor.recording import Steps
+from gpu_doctor.recording.steps import STEP_COLUMNS
 from tests.support.simulated_device import SimulatedDevice
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gpu_doctor.vitals import measure
+from gpu_doctor.diagnosis.vitals.measure import measure
 from tests.support.device_truth import Trace, common, length, runtime_waits, trace, truth, united
 from tests.support.simulated_device import MS, Loop, SimulatedDevice
 

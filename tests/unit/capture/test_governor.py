@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.governor import BUDGET_SHARE, LEAST_SHARE, Governor, too_dear
-from gpu_doctor.notebook import dashboard as view
-from gpu_doctor.probes.poller import LONGEST_PERIOD_S, Poller
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.stepcounts import Pull
+from gpu_doctor.capture.cost import BUDGET_SHARE, LEAST_SHARE, Governor, too_dear
+from gpu_doctor.capture.poller import LONGEST_PERIOD_S, Poller
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.stepcounts import Pull
+from gpu_doctor.notebook import live_view as view
 
 
 class Run:

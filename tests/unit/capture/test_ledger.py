@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu_doctor.ledger import Ledger, Pull
-from gpu_doctor.phases import OTHER, SYNC
-from gpu_doctor.recording import PHASES
-from gpu_doctor.steps import INFERENCE, TRAINING, Steps
-from gpu_doctor.steptable import StepTable
+from gpu_doctor.capture.ledger import Ledger, Pull
+from gpu_doctor.capture.step_table import StepTable
+from gpu_doctor.recording import PHASES, Steps
+from gpu_doctor.recording.steps import INFERENCE, OTHER, SYNC, TRAINING
 
 MS = 1_000_000
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch.utils.data import ChainDataset, DataLoader, Dataset, IterableDataset
 
-from gpu_doctor.loader_limits import refusal, shards_itself
-from gpu_doctor.loader_sharding import draws_at_random
+from gpu_doctor.capture.describe.loader_limits import refusal, shards_itself
+from gpu_doctor.capture.describe.sharding import draws_at_random
 from tests.support import sharding_elsewhere
 from tests.support.sharding_elsewhere import Reader, all_of, mine
 

@@ -11,8 +11,11 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset, get_worker_info
 
-from gpu_doctor import loaders, patching
-from gpu_doctor.loader_limits import refusal, shards_itself
+from gpu_doctor.capture import patching
+from gpu_doctor.capture.describe import loaders
+from gpu_doctor.capture.describe.loader_limits import refusal, shards_itself
+from gpu_doctor.trials.knobs import loader_change
+from gpu_doctor.trials.side_effects.leftover_workers import shut_down
 from tests.support.loaders_parts import Numbers
 
 
@@ -97,7 +100,7 @@ def test_describe_leaves_no_mark_on_an_iterable_loader_and_does_not_fix_the_star
 def test_key_is_stable_while_the_batch_size_is_changed() -> None:
     loader = DataLoader(Numbers(), batch_size=2)
     key = loaders.describe(loader).key
-    with loaders.changed(loader, batch_size=5):
+    with loader_change.changed(loader, batch_size=5):
         changed = loaders.describe(loader)
         assert changed.key == key
         assert changed.batch_size == 5
@@ -107,7 +110,7 @@ def test_key_is_stable_while_the_batch_size_is_changed() -> None:
 def test_changed_in_place_and_back_to_the_bit() -> None:
     loader = DataLoader(Numbers(), batch_size=2)
     before = bits(loader)
-    with loaders.changed(loader, num_workers=2, batch_size=5, pin_memory=False) as same:
+    with loader_change.changed(loader, num_workers=2, batch_size=5, pin_memory=False) as same:
         assert same is loader
         assert len(loader) == 2
         assert loader.batch_size == 5
@@ -122,7 +125,7 @@ def test_to_no_workers_drops_what_needs_workers() -> None:
         Numbers(), num_workers=1, prefetch_factor=4, persistent_workers=True, multiprocessing_context="fork", timeout=9
     )
     before = bits(loader)
-    with loaders.changed(loader, num_workers=0):
+    with loader_change.changed(loader, num_workers=0):
         assert (loader.prefetch_factor, loader.persistent_workers, loader.timeout) == (None, False, 0)
         assert loader.multiprocessing_context is None
         assert items(loader) == list(range(10))
@@ -134,7 +137,7 @@ def test_a_persistent_iterator_is_kept_and_the_one_made_inside_is_stopped() -> N
     loader = DataLoader(Numbers(), num_workers=1, persistent_workers=True)
     assert items(loader) == list(range(10))
     kept = loader._iterator
-    with loaders.changed(loader, num_workers=2):
+    with loader_change.changed(loader, num_workers=2):
         assert items(loader) == list(range(10))
         inside: Any = loader._iterator
         assert len(inside._workers) == 2
@@ -148,7 +151,7 @@ def test_a_generator_gives_the_same_order() -> None:
         loader = DataLoader(Numbers(), batch_size=2, shuffle=True, generator=torch.Generator().manual_seed(3))
         if batch is None:
             return items(loader)
-        with loaders.changed(loader, batch_size=batch, num_workers=1):
+        with loader_change.changed(loader, batch_size=batch, num_workers=1):
             return items(loader)
 
     assert order(5) == order(None) != list(range(10))
@@ -156,7 +159,7 @@ def test_a_generator_gives_the_same_order() -> None:
 
 def test_an_assignment_of_other_code_is_left_alone() -> None:
     loader = DataLoader(Numbers())
-    with loaders.changed(loader, num_workers=2):
+    with loader_change.changed(loader, num_workers=2):
         loader.num_workers = 3
     assert loader.num_workers == 3
 
@@ -165,7 +168,7 @@ def test_changing_reaches_loaders_made_before_and_inside_and_subclasses() -> Non
     before, other = DataLoader(Numbers(), batch_size=4), OtherInit(12)
     was = bits(before), bits(other)
     original = DataLoader.__init__
-    with loaders.changing({"batch_size": 6}, None, lambda *_: None):
+    with loader_change.changing({"batch_size": 6}, None, lambda *_: None):
         inside, sub = DataLoader(Numbers(), batch_size=4), OtherInit(12)
         assert [len(one) for one in (before, other, inside, sub)] == [2, 2, 2, 2]
     assert [len(one) for one in (before, other, inside, sub)] == [3, 3, 3, 3]
@@ -175,7 +178,7 @@ def test_changing_reaches_loaders_made_before_and_inside_and_subclasses() -> Non
 
 
 def test_a_subclass_sees_the_change_right_after_the_base_init() -> None:
-    with loaders.changing({"num_workers": 2}, None, lambda *_: None):
+    with loader_change.changing({"num_workers": 2}, None, lambda *_: None):
         assert OtherInit(4).seen_workers == 2
 
 
@@ -185,7 +188,7 @@ def test_a_subclass_that_wraps_the_batch_sampler_keeps_its_wrapper() -> None:
             super().__init__(Numbers(), batch_size=2)
             object.__setattr__(self, "batch_sampler", Endless(self.batch_sampler))
 
-    with loaders.changing({"batch_size": 5}, None, lambda *_: None):
+    with loader_change.changing({"batch_size": 5}, None, lambda *_: None):
         loader = Infinite()
         assert next(iter(loader)).tolist() == [0, 1, 2, 3, 4]
     assert isinstance(loader.batch_sampler, Endless)
@@ -196,10 +199,12 @@ def test_only_and_refused() -> None:
     owned = DataLoader(Numbers(), batch_sampler=[[0, 1], [2, 3]])
     told: list[Any] = []
     stem = loaders.key_stem_of(train)
-    with loaders.changing({"batch_size": 5}, lambda one: loaders.key_stem_of(one) == stem, lambda *_: told.append(_)):
+    with loader_change.changing(
+        {"batch_size": 5}, lambda one: loaders.key_stem_of(one) == stem, lambda *_: told.append(_)
+    ):
         assert (train.batch_size, valid.batch_size) == (5, 1)
     assert told == []
-    with loaders.changing({"batch_size": 5}, lambda one: one is owned, lambda *_: told.append(_)):
+    with loader_change.changing({"batch_size": 5}, lambda one: one is owned, lambda *_: told.append(_)):
         pass
     assert told[0][0] is owned
     assert "batch_sampler" in told[0][1]
@@ -213,7 +218,7 @@ def test_giving_up_changes_nothing() -> None:
         raise ValueError(reason)
 
     with pytest.raises(ValueError, match="batch_sampler"):
-        with loaders.changing({"batch_size": 2}, lambda one: one in (good, bad), give_up):
+        with loader_change.changing({"batch_size": 2}, lambda one: one in (good, bad), give_up):
             pytest.fail("not reached")
     assert (bits(good), bits(bad)) == before
 
@@ -221,7 +226,7 @@ def test_giving_up_changes_nothing() -> None:
 def test_a_given_plain_batch_sampler_can_be_resized() -> None:
     loader = DataLoader(Numbers(), batch_sampler=BatchSampler(RandomSampler(Numbers()), 2, False))
     assert loaders.describe(loader).batch_size == 2
-    with loaders.changed(loader, batch_size=5):
+    with loader_change.changed(loader, batch_size=5):
         assert (len(loader), loader.batch_size) == (2, None)
 
 
@@ -278,7 +283,7 @@ def test_a_persistent_iterator_in_use_is_refused() -> None:
     assert "half way" in refusal(loader, "num_workers", 2)
     del running
     assert refusal(loader, "num_workers", 2) == ""
-    loaders.shut_down(loader._iterator)
+    shut_down(loader._iterator)
 
 
 def test_tensor_dataset_is_described() -> None:

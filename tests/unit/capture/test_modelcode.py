@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpu_doctor.modelcode import attention, product_weights
+from gpu_doctor.capture.describe.attention import attention, product_weights
 
 
 class Causal(nn.Module):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_doctor.modelmakes import channels_last, model_facts, optimizer_facts
+from gpu_doctor.capture.describe.model_facts import channels_last, model_facts, optimizer_facts
 
 
 def convolutional() -> nn.Module:

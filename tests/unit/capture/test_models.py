@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_doctor import models
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps import listening
+from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
 
 
 class Net(nn.Module):

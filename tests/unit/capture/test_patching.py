@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor import patching
-from gpu_doctor.patching import Patches
+from gpu_doctor.capture import patching
+from gpu_doctor.capture.patching import Patches
 
 
 class Base:

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.calibration import event_cost_ns
-from gpu_doctor.feed import Cursor
-from gpu_doctor.ledger import Pull
-from gpu_doctor.recorder import DENSE_LOSSES, MOST_READINGS, Readings, Recorder, RunEnded
-from gpu_doctor.recording import LoaderSetup, Metric
-from gpu_doctor.steptable import StepTable
+from gpu_doctor.capture.calibration import event_cost_ns
+from gpu_doctor.capture.ledger import Pull
+from gpu_doctor.capture.recorder import DENSE_LOSSES, MOST_READINGS, Readings, Recorder, RunEnded
+from gpu_doctor.capture.step_table import StepTable
+from gpu_doctor.recording import Cursor, LoaderSetup, Metric
 
 WATT = Metric("power_w", "W", "power", "detail", device=0)
 

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor import knobs
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.feed import Replay
-from gpu_doctor.notebook.bokeh_view import DoctorView
-from gpu_doctor.notebook.lines import Layer
-from gpu_doctor.notebook.panel import PanelInput, state
-from gpu_doctor.recording import Recording
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.notebook.plot_data import Layer
+from gpu_doctor.notebook.widget import DoctorView
+from gpu_doctor.recording import Recording, Replay
+from gpu_doctor.report.panel.state import PanelInput, state
+from gpu_doctor.trials import knobs
 from tests.support.panel_parts import replaced, shown, starved
 
 EVIL = "<b>x</b>"

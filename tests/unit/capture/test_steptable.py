@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.recording import STEP_COLUMNS
-from gpu_doctor.steptable import DEVICE_COLUMNS, StepTable
+from gpu_doctor.capture.step_table import DEVICE_COLUMNS, StepTable
+from gpu_doctor.recording.steps import STEP_COLUMNS
 from tests.support.steptable_parts import row
 
 

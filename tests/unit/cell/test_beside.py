@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.beside import beside_lines, loop_rows, needed_lines, trains_nothing
+from gpu_doctor.cell.unused_work import beside_lines, loop_rows, needed_lines, trains_nothing
 from gpu_doctor.recording import LineCost
 
 LOOP = """for x, y in loader:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 import gpu_doctor
-from gpu_doctor import knobs, literals
-from gpu_doctor.knobs.cell_variables import knobs_of, parse_variations, variables_of
-from gpu_doctor.knobs.knob import Refused
-from gpu_doctor.literals import Source
-from gpu_doctor.notebook.controls import checked_request, controls
+from gpu_doctor.cell import literals
+from gpu_doctor.cell.literals import Source
 from gpu_doctor.recording import Setup
+from gpu_doctor.report.panel.controls import checked_request, controls
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.cell_variables import knobs_of, parse_variations, variables_of
+from gpu_doctor.trials.knobs.knob import Refused
 
 
 def test_names_that_share_a_literal_take_one_value_and_the_panel_offers_it_once() -> None:

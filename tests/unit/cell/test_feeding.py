@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.feeding import batch_lines
+from gpu_doctor.cell.batch_source import batch_lines
 from gpu_doctor.recording import LineCost
 
 TRAIN = "    loss = net(x).square().mean()\n    loss.backward()\n    opt.step()\n"

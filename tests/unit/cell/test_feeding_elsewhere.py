@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.feeding import elsewhere_lines
+from gpu_doctor.cell.batch_source import elsewhere_lines
 from gpu_doctor.recording import LineCost
 
 LOOP = """for x, y in batches(140):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.keepers import kept_graphs
+from gpu_doctor.cell.retained_graphs import kept_graphs
 
 LOOP = """%matplotlib inline
 for x, y in loader:

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor import patchwork
-from gpu_doctor.knobs.knob import Refused
 from gpu_doctor.recording import LoaderSetup, Setup
+from gpu_doctor.trials import fix as patchwork
+from gpu_doctor.trials.knobs.knob import Refused
 from tests.support.image_cells import IMAGES
 from tests.support.patched_cells import LOOP, PRELUDE, fixed, ran
 from tests.support.patchwork_loop_parts import images

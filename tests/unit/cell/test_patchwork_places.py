@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_doctor import knobs, patchwork
+from gpu_doctor.trials import fix as patchwork
+from gpu_doctor.trials import knobs
 from tests.support.patched_cells import LOOP, PRELUDE, fixed, ran
 from tests.support.patchwork_places_parts import ZIPPED
 

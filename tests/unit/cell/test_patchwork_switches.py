@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_doctor import patchwork
 from gpu_doctor.recording import Setup
+from gpu_doctor.trials import fix as patchwork
 
 LOOP = "for x in loader:\n    model(x).sum().backward()\n    opt.step()\n"
 

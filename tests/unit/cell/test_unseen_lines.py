@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from types import FrameType, ModuleType
 
-from gpu_doctor.taps.places import Places
+from gpu_doctor.capture.lines.places import Places
 
 
 def frame_of(path: Path, name: str) -> FrameType:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.rules import RULES
-from gpu_doctor.rules.rule import Rule
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules.rule import Rule
 from tests.support.clinic import score
 from tests.support.clinic.bare import known
 from tests.support.clinic.cell import Cell, Recorded, pasted

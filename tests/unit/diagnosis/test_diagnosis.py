@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 import gpu_doctor
-from gpu_doctor import report
-from gpu_doctor.diagnosis import Diagnosis, Silence, diagnose
-from gpu_doctor.facts import OptimizerFacts
-from gpu_doctor.recording import INFERENCE, LineCost, Recording, Steps
-from gpu_doctor.rules.evidence import line_text
-from gpu_doctor.rules.rule import NAMING_BAR
-from gpu_doctor.vitals import measure
+from gpu_doctor.diagnosis.diagnosis import Diagnosis, Silence, diagnose
+from gpu_doctor.diagnosis.rules.evidence import line_text
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR
+from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.recording import LineCost, Recording, Steps
+from gpu_doctor.recording.setup import OptimizerFacts
+from gpu_doctor.recording.steps import INFERENCE
+from gpu_doctor.report import as_text as report
 from tests.support.diagnosis_parts import CELL, SLEEPING, costly
 from tests.support.recordings import Loop, line, on_gpu
 
@@ -209,7 +210,7 @@ def test_a_loop_without_a_loader_says_so() -> None:
 
 
 def test_every_rule_judges_or_says_why_not() -> None:
-    from gpu_doctor.rules import RULES
+    from gpu_doctor.diagnosis.rules import RULES
 
     diagnosis = of(SLEEPING)
     for rule in RULES:

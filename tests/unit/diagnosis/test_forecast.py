@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from gpu_doctor.forecast import Forecast, best_workers, enough, forecast, unqueued_fetch_s
-from gpu_doctor.vitals import Vitals, measure
+from gpu_doctor.diagnosis.forecast.forecast import Forecast, best_workers, enough, forecast, unqueued_fetch_s
+from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
 from tests.support.recordings import Loop, on_gpu
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import gpu_doctor
-from gpu_doctor import race
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.effect import Effect
-from gpu_doctor.forecast import Forecast, forecast
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.forecast.forecast import Forecast, forecast
+from gpu_doctor.trials import race
+from gpu_doctor.trials.compare.effect import Effect
 from tests.support.recordings import Loop, on_gpu
 
 LAUNCHES = on_gpu(queue_empty=1.0, gpu_util=20.0, gpu_gap=0.05)

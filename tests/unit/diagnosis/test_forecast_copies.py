@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.facts import Traffic
-from gpu_doctor.forecast import Forecast, forecast
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.forecast.forecast import Forecast, forecast
+from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.recording.setup import Traffic
 from tests.support.recordings import Loop, on_gpu
 
 PAGEABLE = on_gpu(transfer=5.0, gpu_gap=5.0, gpu_work=10.0, pageable=2.0, batch_bytes=50e6)

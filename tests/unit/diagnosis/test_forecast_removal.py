@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.removal import COLD_MOST, cold_share, without
+from gpu_doctor.diagnosis.forecast.removed_work import COLD_MOST, cold_share, without
 from tests.support.recordings import Loop, on_gpu
 
 

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from gpu_doctor import knobs
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.facts import InputFacts, ModelFacts
-from gpu_doctor.offered import BY_OPTIMIZER
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.offered import BY_OPTIMIZER
+from gpu_doctor.recording.setup import InputFacts, ModelFacts
+from gpu_doctor.trials import knobs
 from tests.support.recordings import Loop, on_gpu
 
 PREDICTS = on_gpu(backward=0.0, optimizer=0.0, tensor_active=None, setup={"optimizers": ()})

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.recording import Recording
-from gpu_doctor.rules import RULES
-from gpu_doctor.rules.rule import Finding
 from tests.support.clinic.cell import Recorded
 from tests.support.clinic.ward import FAMILIES
 from tests.support.training_worlds import World, recorded

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.rulepage import explain, paragraphs
-from gpu_doctor.rules import RULES
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules.page import explain, paragraphs
 
 
 def test_explain_knows_spellings() -> None:

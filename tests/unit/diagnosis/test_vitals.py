@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gpu_doctor.recording import INFERENCE, PHASES, LineCost, Recording, Steps
-from gpu_doctor.vitals import Vitals, measure, warmup_rows
+from gpu_doctor.diagnosis.vitals.measure import Vitals, measure, warmup_rows
+from gpu_doctor.recording import PHASES, LineCost, Recording, Steps
+from gpu_doctor.recording.steps import INFERENCE
 from tests.support.recordings import Loop, on_gpu
 
 SHARES = [f"{phase}_share" for phase in (*PHASES, "other")]

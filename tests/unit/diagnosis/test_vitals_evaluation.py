@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpu_doctor.facts import EvaluationFacts
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Fetch, LoaderSetup, Recording
-from gpu_doctor.vitals import measure
+from gpu_doctor.recording.setup import EvaluationFacts
 from tests.support.recordings import Loop
 
 VAL = "Images[1000] batch 32 SequentialSampler #0"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.forecast import best_workers, forecast
-from gpu_doctor.vitals import measure
+from gpu_doctor.diagnosis.forecast.forecast import best_workers, forecast
+from gpu_doctor.diagnosis.vitals.measure import measure
 from tests.support.recordings import Loop, on_gpu
 
 TOKENIZED = Loop(wait=54.0, fetch_cpu=12.0, consumer_cpu=85.0, cores=4.0, setup={"torch_threads": 1})

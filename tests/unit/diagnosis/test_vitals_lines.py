@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
 from gpu_doctor.recording import LineCost
-from gpu_doctor.vitals import Vitals, measure
 from tests.support.recordings import Loop
 
 LOSS = LineCost("<cell>", 3, "<module>", "loss = criterion(out, y)", "other", 0.1, before_backward=True)

@@ -7,12 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gpu_doctor.facts import World
-from gpu_doctor.growth import Growth, rising
+from gpu_doctor.diagnosis.vitals.hardware import HardwareVitals, hardware
+from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.diagnosis.vitals.memory import MemoryVitals, memory
+from gpu_doctor.diagnosis.vitals.trend import Growth, rising
 from gpu_doctor.recording import Recording, Series, Setup, Steps
-from gpu_doctor.vitals import measure
-from gpu_doctor.vitals_hardware import HardwareVitals, hardware
-from gpu_doctor.vitals_memory import MemoryVitals, memory
+from gpu_doctor.recording.setup import World
 from tests.support.readings import READINGS, read
 from tests.support.recordings import Loop, on_gpu
 

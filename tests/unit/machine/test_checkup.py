@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor.checkup import CheckLine, Checkup, Facts, check, gather, judged
-from gpu_doctor.checkup.facts import CardFacts, TorchFacts
-from gpu_doctor.probes import nvml
+from gpu_doctor.machine.checkup import gather
+from gpu_doctor.machine.checkup.check import CheckLine, Checkup, Facts, check, judged
+from gpu_doctor.machine.checkup.facts import CardFacts, TorchFacts
+from gpu_doctor.machine.nvml import probe
 from tests.support.stub_nvml import GIB, NO_DRIVER, Card, StubNvml
 
 MIB = 1 << 20
@@ -27,7 +28,7 @@ NO_GPU = dataclasses.replace(HOST, torch=dataclasses.replace(CPU_ONLY, threads=1
 def machine(monkeypatch: pytest.MonkeyPatch, *cards: Card, torch: TorchFacts = CUDA_13, **more: Any) -> Checkup:
     """The check-up of a machine with these cards, gathered through the stub."""
     host = {name: more.pop(name) for name in list(more) if hasattr(Facts, name)}
-    monkeypatch.setattr(nvml, "VENDOR", StubNvml(*cards, **more))
+    monkeypatch.setattr(probe, "VENDOR", StubNvml(*cards, **more))
     monkeypatch.setattr(gather, "torch_facts", lambda: torch)
     monkeypatch.setattr(gather, "cuda_in_use", lambda: False)
     monkeypatch.setattr(gather, "device_uuids", tuple)
@@ -248,7 +249,7 @@ def test_cards_whose_order_is_not_known_before_torch_uses_one(monkeypatch: pytes
 def test_cards_are_matched_with_torchs_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA counts the fastest first; NVML by bus: once CUDA is in use, the UUIDs say which is which."""
     cards = Card("Tesla T4", "GPU-t4", "0000:10:00.0"), Card(uuid="GPU-h200", bus="0000:20:00.0")
-    monkeypatch.setattr(nvml, "VENDOR", StubNvml(*cards))
+    monkeypatch.setattr(probe, "VENDOR", StubNvml(*cards))
     monkeypatch.setattr(gather, "torch_facts", lambda: dataclasses.replace(CUDA_13, devices=2))
     monkeypatch.setattr(gather, "cuda_in_use", lambda: True)
     monkeypatch.setattr(gather, "device_uuids", lambda: ("h200", "t4"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.forecast import forecast, taking_s
-from gpu_doctor.handing import PACES, ROUND_S, handing
-from gpu_doctor.probes import pace as probe
-from gpu_doctor.probes.probe import ProbeScope
-from gpu_doctor.vitals import Vitals, measure
-from gpu_doctor.workerstarts import starting_s
+from gpu_doctor.diagnosis.forecast.forecast import forecast, taking_s
+from gpu_doctor.diagnosis.forecast.worker_costs import PACES, ROUND_S, handing
+from gpu_doctor.diagnosis.forecast.workerstarts import starting_s
+from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
+from gpu_doctor.machine import pace as probe
+from gpu_doctor.machine.probe import ProbeScope
 from tests.support.readings import read
 from tests.support.recordings import Loop
 

@@ -14,10 +14,12 @@ import psutil
 import pynvml
 import pytest
 
-from gpu_doctor import cgroup, heldcopies
-from gpu_doctor.probes import PROBES, children, host, nvml, nvml_gpm, torch_memory
-from gpu_doctor.probes.nvml_visible import look
-from gpu_doctor.probes.probe import ProbeScope
+from gpu_doctor.machine import cgroup, heldcopies, host, torch_memory
+from gpu_doctor.machine import processes as children
+from gpu_doctor.machine.nvml import activity, probe
+from gpu_doctor.machine.nvml.visible import look
+from gpu_doctor.machine.probe import ProbeScope
+from gpu_doctor.machine.probes import PROBES
 from gpu_doctor.recording import DeviceSetup
 from tests.support.probes_parts import MIB, values
 from tests.support.stub_nvml import GIB, LOST, NO_DRIVER, NO_LIBRARY, NOT_SUPPORTED, Card, NVMLError, StubNvml
@@ -40,27 +42,27 @@ def desk() -> Desk:
 def no_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr(nvml, "device_uuids", tuple)
-    monkeypatch.setattr(nvml, "cuda_in_use", lambda: False)
+    monkeypatch.setattr(probe, "device_uuids", tuple)
+    monkeypatch.setattr(probe, "cuda_in_use", lambda: False)
 
 
 def stubbed(monkeypatch: pytest.MonkeyPatch, *cards: Card, **more: Any) -> StubNvml:
     vendor = StubNvml(*cards, **more)
-    monkeypatch.setattr(nvml, "VENDOR", vendor)
+    monkeypatch.setattr(probe, "VENDOR", vendor)
     return vendor
 
 
 def test_every_file_of_a_probe_is_listed() -> None:
-    folder = Path(nvml.__file__).parent
-    with_opened = {path.stem for path in folder.glob("*.py") if "\ndef opened(" in path.read_text()}
-    assert with_opened == {name for name, _ in PROBES}
+    room = Path(host.__file__).parent
+    with_opened = {path for path in room.rglob("*.py") if "\ndef opened(" in path.read_text()}
+    assert with_opened == {Path(str(sys.modules[opened.__module__].__file__)) for _, opened in PROBES}
 
 
 def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     gpm = {2: 64.0, 3: 31.0, 5: 12.5, 10: 40.0, 20: 100.0, 21: float("nan")}
     card = Card(gpm=gpm, reasons=4, processes=[(1, 9 * GIB)])
     vendor = stubbed(monkeypatch, card)
-    with nvml.opened(desk.scope) as read:
+    with probe.opened(desk.scope) as read:
         assert read is not None
         first = values(read())
         desk.now_s += 0.5
@@ -83,7 +85,7 @@ def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
 
 def test_groups_and_units_are_what_the_view_draws_by(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     stubbed(monkeypatch, Card(gpm={2: 64.0}))
-    with nvml.opened(desk.scope) as read:
+    with probe.opened(desk.scope) as read:
         assert read is not None
         desk.now_s += 0.2
         metrics = {metric.name: metric for metric, _ in read()}
@@ -96,7 +98,7 @@ def test_groups_and_units_are_what_the_view_draws_by(monkeypatch: pytest.MonkeyP
 
 def test_what_is_not_supported_is_absent_never_zero_and_asked_once(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     vendor = stubbed(monkeypatch, Card(util=None, power_mw=None, gen=None, temperature=None))
-    with nvml.opened(desk.scope) as read:
+    with probe.opened(desk.scope) as read:
         assert read is not None
         for _ in range(3):
             found = values(read())
@@ -109,7 +111,7 @@ def test_what_is_not_supported_is_absent_never_zero_and_asked_once(monkeypatch: 
 def test_an_old_pynvml_lacks_functions(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     vendor = stubbed(monkeypatch, Card(reasons=8))
     vendor.without = {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlGpmQueryDeviceSupport", "nvmlDeviceGetClockInfo"}
-    with nvml.opened(desk.scope) as read:
+    with probe.opened(desk.scope) as read:
         assert read is not None
         found = values(read())
     assert found["clock_limit_bits"] == 8 and "sm_clock_mhz" not in found
@@ -118,7 +120,7 @@ def test_an_old_pynvml_lacks_functions(monkeypatch: pytest.MonkeyPatch, desk: De
 def test_nvml_fails_half_way(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     lost, well = Card(uuid="GPU-a"), Card(uuid="GPU-b", util=(5, 5))
     vendor = stubbed(monkeypatch, lost, well)
-    with nvml.opened(desk.scope) as read:
+    with probe.opened(desk.scope) as read:
         assert read is not None
         read()
         lost.failing = LOST
@@ -134,7 +136,7 @@ def test_nvml_fails_half_way(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> Non
 def test_one_failing_reading_does_not_take_the_card_off(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     card = Card()
     vendor = stubbed(monkeypatch, card)
-    with nvml.opened(desk.scope) as read:
+    with probe.opened(desk.scope) as read:
         assert read is not None
         read()
         monkeypatch.setattr(vendor, "nvmlDeviceGetUtilizationRates", lambda card: (_ for _ in ()).throw(NVMLError(999)))
@@ -147,28 +149,28 @@ def test_one_failing_reading_does_not_take_the_card_off(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("code", [NO_DRIVER, NO_LIBRARY, 18])
 def test_no_driver_is_no_probe_and_no_word(monkeypatch: pytest.MonkeyPatch, desk: Desk, code: int) -> None:
     vendor = stubbed(monkeypatch, Card(), init_fails=code)
-    with nvml.opened(desk.scope) as read:
+    with probe.opened(desk.scope) as read:
         assert read is None
-    assert (nvml.devices(), nvml.driver_version(), vendor.open, desk.notes) == ((), "", 0, [])
-    with nvml.initialised() as access:
+    assert (probe.devices(), probe.driver_version(), vendor.open, desk.notes) == ((), "", 0, [])
+    with probe.initialised() as access:
         assert access.problem == ("Driver/library version mismatch" if code == 18 else "no-driver")
 
 
 def test_no_library_and_no_card(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    monkeypatch.setattr(nvml, "VENDOR", None)
-    with nvml.opened(desk.scope) as read:
+    monkeypatch.setattr(probe, "VENDOR", None)
+    with probe.opened(desk.scope) as read:
         assert read is None
-    assert nvml.devices() == ()
+    assert probe.devices() == ()
     vendor = stubbed(monkeypatch)
-    with nvml.opened(desk.scope) as read:
+    with probe.opened(desk.scope) as read:
         assert read is None
     assert vendor.open == 0
 
 
 def test_devices_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     vendor = stubbed(monkeypatch, Card(name="Tesla T4", uuid="GPU-t4", memory=15 * GIB, capability=(7, 5)))
-    assert nvml.devices() == (DeviceSetup(0, "Tesla T4", "GPU-t4", 15 * GIB, (7, 5)),)
-    assert nvml.driver_version() == "580.65.06"
+    assert probe.devices() == (DeviceSetup(0, "Tesla T4", "GPU-t4", 15 * GIB, (7, 5)),)
+    assert probe.driver_version() == "580.65.06"
     assert vendor.open == 0
 
 
@@ -225,7 +227,7 @@ def test_a_mig_slice(monkeypatch: pytest.MonkeyPatch, desk: Desk, allowed: str |
     stubbed(monkeypatch, Card(util=None, gpm={5: 99.0}, slices=slices))
     if allowed:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
-    with nvml.opened(desk.scope) as read:
+    with probe.opened(desk.scope) as read:
         assert read is not None
         desk.now_s += 0.5
         found = values(read())
@@ -248,8 +250,8 @@ def test_a_mig_slice(monkeypatch: pytest.MonkeyPatch, desk: Desk, allowed: str |
 )
 def test_other_processes(monkeypatch: pytest.MonkeyPatch, desk: Desk, processes: Any, in_use: bool, told: Any) -> None:
     stubbed(monkeypatch, Card(processes=processes))
-    monkeypatch.setattr(nvml, "cuda_in_use", lambda: in_use)
-    with nvml.opened(desk.scope) as read:
+    monkeypatch.setattr(probe, "cuda_in_use", lambda: in_use)
+    with probe.opened(desk.scope) as read:
         assert read is not None
         found = values(read())
     if told is None:
@@ -273,8 +275,8 @@ def test_how_busy_others_keep_the_card(
     monkeypatch: pytest.MonkeyPatch, desk: Desk, samples: Any, in_use: bool, told: float | None
 ) -> None:
     stubbed(monkeypatch, Card(busy_for=samples))
-    monkeypatch.setattr(nvml, "cuda_in_use", lambda: in_use)
-    with nvml.opened(desk.scope) as read:
+    monkeypatch.setattr(probe, "cuda_in_use", lambda: in_use)
+    with probe.opened(desk.scope) as read:
         assert read is not None
         assert values(read()).get("other_processes_util_pct") == told
 
@@ -543,8 +545,8 @@ def test_under_a_quota_the_neighbours_load_is_not_ours(monkeypatch: pytest.Monke
 
 
 def test_the_real_pynvml_has_what_is_asked_of_it() -> None:
-    package = Path(nvml.__file__).parents[1]
-    sources = [*package.glob("probes/nvml*.py"), *package.glob("checkup/*.py")]
+    room = Path(host.__file__).parent
+    sources = [*room.glob("nvml/*.py"), *room.glob("checkup/*.py")]
     names = {name for path in sources for name in re.findall(r"\bnvml[A-Z]\w+", path.read_text())}
     names -= {"nvmlClocksEventReason", "nvmlGpmMetricId_t", "nvmlReturn"}  # of nvml.h, in comments, and a field
     names -= {"nvmlDeviceGetTemperatureV"}  # asked for where the older name is gone
@@ -556,13 +558,13 @@ def test_the_real_pynvml_has_what_is_asked_of_it() -> None:
         pynvml.NVML_ERROR_NO_PERMISSION,
         pynvml.NVML_ERROR_NOT_FOUND,
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    } == nvml._UNSUPPORTED
-    assert {pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND} == nvml._NO_DRIVER
-    assert (nvml._GPU_CLOCK_SM, nvml._TEMPERATURE_GPU) == (pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU)
+    } == probe._UNSUPPORTED
+    assert {pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND} == probe._NO_DRIVER
+    assert (probe._GPU_CLOCK_SM, probe._TEMPERATURE_GPU) == (pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU)
     spelled = {"sm_active_pct": "SM_UTIL", "sm_occupancy_pct": "SM_OCCUPANCY", "tensor_active_pct": "ANY_TENSOR_UTIL"}
     spelled |= {"dram_active_pct": "DRAM_BW_UTIL", "pcie_tx_bytes_per_s": "PCIE_TX_PER_SEC"}
     spelled |= {"pcie_rx_bytes_per_s": "PCIE_RX_PER_SEC"}
-    for number, form in nvml_gpm.METRICS.items():
+    for number, form in activity.METRICS.items():
         assert number == getattr(pynvml, f"NVML_GPM_METRIC_{spelled[form[0]]}")
 
 
@@ -573,12 +575,12 @@ def test_gpm_fills_the_vendors_own_structure(monkeypatch: pytest.MonkeyPatch, de
     monkeypatch.setattr(vendor, "nvmlGpmSampleGet", lambda card, sample: None, raising=False)
 
     def answer(get: Any) -> None:
-        assert (get.version, get.numMetrics) == (1, len(nvml_gpm.METRICS))
+        assert (get.version, get.numMetrics) == (1, len(activity.METRICS))
         get.metrics[2].value, get.metrics[3].nvmlReturn = 55.5, NOT_SUPPORTED
         assert get.metrics[2].metricId == pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL
 
     monkeypatch.setattr(vendor, "nvmlGpmMetricsGet", answer, raising=False)
-    with nvml.opened(desk.scope) as read:
+    with probe.opened(desk.scope) as read:
         assert read is not None
         desk.now_s += 0.5
         found = values(read())

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_doctor.forecast import best_workers, forecast
-from gpu_doctor.probes.siblings import physical_cores
-from gpu_doctor.stages import computing
-from gpu_doctor.vitals import measure
+from gpu_doctor.diagnosis.forecast.forecast import best_workers, forecast
+from gpu_doctor.diagnosis.forecast.stages import computing
+from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.machine.siblings import physical_cores
 from tests.support.readings import read
 from tests.support.recordings import Loop
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpu_doctor import knobs
-from gpu_doctor.feed import Replay
-from gpu_doctor.notebook.bokeh_view import script
-from gpu_doctor.notebook.dashboard import Dashboard
+from gpu_doctor.notebook.live_view import Dashboard
+from gpu_doctor.notebook.widget import script
+from gpu_doctor.recording import Replay
+from gpu_doctor.trials import knobs
 from tests.support.dashboard_parts import Bench
 from tests.support.dashboard_parts import bench as bench
 from tests.support.panel_parts import shown, starved

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor import knobs
-from gpu_doctor.notebook import errands
-from gpu_doctor.notebook.errands import Errands
-from gpu_doctor.notebook.panel import PanelInput, state
+from gpu_doctor.notebook import actions
+from gpu_doctor.notebook.actions import Errands
+from gpu_doctor.report.panel.state import PanelInput, state
+from gpu_doctor.trials import knobs
 from tests.support.panel_parts import shown, starved
 from tests.support.panel_visits import Loop, Visited
 from tests.support.panel_visits import loop as loop
@@ -77,7 +77,7 @@ def test_stop_stops_what_has_begun(loop: Loop) -> None:
 
 
 def test_without_a_kernels_loop_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errands, "get_ipython", lambda: None)
+    monkeypatch.setattr(actions, "get_ipython", lambda: None)
     visit: Any = Visited()
     asked = Errands(visit)
     asked.take({"ask": "trial"})

@@ -9,7 +9,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import gpu_doctor
-from gpu_doctor.notebook.in_words import WRITERS
+from gpu_doctor.notebook.representations import WRITERS
 from tests.support.panel_parts import starved
 from tests.support.trial_parts import effects, plan, trials
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.rules.rule import Finding
-from gpu_doctor.steady import Steady
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.diagnosis.rules.rule import Finding
+from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.notebook.steady import Steady
 from tests.support.steady_parts import told
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu_doctor.feed import Cursor, News, Replay, readings_since, series_key
-from gpu_doctor.recording import Metric, Recording, Series, Steps
+from gpu_doctor.recording import Cursor, Metric, News, Recording, Replay, Series, Steps
+from gpu_doctor.recording.feed import readings_since, series_key
 
 WATT = Metric("power_w", "W", "power", "detail", device=0)
 RAM = Metric("ram_bytes", "bytes", "RAM", "memory")

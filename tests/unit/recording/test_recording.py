@@ -12,16 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor import recording_file
-from gpu_doctor.recording import (
-    Fetch,
-    LoaderSetup,
-    Recording,
-    Setup,
-    Steps,
-    describe,
-)
-from gpu_doctor.recording_file import SCHEMA, RecordingError, load
+from gpu_doctor.recording import Fetch, LoaderSetup, Recording, RecordingError, Setup, Steps, describe, load, npz
+from gpu_doctor.recording.npz import SCHEMA
 from tests.support.recording_parts import full
 
 
@@ -151,7 +143,7 @@ def test_a_save_that_breaks_off_leaves_the_file_that_was_there(tmp_path: Path, m
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(recording_file, "_write", breaks)
+        broken.setattr(npz, "_write", breaks)
         with pytest.raises(OSError, match="No space left"):
             full().save(path)
     assert path.read_bytes() == before

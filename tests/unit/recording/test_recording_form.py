@@ -16,9 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.recording import Recording
-from gpu_doctor.recording_file import RecordingError, load
-from gpu_doctor.steps import Steps
+from gpu_doctor.recording import Recording, RecordingError, Steps, load
 
 ROWS = 40
 

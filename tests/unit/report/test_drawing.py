@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from gpu_doctor import drawing
-from gpu_doctor.drawing import PHASE_COLOURS, Line, chart, thin
-from gpu_doctor.steps import PHASES
+from gpu_doctor.recording import PHASES
+from gpu_doctor.report import svg as drawing
+from gpu_doctor.report.svg import PHASE_COLOURS, Line, chart, thin
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor import knobs
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.drawing import PHASE_COLOURS
-from gpu_doctor.effect import Effect
-from gpu_doctor.facts import InputFacts
-from gpu_doctor.notebook.controls import UNKNOWN, checked_request, controls
-from gpu_doctor.notebook.panel import PanelInput, Progress, state
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.recording import Recording, Setup, Steps
-from gpu_doctor.rules.rule import Finding
+from gpu_doctor.recording.setup import InputFacts
+from gpu_doctor.report.panel.controls import UNKNOWN, checked_request, controls
+from gpu_doctor.report.panel.state import PanelInput, Progress, state
+from gpu_doctor.report.svg import PHASE_COLOURS
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.compare.effect import Effect
 from tests.support.panel_parts import shown, starved
 
 

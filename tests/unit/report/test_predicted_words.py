@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.diagnosis import Diagnosis, diagnose
-from gpu_doctor.notebook.panel import _prescription
-from gpu_doctor.report_facts import predicted_words
-from gpu_doctor.rules.rule import Prescription, Safety
+from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis.rules.rule import Prescription, Safety
+from gpu_doctor.report.panel.state import _prescription
+from gpu_doctor.report.words import predicted_words
 from tests.support.trouble import laid
 from tests.support.troubles import TROUBLES
 

@@ -7,28 +7,29 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gpu_doctor import report, wording
-from gpu_doctor.drawing import PHASE_COLOURS
-from gpu_doctor.notebook.anatomy_state import DARK
-from gpu_doctor.notebook.folds import MOST_LINES, fix_shown
-from gpu_doctor.notebook.panel import MOST_NOTES, _footer
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.notebook.real_output import as_a_terminal_shows
 from gpu_doctor.recording import Recording
-from gpu_doctor.report_facts import machine_facts, rows
-from gpu_doctor.report_plots import plots
-from gpu_doctor.vitals import measure
+from gpu_doctor.report import as_text
+from gpu_doctor.report.panel.anatomy_state import DARK
+from gpu_doctor.report.panel.plan_state import MOST_LINES, fix_shown
+from gpu_doctor.report.panel.state import MOST_NOTES, _footer
+from gpu_doctor.report.plots import plots
+from gpu_doctor.report.svg import PHASE_COLOURS
+from gpu_doctor.report.words import machine_facts, rows
 from tests.support.panel_parts import shown, starved
 from tests.support.trial_parts import effects, fix, side, trials
 
 
 def test_cores_seconds_left_and_exceptions_in_words() -> None:
-    assert [wording.cores(one) for one in (1.0, 4.0, 0.5, 2.5, None)] == [
-        "1 core", "4 cores", "0.5 cores", "2.5 cores", wording.NOT_MEASURED,
+    assert [formatting.cores(one) for one in (1.0, 4.0, 0.5, 2.5, None)] == [
+        "1 core", "4 cores", "0.5 cores", "2.5 cores", formatting.NOT_MEASURED,
     ]  # fmt: skip
     assert "0.5 cores" in machine_facts(dataclasses.replace(starved().setup, usable_cores=0.5))
-    assert [wording.countdown(one) for one in (22.6, 125.0)] == ["23 s", "2 min 5 s"]
-    assert wording.raised(ValueError("seven")) == "ValueError: seven"
-    assert wording.raised(KeyboardInterrupt()) == "KeyboardInterrupt"
+    assert [formatting.countdown(one) for one in (22.6, 125.0)] == ["23 s", "2 min 5 s"]
+    assert formatting.raised(ValueError("seven")) == "ValueError: seven"
+    assert formatting.raised(KeyboardInterrupt()) == "KeyboardInterrupt"
 
 
 def test_one_more_is_no_plural() -> None:
@@ -67,7 +68,7 @@ def test_the_wait_of_a_run_and_of_a_trial_is_the_same_measure() -> None:
     pairs = trials()
     table = rows([side()], effects(pairs))
     assert measure(side()).exposed_wait_share != measure(side()).data_wait_share
-    assert table[0].cells[5] == wording.share(measure(side()).data_wait_share)
+    assert table[0].cells[5] == formatting.share(measure(side()).data_wait_share)
 
 
 def test_a_memory_that_nothing_was_in_has_no_line() -> None:
@@ -75,7 +76,7 @@ def test_a_memory_that_nothing_was_in_has_no_line() -> None:
     assert "workers" in plots(_with_workers())
     given = shown(starved())
     assert given.diagnosis is not None
-    assert "peak 0 B" not in report.html(given.diagnosis, given.recordings)
+    assert "peak 0 B" not in as_text.html(given.diagnosis, given.recordings)
 
 
 def _with_workers() -> Recording:

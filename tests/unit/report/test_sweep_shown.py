@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor import knobs, report
-from gpu_doctor.batchfinder import Largest, refusal
-from gpu_doctor.curing import SWEEP_TRIALS
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.effect import Effect
-from gpu_doctor.notebook.controls import UNKNOWN, checked_request
-from gpu_doctor.notebook.errands import Errands
-from gpu_doctor.notebook.panel import PanelInput, state
-from gpu_doctor.report_batches import largest_html, sizes
-from gpu_doctor.report_sweep import FIRST, places, sweep_html
-from gpu_doctor.sweep import Sweep
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.notebook.actions import Errands
+from gpu_doctor.report import as_text as report
+from gpu_doctor.report.panel.controls import UNKNOWN, checked_request
+from gpu_doctor.report.panel.state import PanelInput, state
+from gpu_doctor.report.report_batches import largest_html, sizes
+from gpu_doctor.report.searches import FIRST, places, sweep_html
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.curing import SWEEP_TRIALS
+from gpu_doctor.trials.largest_batch import Largest, refusal
+from gpu_doctor.trials.sweep import Sweep
 from tests.support.html_page import Page
 from tests.support.panel_parts import shown, starved
 from tests.support.panel_visits import Loop, Visited, loop

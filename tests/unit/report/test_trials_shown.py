@@ -15,20 +15,23 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from gpu_doctor import knobs, report
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.effect import Effect, compare
-from gpu_doctor.fixes import Fix
+from gpu_doctor.cell.fix import Fix
+from gpu_doctor.diagnosis.diagnosis import diagnose
 from gpu_doctor.notebook import beforehand
-from gpu_doctor.notebook.errands import Errands
-from gpu_doctor.notebook.folds import MOST_FIXES, MOST_LINES, Folds, fix_shown
-from gpu_doctor.notebook.panel import PanelInput, state
+from gpu_doctor.notebook.actions import Errands
+from gpu_doctor.notebook.details import MOST_FIXES, Folds
 from gpu_doctor.notebook.real_output import kept
-from gpu_doctor.recording import INFERENCE, Losses, Recording
-from gpu_doctor.report_losses import loss_lines
-from gpu_doctor.report_plan import plan_html, plan_text, told
-from gpu_doctor.report_trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
-from gpu_doctor.treatment import Plan, Rung
+from gpu_doctor.recording import Losses, Recording
+from gpu_doctor.recording.steps import INFERENCE
+from gpu_doctor.report import as_text as report
+from gpu_doctor.report.losses import loss_lines
+from gpu_doctor.report.panel.plan_state import MOST_LINES, fix_shown
+from gpu_doctor.report.panel.state import PanelInput, state
+from gpu_doctor.report.plan import plan_html, plan_text, told
+from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.compare.effect import Effect, compare
+from gpu_doctor.trials.treat import Plan, Rung
 from tests.support.html_page import Page
 from tests.support.report_parts import HOSTILE
 from tests.support.trial_parts import BOTH, CURED, WORKERS, WROTE, effects, fix, losses, plan, side, treated, trials
@@ -328,7 +331,7 @@ def test_before_the_click_it_is_said_what_cannot_come_back() -> None:
 
 
 def test_before_the_click_large_data_is_said_to_be_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_doctor.tensor_store.BIG_DATA_BYTES", 1000)
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
     said = beforehand.sentences({"train": TensorDataset(torch.zeros(512))})
     named = "Large data is read and not copied: train (a tensor of 2 KiB); "
     assert said[1] == {"text": f"{named}what your cell changed in it is named, and stays.", "tone": ""}

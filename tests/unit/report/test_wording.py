@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpu_doctor import wording
+from gpu_doctor import formatting
 
 NAN = float("nan")
 
@@ -15,49 +15,49 @@ NAN = float("nan")
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        (wording.number(1840.4), "1\u202f840"),
-        (wording.number(64.23), "64.2"),
-        (wording.number(6.418), "6.42"),
-        (wording.number(0.6423), "0.642"),
-        (wording.number(9.999), "10.0"),
-        (wording.number(99.97), "100"),
-        (wording.number(0.0), "0"),
-        (wording.rate(1840.0), "1\u202f840 samples/s"),
-        (wording.rate(3.5, "steps/s"), "3.50 steps/s"),
-        (wording.count(1, "step"), "1 step"),
-        (wording.count(1204, "step"), "1\u202f204 steps"),
-        (wording.share(0.712), "71 %"),
-        (wording.share(0.0042), "0.4 %"),
-        (wording.share(0.0001), "under 0.1 %"),
-        (wording.share(0.0), "0 %"),
-        (wording.percent(100.0), "100 %"),
-        (wording.seconds(0.0413), "41.3 ms"),
-        (wording.seconds(0.00082), "820 µs"),
-        (wording.seconds(1.2449), "1.24 s"),
-        (wording.seconds(0.99999), "1.00 s"),
-        (wording.seconds(59.99), "1 min"),
-        (wording.seconds(125.0), "2 min 5 s"),
-        (wording.seconds(3780.0), "1 h 3 min"),
-        (wording.clock(12.9), "00:12"),
-        (wording.clock(3723.0), "1:02:03"),
-        (wording.size(3.1 * 2**30), "3.1 GiB"),
-        (wording.size(412 * 2**20), "412 MiB"),
-        (wording.size(1023.9 * 2**20), "1.0 GiB"),
-        (wording.size(12), "12 B"),
-        (wording.factor(2.868), "2.87x"),
-        (wording.factor(12.41), "12.4x"),
-        (wording.forecast(2.868), "2.9x"),
-        (wording.forecast(1.149), "1.15x"),
-        (wording.speedup(2.868, 2.72, 3.04), "2.87x (2.7-3.0)"),
-        (wording.speedup(1.151, 1.112, 1.189), "1.15x (1.11-1.19)"),
-        (wording.speedup(2.79, 2.761, 2.812), "2.79x (2.76-2.81)"),
-        (wording.speedup(2.0), "2.00x"),
-        (wording.loss(2.30149), "2.301"),
-        (wording.loss(0.031249), "0.03125"),
-        (wording.loss(NAN), "NaN"),
-        (wording.parity(0.0), "same"),
-        (wording.parity(0.003), "within 0.3 %"),
-        (wording.parity(math.inf), "breaks: NaN or infinite"),
+        (formatting.number(1840.4), "1\u202f840"),
+        (formatting.number(64.23), "64.2"),
+        (formatting.number(6.418), "6.42"),
+        (formatting.number(0.6423), "0.642"),
+        (formatting.number(9.999), "10.0"),
+        (formatting.number(99.97), "100"),
+        (formatting.number(0.0), "0"),
+        (formatting.rate(1840.0), "1\u202f840 samples/s"),
+        (formatting.rate(3.5, "steps/s"), "3.50 steps/s"),
+        (formatting.count(1, "step"), "1 step"),
+        (formatting.count(1204, "step"), "1\u202f204 steps"),
+        (formatting.share(0.712), "71 %"),
+        (formatting.share(0.0042), "0.4 %"),
+        (formatting.share(0.0001), "under 0.1 %"),
+        (formatting.share(0.0), "0 %"),
+        (formatting.percent(100.0), "100 %"),
+        (formatting.seconds(0.0413), "41.3 ms"),
+        (formatting.seconds(0.00082), "820 µs"),
+        (formatting.seconds(1.2449), "1.24 s"),
+        (formatting.seconds(0.99999), "1.00 s"),
+        (formatting.seconds(59.99), "1 min"),
+        (formatting.seconds(125.0), "2 min 5 s"),
+        (formatting.seconds(3780.0), "1 h 3 min"),
+        (formatting.clock(12.9), "00:12"),
+        (formatting.clock(3723.0), "1:02:03"),
+        (formatting.size(3.1 * 2**30), "3.1 GiB"),
+        (formatting.size(412 * 2**20), "412 MiB"),
+        (formatting.size(1023.9 * 2**20), "1.0 GiB"),
+        (formatting.size(12), "12 B"),
+        (formatting.factor(2.868), "2.87x"),
+        (formatting.factor(12.41), "12.4x"),
+        (formatting.forecast(2.868), "2.9x"),
+        (formatting.forecast(1.149), "1.15x"),
+        (formatting.speedup(2.868, 2.72, 3.04), "2.87x (2.7-3.0)"),
+        (formatting.speedup(1.151, 1.112, 1.189), "1.15x (1.11-1.19)"),
+        (formatting.speedup(2.79, 2.761, 2.812), "2.79x (2.76-2.81)"),
+        (formatting.speedup(2.0), "2.00x"),
+        (formatting.loss(2.30149), "2.301"),
+        (formatting.loss(0.031249), "0.03125"),
+        (formatting.loss(NAN), "NaN"),
+        (formatting.parity(0.0), "same"),
+        (formatting.parity(0.003), "within 0.3 %"),
+        (formatting.parity(math.inf), "breaks: NaN or infinite"),
     ],
 )
 def test_a_figure_is_said_as_people_read_it(said: str, expected: str) -> None:
@@ -66,25 +66,34 @@ def test_a_figure_is_said_as_people_read_it(said: str, expected: str) -> None:
 
 @pytest.mark.parametrize("value", [None, NAN])
 @pytest.mark.parametrize(
-    "say", [wording.number, wording.rate, wording.percent, wording.seconds, wording.clock, wording.size, wording.factor]
+    "say",
+    [
+        formatting.number,
+        formatting.rate,
+        formatting.percent,
+        formatting.seconds,
+        formatting.clock,
+        formatting.size,
+        formatting.factor,
+    ],
 )
 def test_what_was_not_measured_is_said_and_never_zero(say: Callable[[float | None], str], value: float | None) -> None:
     assert say(value) == "not measured"
 
 
 def test_a_table_cell_may_say_it_shorter() -> None:
-    assert wording.number(None, wording.DASH) == "-"
-    assert wording.share(None, wording.DASH) == "-"
-    assert wording.speedup(None) == "-"
-    assert wording.loss(None) == "-"
+    assert formatting.number(None, formatting.DASH) == "-"
+    assert formatting.share(None, formatting.DASH) == "-"
+    assert formatting.speedup(None) == "-"
+    assert formatting.loss(None) == "-"
 
 
 def test_hostile_text_loses_what_a_terminal_or_an_image_cannot_bear() -> None:
-    assert wording.clean("a\x1b[31mb\x00c\u202ed\ud800e\r\nf") == "a[31mbcde\nf"
+    assert formatting.clean("a\x1b[31mb\x00c\u202ed\ud800e\r\nf") == "a[31mbcde\nf"
 
 
 def test_endless_text_is_cut() -> None:
-    cut = wording.clean("x" * 10_000_000, 50)
+    cut = formatting.clean("x" * 10_000_000, 50)
     assert len(cut) == 50
     assert cut.endswith("…")
 
@@ -94,7 +103,7 @@ def test_an_object_that_cannot_be_shown_is_named() -> None:
         def __str__(self) -> str:
             raise RuntimeError
 
-    assert wording.clean(Broken()) == "<Broken>"
+    assert formatting.clean(Broken()) == "<Broken>"
 
 
 @pytest.mark.parametrize(
@@ -105,4 +114,4 @@ def test_an_object_that_cannot_be_shown_is_named() -> None:
     ],
 )
 def test_cards_have_the_article_that_is_spoken(name: str, said: str) -> None:
-    assert wording.article(name) == said
+    assert formatting.article(name) == said

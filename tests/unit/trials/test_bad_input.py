@@ -13,10 +13,11 @@ from IPython.core.error import UsageError
 from torch.utils.data import DataLoader
 
 import gpu_doctor
-from gpu_doctor import knobs, patching
-from gpu_doctor.knobs.knob import Refused
+from gpu_doctor.capture import patching
 from gpu_doctor.notebook.options import parsed_cell_line
 from gpu_doctor.recording import LoaderSetup, Setup
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.knob import Refused
 from tests.support.bad_input_parts import LOOP, namespace
 
 

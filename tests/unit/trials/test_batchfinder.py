@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import gpu_doctor
-from gpu_doctor import rounds
-from gpu_doctor.batchfinder import MARGIN, MOST_PROBES, Largest, largest_batch
-from gpu_doctor.forecast import batch_forecast
-from gpu_doctor.memoryfit import MemoryFit, fit_of_runs, memory_fit
-from gpu_doctor.snapshot import Snapshot
-from gpu_doctor.trial import Result
-from gpu_doctor.vitals import measure
+from gpu_doctor.diagnosis.forecast.forecast import batch_forecast
+from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.diagnosis.vitals.memory_fit import MemoryFit, fit_of_runs, memory_fit
+from gpu_doctor.trials import rounds
+from gpu_doctor.trials.largest_batch import MARGIN, MOST_PROBES, Largest, largest_batch
+from gpu_doctor.trials.run import Result
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from tests.support.batchfinder_parts import GIB, Card, SimulatedCase, ran_out
 from tests.support.recordings import Loop, on_gpu
 

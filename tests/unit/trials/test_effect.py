@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.effect import Effect, _verdict, compare
-from gpu_doctor.interval import RUN_TO_RUN, Ratio, Stretch, ratio, t_quantile
-from gpu_doctor.morepairs import MOST_PAIRS, needs_more
-from gpu_doctor.parity import parity
 from gpu_doctor.recording import Losses, Recording, Steps
+from gpu_doctor.trials.compare.effect import Effect, _verdict, compare
+from gpu_doctor.trials.compare.losses import parity
+from gpu_doctor.trials.compare.ratio import RUN_TO_RUN, Ratio, Stretch, ratio, t_quantile
+from gpu_doctor.trials.morepairs import MOST_PAIRS, needs_more
 from tests.support.report_parts import losses, recording
 
 

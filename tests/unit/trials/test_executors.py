@@ -17,16 +17,16 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor import race
-from gpu_doctor.casefile import Case
-from gpu_doctor.effect import Effect
-from gpu_doctor.executors import InKernel, width_for
-from gpu_doctor.executors.asking import Request
-from gpu_doctor.executors.luggage import Parcel, Unpackable, pack, unpack
-from gpu_doctor.executors.posted import as_bytes, of_bytes
-from gpu_doctor.executors.reach import reached
-from gpu_doctor.executors.remote import acting_as_main, one_round
-from gpu_doctor.probes.host import usable_cores
+from gpu_doctor.machine.host import usable_cores
+from gpu_doctor.trials import race
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.executors import InKernel, width_for
+from gpu_doctor.trials.executors.parcel import Parcel, Unpackable, pack, unpack
+from gpu_doctor.trials.executors.posted import as_bytes, of_bytes
+from gpu_doctor.trials.executors.reach import reached
+from gpu_doctor.trials.executors.remote import acting_as_main, one_round
+from gpu_doctor.trials.executors.resources import Request
 from tests.support.executors_parts import LOOP, namespace
 from tests.support.recordings import Loop, on_gpu
 
@@ -311,7 +311,7 @@ class Sent:
 
 def executor_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, **given: Any) -> Any:
     """An executor of such a cluster, which has four threads at home."""
-    executing = importlib.import_module("gpu_doctor.executors.ray")
+    executing = importlib.import_module("gpu_doctor.trials.executors.ray")
     monkeypatch.setattr(executing, "import_module", lambda name: cluster)
     monkeypatch.setattr(executing, "RoundsOut", Sent)
     monkeypatch.setattr(executing, "threads_here", lambda: 4)

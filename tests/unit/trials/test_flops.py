@@ -12,16 +12,16 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor import report
-from gpu_doctor.counting import NotCounted, count_flops
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.facts import Flops
-from gpu_doctor.flops import FlopMeter
-from gpu_doctor.peaks import CARDS, peak_flops_per_s, peaks_of
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
+from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.machine.peaks import CARDS, peak_flops_per_s, peaks_of
 from gpu_doctor.recording import DeviceSetup
-from gpu_doctor.report_efficiency import arithmetic_speed, efficiency
-from gpu_doctor.vitals import measure
-from gpu_doctor.vitals_arithmetic import arithmetic_kind
+from gpu_doctor.recording.setup import Flops
+from gpu_doctor.report import as_text
+from gpu_doctor.report.report_efficiency import arithmetic_speed, efficiency
+from gpu_doctor.trials.counting import NotCounted, count_flops
+from gpu_doctor.trials.flops import FlopMeter
 from tests.support.recordings import Loop, on_gpu
 
 BATCH, INPUTS, HIDDEN, CLASSES = 16, 32, 64, 10
@@ -304,13 +304,13 @@ def test_what_was_not_counted_is_none() -> None:
 def test_the_report_says_what_was_measured_and_nothing_else() -> None:
     loop = on_gpu(setup={"autocast": "bfloat16"})
     plain = loop.recording()
-    assert "FLOP/s" not in report.text(diagnose(plain), plain)
-    assert "J/sample" not in report.text(diagnose(plain), plain)
+    assert "FLOP/s" not in as_text.text(diagnose(plain), plain)
+    assert "J/sample" not in as_text.text(diagnose(plain), plain)
     counted = dataclasses.replace(plain, flops=Flops(32e10, 1e10, 3))
-    said = report.text(diagnose(counted), counted)
+    said = as_text.text(diagnose(counted), counted)
     assert "TFLOP/s" in said
     assert "of the card's dense bfloat16 peak" in said
-    assert "FLOP/s" in report.html(diagnose(counted), (counted,))
+    assert "FLOP/s" in as_text.html(diagnose(counted), (counted,))
     energetic = dataclasses.replace(measure(counted), energy_per_sample_j=0.314)
     assert efficiency(energetic)[1] == "0.314 J/sample"
     on_cpu = Loop().recording()

@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
-from gpu_doctor import knobs, loaders, patching
-from gpu_doctor.knobs.batch_size import KNOB
-from gpu_doctor.knobs.knob import Refused, TrialScope
+from gpu_doctor.capture import patching
+from gpu_doctor.capture.describe import loaders
 from gpu_doctor.recording import Setup
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.batch_size import KNOB
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 
 DATA = TensorDataset(torch.arange(100))
 

@@ -8,13 +8,13 @@ import pytest
 from IPython.core.error import UsageError
 
 import gpu_doctor
-from gpu_doctor import knobs
-from gpu_doctor.cellsource import CellSource
-from gpu_doctor.knobs.cell_variables import knobs_of, parse_variations, replaced, variables_of
-from gpu_doctor.knobs.knob import Refused
-from gpu_doctor.notebook.controls import checked_request, controls
+from gpu_doctor.cell.source import CellSource
 from gpu_doctor.notebook.options import parsed_cell_line
 from gpu_doctor.recording import Setup
+from gpu_doctor.report.panel.controls import checked_request, controls
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.cell_variables import knobs_of, parse_variations, replaced, variables_of
+from gpu_doctor.trials.knobs.knob import Refused
 from tests.support.knob_cell_variables_parts import BY_HAND
 
 

@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_doctor import knobs, patching
-from gpu_doctor.facts import ModelFacts
-from gpu_doctor.knobs.channels_last import KNOB
-from gpu_doctor.knobs.knob import Refused, TrialScope
+from gpu_doctor.capture import patching
 from gpu_doctor.recording import Setup
+from gpu_doctor.recording.setup import ModelFacts
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.channels_last import KNOB
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from tests.support.knob_channels_last_parts import LAST, Net, adam, train
 
 SEEN = Setup(optimizers=("SGD",), layers={"Conv2d": 2, "Linear": 1}, model=ModelFacts(convolutions=2))

@@ -8,10 +8,11 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from gpu_doctor import knobs, patching
-from gpu_doctor.knobs.cudnn_benchmark import KNOB
-from gpu_doctor.knobs.knob import Refused, TrialScope
+from gpu_doctor.capture import patching
 from gpu_doctor.recording import Setup
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.cudnn_benchmark import KNOB
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 
 RESNET = Setup(device="cuda:0", layers={"Conv2d": 53, "Linear": 1}, flags={"cudnn_benchmark": False})
 

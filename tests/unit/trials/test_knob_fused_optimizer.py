@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_doctor import knobs, patching
-from gpu_doctor.facts import OptimizerFacts
-from gpu_doctor.knobs.fused_optimizer import KNOB
-from gpu_doctor.knobs.fusing import why_not
-from gpu_doctor.knobs.knob import TrialScope
+from gpu_doctor.capture import patching
 from gpu_doctor.recording import Setup
+from gpu_doctor.recording.setup import OptimizerFacts
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.fused_optimizer import KNOB
+from gpu_doctor.trials.knobs.fusing import why_not
+from gpu_doctor.trials.knobs.knob import TrialScope
 from tests.support.knob_fused_optimizer_parts import train
 
 SEEN = Setup(optimizers=("Adam",), optimizer_facts=(OptimizerFacts("Adam", 4, 100, can_fuse=True),))

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_doctor import knobs, patching
-from gpu_doctor.knobs.knob import Refused, TrialScope
-from gpu_doctor.knobs.non_blocking import KNOB
+from gpu_doctor.capture import patching
 from gpu_doctor.recording import LoaderSetup, Setup
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.knobs.non_blocking import KNOB
 
 PINNED = Setup(device="cuda:0", loaders=(LoaderSetup("a #0", pin_memory=True),))
 

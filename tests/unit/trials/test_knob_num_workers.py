@@ -8,10 +8,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from gpu_doctor import knobs, loaders, patching
-from gpu_doctor.knobs.knob import Refused, TrialScope
-from gpu_doctor.knobs.num_workers import KNOB
+from gpu_doctor.capture import patching
+from gpu_doctor.capture.describe import loaders
 from gpu_doctor.recording import LoaderSetup, Setup
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.knobs.num_workers import KNOB
+from gpu_doctor.trials.side_effects.leftover_workers import shut_down
 
 SETUP = Setup(loaders=(LoaderSetup(key="a #0", num_workers=3),), usable_cores=2.0)
 
@@ -72,7 +75,7 @@ def test_turned_delivers_the_same_items_from_two_workers_and_is_put_back() -> No
         inside = make(shuffle=True)
         iterator: Any = iter(inside)
         assert len(iterator._workers) == 2
-        loaders.shut_down(iterator)
+        shut_down(iterator)
     assert vars(before) == was
     assert inside.num_workers == 0
 

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from gpu_doctor import knobs, loaders, patching
-from gpu_doctor.knobs.knob import TrialScope
-from gpu_doctor.knobs.persistent_workers import KNOB
+from gpu_doctor.capture import patching
+from gpu_doctor.capture.describe import loaders
 from gpu_doctor.recording import Setup
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.knob import TrialScope
+from gpu_doctor.trials.knobs.persistent_workers import KNOB
 
 
 def test_needs_workers() -> None:

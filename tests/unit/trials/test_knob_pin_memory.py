@@ -7,10 +7,12 @@ import dataclasses
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from gpu_doctor import knobs, loaders, patching
-from gpu_doctor.knobs.knob import TrialScope
-from gpu_doctor.knobs.pin_memory import KNOB
+from gpu_doctor.capture import patching
+from gpu_doctor.capture.describe import loaders
 from gpu_doctor.recording import DeviceSetup, Setup
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.knob import TrialScope
+from gpu_doctor.trials.knobs.pin_memory import KNOB
 
 
 def test_refused_without_a_gpu() -> None:

@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from gpu_doctor import knobs, loaders, patching
-from gpu_doctor.knobs.knob import Refused, TrialScope
-from gpu_doctor.knobs.prefetch_factor import KNOB
+from gpu_doctor.capture import patching
+from gpu_doctor.capture.describe import loaders
 from gpu_doctor.recording import Setup
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.knobs.prefetch_factor import KNOB
 
 
 def test_turned_and_put_back() -> None:

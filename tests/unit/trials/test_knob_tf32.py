@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_doctor import knobs, patching
-from gpu_doctor.knobs.knob import Refused, TrialScope
-from gpu_doctor.knobs.tf32 import KNOB
-from gpu_doctor.precision import precisions
+from gpu_doctor.capture import patching
 from gpu_doctor.recording import DeviceSetup, Setup
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.knobs.tf32 import KNOB
+from gpu_doctor.trials.matmul_precision import precisions
 
 A100 = Setup(
     device="cuda:0",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpu_doctor import knobs
-from gpu_doctor.knobs.knob import TrialScope
-from gpu_doctor.knobs.threads import KNOB
 from gpu_doctor.recording import Setup
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.knob import TrialScope
+from gpu_doctor.trials.knobs.threads import KNOB
 
 
 def test_turned_and_put_back() -> None:

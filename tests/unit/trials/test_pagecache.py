@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_doctor.casefile import Case
-from gpu_doctor.effect import compare
-from gpu_doctor.morepairs import needs_more
-from gpu_doctor.pagecache import warm_pairs
 from gpu_doctor.recording import Recording, Settings
-from gpu_doctor.trial import Result
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.compare.effect import compare
+from gpu_doctor.trials.compare.pagecache import warm_pairs
+from gpu_doctor.trials.morepairs import needs_more
+from gpu_doctor.trials.run import Result
 from tests.support.recordings import Loop
 
 COLD_MS, WARM_MS = 40.0, 4.0

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_doctor.executors.luggage import _process
-from gpu_doctor.precision import newer_places, precisions, put_back
-from gpu_doctor.snapshot import Snapshot
+from gpu_doctor.trials.executors.parcel import _process
+from gpu_doctor.trials.matmul_precision import newer_places, precisions, put_back
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from tests.support.precision_parts import matmul, newer
 
 
@@ -74,7 +74,7 @@ def test_it_travels_where_torch_refuses_to_tell() -> None:
 
 
 def test_a_torch_without_the_newer_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_doctor.precision._NEWER", ())
+    monkeypatch.setattr("gpu_doctor.trials.matmul_precision._NEWER", ())
     before = precisions()
     assert before["newer"] == {}
     torch.set_float32_matmul_precision("medium")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gpu_doctor
-from gpu_doctor import race
+from gpu_doctor.trials import race
 from tests.support.rounds_out_parts import Cluster, out
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from IPython.core.error import UsageError
 
-from gpu_doctor import knobs
-from gpu_doctor.notebook.answers import answer
 from gpu_doctor.notebook.knob_list import WIDTH, knob_list
+from gpu_doctor.notebook.line_magic import answer
 from gpu_doctor.notebook.options import parsed_cell_line
 from gpu_doctor.recording import Setup
+from gpu_doctor.trials import knobs
 from tests.support.panel_parts import starved
 
 

@@ -20,10 +20,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from gpu_doctor import heldcopies
-from gpu_doctor.heldcopies import held_bytes
-from gpu_doctor.snapshot import Snapshot, SnapshotTooLarge, room_bytes, unrestorable
-from gpu_doctor.tensor_store import TensorStore, on_host
+from gpu_doctor.machine import heldcopies
+from gpu_doctor.machine.heldcopies import held_bytes
+from gpu_doctor.trials.snapshot.snapshot import Snapshot, SnapshotTooLarge, room_bytes, unrestorable
+from gpu_doctor.trials.snapshot.tensors import TensorStore, on_host
 
 
 class Meter:
@@ -363,7 +363,7 @@ def test_a_store_that_cannot_be_written_keeps_the_others_from_nothing(monkeypatc
     def breaks(store: Any) -> list[str]:
         raise RuntimeError("no more")
 
-    monkeypatch.setattr("gpu_doctor.tensor_store.TensorStore.restore", breaks)
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.TensorStore.restore", breaks)
     assert snapshot.restore() == ("The state of tensors and arrays could not be put back: no more",)
     assert space["a"].tolist() == [0.0, 0.0]
 
@@ -419,13 +419,13 @@ def test_too_large_is_refused_with_the_figures() -> None:
 
 def test_a_container_may_have_less_room_than_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psutil.virtual_memory", lambda: types.SimpleNamespace(available=2**40))
-    monkeypatch.setattr("gpu_doctor.cgroup.memory_bytes", lambda: (2**30, 2**30 - 1000))
+    monkeypatch.setattr("gpu_doctor.machine.cgroup.memory_bytes", lambda: (2**30, 2**30 - 1000))
     assert room_bytes() == 500
     with pytest.raises(SnapshotTooLarge, match=r"needs 4 KiB, and only 500 B"):
         Snapshot.take({"x": torch.zeros(1000)})
-    monkeypatch.setattr("gpu_doctor.cgroup.memory_bytes", lambda: (2**30, 2**31))
+    monkeypatch.setattr("gpu_doctor.machine.cgroup.memory_bytes", lambda: (2**30, 2**31))
     assert room_bytes() == 0
-    monkeypatch.setattr("gpu_doctor.cgroup.memory_bytes", lambda: None)
+    monkeypatch.setattr("gpu_doctor.machine.cgroup.memory_bytes", lambda: None)
     assert room_bytes() == 2**39
 
 
@@ -433,17 +433,17 @@ def test_a_copy_that_runs_out_of_memory_is_a_refusal(monkeypatch: pytest.MonkeyP
     def full(self: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
-    monkeypatch.setattr("gpu_doctor.tensor_store.TensorStore.copy", full)
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.TensorStore.copy", full)
     values = {"x": torch.zeros(1000)}
     with pytest.raises(SnapshotTooLarge, match=r"needs 4 KiB, and memory ran out while it was copied \(CUDA"):
         Snapshot.take(values)
-    monkeypatch.setattr("gpu_doctor.tensor_store.TensorStore.copy", lambda self: torch.zeros(2).view(3))
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.TensorStore.copy", lambda self: torch.zeros(2).view(3))
     with pytest.raises(RuntimeError, match="shape"):
         Snapshot.take(values)
 
 
 def test_big_data_of_a_dataset_is_watched_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_doctor.tensor_store.BIG_DATA_BYTES", 1000)
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
     data = TensorDataset(torch.zeros(10_000))
     space = {"data": data, "x": data.tensors[0]}
     snapshot = Snapshot.take(space)
@@ -454,7 +454,7 @@ def test_big_data_of_a_dataset_is_watched_not_copied(monkeypatch: pytest.MonkeyP
 
 
 def test_big_data_is_named_before_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_doctor.tensor_store.BIG_DATA_BYTES", 1000)
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
     data = TensorDataset(torch.zeros(512))
     data.table = np.zeros(512)  # type: ignore[attr-defined]
     space = {"train": data, "model": nn.Linear(40, 40)}
@@ -490,7 +490,7 @@ def test_copies_on_a_device_are_counted_while_they_live() -> None:
 
 
 def test_a_model_inside_a_dataset_is_kept_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_doctor.tensor_store.BIG_DATA_BYTES", 1000)
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
     data = TensorDataset(torch.zeros(2))
     data.net = nn.BatchNorm1d(1000)  # type: ignore[attr-defined]
     snapshot = Snapshot.take({"data": data})

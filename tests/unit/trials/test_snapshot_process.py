@@ -18,9 +18,9 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.snapshot import Snapshot
-from gpu_doctor.snapshot_process import process_undos
-from gpu_doctor.snapshot_reporting import _is_librarys
+from gpu_doctor.trials.snapshot.process import process_undos
+from gpu_doctor.trials.snapshot.reporting import _is_librarys
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 LOOP = """
 model = torch.nn.Linear(4, 2)

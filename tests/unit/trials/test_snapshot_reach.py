@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.snapshot import Snapshot, unrestorable
-from gpu_doctor.snapshot_walk import Walk
+from gpu_doctor.trials.snapshot.snapshot import Snapshot, unrestorable
+from gpu_doctor.trials.snapshot.walk import Walk
 from tests.support.snapshot_reach_parts import PARTS, comes_back, notebook
 
 

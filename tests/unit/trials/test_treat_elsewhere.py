@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor import treatment
-from gpu_doctor.casefile import Case
-from gpu_doctor.effect import Effect
-from gpu_doctor.executors import InKernel
 from gpu_doctor.recording import Settings
+from gpu_doctor.trials import treat
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.executors import InKernel
 from tests.support.training_worlds import World
 from tests.support.treatment_parts import DECODING, case_of
 
@@ -46,7 +46,7 @@ def test_its_trials_take_six_pairs_at_most_and_moves_tried_at_once_race(width: i
     executor = Asked(width)
     plan = case_of(COSTLY).treat(8, steps=50, executor=executor)
     assert plan.speedup > 1.5
-    assert all(pairs == treatment.PAIRS == 6 for _, _, pairs in executor.batches)
+    assert all(pairs == treat.PAIRS == 6 for _, _, pairs in executor.batches)
     assert all(racing == (count > 1) for count, racing, _ in executor.batches)
     assert (max(count for count, _, _ in executor.batches) > 1) == (width > 1)
 
@@ -106,7 +106,7 @@ def turned(batch: dict[str, Any], kept: dict[str, Any]) -> set[str]:
 def test_what_was_given_up_for_a_better_one_is_no_failure_and_is_tried_on_top_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gpu_doctor.moves.TRIES_A_KNOB", 1)  # a single failure would bar it
+    monkeypatch.setattr("gpu_doctor.trials.candidates.TRIES_A_KNOB", 1)  # a single failure would bar it
     executor = Racing(breaks=False)
     case_of(COSTLY).treat(6, steps=50, executor=executor)
     (first, second), later = executor.batches[0], [one for batch in executor.batches[1:] for one in batch]

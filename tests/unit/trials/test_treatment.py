@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 import gpu_doctor
-from gpu_doctor import lossreasons
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.effect import Effect
-from gpu_doctor.moves import Move, Tried, joined, moves
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import Settings, SettingValue
-from gpu_doctor.report_plan import plan_html, plan_text
-from gpu_doctor.rules.rule import Safety
-from gpu_doctor.snapshot import Snapshot
-from gpu_doctor.treatment import TOGETHER, Plan, _changes
-from gpu_doctor.trial import Result
+from gpu_doctor.report.plan import plan_html, plan_text
+from gpu_doctor.trials import loss_reasons
+from gpu_doctor.trials.candidates import Move, Tried, joined, moves
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.run import Result
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
+from gpu_doctor.trials.treat import TOGETHER, Plan, _changes
 from tests.support.recordings import Loop, on_gpu
 from tests.support.training_worlds import World, WorldCase, recorded
 from tests.support.treatment_parts import DECODING, SLOW_SERVER, WORLDS, case_of
@@ -38,7 +38,7 @@ def test_what_changes_the_training_is_tried_only_where_that_was_allowed(
         seen.append(allowed)
         return iter(())
 
-    monkeypatch.setattr("gpu_doctor.treatment.moves", none)
+    monkeypatch.setattr("gpu_doctor.trials.treat.moves", none)
     case_of(SLOW_SERVER).treat(changes_training=ticked)
     assert seen == [{Safety.SAFE, Safety.CHANGES_TRAINING} if ticked else {Safety.SAFE}]
 
@@ -231,7 +231,7 @@ def test_losses_that_differ_for_a_known_reason_are_kept_and_the_reason_is_told()
 def test_reasons_are_looked_for_in_what_was_turned() -> None:
     def why(settings: Settings, against: Settings, first_step: int = 1, layers: tuple[str, ...] = ()) -> str:
         effect = Effect(settings, against, loss_drift=0.1, loss_verdict="different", loss_first_step=first_step)
-        return lossreasons.reason(effect, layers)
+        return loss_reasons.reason(effect, layers)
 
     workers = {"num_workers": 4}
     assert why(workers, {}) and why({"num_workers": 0}, {**workers, "persistent_workers": True})

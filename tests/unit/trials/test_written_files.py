@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import gpu_doctor
-from gpu_doctor.written_files import WrittenFiles
+from gpu_doctor.trials.side_effects.written_files import WrittenFiles
 from tests.support.written_files_parts import folder as folder
 
 

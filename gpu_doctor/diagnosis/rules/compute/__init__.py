@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from gpu_doctor.rules.compute import (
+from gpu_doctor.diagnosis.rules.compute import (
     attention_by_hand,
     changing_shapes,
     channels_first_convolutions,

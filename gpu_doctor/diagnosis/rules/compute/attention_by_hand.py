@@ -19,9 +19,9 @@ When to leave it
     When the weights themselves are wanted (to plot them), or the attention is not of this form.
 """
 
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("forward_share", "backward_share", "model", "inputs")
 

@@ -15,9 +15,9 @@ When to leave it
     When the slow firsts end soon: all shapes have been seen after an epoch.
 """
 
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("run_s", "inputs")
 

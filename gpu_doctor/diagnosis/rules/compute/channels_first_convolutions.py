@@ -17,10 +17,10 @@ When to leave it
     first: each such place copies.
 """
 
-from gpu_doctor.rules.compute import cudnn_not_tuned
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.compute import cudnn_not_tuned
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("gpu_busy_share", "capability", "model")
 EXCLUDES = ("cudnn-not-tuned",)

@@ -14,9 +14,9 @@ When to leave it
     When input shapes change from batch to batch (each new shape is timed anew), or when runs must repeat bit for bit.
 """
 
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("gpu_busy_share", "inputs")
 

@@ -21,9 +21,9 @@ When to leave it
 import math
 import re
 
-from gpu_doctor.rules.evidence import millis, percent
-from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("model", "inputs", "optimizer_share", "backward_share", "optimizer_facts", "step_wall_s")
 

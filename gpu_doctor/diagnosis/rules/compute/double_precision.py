@@ -18,11 +18,11 @@ When to leave it
     When the result needs 15 digits: solvers, ill-conditioned systems, checks of gradients.
 """
 
-from gpu_doctor.rules import half_precision
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
-from gpu_doctor.vitals_arithmetic import FLOPS_PER_WEIGHT, positions
+from gpu_doctor.diagnosis.rules import half_precision
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.arithmetic import FLOPS_PER_WEIGHT, positions
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("forward_share", "backward_share", "model", "inputs", "parameters", "step_wall_s")
 EXCLUDES = ("unaligned-shapes", "tf32-off")

@@ -17,10 +17,10 @@ When to leave it
 
 import re
 
-from gpu_doctor.rules import half_precision
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules import half_precision
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("step_wall_s", "gpu")
 EXCLUDES = ("unaligned-shapes", "channels-first-convolutions")

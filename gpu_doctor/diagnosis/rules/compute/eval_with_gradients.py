@@ -16,9 +16,9 @@ When to leave it
     When the gradients are wanted (forces, saliency, attacks): those are not counted here.
 """
 
-from gpu_doctor.rules.evidence import hot_lines, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import hot_lines, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("forward_share", "evaluation_facts")
 

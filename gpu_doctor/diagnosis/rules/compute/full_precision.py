@@ -16,12 +16,12 @@ When to leave it
     When the result needs float32 (some losses, scientific models), or when the step is bound by something else.
 """
 
-from gpu_doctor import wording
-from gpu_doctor.rules import half_precision
-from gpu_doctor.rules.compute import tf32_off
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import half_precision
+from gpu_doctor.diagnosis.rules.compute import tf32_off
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("gpu_busy_share", "capability")
 EXCLUDES = ("tf32-off",)
@@ -61,7 +61,7 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="full-precision",
         headline=f"Full precision: about {percent(cost)} of the time goes into float32 products on "
-        f"{wording.article(device.name)}.",
+        f"{formatting.article(device.name)}.",
         cost_share=cost,
         evidence=(
             f"{products} layers with float32 products, no autocast; the GPU is busy {percent(busy)} of the time",

@@ -18,9 +18,9 @@ When to leave it
     as such: half of them is half of the data.
 """
 
-from gpu_doctor.rules.evidence import hot_lines, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import hot_lines, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("evaluation_share",)
 

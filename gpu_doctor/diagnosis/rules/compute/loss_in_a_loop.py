@@ -17,11 +17,11 @@ When to leave it
     When the pieces are large themselves, or of sizes too different to be padded.
 """
 
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines, millis, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import LineCost
-from gpu_doctor.rules.evidence import dearest_lines, millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
-from gpu_doctor.vitals_lines import FEW_LOOKS
 
 NEEDS = ("loss_share", "backward_share", "step_wall_s")
 EXCLUDES = ("launch-bound", "small-batch")

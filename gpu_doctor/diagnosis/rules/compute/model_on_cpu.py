@@ -14,10 +14,10 @@ When to leave it
     When the model is tiny: below some milliseconds a step the launches of a GPU take as long as the CPU's computing.
 """
 
-from gpu_doctor import wording
-from gpu_doctor.rules.evidence import millis, percent, taking
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import millis, percent, taking
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("step_wall_s", "forward_share", "backward_share", "model")
 
@@ -43,7 +43,7 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="model-on-cpu",
         headline=f"The model is on the CPU and computes there {percent(share)} of the time; "
-        f"{wording.article(setup.devices[0].name)} stands idle.",
+        f"{formatting.article(setup.devices[0].name)} stands idle.",
         cost_share=share,
         evidence=(
             f"{model.device_bytes['cpu'] / 1e6:.1f} MB of parameters, all on the CPU{fed}",

@@ -15,11 +15,11 @@ When to leave it
     When the run is short anyway, or the model is about to grow.
 """
 
-from gpu_doctor.rules.evidence import millis, percent
-from gpu_doctor.rules.host import launch_bound
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
-from gpu_doctor.vitals_arithmetic import CORE_FLOPS, flops_at_most
+from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor.diagnosis.rules.host import launch_bound
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.arithmetic import CORE_FLOPS, flops_at_most
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = (*launch_bound.NEEDS, "inputs", "parameters")
 EXCLUDES = ("launch-bound", "not-compiled", "small-batch", "full-precision", "tf32-off")

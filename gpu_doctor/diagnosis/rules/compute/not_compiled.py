@@ -15,11 +15,11 @@ When to leave it
     When the run is shorter than the compilation, or input shapes change all the time.
 """
 
-from gpu_doctor.rules import idling
-from gpu_doctor.rules.cures import larger_batch
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules import gpu_idle
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.prescriptions import larger_batch
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("queue_empty_share", "gpu_util_pct", "exposed_wait_share", "sync_share", "model", "inputs")
 
@@ -53,7 +53,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     if (vitals.capability or CAPABILITY) < CAPABILITY:
         return None
-    taken = wait + (vitals.exposed_transfer_share or 0.0) + idling.idle_elsewhere(vitals)  # as in launch-bound
+    taken = wait + (vitals.exposed_transfer_share or 0.0) + gpu_idle.idle_elsewhere(vitals)  # as in launch-bound
     cost = max(1.0 - util / 100.0 - taken, 0.0)
     bigger = larger_batch(vitals)  # as launch-bound prescribes
     shape = " x ".join(str(length) for length in inputs.shape)

@@ -17,10 +17,10 @@ When to leave it
     When one sample fills the device already, or batch statistics would change what is trained (batch norm).
 """
 
-from gpu_doctor.rules.evidence import dearest_lines, percent
-from gpu_doctor.rules.host import launch_bound
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines, percent
+from gpu_doctor.diagnosis.rules.host import launch_bound
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("forward_share", "backward_share", "samples_per_step", "inputs")
 EXCLUDES = ("launch-bound", "small-batch", "model-too-small", "loss-in-a-loop")

@@ -15,11 +15,11 @@ When to leave it
     it gains more.
 """
 
-from gpu_doctor import wording
-from gpu_doctor.rules import half_precision
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import half_precision
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("gpu_busy_share", "capability")
 
@@ -66,7 +66,7 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="tf32-off",
         headline=f"TF32 is off: about {percent(cost)} of the time is lost in float32 products on "
-        f"{wording.article(device.name)}.",
+        f"{formatting.article(device.name)}.",
         cost_share=cost,
         evidence=(
             f'{products} layers with float32 products, matmul precision "highest"; the GPU is busy {percent(busy)} of '

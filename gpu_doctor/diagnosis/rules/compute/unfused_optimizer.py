@@ -23,12 +23,12 @@ When to leave it
 
 from collections.abc import Sequence
 
-from gpu_doctor.facts import OptimizerFacts
-from gpu_doctor.removal import CACHED_BYTES, Gain, without
-from gpu_doctor.rules.evidence import millis, percent
-from gpu_doctor.rules.host import host_sync
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.forecast.removed_work import CACHED_BYTES, Gain, without
+from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor.diagnosis.rules.host import host_sync
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.recording.setup import OptimizerFacts
 
 NEEDS = ("optimizer_share", "step_wall_s", "optimizer_facts")
 EXCLUDES = ("dense-embedding-gradients",)

@@ -19,10 +19,10 @@ When to leave it
 
 import re
 
-from gpu_doctor import wording
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("backward_share", "model")
 
@@ -61,7 +61,7 @@ def check(vitals: Vitals) -> Finding | None:
         headline=f"The backward computes gradients that no optimizer uses, for about {percent(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            f"{wording.grouped(model.unstepped)} numbers get a gradient in every backward, and no optimizer steps "
+            f"{formatting.grouped(model.unstepped)} numbers get a gradient in every backward, and no optimizer steps "
             f"them; the largest of these parameters is {model.unstepped_place}",
             f"the backward takes {percent(backward)} of the time; by weights, {percent(least)} of its products go to "
             "them",

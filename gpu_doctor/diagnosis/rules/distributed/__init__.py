@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from gpu_doctor.rules.distributed import (
+from gpu_doctor.diagnosis.rules.distributed import (
     communication_bound,
     data_parallel,
     idle_gpus,

@@ -16,10 +16,10 @@ When to leave it
     When one rank is late: the others' waiting looks like communication (the rule straggler tells them apart).
 """
 
-from gpu_doctor.facts import Chore
-from gpu_doctor.rules.evidence import millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.recording.setup import Chore
 
 NEEDS = ("world_size", "chores", "run_s", "step_wall_s", "batches_per_step")
 

@@ -16,10 +16,10 @@ When to leave it
     When a step is so long that the copies do not show.
 """
 
-from gpu_doctor.rules.distributed.idle_gpus import SHARED_OUT, TRAINED_BY_ALL
-from gpu_doctor.rules.evidence import millis, percent
-from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.distributed.idle_gpus import SHARED_OUT, TRAINED_BY_ALL
+from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("chores", "run_s", "steps_per_s", "gpu", "model")
 

@@ -17,9 +17,9 @@ When to leave it
 
 from statistics import median_low
 
-from gpu_doctor.rules.evidence import hot_lines, millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import hot_lines, millis, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("world_size", "step_wall_s", "step_s_by_rank")
 

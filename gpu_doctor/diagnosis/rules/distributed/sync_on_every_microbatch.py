@@ -15,9 +15,9 @@ When to leave it
     When the exchange is hidden behind the backward anyway.
 """
 
-from gpu_doctor.rules.evidence import millis, percent
-from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("world_size", "batches_per_step", "step_wall_s")
 EXCLUDES = ("communication-bound",)

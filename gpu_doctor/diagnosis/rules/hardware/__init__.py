@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from gpu_doctor.rules.hardware import (
+from gpu_doctor.diagnosis.rules.hardware import (
     capped_clocks,
     cpu_only_torch,
     driver_too_old,

@@ -15,9 +15,9 @@ When to leave it
     When the cap is meant: a power budget, quiet, or figures that are to be compared.
 """
 
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("sm_clock_mhz", "sm_clock_max_mhz", "throttled_share", "power_capped_share", "gpu_busy_share")
 

@@ -14,9 +14,9 @@ When to leave it
     When the model is so small that launching it on a GPU would take as long, or the GPU is kept for others.
 """
 
-from gpu_doctor.rules.evidence import joined, millis, percent, phases
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import joined, millis, percent, phases
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("cards_seen", "step_wall_s")
 

@@ -14,10 +14,10 @@ When to leave it
     When the GPU is shared on purpose and there is no other.
 """
 
-from gpu_doctor import wording
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("device_used_bytes", "memory_total_bytes")
 
@@ -47,7 +47,7 @@ def check(vitals: Vitals) -> Finding | None:
     if count:
         evidence.append(f"{count:.0f} other process{'es' * (count != 1)} on the GPU")
     if held:
-        evidence.append(f"{wording.size(held)} of {wording.size(total)} are held by others")
+        evidence.append(f"{formatting.size(held)} of {formatting.size(total)} are held by others")
     cost = min((util or 0.0) / 100.0, 1.0) * (vitals.gpu_busy_share or 0.0) if computes else 0.0
     said = f"they keep it busy {percent((util or 0.0) / 100.0)} of the time" if computes else ""
     if not said and held is not None:

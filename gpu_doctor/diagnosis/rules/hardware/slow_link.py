@@ -14,10 +14,10 @@ When to leave it
     When copies are hidden behind the computing: the link is then fast enough.
 """
 
-from gpu_doctor.nvidia import link_gb_per_s
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.machine.nvidia import link_gb_per_s
 
 NEEDS = ("pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max", "exposed_transfer_share")
 

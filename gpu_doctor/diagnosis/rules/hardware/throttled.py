@@ -15,9 +15,9 @@ When to leave it
     When it lasts for seconds at the begin of a run and the clocks come back.
 """
 
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("throttled_share", "throttle_shares", "sm_clock_max_mhz", "gpu_busy_share")
 EXCLUDES = ("capped-clocks",)

@@ -15,9 +15,9 @@ When to leave it
     Never, if the GPU is to be used.
 """
 
-from gpu_doctor.nvidia import ABSENT
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.machine.nvidia import ABSENT
 
 NEEDS = ("outcome",)
 

@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from gpu_doctor.rules.host import (
+from gpu_doctor.diagnosis.rules.host import (
     cache_emptied_each_step,
     checkpoint_stall,
     cpu_oversubscription,

@@ -17,9 +17,9 @@ When to leave it
     On a CPU it does nothing and costs nothing. GPU: not yet run on one.
 """
 
-from gpu_doctor.rules.evidence import chore_line, millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import chore_line, millis, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("chores", "run_s", "steps_per_s", "gpu")
 

@@ -17,10 +17,10 @@ When to leave it
     When a crash would cost more than the checkpoints do, or in a run this short.
 """
 
-from gpu_doctor.removal import without
-from gpu_doctor.rules.evidence import chore_line, millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.forecast.removed_work import without
+from gpu_doctor.diagnosis.rules.evidence import chore_line, millis, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("chores", "run_s", "steps_per_s")
 

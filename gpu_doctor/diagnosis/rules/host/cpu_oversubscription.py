@@ -19,10 +19,10 @@ When to leave it
 
 import math
 
-from gpu_doctor import wording
-from gpu_doctor.rules.evidence import percent, taking
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import percent, taking
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("step_wall_s", "backward_share", "torch_threads")
 
@@ -58,7 +58,7 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="cpu-oversubscription",
         headline=(
-            f"torch computes with {threads} threads{beside} where {wording.cores(cores)} can be used: that loses "
+            f"torch computes with {threads} threads{beside} where {formatting.cores(cores)} can be used: that loses "
             f"{percent(lost)} or more of the computing."
         ),
         cost_share=lost * computing,

@@ -22,10 +22,10 @@ When to leave it
     on a CPU; on a GPU it may choose slower kernels. GPU: not yet run on one.
 """
 
-from gpu_doctor.rules import idling
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules import gpu_idle
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("step_wall_s", "backward_share")
 EXCLUDES = ("launch-bound", "not-compiled", "model-too-small", "small-batch", "needless-accumulation")
@@ -58,7 +58,7 @@ def check(vitals: Vitals) -> Finding | None:
         costs["profiler"] = on * min(layers * PROFILER_LAYER_S / step_s, passes)
     if vitals.on_gpu and flags.get("launch_blocking") and vitals.gpu_util_pct is not None:
         taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
-        taken += idling.idle_elsewhere(vitals)
+        taken += gpu_idle.idle_elsewhere(vitals)
         costs["blocking"] = max(1.0 - vitals.gpu_util_pct / 100.0 - taken, 0.0)
     if not costs:
         return None

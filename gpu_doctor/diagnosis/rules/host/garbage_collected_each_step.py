@@ -16,10 +16,10 @@ When to leave it
     Once between two experiments it is fine. In a loop whose objects do form circles, every few hundred steps.
 """
 
-from gpu_doctor.removal import without
-from gpu_doctor.rules.evidence import chore_line, millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.forecast.removed_work import without
+from gpu_doctor.diagnosis.rules.evidence import chore_line, millis, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("chores", "run_s", "steps_per_s")
 

@@ -16,10 +16,10 @@ When to leave it
     other work of the host, that stays when the wait goes: the price is never more than the wait itself.
 """
 
-from gpu_doctor.rules.evidence import hot_lines, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.rules.transfer.device_round_trips import tripping_share
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import hot_lines, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("sync_share", "gpu_gap_share", "exposed_wait_share", "queue_empty_share")
 

@@ -17,13 +17,13 @@ When to leave it
     size was tuned for the result.
 """
 
-from gpu_doctor.forecast import DISPATCH_SHARE
-from gpu_doctor.rules import idling
-from gpu_doctor.rules.cures import TIMES, larger_batch
-from gpu_doctor.rules.evidence import millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.stages import fetched_s
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.forecast.forecast import DISPATCH_SHARE
+from gpu_doctor.diagnosis.forecast.stages import fetched_s
+from gpu_doctor.diagnosis.rules import gpu_idle
+from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor.diagnosis.rules.prescriptions import TIMES, larger_batch
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("queue_empty_share", "gpu_util_pct", "exposed_wait_share", "sync_share")
 CPU_NEEDS = ("backward_share", "data_wait_share", "dispatch_share")
@@ -50,7 +50,7 @@ def _on_gpu(vitals: Vitals) -> Finding | None:
     wait, sync = vitals.exposed_wait_share, vitals.sync_share
     if empty is None or util is None or wait is None or sync is None:
         return None
-    idle = 1.0 - util / 100.0 - wait - (vitals.exposed_transfer_share or 0.0) - idling.idle_elsewhere(vitals)
+    idle = 1.0 - util / 100.0 - wait - (vitals.exposed_transfer_share or 0.0) - gpu_idle.idle_elsewhere(vitals)
     # Launches are made in these phases alone: while the host is elsewhere (slow-python), it launches nothing.
     launching = [vitals.forward_share, vitals.loss_share, vitals.backward_share, vitals.optimizer_share]
     cost = max(min(idle, sum(share for share in launching if share is not None)), 0.0)

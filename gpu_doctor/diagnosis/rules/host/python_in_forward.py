@@ -17,11 +17,11 @@ When to leave it
     While you are debugging the model, and the steps are few.
 """
 
-from gpu_doctor.removal import without
-from gpu_doctor.rules import idling
-from gpu_doctor.rules.evidence import dearest_lines, millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.forecast.removed_work import without
+from gpu_doctor.diagnosis.rules import gpu_idle
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines, millis, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("forward_share", "step_wall_s")
 
@@ -37,7 +37,7 @@ SELDOM = (
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where such statements take a tenth of the wall-clock."""
-    step_s, share = vitals.step_wall_s, idling.forward_aside(vitals)
+    step_s, share = vitals.step_wall_s, gpu_idle.forward_aside(vitals)
     if step_s is None:
         return None
     if vitals.on_gpu:  # it stalls the GPU inside of the step, where its queue is empty
@@ -53,7 +53,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=share,
         evidence=(
             f"{millis(share * step_s)} of every {millis(step_s)} step",
-            *dearest_lines((one for one in vitals.lines if idling.aside(one)), vitals.source),
+            *dearest_lines((one for one in vitals.lines if gpu_idle.aside(one)), vitals.source),
         ),
         prescriptions=(
             Prescription(

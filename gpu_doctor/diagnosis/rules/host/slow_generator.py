@@ -23,14 +23,14 @@ import math
 import re
 from dataclasses import replace
 
-from gpu_doctor.feeding import batch_lines, elsewhere_lines
-from gpu_doctor.forecast import BAND, CPU_BOUND, LEAST_GAIN, WORKERS_PER_CORE
-from gpu_doctor.handing import DOUBT, handing, pace
+from gpu_doctor.cell.batch_source import batch_lines, elsewhere_lines
+from gpu_doctor.diagnosis.forecast.forecast import BAND, CPU_BOUND, LEAST_GAIN, WORKERS_PER_CORE
+from gpu_doctor.diagnosis.forecast.stages import OTHERS, SATURATED, core_worth
+from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing, pace
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines, millis, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import LineCost
-from gpu_doctor.rules.evidence import dearest_lines, millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.stages import OTHERS, SATURATED, core_worth
-from gpu_doctor.vitals import Vitals
 
 NEEDS = ("other_share", "backward_share", "step_wall_s")
 

@@ -20,17 +20,17 @@ When to leave it
 
 import re
 
-from gpu_doctor.beside import beside_lines, needed_lines
-from gpu_doctor.feeding import batch_lines, elsewhere_lines
-from gpu_doctor.leaving import leaving_lines, leaving_share
+from gpu_doctor.cell.batch_source import batch_lines, elsewhere_lines
+from gpu_doctor.cell.unused_work import beside_lines, needed_lines
+from gpu_doctor.diagnosis.forecast.epoch_end import leaving_lines, leaving_share
+from gpu_doctor.diagnosis.forecast.removed_work import without
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines, library_calls, millis, percent, phases
+from gpu_doctor.diagnosis.rules.host import host_sync
+from gpu_doctor.diagnosis.rules.host.slow_generator import making_lines, making_share
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import LineCost
-from gpu_doctor.removal import without
-from gpu_doctor.rules.evidence import dearest_lines, library_calls, millis, percent, phases
-from gpu_doctor.rules.host import host_sync
-from gpu_doctor.rules.host.slow_generator import making_lines, making_share
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
-from gpu_doctor.vitals_lines import FEW_LOOKS
 
 NEEDS = ("other_share", "forward_share", "backward_share", "step_wall_s")
 

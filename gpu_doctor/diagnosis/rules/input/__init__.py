@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from gpu_doctor.rules.input import (
+from gpu_doctor.diagnosis.rules.input import (
     iterable_duplicated,
     loader_without_workers,
     slow_collate,

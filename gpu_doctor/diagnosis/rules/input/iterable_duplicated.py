@@ -15,10 +15,10 @@ When to leave it
     When repeating is meant: random augmentation so strong that no two copies are alike.
 """
 
-from gpu_doctor.rules.cures import SHARDED
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.prescriptions import SHARDED
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("loader", "workers")
 EXCLUDES = ("too-many-workers",)

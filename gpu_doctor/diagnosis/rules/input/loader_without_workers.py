@@ -17,12 +17,12 @@ When to leave it
     the dataset cannot be sent to worker processes (the panel then says why).
 """
 
-from gpu_doctor.forecast import best_workers
-from gpu_doctor.rules.cures import with_workers
-from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent
-from gpu_doctor.rules.input.slow_storage import SHARDS, storage_lines
-from gpu_doctor.rules.rule import Finding
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.forecast.forecast import best_workers
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, idle, millis, percent
+from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
+from gpu_doctor.diagnosis.rules.prescriptions import with_workers
+from gpu_doctor.diagnosis.rules.rule import Finding
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("loader", "workers", "exposed_wait_share", "fetch_wall_s")
 EXCLUDES = ("slow-collate", "slow-storage")

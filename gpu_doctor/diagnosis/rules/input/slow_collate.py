@@ -16,10 +16,10 @@ When to leave it
     the loop waits all the same (an epoch's begin, handing batches over): the collate is not what it waits for.
 """
 
-from gpu_doctor.rules.cures import ONE_CALL, whole_batches
-from gpu_doctor.rules.evidence import ASKS, fetch_lines, library_calls, millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import ASKS, fetch_lines, library_calls, millis, percent
+from gpu_doctor.diagnosis.rules.prescriptions import ONE_CALL, whole_batches
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "collate_s", "step_wall_s", "batches_per_step")
 

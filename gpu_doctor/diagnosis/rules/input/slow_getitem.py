@@ -19,14 +19,21 @@ When to leave it
 
 import re
 
-from gpu_doctor import wording
-from gpu_doctor.forecast import CPU_BOUND, LEAST_GAIN, Forecast, best_workers, on_cores_s, unqueued_fetch_s
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.forecast import (
+    CPU_BOUND,
+    LEAST_GAIN,
+    Forecast,
+    best_workers,
+    on_cores_s,
+    unqueued_fetch_s,
+)
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, millis, percent
+from gpu_doctor.diagnosis.rules.input import too_many_workers
+from gpu_doctor.diagnosis.rules.prescriptions import cheaper_samples, whole_batches
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import LoaderSetup
-from gpu_doctor.rules.cures import cheaper_samples, whole_batches
-from gpu_doctor.rules.evidence import fetch_lines, millis, percent
-from gpu_doctor.rules.input import too_many_workers
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
 
 NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "fetch_cpu_s", "consumer_s", "step_wall_s", "batches_per_step")
 EXCLUDES = ("slow-collate",)
@@ -121,7 +128,8 @@ def _too_much(vitals: Vitals, loader: LoaderSetup, wait: float, best: tuple[int,
         cost_share=cost,
         evidence=(
             f"a batch takes {millis(cpu)} of CPU time{_a_sample(vitals, cpu_s)}; with the loop's own that makes "
-            f"{millis(own_s)} a step on {wording.cores(vitals.usable_cores)}, where all else takes {millis(consumer)}",
+            f"{millis(own_s)} a step on {formatting.cores(vitals.usable_cores)}, "
+            f"where all else takes {millis(consumer)}",
             *((f"its workers wait {millis(queued_s)} for a core besides",) if queued_s > cpu_s * BUSY_SHARE else ()),
             *fetch_lines(vitals),
         ),

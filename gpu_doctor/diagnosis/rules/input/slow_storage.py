@@ -18,11 +18,11 @@ When to leave it
     delivers all it can (the evidence says how much that is): more workers then only share it.
 """
 
-from gpu_doctor.forecast import best_workers
-from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.stages import SLOWEST_BYTES_PER_S
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.forecast.forecast import best_workers
+from gpu_doctor.diagnosis.forecast.stages import SLOWEST_BYTES_PER_S
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, idle, millis, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = (
     *("loader", "workers", "exposed_wait_share", "fetch_wall_s", "fetch_cpu_s", "fetch_stored_bytes"),

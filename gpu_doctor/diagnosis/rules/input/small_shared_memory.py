@@ -18,10 +18,10 @@ When to leave it
 
 import re
 
-from gpu_doctor import wording
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import LoaderSetup
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
 
 NEEDS = ("outcome",)
 
@@ -44,17 +44,17 @@ def check(vitals: Vitals) -> Finding | None:
     died = vitals.outcome == "failed" and bool(_FULL.search(vitals.reason))
     if not died and (need is None or free is None or need <= free):
         return None
-    figures = [f"{wording.count(loader.num_workers, 'worker')} x {loader.prefetch_factor or PREFETCH} batches ahead"]
+    figures = [f"{formatting.count(loader.num_workers, 'worker')} x {loader.prefetch_factor or PREFETCH} batches ahead"]
     if vitals.batch_bytes and need:
-        figures[0] += f" x {wording.size(vitals.batch_bytes)} = {wording.size(need)}"
+        figures[0] += f" x {formatting.size(vitals.batch_bytes)} = {formatting.size(need)}"
     if free is not None:
-        figures.append(f"{wording.size(free)} of /dev/shm were free when the run began")
+        figures.append(f"{formatting.size(free)} of /dev/shm were free when the run began")
     return Finding(
         rule="small-shared-memory",
         headline="The workers ran out of shared memory."
         if died
-        else f"The workers may fill the shared memory: {wording.size(need or 0.0)} of batches in flight, "
-        f"{wording.size(free or 0.0)} free.",
+        else f"The workers may fill the shared memory: {formatting.size(need or 0.0)} of batches in flight, "
+        f"{formatting.size(free or 0.0)} free.",
         cost_share=0.0,
         evidence=(vitals.reason, *figures) if died else tuple(figures),
         prescriptions=_cures(vitals, loader, need, free),

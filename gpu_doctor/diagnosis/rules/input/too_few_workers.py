@@ -15,12 +15,12 @@ When to leave it
     A stream (IterableDataset) that does not ask which worker it is has to be sharded first: workers would repeat it.
 """
 
-from gpu_doctor.forecast import best_workers
-from gpu_doctor.rules.cures import with_workers
-from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent, stock_line
-from gpu_doctor.rules.input.slow_storage import SHARDS, storage_lines
-from gpu_doctor.rules.rule import Finding
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.forecast.forecast import best_workers
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, idle, millis, percent, stock_line
+from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
+from gpu_doctor.diagnosis.rules.prescriptions import with_workers
+from gpu_doctor.diagnosis.rules.rule import Finding
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("loader", "workers", "exposed_wait_share", "fetch_wall_s", "step_wall_s", "batches_per_step")
 EXCLUDES = ("slow-collate", "slow-storage")

@@ -19,13 +19,13 @@ When to leave it
     that is bound by its model cost memory, not time.
 """
 
-from gpu_doctor import wording
-from gpu_doctor.forecast import CPU_BOUND, GOOD_ENOUGH, Forecast, forecast, unqueued_fetch_s
-from gpu_doctor.handing import DOUBT
-from gpu_doctor.rules.evidence import millis, percent, stock_line
-from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.stages import fetched_s, stages
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.forecast import CPU_BOUND, GOOD_ENOUGH, Forecast, forecast, unqueued_fetch_s
+from gpu_doctor.diagnosis.forecast.stages import fetched_s, stages
+from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT
+from gpu_doctor.diagnosis.rules.evidence import millis, percent, stock_line
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("loader", "workers", "fetch_wall_s", "fetch_cpu_s", "step_wall_s", "batches_per_step", "data_wait_share")
 EXCLUDES = ("slow-storage", "slow-collate")
@@ -124,7 +124,8 @@ def _crowded(vitals: Vitals) -> Finding | None:
     known = "" if queued is None else f"; it waits {millis(queued)} for a core"
     return Finding(
         rule="too-many-workers",
-        headline=f"{workers} workers share {wording.cores(cores)}: {percent(cost)} of the time goes into taking turns.",
+        headline=f"{workers} workers share {formatting.cores(cores)}: "
+        f"{percent(cost)} of the time goes into taking turns.",
         cost_share=cost,
         evidence=(
             f"a batch takes a worker {millis(wall)}, only {millis(cpu)} of it on a core{known}",

@@ -19,12 +19,12 @@ When to leave it
 
 import math
 
-from gpu_doctor import wording
-from gpu_doctor.rules.evidence import fetch_lines, idle, millis, percent, stock_line
-from gpu_doctor.rules.input.slow_storage import SHARDS, storage_lines
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.stages import CPU_BOUND, SATURATED
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, SATURATED
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, idle, millis, percent, stock_line
+from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = (
     *("loader", "workers", "exposed_wait_share", "fetch_wall_s", "fetch_median_s", "fetch_p99_s"),
@@ -89,7 +89,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"fetching takes {millis(median_s)} for most batches, {millis(slow_s)} for the slowest in a hundred; "
-            f"{wording.count(round(fetchers), 'worker')}, busy "
+            f"{formatting.count(round(fetchers), 'worker')}, busy "
             f"{percent(min(mean_s * batches / fetchers / step_s, 1.0))} of the time",
             f"prefetch_factor={now}: a stock for {millis(now * fetchers * a_batch_s)}",
             *stock_line(vitals),

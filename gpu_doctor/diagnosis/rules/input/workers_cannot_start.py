@@ -19,12 +19,12 @@ When to leave it
 
 import re
 
-from gpu_doctor import wording
-from gpu_doctor.forecast import best_workers
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.forecast import best_workers
+from gpu_doctor.diagnosis.rules.evidence import idle, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import LoaderSetup
-from gpu_doctor.rules.evidence import idle, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
 
 NEEDS = ("outcome",)
 EXCLUDES = ("loader-without-workers", "too-few-workers")
@@ -100,10 +100,10 @@ def _wanted(vitals: Vitals) -> Finding | None:
         rule="workers-cannot-start",
         headline=f"Waiting for data: {percent(wait)} of the time {idle(vitals)}, and workers cannot be started.",
         cost_share=wait,
-        evidence=(*_why(loader), f"with {wording.count(count, 'worker')} the bound would be {seen.why}"),
+        evidence=(*_why(loader), f"with {formatting.count(count, 'worker')} the bound would be {seen.why}"),
         prescriptions=(
             Prescription(
-                text=f"{MODULE.text}, then load with {wording.count(count, 'worker')}",
+                text=f"{MODULE.text}, then load with {formatting.count(count, 'worker')}",
                 safety=Safety.BY_HAND,
                 code=f"{MODULE.code}\nDataLoader(..., num_workers={count})",
                 predicted_speedup=seen.speedup,

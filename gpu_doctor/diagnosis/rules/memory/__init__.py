@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from gpu_doctor.rules.memory import (
+from gpu_doctor.diagnosis.rules.memory import (
     fragmented_memory,
     host_memory_pressure,
     memory_growth,

@@ -15,10 +15,10 @@ When to leave it
     When no allocation had to be retried and nothing else needs the memory.
 """
 
-from gpu_doctor import wording
-from gpu_doctor.rules.memory.out_of_memory import SEGMENTS
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.memory.out_of_memory import SEGMENTS
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("peak_bytes", "memory_total_bytes", "reserved_peak_bytes")
 
@@ -43,15 +43,16 @@ def check(vitals: Vitals) -> Finding | None:
     if not retried and not hoarded:
         return None
     evidence = [
-        f"reserved {wording.size(reserved)} of {wording.size(total)}, of which {wording.size(peak)} were used at most"
+        f"reserved {formatting.size(reserved)} of {formatting.size(total)}, "
+        f"of which {formatting.size(peak)} were used at most"
     ]
     if vitals.inactive_split_bytes:
-        evidence.append(f"free pieces inside of blocks in use: {wording.size(vitals.inactive_split_bytes)}")
+        evidence.append(f"free pieces inside of blocks in use: {formatting.size(vitals.inactive_split_bytes)}")
     if retries:
         evidence.append(f"{retries:.0f} allocations fitted only after the allocator had given its cache back")
     return Finding(
         rule="fragmented-memory",
-        headline=f"The GPU's memory is in pieces: {wording.size(reserved - peak)} are held and never used.",
+        headline=f"The GPU's memory is in pieces: {formatting.size(reserved - peak)} are held and never used.",
         cost_share=0.0,
         evidence=tuple(evidence),
         prescriptions=(

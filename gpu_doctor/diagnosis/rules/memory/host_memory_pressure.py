@@ -18,10 +18,10 @@ When to leave it
 
 import re
 
-from gpu_doctor import wording
-from gpu_doctor.rules.cures import fewer_workers
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.prescriptions import fewer_workers
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("outcome", "host_memory_available_bytes", "host_memory_total_bytes")
 
@@ -48,21 +48,23 @@ def check(vitals: Vitals) -> Finding | None:
     swapping = bool(vitals.process_swapped_bytes) and (vitals.swap_in_bytes_per_s or 0.0) >= SWAP_IN_BYTES_PER_S
     if not low and not swapping and not killed:
         return None
-    evidence = [*killed, f"least available {wording.size(left)} of {wording.size(total)}"]
+    evidence = [*killed, f"least available {formatting.size(left)} of {formatting.size(total)}"]
     if swapping:
         swapped, rate = vitals.process_swapped_bytes or 0.0, vitals.swap_in_bytes_per_s or 0.0
-        evidence.append(f"{wording.size(swapped)} of the process are swapped out; {wording.size(rate)}/s are read back")
+        evidence.append(
+            f"{formatting.size(swapped)} of the process are swapped out; {formatting.size(rate)}/s are read back"
+        )
     if vitals.process_rss_bytes is not None:
-        evidence.append(f"the training process holds {wording.size(vitals.process_rss_bytes)}")
+        evidence.append(f"the training process holds {formatting.size(vitals.process_rss_bytes)}")
     theirs = _workers_bytes(vitals, left, total)
     if theirs:
         evidence.append(
-            f"its {wording.count(vitals.workers, 'worker')} may hold up to {wording.size(theirs)} of their own"
+            f"its {formatting.count(vitals.workers, 'worker')} may hold up to {formatting.size(theirs)} of their own"
         )
     headline = "The process is being swapped out and read back." if swapping else "The host's memory is nearly used up."
-    headline = headline.replace(".", f": {wording.size(left)} of {wording.size(total)} are left.")
+    headline = headline.replace(".", f": {formatting.size(left)} of {formatting.size(total)} are left.")
     if killed:  # what was left when a reading was taken tells less: memory may fill between two of them
-        headline = f"The memory of {wording.size(total)} ran out: the system killed a process."
+        headline = f"The memory of {formatting.size(total)} ran out: the system killed a process."
     return Finding(
         rule="host-memory-pressure",
         headline=headline,

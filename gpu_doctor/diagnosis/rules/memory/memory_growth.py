@@ -18,10 +18,10 @@ When to leave it
     When the growth is meant and ends in time, such as a cache of the data set that fits.
 """
 
-from gpu_doctor import wording
-from gpu_doctor.keepers import Kept, kept_graphs
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("host_growth_bytes_per_step",)
 
@@ -67,10 +67,10 @@ def check(vitals: Vitals) -> Finding | None:
     soon = f"The memory is full after about {_round(left)} more steps." if left is not None else ""
     return Finding(
         rule="memory-growth",
-        headline=f"Memory grows by {wording.size(rate)} a step{because}.",
+        headline=f"Memory grows by {formatting.size(rate)} a step{because}.",
         cost_share=0.0,
         evidence=(
-            f"{place} rose by {wording.size(rise)} while it was watched, and the rate does not fall",
+            f"{place} rose by {formatting.size(rise)} while it was watched, and the rate does not fall",
             *(f"cell line {one.line}: {one.text}" for one in kept[:3]),
         ),
         prescriptions=(*((EVALUATED,) if kept else ()), WRITTEN) if vitals.predicts else _cures(kept, vitals.on_gpu),
@@ -134,4 +134,4 @@ def _cures(kept: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:
 
 def _round(steps: float) -> str:
     """A forecast in two figures: `340`, `12 000`."""
-    return wording.grouped(float(f"{steps:.2g}"))
+    return formatting.grouped(float(f"{steps:.2g}"))

@@ -17,11 +17,11 @@ When to leave it
     When all batches have one size, evaluation was in the run, and no retry was counted: then it just fits.
 """
 
-from gpu_doctor import wording
-from gpu_doctor.rules.cures import without_graph
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.prescriptions import without_graph
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("peak_bytes", "memory_total_bytes", "peak_share")
 
@@ -56,9 +56,9 @@ def check(vitals: Vitals) -> Finding | None:
     if share <= NEAR_SHARE:
         return None
     retries = vitals.alloc_retries or 0.0
-    evidence = [f"allocated by torch at the peak {wording.size(peak)} of {wording.size(total)}"]
+    evidence = [f"allocated by torch at the peak {formatting.size(peak)} of {formatting.size(total)}"]
     if beside:
-        evidence.append(f"held beside it by CUDA itself and other processes {wording.size(beside)}")
+        evidence.append(f"held beside it by CUDA itself and other processes {formatting.size(beside)}")
     if retries:
         evidence.append(f"{retries:.0f} allocations fitted only after the allocator had given its cache back")
     return Finding(

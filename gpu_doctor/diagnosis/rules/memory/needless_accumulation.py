@@ -15,11 +15,11 @@ When to leave it
     When batch normalisation was tuned for the small batch, or when the code must also run on a smaller card.
 """
 
-from gpu_doctor import wording
-from gpu_doctor.rules import idling
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import gpu_idle
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("peak_share", "gpu_util_pct", "loader", "exposed_wait_share", "batches_per_step", "memory_total_bytes")
 EXCLUDES = ("small-batch", "launch-bound")
@@ -51,14 +51,14 @@ def check(vitals: Vitals) -> Finding | None:
     if factor < 2 or not loader.batch_size:
         return None
     kept = wait + (vitals.exposed_transfer_share or 0.0) + (vitals.evaluation_share or 0.0)  # as in small-batch
-    cost = max(1.0 - util / 100.0 - kept - idling.idle_elsewhere(vitals), 0.0) * (1.0 - 1.0 / factor)
+    cost = max(1.0 - util / 100.0 - kept - gpu_idle.idle_elsewhere(vitals), 0.0) * (1.0 - 1.0 / factor)
     size, rest = loader.batch_size * factor, round(batches) // factor
     return Finding(
         rule="needless-accumulation",
         headline=f"{batches:.0f} micro-batches make one step while {percent(1.0 - used)} of the GPU's memory is free.",
         cost_share=cost,
         evidence=(
-            f"batch size {loader.batch_size}, peak {wording.size(peak * total)} of {wording.size(total)}",
+            f"batch size {loader.batch_size}, peak {formatting.size(peak * total)} of {formatting.size(total)}",
             f"NVML utilisation {util:.0f} %",
         ),
         prescriptions=(

@@ -19,10 +19,10 @@ When to leave it
 
 import re
 
-from gpu_doctor import wording
-from gpu_doctor.rules.cures import fewer_workers, without_graph
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.prescriptions import fewer_workers, without_graph
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("outcome",)
 EXCLUDES = ("near-out-of-memory", "small-batch")
@@ -84,7 +84,7 @@ def _on_gpu(vitals: Vitals) -> Finding:
         "held by other processes": others or None,
         "of the card": total,
     }
-    evidence = [", ".join(f"{wording.size(size)} {what}" for what, size in figures.items() if size is not None)]
+    evidence = [", ".join(f"{formatting.size(size)} {what}" for what, size in figures.items() if size is not None)]
     cures = []
     if others and others > (tried or 0.0):
         cures.append(
@@ -106,7 +106,7 @@ def _on_gpu(vitals: Vitals) -> Finding:
     if _predicts(vitals):
         cures += without_graph(vitals)
     cures += _smaller(vitals, total, needed, evidence)
-    asked = f" when {wording.size(tried)} more were asked for" if tried is not None else ""
+    asked = f" when {formatting.size(tried)} more were asked for" if tried is not None else ""
     return Finding(
         rule="out-of-memory",
         headline=f"The GPU's memory did not suffice: the run ended after {_steps(vitals)}{asked}.",
@@ -122,7 +122,7 @@ def _smaller(vitals: Vitals, total: float | None, needed: float | None, evidence
     batch = vitals.loader.batch_size if vitals.loader is not None else None
     fixed = _fixed_bytes(vitals)
     if fixed is not None and total and fixed > FITS_SHARE * total:
-        evidence.append(f"{_fixed_words(vitals)} alone take {wording.size(fixed)}")
+        evidence.append(f"{_fixed_words(vitals)} alone take {formatting.size(fixed)}")
         text = (
             "Shard the model over GPUs, or load its weights in half precision: no batch is small enough"
             if _predicts(vitals)
@@ -139,7 +139,7 @@ def _smaller(vitals: Vitals, total: float | None, needed: float | None, evidence
         room = (FITS_SHARE * total - fixed) / (needed - fixed)
         target = max(min(target, int(batch * room)), 1)
         evidence.append(
-            f"{wording.size(fixed)} of it do not depend on the batch ({_fixed_words(vitals)}); "
+            f"{formatting.size(fixed)} of it do not depend on the batch ({_fixed_words(vitals)}); "
             f"of {batch} samples at most {max(int(batch * room), 1)} would fit"
         )
     return [
@@ -166,7 +166,7 @@ def _changes(vitals: Vitals, batch: int, target: int) -> str:
     if _predicts(vitals):
         return "The same results but for rounding."
     said = f"an optimizer step every {round(batch / target)} batches keeps the step of {batch} samples."
-    return wording.sentence(said) if _trains(vitals) else f"If it trains, {said}"
+    return formatting.sentence(said) if _trains(vitals) else f"If it trains, {said}"
 
 
 def _fixed_words(vitals: Vitals) -> str:
@@ -185,13 +185,13 @@ def _fixed_bytes(vitals: Vitals) -> float | None:
 
 def _on_host(vitals: Vitals) -> Finding:
     asked = re.search(r"tried to allocate (\d+) bytes", vitals.reason)
-    said = f"{wording.size(float(asked[1]))} more were asked for" if asked else wording.clean(vitals.reason, 160)
+    said = f"{formatting.size(float(asked[1]))} more were asked for" if asked else formatting.clean(vitals.reason, 160)
     evidence = [said]
     if vitals.host_memory_available_bytes is not None and vitals.host_memory_total_bytes is not None:
         left, total = vitals.host_memory_available_bytes, vitals.host_memory_total_bytes
-        evidence.append(f"least available {wording.size(left)} of {wording.size(total)}")
+        evidence.append(f"least available {formatting.size(left)} of {formatting.size(total)}")
     if vitals.process_rss_bytes is not None:
-        evidence.append(f"the process held {wording.size(vitals.process_rss_bytes)}")
+        evidence.append(f"the process held {formatting.size(vitals.process_rss_bytes)}")
     cures = [
         Prescription("Read the data as it is needed instead of holding all of it (memory-mapped files)", Safety.BY_HAND)
     ]

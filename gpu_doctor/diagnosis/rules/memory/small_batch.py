@@ -14,11 +14,11 @@ When to leave it
     When the batch size was tuned for the result, or the dataset is small.
 """
 
-from gpu_doctor.rules import idling
-from gpu_doctor.rules.cures import larger_batch
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules import gpu_idle
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.prescriptions import larger_batch
+from gpu_doctor.diagnosis.rules.rule import Finding
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("peak_share", "gpu_util_pct", "loader", "exposed_wait_share")
 
@@ -44,7 +44,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     # Copies and evaluation take as long with another batch; what else the GPU idles for has rules of its own.
     kept = wait + (vitals.exposed_transfer_share or 0.0) + (vitals.evaluation_share or 0.0)
-    cost = max(1.0 - util / 100.0 - kept - idling.idle_elsewhere(vitals), 0.0)
+    cost = max(1.0 - util / 100.0 - kept - gpu_idle.idle_elsewhere(vitals), 0.0)
     return Finding(
         rule="small-batch",
         headline=f"The batch is small: the GPU idles {percent(cost)} of the time and uses {percent(peak)} of memory.",

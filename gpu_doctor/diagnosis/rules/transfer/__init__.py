@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from gpu_doctor.rules.transfer import (
+from gpu_doctor.diagnosis.rules.transfer import (
     blocking_transfer,
     device_round_trips,
     heavy_transfer,

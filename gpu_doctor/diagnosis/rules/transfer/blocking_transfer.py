@@ -16,10 +16,10 @@ When to leave it
     (then the GPU would get the new values).
 """
 
-from gpu_doctor.forecast import forecast
-from gpu_doctor.rules.evidence import millis, percent
-from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("pageable_share", "exposed_transfer_share", "traffic", "step_wall_s", "transfer_bytes_per_step")
 

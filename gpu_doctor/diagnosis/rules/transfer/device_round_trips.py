@@ -16,9 +16,9 @@ When to leave it
     When there is no such operation on the GPU and its result is needed at once.
 """
 
-from gpu_doctor.rules.evidence import hot_lines, millis, percent
-from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import hot_lines, millis, percent
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("gpu_gap_share", "traffic", "run_s", "steps_per_s")
 

@@ -16,9 +16,9 @@ When to leave it
     When the data is wide by nature (measured floats) and half precision would lose what you need.
 """
 
-from gpu_doctor.rules.evidence import millis, percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("gpu_gap_share", "exposed_wait_share", "traffic", "transfer_bytes_per_step", "transfer_share", "step_wall_s")
 

@@ -16,9 +16,9 @@ When to leave it
     When the GPU has work queued meanwhile.
 """
 
-from gpu_doctor.rules.evidence import hot_lines, millis, percent
-from gpu_doctor.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.rules.evidence import hot_lines, millis, percent
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = (
     *("queue_empty_share", "traffic", "transfers_per_step", "transfer_bytes_per_step"),

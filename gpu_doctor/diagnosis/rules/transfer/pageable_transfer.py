@@ -15,10 +15,10 @@ When to leave it
     When host memory is scarce: pinned pages cannot be swapped.
 """
 
-from gpu_doctor.forecast import Forecast, forecast
-from gpu_doctor.rules.evidence import percent
-from gpu_doctor.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.vitals import Vitals
+from gpu_doctor.diagnosis.forecast.forecast import Forecast, forecast
+from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("pageable_share", "exposed_transfer_share", "loader")
 EXCLUDES = ("heavy-transfer", "blocking-transfer")

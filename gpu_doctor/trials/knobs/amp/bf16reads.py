@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from gpu_doctor.callsites import dotted
-from gpu_doctor.cellsource import CellSource, Edit
-from gpu_doctor.loadermakers import Loop
-from gpu_doctor.loopflow import holds, names_holding
-from gpu_doctor.looplines import LoopLines
+from gpu_doctor.cell.calls import dotted
+from gpu_doctor.cell.constructors import Loop
+from gpu_doctor.cell.dataflow import holds, names_holding
+from gpu_doctor.cell.loop import LoopLines
+from gpu_doctor.cell.source import CellSource, Edit
 
 _NO_FLOATS: Final = {"argmax", "argmin", "argsort", "max", "min", "topk", "sort", "long", "int", "bool", "multinomial"}
 """What makes indices or other numbers that numpy has; of `max` and its like the values are not followed."""

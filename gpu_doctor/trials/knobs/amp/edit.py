@@ -9,11 +9,11 @@ import ast
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gpu_doctor.bf16reads import float32_again
-from gpu_doctor.callsites import FUNCTIONS, dotted, function_around
-from gpu_doctor.cellsource import CellSource, Edit
-from gpu_doctor.loadermakers import Loop
-from gpu_doctor.looplines import Edits, LoopLines, NotPlaced, block_of, calls_of, names_in, statement_of
+from gpu_doctor.cell.calls import FUNCTIONS, dotted, function_around
+from gpu_doctor.cell.constructors import Loop
+from gpu_doctor.cell.loop import Edits, LoopLines, NotPlaced, block_of, calls_of, names_in, statement_of
+from gpu_doctor.cell.source import CellSource, Edit
+from gpu_doctor.trials.knobs.amp.bf16reads import float32_again
 
 _MOVES: Final = {"to", "cuda", "cpu", "float", "half", "long", "next", "iter", "len", "range", "print", "enumerate"}
 """Calls on the way to a loss that compute none of it."""

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import torch
 
-from gpu_doctor.knobs.autocasting import autocasting
-from gpu_doctor.knobs.knob import Choice, Refused, TrialScope
-from gpu_doctor.knobs.loss_scaling import LBFGS, LossScaling, loss_scaling
-from gpu_doctor.knobs.own_amp import own_switched_off
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.rules.rule import Safety
+from gpu_doctor.trials.knobs.amp.autocast import autocasting
+from gpu_doctor.trials.knobs.amp.loss_scaling import LBFGS, LossScaling, loss_scaling
+from gpu_doctor.trials.knobs.amp.own_amp import own_switched_off
+from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
 
 OFF: Final = "off"
 DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}

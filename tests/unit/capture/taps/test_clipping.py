@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grad, clip_grad_norm_
 
-from gpu_doctor.phases import BACKWARD, OTHER
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.clipping import tap
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.clipping import tap
+from gpu_doctor.recording.steps import BACKWARD, OTHER
 from tests.support.one_tap import model, on
 
 

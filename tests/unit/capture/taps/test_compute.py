@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 import gpu_doctor
-from gpu_doctor.devicemarks import StepMarks
-from gpu_doctor.phases import BACKWARD, EVALUATION, FORWARD, LOSS, OTHER
-from gpu_doctor.recorder import Recorder, RunEnded
-from gpu_doctor.taps import listening
-from gpu_doctor.taps.compute import tap
-from gpu_doctor.taps.forwards import SEAM
+from gpu_doctor.capture.gpu.devicemarks import StepMarks
+from gpu_doctor.capture.recorder import Recorder, RunEnded
+from gpu_doctor.capture.taps import listening
+from gpu_doctor.capture.taps.backward import tap
+from gpu_doctor.capture.taps.forward import SEAM
+from gpu_doctor.recording.steps import BACKWARD, EVALUATION, FORWARD, LOSS, OTHER
 from tests.support.compute_parts import train_with_copies
 from tests.support.one_tap import batches, model, on, standing
 from tests.support.simulated_device import SimulatedDevice

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_doctor.taps.compute import tap
-from gpu_doctor.taps.forwards import SEAM
+from gpu_doctor.capture.taps.backward import tap
+from gpu_doctor.capture.taps.forward import SEAM
 from tests.support.one_tap import on
 
 

@@ -14,9 +14,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _SingleProcessDataLoaderIter
 
-from gpu_doctor import loaders
-from gpu_doctor.recorder import Recorder, RunEnded
-from gpu_doctor.taps.dataloader import tap
+from gpu_doctor.capture.describe import loaders
+from gpu_doctor.capture.recorder import Recorder, RunEnded
+from gpu_doctor.capture.taps.dataloader import tap
 from tests.support.one_tap import batches, on, standing
 
 SEAMS = ((DataLoader, "__iter__"), (_BaseDataLoaderIter, "__next__"))

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_doctor import patching, taps
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture import patching, taps
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.debug_modes import tap
 from gpu_doctor.recording import Recording
-from gpu_doctor.taps.debugging import tap
 from tests.support.one_tap import Ticking, batches, model, on
 
 

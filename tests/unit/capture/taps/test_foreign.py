@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.recording import TRAINING
-from gpu_doctor.taps import listening
-from gpu_doctor.taps.optimizer import tap
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
+from gpu_doctor.capture.taps.optimizer import tap
+from gpu_doctor.recording.steps import TRAINING
 from tests.support.one_tap import batches, model, on, standing
 
 LONG = 64
@@ -147,9 +147,9 @@ def test_long_loops_are_counted_in_notes_and_in_rests(
     imported: ModuleType, monkeypatch: pytest.MonkeyPatch, rests: bool
 ) -> None:
     torch._dynamo.utils.counters.clear()  # what other tests compiled keeps us awake
-    monkeypatch.setattr("gpu_doctor.rests.FIRST_STEPS", LONG)
-    monkeypatch.setattr("gpu_doctor.rests.REST", LONG)
-    monkeypatch.setattr("gpu_doctor.rests.SHORT_NS", 10**9)  # other programs run beside this one
+    monkeypatch.setattr("gpu_doctor.capture.rests.FIRST_STEPS", LONG)
+    monkeypatch.setattr("gpu_doctor.capture.rests.REST", LONG)
+    monkeypatch.setattr("gpu_doctor.capture.rests.SHORT_NS", 10**9)  # other programs run beside this one
     net, recorder = model(), Recorder(max_steps=None if rests else 10**9)
     optimizer = Optimizer(net.parameters())
     rested = noted = 0

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_doctor.phases import FORWARD
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.lines.sampler import LineSampler
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.stepcounts import Pull
+from gpu_doctor.capture.taps.sync import tap as sync
+from gpu_doctor.capture.taps.transfer import tap as transfer
+from gpu_doctor.diagnosis.rules.evidence import hot_lines
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
-from gpu_doctor.rules.evidence import hot_lines
-from gpu_doctor.stepcounts import Pull
-from gpu_doctor.taps.lines import LineSampler
-from gpu_doctor.taps.sync import tap as sync
-from gpu_doctor.taps.transfer import tap as transfer
-from gpu_doctor.vitals import measure
+from gpu_doctor.recording.steps import FORWARD
 from tests.support.one_tap import on
 
 LOOK_S = 0.001

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_doctor.facts import EvaluationFacts
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps import listening
-from gpu_doctor.taps.makes import tap
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
+from gpu_doctor.capture.taps.trained_model import tap
+from gpu_doctor.recording.setup import EvaluationFacts
 from tests.support.makes_parts import run, sgd
 from tests.support.one_tap import batches, model, on, standing
 

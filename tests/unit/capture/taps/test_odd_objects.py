@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.traffic import CopyBook
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.traffic import CopyBook
 
 STEPS = 5
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.optim import optimizer as torch_optimizer
 
-from gpu_doctor.phases import OPTIMIZER, OTHER
-from gpu_doctor.recorder import Recorder, RunEnded
-from gpu_doctor.taps.optimizer import MOST_ALIKE, tap
+from gpu_doctor.capture.recorder import Recorder, RunEnded
+from gpu_doctor.capture.taps.optimizer import MOST_ALIKE, tap
+from gpu_doctor.recording.steps import OPTIMIZER, OTHER
 from tests.support.one_tap import Ticking, model, on, standing
 
 SEAM = (torch.optim.Optimizer, "zero_grad")

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from gpu_doctor.taps.places import Place, Places, lineless
+from gpu_doctor.capture.lines.places import Place, Places, lineless
 
 HERE = str(Path(__file__))
 

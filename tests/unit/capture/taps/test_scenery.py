@@ -7,9 +7,9 @@ import platform
 import pytest
 import torch
 
-from gpu_doctor import patching
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.scenery import accelerated, devices, switches, tap
+from gpu_doctor.capture import patching
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.environment import accelerated, devices, switches, tap
 from tests.support.one_tap import model, on
 
 

@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from gpu_doctor.taps.shapes import Shapes
+from gpu_doctor.capture.taps.shapes import Shapes
 
 
 def played(*steps: tuple[int, float]) -> Shapes:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_doctor.ledger import Ledger, Pull
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.stopwatch import FORWARDS, CudaClock, tap
-from gpu_doctor.taps.tap import TapScope
+from gpu_doctor.capture.ledger import Ledger, Pull
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.gpu_clock import FORWARDS, CudaClock, tap
+from gpu_doctor.capture.taps.tap import TapScope
 from tests.support.one_tap import on
 
 

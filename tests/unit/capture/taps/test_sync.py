@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_doctor.phases import SYNC
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps.sync import METHODS, tap
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.sync import METHODS, tap
+from gpu_doctor.recording.steps import SYNC
 from tests.support.one_tap import Ticking, on, standing
 
 SEAMS = (

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor.devicemarks import StepMarks
-from gpu_doctor.facts import Traffic
-from gpu_doctor.phases import OTHER, SYNC, TRANSFER
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.stepcounts import Pull
-from gpu_doctor.taps.traffic import book_of
-from gpu_doctor.taps.transfer import tap
+from gpu_doctor.capture.gpu.devicemarks import StepMarks
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.stepcounts import Pull
+from gpu_doctor.capture.taps.traffic import book_of
+from gpu_doctor.capture.taps.transfer import tap
+from gpu_doctor.recording.setup import Traffic
+from gpu_doctor.recording.steps import OTHER, SYNC, TRANSFER
 from tests.support.one_tap import Ticking, batches, on, standing
 from tests.support.simulated_device import SimulatedDevice
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_doctor.patching import Patches
-from gpu_doctor.taps import uncompiled
+from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture.taps import compiler
 from tests.support.one_tap import standing
 
 
@@ -22,7 +22,7 @@ def test_the_compiler_is_told_when_it_first_comes(monkeypatch: pytest.MonkeyPatc
     class Compiler:
         trace_rules = Rules
 
-    monkeypatch.setattr(uncompiled, "_known", [])
+    monkeypatch.setattr(compiler, "_known", [])
     monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
     monkeypatch.setattr(torch, "_dynamo", Compiler, raising=False)
 
@@ -32,18 +32,18 @@ def test_the_compiler_is_told_when_it_first_comes(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(torch, "compile", compile)
     with Patches() as patches:
-        uncompiled.leave_us_out(patches)
+        compiler.leave_us_out(patches)
         assert not told and torch.compile is not compile
         assert torch.compile(abs) is abs
-        assert told == [f"gpu_doctor.{name}" for name in uncompiled.LEFT_OUT]
+        assert told == [f"gpu_doctor.capture.{name}" for name in compiler.LEFT_OUT]
         torch.compile(abs)
-        assert len(told) == len(uncompiled.LEFT_OUT)
+        assert len(told) == len(compiler.LEFT_OUT)
     assert standing((torch, "compile")) == [compile]
     with Patches() as patches:
-        uncompiled.leave_us_out(patches)
+        compiler.leave_us_out(patches)
         assert torch.compile is compile
 
 
 def test_what_is_left_out_is_there() -> None:
-    for name in uncompiled.LEFT_OUT:
-        assert f"gpu_doctor.{name}" in sys.modules
+    for name in compiler.LEFT_OUT:
+        assert f"gpu_doctor.capture.{name}" in sys.modules

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_doctor.facts import ModelFacts
-from gpu_doctor.recorder import Recorder
-from gpu_doctor.taps import listening
-from gpu_doctor.taps.unstepped import Unstepped, spared
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
+from gpu_doctor.capture.taps.unused_gradients import Unstepped, spared
+from gpu_doctor.recording.setup import ModelFacts
 
 
 def net() -> nn.Sequential:

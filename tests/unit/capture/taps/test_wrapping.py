@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_doctor.recorder import Recorder
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
 from gpu_doctor.recording import Steps
-from gpu_doctor.taps import listening
 from tests.support.one_tap import batches, model
 
 MS = 1_000_000

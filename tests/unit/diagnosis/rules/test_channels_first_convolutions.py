@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor.facts import InputFacts, ModelFacts
+from gpu_doctor.recording.setup import InputFacts, ModelFacts
 from tests.support.found import asked, sick, top
 from tests.support.recordings import Loop, on_gpu
 

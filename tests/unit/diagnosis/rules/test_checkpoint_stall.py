@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from gpu_doctor.rules.host.checkpoint_stall import EVERY
+from gpu_doctor.diagnosis.rules.host.checkpoint_stall import EVERY
 from tests.support.chores import calling, found, named
 from tests.support.recordings import Loop, on_gpu
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor import knobs
-from gpu_doctor.facts import InputFacts
+from gpu_doctor.recording.setup import InputFacts
+from gpu_doctor.trials import knobs
 from tests.support.found import asked, sick
 from tests.support.recordings import Loop, on_gpu
 

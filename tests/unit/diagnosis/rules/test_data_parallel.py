@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.facts import Chore, ModelFacts, World
+from gpu_doctor.recording.setup import Chore, ModelFacts, World
 from tests.support.found import asked, named, sick
 from tests.support.judged import with_more
 from tests.support.recordings import on_gpu

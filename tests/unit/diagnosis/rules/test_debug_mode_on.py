@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor.facts import ModelFacts
+from gpu_doctor.recording.setup import ModelFacts
 from tests.support.found import asked, named, sick
 from tests.support.readings import surely, zipped
 from tests.support.recordings import Loop, on_gpu

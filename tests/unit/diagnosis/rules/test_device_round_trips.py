@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.facts import Traffic
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.recording.setup import Traffic
 from tests.support.found import asked, named, sick
 from tests.support.judged import silence, with_more
 from tests.support.recordings import Loop, on_gpu

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.facts import EvaluationFacts
+from gpu_doctor.recording.setup import EvaluationFacts
 from tests.support.found import asked, named, sick
 from tests.support.recordings import Loop, line, on_gpu
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import LoaderSetup
-from gpu_doctor.vitals import measure
 from tests.support.found import asked, named, rule, sick, top
 from tests.support.recordings import Loop, line
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.facts import World
+from gpu_doctor.diagnosis.diagnosis import diagnose
 from gpu_doctor.recording import Recording
+from gpu_doctor.recording.setup import World
 from tests.support.judged import with_more
 from tests.support.readings import judged, read, surely
 from tests.support.recordings import Loop

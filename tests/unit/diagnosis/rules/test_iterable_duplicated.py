@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
-from gpu_doctor.loaders import describe
-from gpu_doctor.rules.input.iterable_duplicated import REPEATS
+from gpu_doctor.capture.describe.loaders import describe
+from gpu_doctor.diagnosis.rules.input.iterable_duplicated import REPEATS
 from tests.support.found import asked, named, sick
 from tests.support.recordings import Loop
 

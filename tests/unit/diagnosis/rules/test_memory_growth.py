@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from gpu_doctor.diagnosis.rules.memory.memory_growth import WRITTEN
 from gpu_doctor.recording import Recording
-from gpu_doctor.rules.memory.memory_growth import WRITTEN
 from tests.support.memory_growth_parts import RULE
 from tests.support.readings import READINGS, judged, read, surely
 from tests.support.recordings import Loop, on_gpu

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.facts import InputFacts, ModelFacts
 from gpu_doctor.recording import DeviceSetup
+from gpu_doctor.recording.setup import InputFacts, ModelFacts
 from tests.support.found import asked, sick, top
 from tests.support.recordings import Loop, on_gpu
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_doctor.facts import EvaluationFacts
+from gpu_doctor.recording.setup import EvaluationFacts
 from tests.support.readings import judged, read, surely
 from tests.support.recordings import Loop, on_gpu
 

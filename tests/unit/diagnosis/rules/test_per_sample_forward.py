@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_doctor.facts import InputFacts
+from gpu_doctor.recording.setup import InputFacts
 from tests.support.found import asked, named, sick
 from tests.support.recordings import Loop, on_gpu
 

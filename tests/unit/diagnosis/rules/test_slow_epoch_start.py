@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.leaving import LEAVES, leaving_share
+from gpu_doctor.diagnosis.forecast.epoch_end import LEAVES, leaving_share
 from tests.support.found import asked, sick, top
 from tests.support.recordings import Loop
 

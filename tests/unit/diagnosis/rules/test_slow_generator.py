@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.facts import InputFacts
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import LineCost
-from gpu_doctor.vitals import measure
+from gpu_doctor.recording.setup import InputFacts
 from tests.support.found import asked, named, rule, sick
 from tests.support.recordings import Loop, on_gpu
 

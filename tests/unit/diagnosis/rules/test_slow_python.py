@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.facts import Chore
+from gpu_doctor.diagnosis.diagnosis import diagnose
 from gpu_doctor.recording import LineCost, Recording
+from gpu_doctor.recording.setup import Chore
 from tests.support.chores import calling, found
 from tests.support.found import asked, sick, top
 from tests.support.recordings import Loop, line, on_gpu

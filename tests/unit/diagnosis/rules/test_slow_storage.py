@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis.rules.rule import Finding
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
-from gpu_doctor.rules.rule import Finding
-from gpu_doctor.vitals import measure
 from tests.support.found import rule
 from tests.support.recordings import Loop
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.facts import World
-from gpu_doctor.forecast import best_workers
+from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.recording import LoaderSetup, Setup
+from gpu_doctor.recording.setup import World
 from tests.support.found import asked, named
 from tests.support.judged import threat, with_more
 from tests.support.recordings import KEY, Loop

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpu_doctor.facts import World
+from gpu_doctor.recording.setup import World
 from tests.support.found import asked, named, sick
 from tests.support.judged import Told, with_more
 from tests.support.readings import judged, zipped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor import knobs
+from gpu_doctor.trials import knobs
 from tests.support.found import asked, named, sick, top
 from tests.support.recordings import Loop, on_gpu
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from gpu_doctor.loaders import describe
+from gpu_doctor.capture.describe.loaders import describe
 from tests.support.found import asked, sick, top
 from tests.support.judged import with_more
 from tests.support.recordings import Loop

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_doctor.facts import OptimizerFacts
+from gpu_doctor.recording.setup import OptimizerFacts
 from tests.support.found import asked, sick, top
 from tests.support.recordings import Loop, on_gpu
 

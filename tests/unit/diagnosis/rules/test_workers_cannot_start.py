@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, TensorDataset
 
-from gpu_doctor.loader_limits import refusal
+from gpu_doctor.capture.describe.loader_limits import refusal
+from gpu_doctor.diagnosis.rules.input.workers_cannot_start import CANNOT
 from gpu_doctor.recording import LoaderSetup, Setup
-from gpu_doctor.rules.input.workers_cannot_start import CANNOT
 from tests.support.found import asked, named, sick, top
 from tests.support.judged import threat, with_more
 from tests.support.recordings import KEY, Loop

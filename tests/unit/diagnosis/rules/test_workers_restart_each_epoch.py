@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpu_doctor.facts import EvaluationFacts
 from gpu_doctor.recording import Fetch, LoaderSetup
+from gpu_doctor.recording.setup import EvaluationFacts
 from tests.support.found import asked, sick, top
 from tests.support.judged import with_more
 from tests.support.recordings import Loop

@@ -1,0 +1,1 @@
+"""What models, loaders and batches are, as facts of the recording."""

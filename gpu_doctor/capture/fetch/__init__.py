@@ -1,0 +1,1 @@
+"""What loading a batch takes, in the training process and in workers."""

@@ -1,0 +1,1 @@
+"""What a change would give, worked out before it is tried."""

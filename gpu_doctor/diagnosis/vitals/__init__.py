@@ -1,0 +1,1 @@
+"""What is read off a recording, one part a file; `measure` puts them together."""

@@ -1,0 +1,1 @@
+"""What NVIDIA's management library tells of the GPUs: the one folder that imports `pynvml`."""

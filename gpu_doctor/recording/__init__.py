@@ -1,0 +1,48 @@
+"""What one run leaves behind: frozen columns and facts, saved and loaded, and the feed that readers follow meanwhile.
+
+The one record between the two halves of the house. It knows numpy and no more: nothing of how a run is watched, and
+nothing of what is read off it. The facts about a run stand in `setup`, its columns in `steps`.
+"""
+
+from gpu_doctor.recording.feed import Cursor, Feed, News, Replay
+from gpu_doctor.recording.npz import RecordingError
+from gpu_doctor.recording.recording import (
+    OUTCOMES,
+    Fetch,
+    LineCost,
+    Losses,
+    Metric,
+    Recording,
+    Series,
+    Settings,
+    SettingValue,
+    describe,
+    load,
+)
+from gpu_doctor.recording.setup import DeviceSetup, LoaderSetup, Setup
+from gpu_doctor.recording.steps import PHASES, Column, Steps
+
+__all__ = [
+    "OUTCOMES",
+    "PHASES",
+    "Column",
+    "Cursor",
+    "DeviceSetup",
+    "Feed",
+    "Fetch",
+    "LineCost",
+    "LoaderSetup",
+    "Losses",
+    "Metric",
+    "News",
+    "Recording",
+    "RecordingError",
+    "Replay",
+    "Series",
+    "SettingValue",
+    "Settings",
+    "Setup",
+    "Steps",
+    "describe",
+    "load",
+]

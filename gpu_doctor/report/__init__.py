@@ -1,0 +1,9 @@
+"""What a diagnosis and its trials look like: text, static HTML, and the panel's state as plain data.
+
+Knows diagnoses and trials by what they say of themselves; knows no Jupyter, no torch and no run in progress. It
+measures nothing and judges nothing: what it shows was worked out below.
+"""
+
+from gpu_doctor.report.as_text import html, text
+
+__all__ = ["html", "text"]

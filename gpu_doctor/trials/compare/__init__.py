@@ -1,0 +1,1 @@
+"""What two runs say together: their ratio with its interval, their losses, their pairs."""

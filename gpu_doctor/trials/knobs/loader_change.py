@@ -1,0 +1,158 @@
+"""Changes DataLoaders for a while, and puts them back.
+
+A loader is changed *in place*, on the same object, rather than rebuilt: its identity, `len()`, attributes and type stay
+right for schedulers, progress bars, subclasses with another `__init__` and wrappers that hold it. `DataLoader` forbids
+some of the assignments, so they go past its `__setattr__`, straight into the instance's dict.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from torch.utils.data import BatchSampler, DataLoader
+
+from gpu_doctor.capture.describe.loader_limits import MULTIPROCESSING_CONTEXT, refusal
+from gpu_doctor.capture.describe.loaders import AnyLoader, alive, batch_size_of, written_batch
+from gpu_doctor.capture.patching import Patches
+from gpu_doctor.trials.knobs.worker_init import WorkerThreads
+from gpu_doctor.trials.side_effects.leftover_workers import shut_down
+
+TORCH_PREFETCH: Final = 2
+"""prefetch_factor of a loader with workers where none is given (torch.utils.data.DataLoader's default)."""
+
+_MISSING: Final = object()
+
+
+def apply(loader: AnyLoader, change: Mapping[str, Any]) -> Callable[[], None]:
+    """Changes `loader` in place.
+
+    Args:
+        loader: any DataLoader or subclass; ask `refusal` first whether it can.
+        change: new values of `num_workers`, `batch_size`, `pin_memory`, `prefetch_factor`, `persistent_workers`,
+            `worker_threads`.
+
+    Returns:
+        A function that puts every changed attribute back, unless other code assigned to it in the meantime, and
+        stops the workers that a persistent iterator made meanwhile.
+    """
+    values = vars(loader)
+    new = _attributes(loader, change)
+    old = {name: values.get(name, _MISSING) for name in new}
+    first_batch_change = "batch_size" in change and loader not in written_batch
+    if first_batch_change:
+        written_batch[loader] = batch_size_of(loader)
+    values.update(new)
+    held = weakref.ref(loader)
+
+    def undo() -> None:
+        still = held()
+        if still is None:
+            return
+        now = vars(still)
+        made_inside = now.get("_iterator")
+        if made_inside is not None and made_inside is not old["_iterator"]:
+            shut_down(made_inside)
+        for name, value in old.items():
+            if name != "_iterator" and now.get(name, _MISSING) is not new[name]:
+                continue
+            if value is _MISSING:
+                now.pop(name, None)
+            else:
+                now[name] = value
+        if first_batch_change:
+            written_batch.pop(still, None)
+
+    return undo
+
+
+@contextmanager
+def changed(loader: AnyLoader, **change: Any) -> Iterator[AnyLoader]:
+    """`loader`, changed in place for the duration of the context."""
+    undo = apply(loader, change)
+    try:
+        yield loader
+    finally:
+        undo()
+
+
+@contextmanager
+def changing(
+    change: Mapping[str, Any] | Callable[[AnyLoader], Mapping[str, Any]],
+    only: Callable[[AnyLoader], bool] | None,
+    refused: Callable[[AnyLoader, str], None],
+) -> Iterator[None]:
+    """Changes all loaders: those alive now, and those constructed while the context is active; then puts all back.
+
+    Args:
+        change: as for `apply`, or what gives it for one loader.
+        only: which loaders are meant; None = all.
+        refused: is told of every loader meant that cannot, with the reason; it may raise to give up. Nothing has
+            been changed yet when it is told of a loader that was alive before.
+    """
+    undos: weakref.WeakKeyDictionary[AnyLoader, Callable[[], None]] = weakref.WeakKeyDictionary()
+
+    def wanted(loader: AnyLoader) -> Mapping[str, Any]:
+        return change(loader) if callable(change) else change
+
+    def can(loader: AnyLoader) -> bool:
+        if only is not None and not only(loader):
+            return False
+        for knob, value in wanted(loader).items():
+            said = refusal(loader, knob, value)
+            if said:
+                refused(loader, said)
+                return False
+        return True
+
+    def make(original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def init(self: AnyLoader, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            if self not in undos and can(self):
+                undos[self] = apply(self, wanted(self))
+
+        return init
+
+    meant = [loader for loader in alive() if can(loader)]
+    patches = Patches()
+    try:
+        for loader in meant:
+            undos[loader] = apply(loader, wanted(loader))
+        del meant
+        patches.wrap(DataLoader, "__init__", make)
+        yield
+    finally:
+        patches.restore()
+        for undo in list(undos.values()):
+            undo()
+
+
+def _attributes(loader: AnyLoader, change: Mapping[str, Any]) -> dict[str, Any]:
+    """The instance attributes that `change` comes to, with those that torch wants to go along."""
+    # An iterator of persistent workers would go on with the old settings: a new one is made by the next iter().
+    new: dict[str, Any] = {"_iterator": None}
+    if "num_workers" in change:
+        workers = int(change["num_workers"])
+        new["num_workers"] = workers
+        if workers == 0:
+            new.update(
+                {"prefetch_factor": None, "persistent_workers": False, MULTIPROCESSING_CONTEXT: None, "timeout": 0}
+            )
+        elif loader.prefetch_factor is None:
+            new["prefetch_factor"] = TORCH_PREFETCH
+    for name in ("prefetch_factor", "persistent_workers", "pin_memory"):
+        if name in change:
+            new[name] = change[name]
+    if change.get("worker_threads"):
+        new["worker_init_fn"] = WorkerThreads(int(change["worker_threads"]), loader.worker_init_fn)
+    if "batch_size" in change:
+        size = int(change["batch_size"])
+        before: Any = loader.batch_sampler
+        new["batch_sampler"] = BatchSampler(before.sampler, size, before.drop_last)
+        if loader.batch_size is not None:
+            new["batch_size"] = size
+    return new

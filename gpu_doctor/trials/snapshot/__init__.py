@@ -1,0 +1,1 @@
+"""What a trial may change, kept before it and put back after it."""
