@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.recorded import recorded, trials
 from gpu_doctor.recording import Recording, Steps
 from gpu_doctor.trials.compare.effect import compare
-from gpu_doctor.trials.morepairs import MOST_PAIRS, needs_more
+from gpu_doctor.trials.rounds import MOST_PAIRS, needs_more
 
 STEPS = 50
 HEAD = f"{'':<44}" + "".join(f"{h:>9}" for h in ("no-diff", "faster", "slower", "unclear", "width %"))

@@ -126,7 +126,7 @@ class Clock:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.snapshot = Snapshot.take(case.namespace, extra=(case._code,))
+        self.snapshot = Snapshot.take(case.namespace, extra=(case.made_of,))
 
     def __call__(self, settings: Settings, steps: int, seconds: float) -> float:
         """Samples/s of one run; one that came to too few steps is run again with four times the seconds."""
@@ -136,8 +136,8 @@ class Clock:
         found = 0.0
         for patience in (1, 4):
             try:
-                with self.case._quietly():
-                    recording = self.case._once(settings, "grid", steps, patience * seconds).recording
+                with self.case.quietly():
+                    recording = self.case.once(settings, "grid", steps, patience * seconds).recording
             finally:
                 self.snapshot.restore()
             found = rate(recording)

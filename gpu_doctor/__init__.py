@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.case import case as case
     from gpu_doctor.trials.case import last_case as last_case
     from gpu_doctor.trials.compare.effect import compare as compare
-    from gpu_doctor.trials.executors import RayExecutor as RayExecutor
+    from gpu_doctor.trials.executors.ray import RayExecutor as RayExecutor
     from gpu_doctor.trials.watch import watch as watch
 
 __version__ = "0.1.0"

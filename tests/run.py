@@ -49,6 +49,8 @@ def pytest_of(*words: str) -> tuple[tuple[str, ...], ...]:
     return (python("pytest", *words),)
 
 
+APART: Final = ("taps", "restore", "test_clinic.py")
+"""Of `real_clock`, parts of their own."""
 PARTS: Final = {
     one.name: one
     for one in (
@@ -67,12 +69,11 @@ PARTS: Final = {
         Part("old-kernel", "a kernel as old as Colab's", pytest_of("tests/kernel/test_old_kernel.py")),
         Part("browser", "every scene in JupyterLab", pytest_of("tests/browser")),
         Part("external", "frameworks, Ray and trackers, run unchanged", pytest_of("tests/external")),
+        Part("taps", "what each tap hears, in real time", pytest_of("tests/real_clock/taps")),
         Part(
             "real-clock",
             "loops in real time, all knobs on all kinds of loops",
-            pytest_of(
-                "tests/real_clock", "--ignore=tests/real_clock/test_clinic.py", "--ignore=tests/real_clock/restore"
-            ),
+            pytest_of("tests/real_clock", *(f"--ignore=tests/real_clock/{one}" for one in APART)),
         ),
         Part("restore", "trials put everything back", pytest_of("tests/real_clock/restore")),
         Part("clinic", "sick and healthy cells run", pytest_of("tests/real_clock/test_clinic.py")),

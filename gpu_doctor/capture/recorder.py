@@ -16,11 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor.capture.calibration import WRAPPED, event_cost_ns, note_cost_ns
-from gpu_doctor.capture.cost import Governor, too_dear
+from gpu_doctor.capture.cost import WRAPPED, Governor, event_cost_ns, note_cost_ns, too_dear
 from gpu_doctor.capture.ledger import Ledger
-from gpu_doctor.capture.readings import MOST_READINGS as MOST_READINGS
-from gpu_doctor.capture.readings import Readings as Readings
 from gpu_doctor.capture.rests import AS_NOTES
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording import (
@@ -48,6 +45,8 @@ FEW_SEARCHES: Final = 8
 """Optimizers that a loop may well have: each is looked for once, at its begin."""
 BEAT_S: Final = 0.5
 LONGEST_BEAT_S: Final = 5.0
+MOST_READINGS: Final = 16384
+"""Readings kept per metric (over two hours at 2 Hz), an even number; then each is the mean of twice as many."""
 
 
 class RunEnded(BaseException):
@@ -310,3 +309,43 @@ class Recorder:
             return Losses()
         at = np.asarray([step for step, _ in kept], dtype=np.float64)
         return Losses(step=at, samples=samples_before(self.table.steps(), at), value=values)
+
+
+class Readings:
+    """The readings of one metric. One thread writes, any may read."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        self.stride = 1
+        """Readings that one which is kept is the mean of."""
+        self._kept: tuple[list[float], list[float]] = [], []  # in one assignment, so that a reader sees both thinned
+        self._open: list[tuple[float, float]] = []
+
+    def add(self, at_s: float, value: float) -> None:
+        """One reading."""
+        times, values = self._kept
+        if len(values) >= MOST_READINGS:
+            times, values = (np.asarray(one).reshape(-1, 2).mean(axis=1).tolist() for one in self._kept)
+            self._kept = times, values
+            self.stride *= 2
+        if self.stride > 1:
+            self._open.append((at_s, value))
+            if len(self._open) >= self.stride:
+                self.finish()
+            return
+        times.append(at_s)
+        values.append(value)
+
+    def finish(self) -> None:
+        """Puts down what waits for its neighbours, at the run's end."""
+        if self._open:
+            at_s, value = np.mean(self._open, axis=0).tolist()
+            self._kept[0].append(at_s)
+            self._kept[1].append(value)
+            self._open = []
+
+    def series(self) -> Series:
+        """What was read so far, but for a last mean that is not whole."""
+        times, values = self._kept
+        n = min(len(times), len(values))
+        return Series(self.metric, np.asarray(times[:n]), np.asarray(values[:n]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from gpu_doctor.cell.feeding_syntax import (
+from gpu_doctor.cell.statements import (
     LOOPS,
     Loop,
     called,

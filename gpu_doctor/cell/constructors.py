@@ -25,7 +25,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "persistent_workers": False,
 }
 EVALUATING: Final = ("val_dataloader", "test_dataloader", "eval_dataloader", "predict_dataloader")
-"""Methods of a LightningModule, a LightningDataModule, or (with `get_`) a transformers Trainer."""
+"""Methods (also with `get_` before) that frameworks call for data that is held out."""
 Loop: TypeAlias = "ast.For | ast.AsyncFor | ast.While"
 FUSABLE: Final = ("Adam", "AdamW", "SGD", "Adagrad")
 """torch.optim's classes that take `fused=True` on some device (torch 2.13)."""

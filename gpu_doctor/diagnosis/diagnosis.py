@@ -1,16 +1,20 @@
-"""The bottleneck class, every rule asked, dearest finding first, the silent ones named."""
+"""The diagnosis: every rule asked, the dearest finding first, the silent ones named, and what each offers to turn.
+
+What the knobs would refuse in the loop at hand is left to the hand, and said so. The diagnosis runs where there is no
+torch, which the knobs need, so what they ask of a loop stands here as a table; `tests/unit/diagnosis/test_offered.py`
+holds it against them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpu_doctor.cell.ignore import hushed
-from gpu_doctor.diagnosis.offered import offered
 from gpu_doctor.diagnosis.rules import RULES
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.silent_rules import HUSHED, failed
 from gpu_doctor.diagnosis.silent_rules import Silence as Silence
 from gpu_doctor.diagnosis.silent_rules import reason as silent_reason
@@ -22,6 +26,9 @@ from gpu_doctor.recording import Recording
 
 SURE_STEPS: Final = 20
 """Below so many measured steps a verdict is called early."""
+BY_OPTIMIZER: Final = ("amp", "channels_last", "compile", "fused_optimizer")
+"""Knobs that find the model by the optimizer that steps it: a loop that predicts, or updates by hand, has none."""
+NO_OPTIMIZER: Final = "no optimizer of torch steps in this loop, and by it a trial would find the model"
 
 
 @dataclass(frozen=True)
@@ -133,3 +140,16 @@ def one_cause(findings: list[Finding]) -> list[Finding]:
 def ended_first(findings: list[Finding], vitals: Vitals) -> list[Finding]:
     """What ended the run stands before what made it slow: nothing else is to be cured before."""
     return sorted(findings, key=lambda one: not ended_the_run(one, vitals))
+
+
+def offered(finding: Finding, vitals: Vitals) -> Finding:
+    """The finding with each cure whose settings would be refused in this loop as one by hand."""
+    if vitals.setup.optimizers:
+        return finding
+    return replace(finding, prescriptions=tuple(_by_hand(one) for one in finding.prescriptions))
+
+
+def _by_hand(one: Prescription) -> Prescription:
+    if not any(name in BY_OPTIMIZER for name in one.settings):
+        return one
+    return replace(one, safety=Safety.BY_HAND, settings={}, text=f"{one.text} (not by a trial: {NO_OPTIMIZER})")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +43,7 @@ DISK_READ = Metric("disk_read_bytes_per_s", "bytes/s", "read from disk by this p
 DISK_WRITE = Metric("disk_write_bytes_per_s", "bytes/s", "written to disk by this process and its workers", "detail")
 SHM_FREE = Metric("shm_free_bytes", "bytes", "/dev/shm free", "detail")
 LOAD = Metric("load_average", "count", "processes running or ready, mean of a minute", "detail")
+CPUS: Final = Path("/sys/devices/system/cpu")
 
 
 def os_cores() -> int:
@@ -246,3 +247,25 @@ def opened(scope: ProbeScope) -> Iterator[Reader | None]:
         return machine.read() + tree.read() + _surroundings()
 
     yield read
+
+
+def physical_cores(cpus: Iterable[int] | None = None, root: Path = CPUS) -> int | None:
+    """Cores of which this process may use at least one hardware thread.
+
+    A virtual machine may hide what it runs on: then each of its processors answers as a core of its own.
+
+    Args:
+        cpus: logical cores by number; None = those that the scheduler may put this process on.
+        root: where Linux describes its processors; a test gives a folder of its own.
+
+    Returns:
+        None where that cannot be read (macOS, Windows, a /sys that is not mounted).
+    """
+    if cpus is None:
+        if not hasattr(os, "sched_getaffinity"):
+            return None
+        cpus = os.sched_getaffinity(0)
+    try:
+        return len({(root / f"cpu{one}" / "topology" / "thread_siblings_list").read_text().strip() for one in cpus})
+    except OSError:
+        return None

@@ -5,19 +5,26 @@ The peak is the run's, not each step's: the allocator keeps one peak for the pro
 `torch.cuda.max_memory_allocated` of the user's own code would tell another number after it. What the copies
 of a trial take on the device is left out.
 GPU: not yet run on one.
+
+A trial keeps the state of the training on the card where there is room. What that takes is no memory of the user's
+program: it is told here by `hold`, which needs no torch, and taken off where memory is read.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from gpu_doctor.machine.heldcopies import held_bytes
-from gpu_doctor.machine.nvidia import architecture_support
+from gpu_doctor.machine.cards import architecture_support
 from gpu_doctor.machine.probe import ProbeScope, Reader, Reading
 from gpu_doctor.recording import Metric
+
+_lock = threading.Lock()
+_held: weakref.WeakKeyDictionary[object, Mapping[int, int]] = weakref.WeakKeyDictionary()
 
 
 def _allocated(device: int) -> Metric:
@@ -150,3 +157,15 @@ def _mps(torch: Any) -> list[Reading]:
         return []
     allocated, driver = float(mps.current_allocated_memory()), float(mps.driver_allocated_memory())
     return [(_allocated(0), allocated), (_reserved(0), driver)] if allocated > 0 else []
+
+
+def hold(owner: object, by_device: Mapping[int, int]) -> None:
+    """Notes down that `owner` has copies, bytes by number of the device, for as long as it lives."""
+    with _lock:
+        _held[owner] = by_device
+
+
+def held_bytes(device: int) -> int:
+    """What all copies together take on a device; may be asked on any thread."""
+    with _lock:
+        return sum(one.get(device, 0) for one in list(_held.values()))

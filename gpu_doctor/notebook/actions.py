@@ -10,24 +10,49 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from IPython import get_ipython
 
 from gpu_doctor import formatting
-from gpu_doctor.notebook.output import Captured
-from gpu_doctor.notebook.real_output import as_a_terminal_shows, kept
-from gpu_doctor.trials import run
+from gpu_doctor.capture.record import running
+from gpu_doctor.notebook.details import Details
+from gpu_doctor.notebook.output import Captured, RealOutput, as_a_terminal_shows, kept
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.results import Largest, Plan, Sweep
 
-if TYPE_CHECKING:
-    from gpu_doctor.notebook.controller import Visit
+
+class Panel(Protocol):
+    """What the requests of a panel act on."""
+
+    case: Case
+    details: Details
+    stopping: bool
+    status: str
+    message: str
+    plan: Plan | None
+    sweep: Sweep | None
+    largest: Largest | None
+    output: RealOutput
+
+    def busy(self, status: str) -> None:
+        """Shows that something runs."""
+
+    def attempt(self, settings: dict[str, Any]) -> BaseException | None:
+        """Runs the whole cell; returns what it raised."""
+
+    def redraw(self) -> None:
+        """Shows what has changed."""
+
+    def settle(self) -> None:
+        """Shows that nothing runs any more."""
 
 
-class Errands:
+class Actions:
     """The requests of one panel."""
 
-    def __init__(self, visit: Visit) -> None:
-        self._visit = visit
+    def __init__(self, panel: Panel) -> None:
+        self._panel = panel
         self._busy = False
         self._waiting: list[Callable[[], None]] = []
         """The request that was posted and not begun, if any; who pops it, on whichever thread, has it."""
@@ -37,20 +62,20 @@ class Errands:
 
         Blocks a blink.
         """
-        visit = self._visit
+        panel = self._panel
         if request["ask"] == "stop":
             if not self._withdrawn():
-                visit.stopping = self._busy
-                visit.case.stop()
+                panel.stopping = self._busy
+                panel.case.stop()
             return
         if request["ask"] == "fix":
-            visit.folds.fix(request["settings"])
-            visit.redraw()
+            panel.details.fix(request["settings"])
+            panel.redraw()
             return
         if request["ask"] == "before":
-            if not self._busy and run.running() is None:
-                visit.folds.look_ahead()
-                visit.redraw()
+            if not self._busy and running() is None:
+                panel.details.look_ahead()
+                panel.redraw()
             return
         works = {
             "trial": self._trial,
@@ -62,9 +87,9 @@ class Errands:
         work = works.get(request["ask"])
         if work is None:
             return
-        if self._busy or run.running() is not None:
-            visit.message = "A run is going on: wait for its end, or press Stop."
-            visit.redraw()
+        if self._busy or running() is not None:
+            panel.message = "A run is going on: wait for its end, or press Stop."
+            panel.redraw()
             return
         self._post(lambda: self._do(work, request))
 
@@ -74,21 +99,21 @@ class Errands:
             self._waiting.pop()
         except IndexError:
             return False
-        self._busy, self._visit.status = False, "idle"
-        self._visit.message = "Withdrawn before it began."
-        self._visit.redraw()
+        self._busy, self._panel.status = False, "idle"
+        self._panel.message = "Withdrawn before it began."
+        self._panel.redraw()
         return True
 
     def _post(self, work: Callable[[], None]) -> None:
         shell = get_ipython()
         loop = getattr(getattr(shell, "kernel", None), "io_loop", None)
         if loop is None:
-            self._visit.message = "There is no kernel loop to run this on: use case.trial(...) in a cell instead."
-            self._visit.redraw()
+            self._panel.message = "There is no kernel loop to run this on: use case.trial(...) in a cell instead."
+            self._panel.redraw()
             return
-        self._busy, self._visit.status, self._visit.message = True, "waiting", ""
+        self._busy, self._panel.status, self._panel.message = True, "waiting", ""
         self._waiting.append(work)  # before it is shown: a Stop may come at once
-        self._visit.redraw()  # before it is posted: a free loop begins at once
+        self._panel.redraw()  # before it is posted: a free loop begins at once
         loop.add_callback(self._begin)
 
     def _begin(self) -> None:
@@ -101,62 +126,62 @@ class Errands:
 
     def _do(self, work: Callable[[dict[str, Any]], None], request: dict[str, Any]) -> None:
         """Runs on the main thread, between cells."""
-        visit = self._visit
-        visit.message, visit.stopping = "", False
+        panel = self._panel
+        panel.message, panel.stopping = "", False
         try:
             with _interruptible():
                 work(request)
         except KeyboardInterrupt:
-            visit.message = (
+            panel.message = (
                 "Interrupted: everything that the trial touched was put back, and what was measured is kept."
             )
         except Exception as error:
-            visit.message = f"This did not work: {formatting.clean(error) or type(error).__name__}"
+            panel.message = f"This did not work: {formatting.clean(error) or type(error).__name__}"
         finally:
-            self._busy = visit.stopping = False
-            visit.settle()
+            self._busy = panel.stopping = False
+            panel.settle()
 
     def _trial(self, request: dict[str, Any]) -> None:
-        self._visit.busy("trial")
-        self._visit.case.trial(request.get("settings", {}), steps=int(request.get("steps") or 50))
+        self._panel.busy("trial")
+        self._panel.case.trial(request.get("settings", {}), steps=int(request.get("steps") or 50))
 
     def _treat(self, request: dict[str, Any]) -> None:
-        self._visit.busy("treating")
-        plans = self._visit.case.plans
+        self._panel.busy("treating")
+        plans = self._panel.case.plans
         before = len(plans)
         try:
-            self._visit.case.treat(
+            self._panel.case.treat(
                 steps=int(request.get("steps") or 50), changes_training=bool(request.get("changes_training"))
             )
         finally:
             if len(plans) > before:  # an interrupt leaves one too
-                self._visit.plan = plans[-1]
+                self._panel.plan = plans[-1]
 
     def _sweep(self, request: dict[str, Any]) -> None:
-        self._visit.busy("sweeping")
-        sweeps = self._visit.case.sweeps
+        self._panel.busy("sweeping")
+        sweeps = self._panel.case.sweeps
         before = len(sweeps)
         try:
-            self._visit.case.sweep(request["grid"], steps=int(request.get("steps") or 50))
+            self._panel.case.sweep(request["grid"], steps=int(request.get("steps") or 50))
         finally:
             if len(sweeps) > before:  # an interrupt leaves one too
-                self._visit.sweep = sweeps[-1]
+                self._panel.sweep = sweeps[-1]
 
     def _largest(self, request: dict[str, Any]) -> None:
-        self._visit.busy("searching")
-        self._visit.largest = self._visit.case.largest_batch()
+        self._panel.busy("searching")
+        self._panel.largest = self._panel.case.largest_batch()
 
     def _real(self, request: dict[str, Any]) -> None:
         """The whole cell once more, in the user's namespace; what it writes is shown in the panel and the result."""
         with Captured() as captured:
-            error = self._visit.attempt(dict(request.get("settings", {})))
+            error = self._panel.attempt(dict(request.get("settings", {})))
         text = as_a_terminal_shows(captured.stdout + captured.stderr)
         if error is not None:
             text += "\n" + as_a_terminal_shows(_traceback(error))
-            self._visit.message = f"The run ended with {formatting.raised(error)}"
+            self._panel.message = f"The run ended with {formatting.raised(error)}"
             if isinstance(error, KeyboardInterrupt):
-                self._visit.message = "The run was interrupted."
-        self._visit.output = kept(text, captured.outputs)
+                self._panel.message = "The run was interrupted."
+        self._panel.output = kept(text, captured.outputs)
 
 
 def _traceback(error: BaseException) -> str:

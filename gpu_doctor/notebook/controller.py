@@ -1,4 +1,4 @@
-"""One visit of a cell to the doctor: the run of `%%gpudoctor`, its live panel, its static result, and what follows.
+"""One `%%gpudoctor` cell: its run, its live panel, its static result, and what follows.
 
 The order matters: the panel is displayed before the first step; the static result is an output of its own that stays in
 the saved notebook; what the cell raised is raised last, so that nobody misses the diagnosis of a run that failed.
@@ -15,18 +15,18 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from gpu_doctor import formatting
+from gpu_doctor.capture.record import running
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.diagnosis.diagnosis import Diagnosis
 from gpu_doctor.notebook.cell_runner import Cell
-from gpu_doctor.notebook.details import Folds
+from gpu_doctor.notebook.details import Details
 from gpu_doctor.notebook.live_verdict import LiveVerdict
-from gpu_doctor.notebook.real_output import RealOutput
-from gpu_doctor.notebook.shown import Shown
+from gpu_doctor.notebook.output import RealOutput
+from gpu_doctor.notebook.representations import Shown
 from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.report import as_text
 from gpu_doctor.report.panel.state import PanelInput, Progress
 from gpu_doctor.trials import knobs
-from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.knobs import cell_variables
 from gpu_doctor.trials.knobs.knob import KnobTable, Refused
@@ -35,12 +35,10 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_doctor.notebook.live_view import Dashboard
-    from gpu_doctor.trials.largest_batch import Largest
-    from gpu_doctor.trials.sweep import Sweep
-    from gpu_doctor.trials.treat import Plan
+    from gpu_doctor.trials.results import Largest, Plan, Sweep
 
 
-class Visit:
+class Controller:
     """A cell, its case, and what is on the screen of it."""
 
     def __init__(self, shell: InteractiveShell, line: str, body: str, options: argparse.Namespace) -> None:
@@ -59,13 +57,13 @@ class Visit:
         self.case.on_begin = self._began
         self.message = ""
         self.stopping = False
-        """Stop was asked for: of an errand that had not yet forgotten the Stop of the one before, too."""
+        """Stop was asked for: of a request that had not yet forgotten the Stop of the one before, too."""
         self.status = "starting"
         self._recorder: Recorder | None = None
         self._verdict = LiveVerdict()
         self._dashboard: Dashboard | None = None
         self._result: Any = None
-        self.folds = Folds(self.case)
+        self.details = Details(self.case)
         self.plan: Plan | None = None
         """What the last treatment arrived at."""
         self.sweep: Sweep | None = None
@@ -79,7 +77,7 @@ class Visit:
     def run(self) -> None:
         """Runs the cell; shows, saves, and raises what the cell raised."""
         __tracebackhide__ = True
-        if trial.running() is not None:
+        if running() is not None:
             # A cell inside a recorded cell: it runs as it is, and the recording that is going on covers it.
             self._cell.run(self._shell.user_ns)
             return
@@ -164,10 +162,10 @@ class Visit:
         if self._options.no_view or not hasattr(self._shell, "kernel"):
             return
         try:
-            from gpu_doctor.notebook.actions import Errands
+            from gpu_doctor.notebook.actions import Actions
             from gpu_doctor.notebook.live_view import Dashboard
 
-            self._dashboard = Dashboard(self.look, Errands(self).take, self._knobs)
+            self._dashboard = Dashboard(self.look, Actions(self).take, self._knobs)
             self._dashboard.show()
         except Exception as error:
             self._dashboard = None
@@ -176,7 +174,7 @@ class Visit:
     def _began(self, recorder: Recorder, role: str) -> None:
         """A run, or a side of a trial, begins: the panel follows it."""
         if role == "run":
-            self.folds.before = None
+            self.details.before = None
             self._verdict = LiveVerdict()
         self._recorder = recorder  # last: from here on the refresher judges it
         if self.stopping:
@@ -223,8 +221,8 @@ class Visit:
             plan=self.plan,
             sweep=self.sweep,
             largest=self.largest,
-            fixes=self.folds.fixes,
-            before=self.folds.before,
+            fixes=self.details.fixes,
+            before=self.details.before,
             output=self.output.shown(),
             stop_live=bool(getattr(self._shell.kernel, "_supports_kernel_subshells", False)),
         )

@@ -1,26 +1,33 @@
 """What is worked out only when a person unfolds it or comes near: the change of their own cells, what a trial touches.
 
 It is done where requests are served, never on the thread that refreshes the page. Errors become one sentence.
+
+What a trial would touch is said before the click, and only looked at when a person comes near the buttons: walking a
+large namespace takes a few tenths of a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.notebook import beforehand
 from gpu_doctor.recording import SettingValue, describe
-from gpu_doctor.report.panel.plan_state import fix_shown
+from gpu_doctor.report.panel.results import fix_shown
+from gpu_doctor.trials.side_effects.trackers import open_runs
+from gpu_doctor.trials.snapshot.snapshot import room_bytes
+from gpu_doctor.trials.snapshot.walk import Walk
 
 if TYPE_CHECKING:
     from gpu_doctor.trials.case import Case
 
 MOST_FIXES: Final = 16
 """Fixes that are kept for the page; the oldest goes."""
+KEPT: Final = "puts model, optimizer, loaders, random generators and your variables back"
 
 
-class Folds:
+class Details:
     """What of one case is unfolded."""
 
     def __init__(self, case: Case) -> None:
@@ -47,7 +54,7 @@ class Folds:
     def look_ahead(self) -> None:
         """Looks what a trial would touch."""
         try:
-            self.before = beforehand.sentences(self._case.namespace, self._case.roots())
+            self.before = sentences(self._case.namespace, self._case.roots())
         except Exception as error:
             reason = f"{type(error).__name__}: {formatting.clean(error, 200)}"
             said = f"What a trial could not put back is not known ({reason})."
@@ -62,3 +69,40 @@ _NOTHING: Final[dict[str, Any]] = {
     "complete": False,
     "error": "",
 }
+
+
+def sentences(namespace: dict[str, Any], roots: Iterable[object] = ()) -> list[dict[str, str]]:
+    """What a person should know before a trial: `text` and `tone` (`bad` where something would not come back).
+
+    Nothing is copied and nothing is run.
+
+    Args:
+        namespace: the names that the cell runs with. roots: further ones, as for `Snapshot.take`.
+    """
+    collecting = gc.isenabled()
+    gc.disable()  # the collector would look through all that is seen again and again
+    try:
+        walk = Walk()
+        walk.over([namespace], roots)
+        tensors, arrays = walk.stores()
+    finally:
+        if collecting:
+            gc.enable()
+    needed, whole = tensors.host_bytes + arrays.bytes, tensors.bytes + arrays.bytes
+    limit = room_bytes()
+    if needed > limit:
+        text = (
+            f"A trial will be refused: keeping the state takes {formatting.size(needed)}, and only "
+            f"{formatting.size(limit)} may be taken for it. Free memory, or delete large variables that the cell does "
+            "not need."
+        )
+        return [{"text": text, "tone": "bad"}]
+    kept = f"A trial {KEPT} ({formatting.size(whole)} kept). What your cell writes to files or sends elsewhere stays."
+    said = [{"text": kept, "tone": ""}]
+    large = (*tensors.large, *arrays.large)
+    if large:
+        said.append({"text": formatting.sentence(formatting.not_copied(large)), "tone": ""})
+    lost = (*walk.lost, *tensors.lost, *open_runs())
+    if lost:
+        said.append({"text": formatting.sentence(formatting.unrestorable(lost)), "tone": "bad"})
+    return said

@@ -42,13 +42,13 @@ class GpuDoctorMagics(Magics):
         options = parsed_cell_line(line)
         if not cell.strip():
             raise UsageError("The cell is empty: put the training loop below %%gpudoctor.")
-        from gpu_doctor.notebook.controller import Visit
+        from gpu_doctor.notebook.controller import Controller
 
         try:
-            visit = Visit(_shell(self), line, cell, options)
+            controller = Controller(_shell(self), line, cell, options)
         except SyntaxError as error:
             raise error.with_traceback(None) from None  # the cell's own line is in the message
-        visit.run()
+        controller.run()
 
     @line_magic(_MAGIC)
     def ask(self, line: str) -> Any:

@@ -44,13 +44,13 @@ def vitals(one: Vitals) -> str:
 
 
 WRITERS: Final[dict[tuple[str, str], Callable[[Any], str]]] = {
-    ("gpu_doctor.trials.largest_batch", "Largest"): str,
+    ("gpu_doctor.trials.results", "Largest"): str,
     ("gpu_doctor.machine.checkup.result", "Checkup"): str,
     ("gpu_doctor.diagnosis.diagnosis", "Diagnosis"): str,
     ("gpu_doctor.trials.compare.effect", "Effect"): str,
     ("gpu_doctor.cell.fix", "Fix"): str,
-    ("gpu_doctor.trials.sweep", "Sweep"): str,
-    ("gpu_doctor.trials.treatment_plan", "Plan"): str,
+    ("gpu_doctor.trials.results", "Sweep"): str,
+    ("gpu_doctor.trials.results", "Plan"): str,
     ("gpu_doctor.trials.case", "Case"): case,
     ("gpu_doctor.recording.recording", "Recording"): recording,
     ("gpu_doctor.diagnosis.vitals.fields", "Vitals"): vitals,
@@ -82,3 +82,16 @@ def _printer(write: Callable[[Any], str]) -> Callable[[Any, Any, bool], None]:
             printer.text(line)
 
     return printed
+
+
+class Shown:
+    """What IPython displays: the HTML where there is any and the page takes it, else the text."""
+
+    def __init__(self, text: str, html: str = "") -> None:
+        self._text, self._html = text, html
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _repr_html_(self) -> str | None:
+        return self._html or None

@@ -16,11 +16,9 @@ from gpu_doctor.diagnosis.rules.rule import Finding, Prescription
 from gpu_doctor.formatting import PHASE_LABELS, clean
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_html as sheet
-from gpu_doctor.report.plan import PlanLike, plan_html, plan_text
-from gpu_doctor.report.report_batches import LargestLike, largest_html
-from gpu_doctor.report.report_sides import sides_html, sides_text
-from gpu_doctor.report.searches import SweepLike, sweep_html
-from gpu_doctor.report.trials import Sides, sides_of
+from gpu_doctor.report.plan import plan_html, plan_text
+from gpu_doctor.report.searches import largest_html, sweep_html
+from gpu_doctor.report.trials import Sides, sides_html, sides_of, sides_text
 from gpu_doctor.report.words import (
     RISK_MARK,
     SAFETY_WORDS,
@@ -38,6 +36,7 @@ from gpu_doctor.report.words import (
     verdict_words,
 )
 from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.results import Largest, Plan, Sweep
 
 WIDTH: Final = 100
 _BAR: Final = 40
@@ -49,9 +48,9 @@ def text(
     effects: Sequence[Effect] = (),
     *,
     trials: Sequence[Sides] = (),
-    plan: PlanLike | None = None,
-    sweep: SweepLike | None = None,
-    largest: LargestLike | None = None,
+    plan: Plan | None = None,
+    sweep: Sweep | None = None,
+    largest: Largest | None = None,
 ) -> str:
     """The report for a terminal, lines of about 100 characters.
 
@@ -87,9 +86,9 @@ def html(
     title: str = "GPU Doctor",
     notes: Sequence[str] = (),
     trials: Sequence[Sides] = (),
-    plan: PlanLike | None = None,
-    sweep: SweepLike | None = None,
-    largest: LargestLike | None = None,
+    plan: Plan | None = None,
+    sweep: Sweep | None = None,
+    largest: Largest | None = None,
 ) -> str:
     """The static result: one `<div class="gpu-doctor-static">`, self-contained, readable on light and dark pages.
 

@@ -1,23 +1,31 @@
-"""What a treatment arrived at, told: the waterfall of gains, what was not kept, the change, what is left by hand."""
+"""What a treatment arrived at, told: the waterfall of gains, what was not kept, the change as a diff, what is left."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from gpu_doctor import display, formatting
 from gpu_doctor.cell.fix import Fix
-from gpu_doctor.formatting import clean
+from gpu_doctor.formatting import clean, count
 from gpu_doctor.recording import describe
-from gpu_doctor.report.report_fix import fix_html
 from gpu_doctor.report.svg import GREY, as_image
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.treatment_plan import Plan
+from gpu_doctor.trials.results import Plan, Rung
 
+MOST_LINES: Final = 400
+"""Lines of a diff or cell that are laid out; a cell that is longer is said to go on."""
+_TINTS: Final = {"removed": "rgba(213,94,0,0.16)", "added": "rgba(0,158,115,0.18)"}
+"""Behind the line's own - and +; see-through, so that the page's ink stays legible in light and dark."""
+_MUTED: Final = "opacity:0.72"
+_BLOCK: Final = (
+    "font-family:monospace;font-size:12px;line-height:1.45;margin:4px 0 2px 0;padding:5px 0;"
+    "border:1px solid rgba(128,128,128,0.35);border-radius:4px;overflow-x:auto;background:transparent"
+)
 TOGETHER: Final = "all together"
 """What `treatment` calls the row of the last trial."""
 GAIN: Final = "#009E73"
@@ -34,44 +42,40 @@ _BAR: Final = 24
 """Characters of the longest bar in text."""
 
 
-class RungLike(Protocol):
-    """One step of a plan's waterfall, as `treatment.Rung` has it."""
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-    @property
-    def speedup(self) -> float: ...
-    @property
-    def gain(self) -> float | None: ...
-    @property
-    def low(self) -> float | None: ...
-    @property
-    def high(self) -> float | None: ...
-    @property
-    def losses(self) -> str: ...
+def fix_html(fix: Fix) -> str:
+    """The changed lines, the notes, the lines to paste, every changed cell whole, folded; '' where nothing changes."""
+    parts = []
+    lines = [(kind, text) for kind, text in fix.lines() if kind not in ("note", "paste")]
+    if lines:
+        parts.append(_block([_line(kind, text) for kind, text in lines]))
+    parts += [f"<div>{escape(clean(note))}</div>" for note in fix.notes]
+    if fix.paste:
+        parts.append(f'<div style="{_MUTED}">To paste by hand:</div>')
+        parts.append(_block([_line("same", text) for text in fix.paste.splitlines()]))
+    for cell in fix.cells:
+        body = _block([_line("same", text) for text in cell.after.splitlines()])
+        name = escape(clean(cell.label, 80))
+        parts.append(f'<details style="{_MUTED}"><summary>{name}, whole, with the change</summary>{body}</details>')
+    return "".join(parts)
 
 
-class PlanLike(Protocol):
-    """What is told of a plan, as `treatment.Plan` has it; that module stands on a higher floor."""
+def _block(lines: list[str]) -> str:
+    more = ""
+    if len(lines) > MOST_LINES:
+        left = count(len(lines) - MOST_LINES, "more line")
+        more = f'<div style="{_MUTED}">and {left}</div>'
+    return f'<pre style="{_BLOCK}">{"".join(lines[:MOST_LINES])}</pre>{more}'
 
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-    @property
-    def speedup(self) -> float: ...
-    @property
-    def effects(self) -> tuple[Effect, ...]: ...
-    @property
-    def fix(self) -> Fix: ...
-    @property
-    def by_hand(self) -> tuple[str, ...]: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def waterfall(self) -> Sequence[RungLike]: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
+
+def _line(kind: str, text: str) -> str:
+    style = f"background:{_TINTS[kind]}" if kind in _TINTS else _MUTED if kind in ("head", "place") else ""
+    # The line break stays in the text: where a sanitizer takes the style away, a pre still breaks its lines.
+    shown = escape(clean(text, 2000)) + "\n"
+    return (
+        f'<span style="{style};padding:0 8px">{shown}</span>'
+        if style
+        else f'<span style="padding:0 8px">{shown}</span>'
+    )
 
 
 @dataclass(frozen=True)
@@ -112,13 +116,13 @@ class Told:
     notes: tuple[str, ...] = ()
 
 
-def told(plan: PlanLike) -> Told:
+def told(plan: Plan) -> Told:
     """What there is to say of a plan."""
     by_hand, notes = (tuple(dict.fromkeys(clean(one) for one in some)) for some in (plan.by_hand, plan.notes))
     return Told(_sentence(plan), _steps(plan.waterfall), _dropped(plan), by_hand, notes)
 
 
-def _sentence(plan: PlanLike) -> str:
+def _sentence(plan: Plan) -> str:
     if not plan.effects:
         return f"Nothing was tried: {clean(plan.reason) or 'no finding has a setting to turn.'}"
     trials = formatting.count(len(plan.effects), "trial")
@@ -127,7 +131,7 @@ def _sentence(plan: PlanLike) -> str:
     return f"{formatting.factor(plan.speedup)} as fast, verified in {trials}: {clean(describe(plan.settings), 200)}."
 
 
-def _steps(waterfall: Sequence[RungLike]) -> tuple[Step, ...]:
+def _steps(waterfall: Sequence[Rung]) -> tuple[Step, ...]:
     if len(waterfall) < 2:
         return ()
     longest = max(one.speedup for one in waterfall) or 1.0
@@ -149,7 +153,7 @@ def _steps(waterfall: Sequence[RungLike]) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def _dropped(plan: PlanLike) -> tuple[Dropped, ...]:
+def _dropped(plan: Plan) -> tuple[Dropped, ...]:
     """Trials that the plan did not keep: their settings are not those of a step of the waterfall."""
     stages: list[dict[str, Any]] = [{}]
     for rung in plan.waterfall:
@@ -179,7 +183,7 @@ def _why(effect: Effect) -> str:
     return measured + differs + (f": {clean(effect.reason, 300)}" if effect.reason else "")
 
 
-def plan_text(plan: PlanLike) -> str:
+def plan_text(plan: Plan) -> str:
     """The plan for a terminal."""
     said = told(plan)
     lines = [f"Treatment: {said.sentence}"]
@@ -196,7 +200,7 @@ def plan_text(plan: PlanLike) -> str:
     return "\n".join(lines)
 
 
-def plan_html(plan: PlanLike) -> str:
+def plan_html(plan: Plan) -> str:
     """The plan as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
     said = told(plan)
     rows = "".join(bar(one) for one in said.steps)

@@ -1,11 +1,10 @@
-"""What a sweep found, told: every combination with its speed beside the code as written, the fastest first."""
+"""What a sweep and a search for the largest batch found, told: every setting with what it gave, the fastest first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Final, Protocol
+from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.formatting import clean
@@ -15,24 +14,11 @@ from gpu_doctor.report.trials import WARNS
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.compare.losses import BREAKS
+from gpu_doctor.trials.results import Largest, Sweep
 
 FIRST: Final = 8
 """So many combinations are drawn at once; the rest is folded."""
-
-
-class SweepLike(Protocol):
-    """What is told of a sweep, as `sweep.Sweep` has it; that module stands on a higher floor."""
-
-    @property
-    def effects(self) -> tuple[Effect, ...]: ...
-    @property
-    def found(self) -> Effect | None: ...
-    @property
-    def best(self) -> Mapping[str, Any]: ...
-    @property
-    def headline(self) -> str: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
+TITLE: Final = "Largest batch that fits: "
 
 
 @dataclass(frozen=True)
@@ -50,7 +36,7 @@ class Place:
     best: bool = False
 
 
-def places(sweep: SweepLike) -> tuple[Place, ...]:
+def places(sweep: Sweep) -> tuple[Place, ...]:
     """The code as written, then every combination, the fastest first; empty where none was tried."""
     if not sweep.effects:
         return ()
@@ -76,10 +62,10 @@ def _place(effect: Effect, best: bool, longest: float) -> Place:
     return Place(label, formatting.factor(effect.speedup), said, share, faster, best)
 
 
-def sweep_html(sweep: SweepLike) -> str:
+def sweep_html(sweep: Sweep) -> str:
     """The sweep as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
     rows = [bar(Step(one.label, one.total, one.said, 0.0, one.share, one.faster)) for one in places(sweep)]
-    body = f"<div><b>Sweep</b> &nbsp; {escape(sentence(sweep))}</div>"
+    body = f"<div><b>Sweep</b> &nbsp; {escape(sweep_sentence(sweep))}</div>"
     if rows:
         body += bars("".join(rows[: FIRST + 1]))
     if len(rows) > FIRST + 1:
@@ -91,6 +77,56 @@ def sweep_html(sweep: SweepLike) -> str:
     return f'<div style="{SECTION}">{body}</div>'
 
 
-def sentence(sweep: SweepLike) -> str:
+def sweep_sentence(sweep: Sweep) -> str:
     """What the sweep found, as a sentence without its first word, which is its title."""
     return formatting.sentence(clean(sweep.headline, 400).removeprefix("Sweep of "))
+
+
+@dataclass(frozen=True)
+class Size:
+    """One batch size that was seen."""
+
+    label: str
+    peak: str
+    """Its peak of memory, such as `61.0 GiB`; empty where it did not fit."""
+    said: str
+    """Its samples a second, and what it is: the largest that fits, the best for samples/s."""
+    share: float
+    """Peak over what the process may take of the card's memory (0..1)."""
+    chosen: bool = False
+
+
+def sizes(largest: Largest) -> tuple[Size, ...]:
+    """Every size that was seen, rising."""
+    peaks: dict[int, float | None] = {**dict(largest.tried), **dict(largest.peaks)}
+    rates, limit = dict(largest.rates), largest.limit_bytes
+    found = []
+    for size in sorted(peaks):
+        peak = peaks[size]
+        marks = [
+            formatting.rate(rates[size]) if size in rates else "",
+            "largest that fits" if size == largest.batch_size else "",
+            "best for samples/s" if size == largest.best_batch_size else "",
+            "did not fit" if peak is None else "",
+        ]
+        share = round(min(peak / limit, 1.0), 4) if peak is not None and limit else 1.0 if peak is None else 0.0
+        chosen = size in (largest.batch_size, largest.best_batch_size)
+        held = "" if peak is None else formatting.size(peak)
+        found.append(Size(str(size), held, ", ".join(one for one in marks if one), share, chosen))
+    return tuple(found)
+
+
+def largest_html(largest: Largest) -> str:
+    """The search as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
+    rows = "".join(bar(Step(one.label, one.peak, one.said, 0.0, one.share, one.chosen)) for one in sizes(largest))
+    body = f"<div><b>Largest batch</b> &nbsp; {escape(largest_sentence(largest))}</div>" + (bars(rows) if rows else "")
+    if largest.notes:
+        items = "".join(f"<li>{escape(clean(one, 600))}</li>" for one in largest.notes)
+        body += f'<div style="{MUTED}">{LIST}{items}</ul></div>'
+    return f'<div style="{SECTION}">{body}</div>'
+
+
+def largest_sentence(largest: Largest) -> str:
+    """The answer as a sentence without its first words, which are its title."""
+    said = clean(largest.sentence, 600).removeprefix(TITLE)
+    return said[:1].upper() + said[1:]

@@ -1,7 +1,8 @@
-"""What both reports say, in words but not yet laid out: the header's facts, the rows of the runs table, the footer."""
+"""What both reports say, in words but not yet laid out: facts, rows of the runs table, what a run makes of its card."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,10 +13,10 @@ from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.silent_rules import by_reason
 from gpu_doctor.diagnosis.verdict import ended_the_run
+from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
 from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
 from gpu_doctor.formatting import DASH, PHASE_LABELS, clean
 from gpu_doctor.recording import Recording, Setup, describe
-from gpu_doctor.report.report_efficiency import efficiency
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.trials.compare.effect import UNMEASURED, Effect
 from gpu_doctor.trials.compare.losses import DIFFERENT
@@ -40,6 +41,7 @@ _ACCENTS: Final = {
     "hardware": "#CC79A7",
     "distributed": "#56B4E9",
 }
+_KINDS: Final = {"float32": "float32", "tf32": "TF32", "float16": "float16", "bfloat16": "bfloat16"}
 
 
 def accent(diagnosis: Diagnosis) -> str:
@@ -244,3 +246,31 @@ def footer(vitals: Vitals) -> str:
     # Of a run without a loop it would be the share of starting and ending alone.
     own = f" Own overhead: {formatting.share(vitals.overhead_share)}." if vitals.steps else ""
     return f"{said}.{own}"
+
+
+def efficiency(vitals: Vitals) -> list[str]:
+    """`412 TFLOP/s, 42 % of the card's dense bfloat16 peak`, `0.31 J/sample` and where the card's time goes by its own
+    clock; empty where nothing was measured."""
+    said = []
+    if vitals.flops_per_s is not None:
+        speed = arithmetic_speed(vitals.flops_per_s)
+        if vitals.mfu_share is not None:
+            kind = _KINDS.get(arithmetic_kind(vitals.setup), "")
+            speed += f", {formatting.share(vitals.mfu_share)} of the card's dense {kind} peak"
+        said.append(speed)
+    if vitals.energy_per_sample_j is not None:
+        said.append(f"{formatting.number(vitals.energy_per_sample_j)} J/sample")
+    if vitals.gpu_gap_share is not None and vitals.gpu_forward_share is not None:
+        parts = {"forward": vitals.gpu_forward_share, "backward": vitals.gpu_backward_share}
+        parts |= {"optimizer": vitals.gpu_optimizer_share, "between steps": vitals.gpu_gap_share}
+        told = ", ".join(f"{formatting.share(share)} {name}" for name, share in parts.items() if share)
+        said.append(f"of the GPU's own time {told}")
+    return said
+
+
+def arithmetic_speed(flops_per_s: float) -> str:
+    """`412 TFLOP/s`, in the prefix that leaves one to three digits before the point."""
+    if not (math.isfinite(flops_per_s) and flops_per_s > 0):
+        return formatting.NOT_MEASURED
+    step = min(max(int(math.log10(flops_per_s) // 3), 2), 5)
+    return f"{flops_per_s / 10 ** (3 * step):.3g} {'MGTP'[step - 2]}FLOP/s"

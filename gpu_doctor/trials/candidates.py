@@ -13,7 +13,7 @@ from typing import Any, Final
 from gpu_doctor.diagnosis.diagnosis import Diagnosis
 from gpu_doctor.diagnosis.forecast.forecast import Forecast, enough, forecast, worker_counts
 from gpu_doctor.diagnosis.forecast.stages import OTHERS
-from gpu_doctor.diagnosis.forecast.workerstarts import starting_s
+from gpu_doctor.diagnosis.forecast.worker_costs import starting_s
 from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import Settings, SettingValue

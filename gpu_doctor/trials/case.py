@@ -7,36 +7,32 @@ uses the namespace itself and not a copy of it, because functions of earlier cel
 
 from __future__ import annotations
 
-import gc
-import itertools
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
-from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.diagnosis.diagnosis import Diagnosis, judged
-from gpu_doctor.recording import Recording, Settings, Setup
-from gpu_doctor.trials import arguments, cell_code, interrupts, knobs, race
+from gpu_doctor.capture.record import running
+from gpu_doctor.diagnosis.diagnosis import judged
+from gpu_doctor.recording import Recording, Settings, SettingValue
+from gpu_doctor.recording.setup import Flops
+from gpu_doctor.trials import arguments, flops, knobs, largest_batch, race, sweep, treat
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.counting import Counting
-from gpu_doctor.trials.curing import TRIAL_SECONDS, TRIAL_STEPS, Curing
+from gpu_doctor.trials.executors import Executor
 from gpu_doctor.trials.knobs.knob import Refused
-from gpu_doctor.trials.morepairs import MOST_PAIRS
-from gpu_doctor.trials.rounds import not_restored, silence
-from gpu_doctor.trials.snapshot.snapshot import Snapshot, unrestorable
+from gpu_doctor.trials.largest_batch import SECONDS as SEARCH_SECONDS
+from gpu_doctor.trials.largest_batch import Memory
+from gpu_doctor.trials.results import Largest, Plan, Sweep
+from gpu_doctor.trials.rounds import MOST_PAIRS
+from gpu_doctor.trials.runner import TRIAL_SECONDS, TRIAL_STEPS, Runner
 
-if TYPE_CHECKING:
-    from gpu_doctor.trials.sweep import Sweep
-    from gpu_doctor.trials.treatment_plan import Plan
-
-_numbers = itertools.count(1)
+SWEEP_TRIALS: Final = 32
+"""Combinations that a sweep takes unasked: half an hour of trials at worst."""
 _last: list[Case] = []
 
 
-class Case(Counting, Curing):
+class Case(Runner):
     """The history of one cell (or function): run it, try settings on it, let it be treated."""
 
     def __init__(
@@ -48,45 +44,10 @@ class Case(Counting, Curing):
         execute: Callable[..., Any] | None = None,
         quietly: Callable[[], AbstractContextManager[Any]] | None = None,
     ) -> None:
-        """See `case`; `execute` and `quietly` let a notebook run the code and swallow a trial's output its own way."""
-        self.name = name or f"run {next(_numbers)}"
-        self.source = code if isinstance(code, str) else ""
-        if namespace is None:
-            namespace = {"__name__": "__main__"} if isinstance(code, str) else trial.globals_of(code)
-        self.namespace = namespace
-        self.recordings: list[Recording] = []
-        """The runs, oldest first (trials are in `trials`)."""
-        self.trials: list[tuple[Recording, Recording]] = []
-        """Baseline and candidate of the last round of every trial, oldest first."""
-        self.effects: list[Effect] = []
-        """What every trial gave, oldest first, one that was interrupted among them."""
-        self.plans: list[Plan] = []
-        """What treatments arrived at, oldest first; of one that was interrupted, what was verified until then."""
-        self.sweeps: list[Sweep] = []
-        """What sweeps found, oldest first, interrupted ones among them."""
-        self.diagnosis: Diagnosis | None = None
-        self.progress: str = ""
-        """What a running trial is at, for people."""
-        self.on_begin: Callable[[Recorder, str], None] | None = None
-        """Told of every recorder that opens, with its role: `run`, `baseline`, `candidate`, or `probe` for a trial that
-        is there for its memory alone."""
-        self._code = code
-        self._execute = execute or cell_code.plain_execute(code, self.name)
-        self._silence = quietly or silence
-        self._current: Recorder | None = None
-        self._met: list[weakref.ref[Any]] = []
-        self.stopped = False
-        """Stop was asked for since the last trial or treatment began."""
-        if trial.running() is None:  # code inside a recorded run may make cases of its own
+        """See `case` and `Runner`."""
+        super().__init__(code, namespace, name=name, execute=execute, quietly=quietly)
+        if running() is None:  # code inside a recorded run may make cases of its own
             _last[:] = [self]
-
-    @contextmanager
-    def _quietly(self) -> Iterator[None]:
-        """Around the sides of a trial: what they print is nobody's, what they handle of signals ends with them."""
-        with interrupts.handlers_put_back(), self._silence():
-            yield
-
-    # ---- runs ---------------------------------------------------------------------------------------------------
 
     def run(
         self, settings: Settings | None = None, *, steps: int | None = None, seconds: float | None = None
@@ -104,11 +65,11 @@ class Case(Counting, Curing):
             Whatever the code raises, untouched, after the recording was kept.
             Refused: if a setting cannot be honoured.
             ValueError: if steps or seconds are not positive.
-            trial.Busy: if a run is already being recorded in this process.
+            Busy: if a run is already being recorded in this process.
         """
         __tracebackhide__ = True
         trial.check_budget(steps, seconds)
-        result = self._once(knobs.as_settings(settings), "run", steps, seconds)
+        result = self.once(knobs.as_settings(settings), "run", steps, seconds)
         if result.recording.outcome == "refused":
             raise Refused(result.recording.reason)
         self.recordings.append(result.recording)
@@ -119,39 +80,6 @@ class Case(Counting, Curing):
             finally:
                 del result  # the error's traceback holds this frame: a circle would keep the loop's memory
         return self.recordings[-1]
-
-    def _once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> trial.Result:
-        recorder = Recorder(settings=settings, name=self.name, source=self.source, max_steps=max_steps, max_s=max_s)
-        try:
-            self._current = recorder
-            if self.on_begin is not None:
-                self.on_begin(recorder, role)
-            execute, found = cell_code.side(self._execute, self.namespace, settings, self.found)
-            borrowed = role != "run"
-            return trial.run(execute, recorder, self.namespace, settings=settings, found=found, borrowed=borrowed)
-        finally:
-            self._current, self._met = None, recorder.met or self._met
-
-    @property
-    def found(self) -> Setup | None:
-        """The setup that the newest run or trial baseline as written found, None before any."""
-        return None if self.baseline is None else self.baseline.setup
-
-    @property
-    def baseline(self) -> Recording | None:
-        """The newest run as written, or the newest trial's baseline as written."""
-        bases = [base for base, _ in self.trials]
-        plain = [one for one in self.recordings if not one.settings] or [one for one in bases if not one.settings]
-        return plain[-1] if plain else None
-
-    def stop(self) -> None:
-        """Ends the run or trial that is going on; may be called on any thread."""
-        self.stopped = True
-        recorder = self._current
-        if recorder is not None:
-            trial.stop(recorder)
-
-    # ---- trials -------------------------------------------------------------------------------------------------
 
     def trial(
         self,
@@ -176,23 +104,9 @@ class Case(Counting, Curing):
             KeyboardInterrupt: if the trial is interrupted, after everything was put back; what it measured until then
                 is the newest of `effects`.
             ValueError: if steps, seconds or pairs are not positive.
-            trial.Busy: if a run is already being recorded in this process.
+            Busy: if a run is already being recorded in this process.
         """
         return race.tried(self, [settings], steps=steps, seconds=seconds, pairs=pairs, against=against)[0]
-
-    def _say(self, progress: str) -> None:
-        self.progress = progress
-
-    def roots(self) -> tuple[Any, ...]:
-        """What a snapshot begins with besides the namespace: the code, and what its newest run trained with."""
-        named = {id(value) for value in self.namespace.values()}
-        if any(ref() is not None and id(ref()) not in named for ref in self._met):
-            gc.collect()  # a model that only a circle keeps is nobody's: keeping its state would cost memory
-        return (self._code, *(one for ref in self._met if (one := ref()) is not None))
-
-    def unrestorable(self) -> tuple[str, ...]:
-        """What a trial could not put back as things stand, by name, such as `it (generator)`; changes nothing."""
-        return unrestorable(self.namespace, extra=self.roots())
 
     def measured(self, *, steps: int = TRIAL_STEPS, seconds: float = TRIAL_SECONDS) -> Recording:
         """A recording of the code as written, made like a trial's side: everything is put back afterwards.
@@ -203,24 +117,69 @@ class Case(Counting, Curing):
             ValueError: if steps or seconds are not positive.
         """
         trial.check_budget(steps, seconds)
-        return self._measured(steps, seconds)[0]
+        return self.measured_aside(steps, seconds)[0]
 
-    def _measured(self, steps: int, seconds: float) -> tuple[Recording, tuple[str, ...]]:
-        """See `measured`; the recording, and clauses on what could not be put back."""
-        snapshot = Snapshot.take(self.namespace, extra=self.roots())
-        notes: tuple[str, ...] = ()
-        try:
-            with self._quietly():
-                result = self._once({}, "baseline", steps, seconds)
-        finally:
-            with trial.uninterrupted():
-                notes = snapshot.restore()
-        if isinstance(result.error, KeyboardInterrupt):
-            raise KeyboardInterrupt
-        recording = replace(result.recording, notes=(*result.recording.notes, *notes))
-        self.trials.append((recording, recording))
-        self.diagnosis = self.diagnosis or judged(recording)[0]
-        return recording, not_restored(snapshot.unrestorable, notes)
+    def treat(
+        self,
+        max_trials: int = 8,
+        *,
+        steps: int = TRIAL_STEPS,
+        seconds: float = TRIAL_SECONDS,
+        changes_training: bool = False,
+        executor: Executor | None = None,
+    ) -> Plan:
+        """Climbs to better settings: see `treat.treat`.
+
+        `executor` says where the trials run: None = in this kernel, or such as `gpu_doctor.RayExecutor()`.
+        An interrupt (KeyboardInterrupt) leaves the plan so far as the newest of `plans`, once the code as
+        written was measured.
+        """
+        arguments.whole(max_trials, "max_trials", 8)
+        allowed = arguments.switch(changes_training, "changes_training")
+        where = arguments.executor(executor)
+        self.stopped = False
+        return treat.treat(self, max_trials, steps=steps, seconds=seconds, changes_training=allowed, executor=where)
+
+    def sweep(
+        self,
+        grid: Mapping[str, Sequence[SettingValue]],
+        *,
+        steps: int = TRIAL_STEPS,
+        seconds: float = TRIAL_SECONDS,
+        executor: Executor | None = None,
+        max_trials: int = SWEEP_TRIALS,
+    ) -> Sweep:
+        """Tries every combination of a grid such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}`.
+
+        See `sweep.sweep`; `executor` says where the trials run, None = in this kernel. An interrupt leaves what was
+        tried until then as the newest of `sweeps`.
+        """
+        arguments.whole(max_trials, "max_trials", SWEEP_TRIALS)
+        where = arguments.executor(executor)
+        return sweep.sweep(self, grid, steps=steps, seconds=seconds, executor=where, max_trials=max_trials)
+
+    def largest_batch(self, *, memory: Memory | None = None, seconds: float = SEARCH_SECONDS) -> Largest:
+        """The largest batch that the GPU's memory holds, and the one best for samples/s, in at most three trials.
+
+        See `largest_batch.largest_batch`.
+        """
+        return largest_batch.largest_batch(self, memory=memory, seconds=seconds)
+
+    def flops(self, *, steps: int = flops.STEPS, seconds: float = flops.SECONDS) -> Flops:
+        """Counts what a step computes, on a trial of a few steps; see `flops.counted`.
+
+        The newest run as written keeps the count, so that its diagnosis says what the loop computes in a second and,
+        on a card whose peak is known, which share of it that is. What the trial left behind, such as files that it
+        wrote, is among that run's notes.
+        """
+        found, left = flops.counted(self, steps, seconds)
+        runs = self.recordings
+        at = next((n for n in reversed(range(len(runs))) if not runs[n].settings), None)
+        if at is not None:
+            runs[at] = replace(runs[at], flops=found, notes=tuple(dict.fromkeys((*runs[at].notes, *left))))
+            if at == len(runs) - 1:
+                self.diagnosis, runs[at] = judged(runs[at])
+        return found
 
 
 def case(code: str | Callable[[], Any], namespace: dict[str, Any] | None = None, *, name: str = "") -> Case:

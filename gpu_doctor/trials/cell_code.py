@@ -7,15 +7,12 @@ import inspect
 import linecache
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpu_doctor.cell.fix import Fix
 from gpu_doctor.recording import Settings, Setup
 from gpu_doctor.trials import fix, knobs
 from gpu_doctor.trials.knobs.cell_variables import PREFIX, knob_of, replaced, varied
-
-if TYPE_CHECKING:
-    from gpu_doctor.trials.case import Case
 
 
 def plain_execute(code: str | Callable[[], Any], name: str) -> Callable[..., Any]:
@@ -56,13 +53,20 @@ def lines_to_paste(settings: Settings, found: Setup | None, source: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def fix_of(case: Case, settings: Settings, history: Sequence[str] | None, code: str | Callable[[], Any]) -> Fix:
-    """The change of a case's own cells that gives them some settings; nothing is executed, no text is changed.
+def fix_of(
+    code: str | Callable[[], Any],
+    source: str,
+    namespace: Mapping[str, Any],
+    setup: Setup,
+    settings: Settings,
+    history: Sequence[str] | None,
+) -> Fix:
+    """The change of a person's own cells that gives them some settings; nothing is executed, no text is changed.
 
     Args:
-        case: whose cells. settings: knob values, such as a plan's.
+        code: what is run. source: its text, empty for a callable. namespace: where it runs. setup: what its loop had.
+        settings: knob values, such as a plan's.
         history: texts of the cells that ran before, oldest first; None = those that IPython remembers.
-        code: what the case was made of.
 
     Returns:
         A diff, the changed cells whole, and notes; with the lines to paste for what could not be placed.
@@ -72,10 +76,9 @@ def fix_of(case: Case, settings: Settings, history: Sequence[str] | None, code: 
     """
     for name in settings:
         knobs.known(name)
-    setup, source = case.found or Setup(), case.source
     if callable(code):
         source = _source_of(code)
-    earlier = _history(case.namespace) if history is None else [(text, "") for text in history]
+    earlier = _history(namespace) if history is None else [(text, "") for text in history]
     # The cell itself is in the history too, as it is now and as it was before it was edited.
     cells = [(text, label) for text, label in earlier if text.strip() != source.strip()]
     return fix.fix(
@@ -83,7 +86,7 @@ def fix_of(case: Case, settings: Settings, history: Sequence[str] | None, code: 
         settings,
         setup,
         lambda name: lines_to_paste({name: settings[name]}, setup, source),
-        case.namespace,
+        namespace,
         [label for _, label in cells],
     )
 

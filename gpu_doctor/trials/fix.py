@@ -19,11 +19,10 @@ from gpu_doctor.cell.loop import Edits, LoopLines, NothingToPaste, NotPlaced
 from gpu_doctor.cell.source import CellSource, Edit
 from gpu_doctor.cell.switches import own_amp_off, switched, torch_name, with_import
 from gpu_doctor.recording import Settings, SettingValue, Setup
-from gpu_doctor.trials.framework_fix import framework_edits
+from gpu_doctor.trials.framework_fix import framework_edits, trainer_edits
 from gpu_doctor.trials.knobs.amp.edit import autocast
-from gpu_doctor.trials.knobs.copylines import non_blocking
 from gpu_doctor.trials.knobs.loader_edit import LoaderLines
-from gpu_doctor.trials.trainerlines import trainer_edits
+from gpu_doctor.trials.knobs.non_blocking import non_blocking
 
 LOADER_SETTINGS: Final = ("num_workers", "batch_size", "pin_memory", "persistent_workers", "prefetch_factor")
 VARY: Final = "vary."

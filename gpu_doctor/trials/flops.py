@@ -11,11 +11,18 @@ import itertools
 import statistics
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 
+from gpu_doctor import formatting
+from gpu_doctor.capture.record import Busy, running
+from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording.setup import Flops
+from gpu_doctor.trials import run
+from gpu_doctor.trials.rounds import not_restored
+from gpu_doctor.trials.runner import Runner
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 
 def _attention_on_cpu() -> dict[Any, Any]:
@@ -78,3 +85,78 @@ class FlopMeter:
         rates = [one / each for one, each in zip(known, samples[1:], strict=False) if each > 0]
         per_sample = statistics.median(rates) if len(rates) == len(known) else None
         return Flops(statistics.median(known), per_sample, len(known))
+
+
+STEPS: Final = 4
+"""Steps of the trial: three whole ones from step's end to step's end, so that an evaluation in one is outvoted."""
+FEWEST_STEPS: Final = 2
+SECONDS: Final = 60.0
+
+
+class NotCounted(RuntimeError):
+    """The operations of a step could not be counted; the message says why."""
+
+
+def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple[Flops, tuple[str, ...]]:
+    """Runs a few steps of the code as written under torch's counter, and puts everything back.
+
+    Args:
+        case: whose code. steps, seconds: budget of the trial.
+
+    Returns:
+        What a step computes, and sentences on what the trial left behind. Matrix products, convolutions and attention
+        are counted, of the forward and the backward pass; sums, norms and activations are not, nor what a kernel of
+        one's own does.
+
+    Raises:
+        NotCounted: if the trial did not come to a step, or nothing that is counted is computed in one.
+        KeyboardInterrupt: if it is interrupted, after everything was put back.
+        SnapshotTooLarge: if what must be put back does not fit into memory.
+        ValueError: if steps or seconds are not positive.
+        Busy: if a run is already being recorded in this process.
+    """
+    run.check_budget(steps, seconds)
+    if running() is not None:
+        raise Busy("A run is being recorded in this process: wait for its end, then count.")
+    meter, outer = FlopMeter(), case.on_begin
+
+    def began(recorder: Recorder, role: str) -> None:
+        after = recorder.ledger.on_step
+
+        def ended(now: int) -> None:
+            if not recorder.over.is_set():  # what is closed at the run's end may have ended long before
+                meter.step_ended()
+            if after is not None:
+                after(now)
+
+        recorder.ledger.on_step = ended
+        # Each step by itself, no blocks.
+        recorder.ledger.steady.step_ended = lambda pull, before, key=0: before  # type: ignore[method-assign]
+
+    snapshot = Snapshot.take(case.namespace, extra=case.roots())
+    notes: tuple[str, ...] = ()
+    try:
+        case.on_begin = began  # a view does not follow this one: its times are the counter's
+        with case.quietly(), meter.counting():
+            result = case.once({}, "count", steps, seconds)
+    finally:
+        case.on_begin = outer
+        with run.uninterrupted():
+            notes = snapshot.restore()
+    recording = result.recording
+    if isinstance(result.error, KeyboardInterrupt):
+        raise KeyboardInterrupt
+    wrapped = recording.setup.model is not None and recording.setup.model.wrapper == "DataParallel"
+    if wrapped:
+        raise NotCounted("DataParallel computes on threads of its own, where nothing is counted.")
+    found = meter.flops(recording.steps.samples.tolist())
+    if found is None:
+        raise NotCounted(_why(recording.outcome, recording.reason, len(meter.totals)))
+    return found, formatting.left_behind(recording.written or (), not_restored(snapshot.unrestorable, notes))
+
+
+def _why(outcome: str, reason: str, steps: int) -> str:
+    if steps >= FEWEST_STEPS:
+        return "The steps have no matrix product, convolution or attention that could be counted."
+    why = f": {reason}" if reason else ""
+    return f"The trial came to the end of {steps} steps, and a count needs {FEWEST_STEPS} (outcome: {outcome}{why})."

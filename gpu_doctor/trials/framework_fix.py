@@ -1,103 +1,28 @@
-"""Settings as arguments of a framework: TrainingArguments, Lightning's Trainer, Accelerator, Fabric, skorch's nets.
+"""Settings written as a framework takes them: as arguments of its classes, and of models that are handed to it.
 
 Where a framework makes the loader or enters autocast itself, no line of the user's cells does it: the argument by which
 the framework is told is the line to change.
+
+A model that is handed to a trainer is met in no loop of the program's own: it is turned
+or compiled on its way into `trainer.fit(model)` or `Trainer(model=...)`, and copies are the framework's own.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+import ast
+from collections.abc import Iterator, Sequence
+from typing import Final
 
-from gpu_doctor.cell.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
-from gpu_doctor.cell.calls import Cells, Made, function_around
+from gpu_doctor.capture.frameworks import FRAMEWORKS
+from gpu_doctor.capture.frameworks.framework import Class
+from gpu_doctor.cell.arguments import ADD, HIDDEN, REPLACE, Slot, set_arguments, slot
+from gpu_doctor.cell.calls import Cells, Made, Site, function_around
 from gpu_doctor.cell.constructors import LOADER, is_loader, newest_of, training_loops
-from gpu_doctor.cell.loop import Edits, NotPlaced
+from gpu_doctor.cell.loop import Edits, NothingToPaste, NotPlaced
+from gpu_doctor.cell.source import CellSource, Edit
+from gpu_doctor.cell.switches import torch_name, with_import
 from gpu_doctor.recording import Settings, SettingValue
 
-Given = Callable[[SettingValue], Mapping[str, str]]
-"""A setting's value -> arguments as code; what is `""` is changed only where the call has it already."""
-
-
-@dataclass(frozen=True)
-class Framework:
-    """A class of a framework whose arguments are settings."""
-
-    name: str
-    """Of the class or one it derives from."""
-    packages: tuple[str, ...]
-    arguments: Mapping[str, Given]
-    """Knob -> what is given for it."""
-
-    def is_it(self, meant: Any) -> bool:
-        """Whether a class, or the qualified name of one, is the class or derives from it."""
-        if inspect.isclass(meant):
-            return any(
-                one.__name__ == self.name and one.__module__.partition(".")[0] in self.packages for one in meant.__mro__
-            )
-        parts = meant.split(".") if isinstance(meant, str) else [""]
-        return parts[-1] == self.name and parts[0] in self.packages
-
-
-def _named(argument: str) -> Given:
-    return lambda value: {argument: repr(value)}
-
-
-def _half(bf16: str, fp16: str, off: str, argument: str) -> Given:
-    return lambda value: {argument: {"bf16": bf16, "fp16": fp16}.get(str(value), off)}
-
-
-def _two_switches(value: SettingValue) -> Mapping[str, str]:
-    """transformers has one switch for each format, both off by default: at most one may be on."""
-    return {
-        **{name: "False" for name in ("bf16", "fp16") if name != value},
-        **({str(value): "True"} if value in ("bf16", "fp16") else {}),
-    }
-
-
-FRAMEWORKS: Final = (
-    Framework(
-        "TrainingArguments",
-        ("transformers", "trl"),
-        {
-            "num_workers": _named("dataloader_num_workers"),
-            "batch_size": _named("per_device_train_batch_size"),
-            "pin_memory": _named("dataloader_pin_memory"),
-            "persistent_workers": _named("dataloader_persistent_workers"),
-            "prefetch_factor": _named("dataloader_prefetch_factor"),
-            "amp": _two_switches,
-            "tf32": _named("tf32"),
-            "compile": _named("torch_compile"),
-            "fused_optimizer": lambda value: {"optim": '"adamw_torch_fused"' if value else '"adamw_torch"'},
-        },
-    ),
-    Framework(
-        "Trainer",
-        ("lightning", "pytorch_lightning"),
-        {"amp": _half('"bf16-mixed"', '"16-mixed"', '"32-true"', "precision")},
-    ),
-    Framework(
-        "Fabric",
-        ("lightning", "lightning_fabric"),
-        {"amp": _half('"bf16-mixed"', '"16-mixed"', '"32-true"', "precision")},
-    ),
-    Framework("Accelerator", ("accelerate",), {"amp": _half('"bf16"', '"fp16"', '"no"', "mixed_precision")}),
-    Framework(
-        "NeuralNet",
-        ("skorch",),
-        {
-            "batch_size": _named("batch_size"),
-            "compile": _named("compile"),
-            **{
-                name: _named(f"iterator_train__{name}")
-                for name in ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
-            },
-        },
-    ),
-)
-"""transformers 5, Lightning 2, accelerate 1, skorch 1 as their manuals have it."""
 ONLY_IF_GIVEN: Final = {"bf16": "False", "fp16": "False"}
 """Defaults that are not written out where nothing is."""
 WORKERS_ONLY: Final = {
@@ -107,8 +32,7 @@ WORKERS_ONLY: Final = {
     "iterator_train__persistent_workers": "False",
 }
 """What torch refuses to take without workers, and its value for none."""
-MAKES_TRAINING: Final = ("train_dataloader", "get_train_dataloader")
-"""Methods in which Lightning and transformers let a user make the training loader."""
+_MAKES_TRAINING: Final = tuple(name for one in FRAMEWORKS for name in one.makes_training_loader)
 
 
 def framework_edits(cells: Cells, settings: Settings) -> Edits | None:
@@ -120,21 +44,21 @@ def framework_edits(cells: Cells, settings: Settings) -> Edits | None:
     newest = cells.cells[-1:]
     if "amp" not in settings and list(training_loops(newest)):
         return None  # a loop of the user's own makes its own loaders
-    for framework in FRAMEWORKS:
-        if not all(name in framework.arguments for name in settings):
+    for kind in (kind for framework in FRAMEWORKS for kind in framework.classes):
+        if not all(name in kind.settings for name in settings):
             continue
-        made = newest_of(cells.made_by(framework.is_it, ()))
-        if not made or ("num_workers" in framework.arguments and _own_loader(cells, settings)):
+        made = newest_of(cells.made_by(kind.is_it, ()))
+        if not made or ("num_workers" in kind.settings and _own_loader(cells, settings)):
             continue
         if len(made) > 1:
             places = " and ".join(one.site.place for one in made)
-            raise NotPlaced(f"Several calls make a {framework.name}: {places}.")
-        return list(set_arguments(_slots(cells, framework, made[0], settings)))
+            raise NotPlaced(f"Several calls make a {kind.name}: {places}.")
+        return list(set_arguments(_slots(cells, kind, made[0], settings)))
     return None
 
 
-def _slots(cells: Cells, framework: Framework, made: Made, settings: Settings) -> dict[Slot, str]:
-    given = {name: text for knob, value in settings.items() for name, text in framework.arguments[knob](value).items()}
+def _slots(cells: Cells, kind: Class, made: Made, settings: Settings) -> dict[Slot, str]:
+    given = {name: text for knob, value in settings.items() for name, text in kind.settings[knob](value).items()}
     if settings.get("num_workers") == 0:
         given = {**WORKERS_ONLY, **given}
     found: dict[Slot, str] = {}
@@ -154,4 +78,91 @@ def _slots(cells: Cells, framework: Framework, made: Made, settings: Settings) -
 def _own_loader(cells: Cells, settings: Settings) -> bool:
     """Whether the training loader is made by a method that the framework calls for it: then that is the place."""
     makers = cells.made_by(is_loader, LOADER) if "num_workers" in settings or "batch_size" in settings else ()
-    return any(getattr(function_around(one.site.cell, one.site.call), "name", "") in MAKES_TRAINING for one in makers)
+    return any(getattr(function_around(one.site.cell, one.site.call), "name", "") in _MAKES_TRAINING for one in makers)
+
+
+def trainer_edits(cells: Cells, knob: str, value: SettingValue) -> Edits | None:
+    """The edits for a setting of a model, or of copies, that a trainer is in charge of; None where none is.
+
+    Raises:
+        NotPlaced: if the model that is handed over cannot be told, or the framework has another way.
+    """
+    own_loop = bool(list(training_loops(cells.cells[-1:])))
+    if knob == "non_blocking" and value:
+        return _copies(cells, own_loop)
+    if own_loop or not value or knob not in ("channels_last", "compile"):
+        return None
+    handed = list(_handed(cells))
+    if not handed:
+        return None
+    if len(handed) > 1:
+        places = " and ".join(f"line {node.lineno} of {cell.label}" for cell, node in handed)
+        raise NotPlaced(f"A model is handed to a trainer on {places}: it cannot be told which one is meant.")
+    cell, node = handed[0]
+    torch = torch_name(cells)
+    if not torch and cell is not cells.cells[-1]:
+        raise NotPlaced(
+            f"torch is not imported before line {node.lineno} of {cell.label}, where the model is handed over."
+        )
+    edits: Edits = [] if torch else with_import(cells)
+    return [*edits, *((cell, edit) for edit in _turned(cell, node, knob, torch or "torch"))]
+
+
+def _handed(cells: Cells) -> Iterator[tuple[CellSource, ast.expr]]:
+    """The models that are handed to trainers, each where it is."""
+    for framework in FRAMEWORKS:
+        if framework.trainer is None:
+            continue
+        trainers = list(cells.made_by(framework.trainer.is_it, (framework.model_argument or "model",)))
+        if framework.model_argument:
+            for made in newest_of(trainers):
+                node = made.site.argument(framework.model_argument)
+                if node is not None:
+                    yield made.site.cell, node
+        elif trainers:
+            yield from _handed_to(cells, trainers, framework.model_method)
+
+
+def _handed_to(cells: Cells, trainers: Sequence[Made], method: str) -> Iterator[tuple[CellSource, ast.expr]]:
+    """The models that are handed to a method of trainers, such as `trainer.fit(model)`."""
+    fits = [(cell, call, on) for cell, call in cells.calls(method) if (on := getattr(call.func, "value", None))]
+    named = {ast.unparse(target) for one in trainers for target in one.targets}
+    sure = [one for one in fits if ast.unparse(one[2]) in named]
+    for cell, call, _ in sure or fits:  # scikit-learn's objects have a `fit` as well
+        node = Site(cell, call, ("model",)).argument("model")
+        if node is not None:
+            yield cell, node
+
+
+def _turned(cell: CellSource, node: ast.expr, knob: str, torch: str) -> Iterator[Edit]:
+    begin, end = cell.begin(node), cell.end(node)
+    if knob == "compile":
+        yield Edit(begin, begin, f"{torch}.compile(")
+        yield Edit(end, end, ")")
+        return
+    whole = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+    if not whole:
+        yield Edit(begin, begin, "(")
+    yield Edit(end, end, f"{'' if whole else ')'}.to(memory_format={torch}.channels_last)")
+
+
+def _copies(cells: Cells, own_loop: bool) -> Edits | None:
+    """The edit that lets a framework's own copies go on by themselves; None where no framework copies.
+
+    Raises:
+        NothingToPaste: if a person has to do it; the message says how.
+    """
+    text = "".join(cell.text for cell in cells.cells)
+    for copies in (framework.copies for framework in FRAMEWORKS if framework.copies is not None):
+        made = newest_of(cells.made_by(copies.by.is_it, ()))
+        told = copies.only_if in text and not (copies.unless and copies.unless in text)
+        if not made or not told or (own_loop and not copies.in_own_loop):
+            continue
+        if not copies.argument:
+            raise NothingToPaste(copies.advice)
+        one = slot(cells, made[0], copies.argument)
+        if len(made) > 1 or one.kind != ADD:
+            where = f"{one.site.place[0].upper()}{one.site.place[1:]}"
+            raise NothingToPaste(f"{where} decides {copies.argument}: add {copies.code.strip('{}')} to it.")
+        return list(set_arguments({one: copies.code}))
+    return None

@@ -9,29 +9,28 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 import time
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from gpu_doctor import formatting
+from gpu_doctor.capture.record import Busy, running
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.diagnosis.vitals.memory_fit import MemoryFit, memory_fit
+from gpu_doctor.diagnosis.vitals.memory_fit import memory_fit
 from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials import run as trial
-from gpu_doctor.trials.cardmemory import CardMemory, Memory
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.knobs.loader import trained_from
+from gpu_doctor.trials.results import MARGIN, Largest
 from gpu_doctor.trials.rounds import Rounds, not_restored
-from gpu_doctor.trials.snapshot.snapshot import Snapshot, SnapshotTooLarge
+from gpu_doctor.trials.runner import Runner
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
+from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
-if TYPE_CHECKING:
-    from gpu_doctor.trials.case import Case
-
-MARGIN: Final = 0.05
-"""Part of the memory that the answer leaves free: batches differ, and pieces of memory do not always fit together."""
 MOST_PROBES: Final = 3
 PROBE_STEPS: Final = 8
 """The optimizer takes its memory in the first step, so the peak is there from the second on; the rest tell speed."""
@@ -51,60 +50,6 @@ FAR: Final = 2.0
 HARDLY_RISES: Final = "The memory hardly rises with the batch up to there: larger ones may fit."
 
 
-@dataclass(frozen=True)
-class Largest:
-    """What `largest_batch` found."""
-
-    batch_size: int | None
-    """The largest that ran within the limit; None where none was tried, see `reason`."""
-    peak_bytes: float | None = None
-    """Its peak."""
-    limit_bytes: float | None = None
-    """What this process may take of the card's memory; the answer leaves MARGIN of it free."""
-    fit: MemoryFit | None = None
-    tried: tuple[tuple[int, float | None], ...] = ()
-    """Batch size and peak of each trial, in order; None = it did not fit."""
-    reason: str = ""
-    """Why there is no answer, or why it may not be the largest."""
-    best_batch_size: int | None = None
-    """Of the sizes that ran within the limit, the smallest within 3 % of the most samples/s; None = no speed read."""
-    best_samples_per_s: float | None = None
-    rates: tuple[tuple[int, float], ...] = ()
-    """Batch size and samples/s of each size that ran within the limit, the one as written among them, rising."""
-    peaks: tuple[tuple[int, float], ...] = ()
-    """Batch size and peak bytes of each size that ran, the one as written among them, rising."""
-    notes: tuple[str, ...] = ()
-    """Sentences on what the trials left: files that they wrote, what could not be put back."""
-
-    def __str__(self) -> str:
-        return " ".join([self.sentence, *(formatting.clean(one) for one in self.notes)])
-
-    @property
-    def sentence(self) -> str:
-        """The answer in words, without the notes."""
-        if self.batch_size is None:
-            return f"Largest batch that fits: not known. {formatting.clean(self.reason)}"
-        room = f", {formatting.size(self.peak_bytes)} of {formatting.size(self.limit_bytes)}" if self.peak_bytes else ""
-        said = f"Largest batch that fits: {self.batch_size} ({100 * MARGIN:.0f} % left free{room})."
-        if self.best_batch_size is not None:
-            rate = formatting.rate(self.best_samples_per_s)
-            largest = dict(self.rates).get(self.batch_size)
-            beside = (
-                f"; {self.batch_size}: {formatting.rate(largest)}" if self.best_batch_size != self.batch_size else ""
-            )
-            said += f" Best for samples/s: {self.best_batch_size} ({rate}{beside})."
-        trials = formatting.count(len(self.tried), "trial")
-        return f"{said} Found in {trials}.{f' {formatting.clean(self.reason)}' if self.reason else ''}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain data (numbers, strings, lists, None), ready for JSON."""
-        plain = asdict(self)
-        return {
-            name: [list(one) if isinstance(one, tuple) else one for one in value] if isinstance(value, tuple) else value
-            for name, value in plain.items()
-        }
-
-
 def refusal(setup: Setup) -> str:
     """Why no largest batch can be looked for in a loop, one sentence; empty where it can."""
     loader = trained_from(setup)  # where the memory ran out in the first step, nobody learned what trains
@@ -119,7 +64,7 @@ def refusal(setup: Setup) -> str:
     return ""
 
 
-def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = SECONDS) -> Largest:
+def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float = SECONDS) -> Largest:
     """Looks for the largest batch that fits, in at most three trials of a few steps; everything is put back.
 
     Args:
@@ -128,11 +73,11 @@ def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = 
     Raises:
         KeyboardInterrupt: if it is interrupted, after everything was put back.
         ValueError: if seconds are not positive.
-        trial.Busy: if a run is already being recorded in this process.
+        Busy: if a run is already being recorded in this process.
     """
     trial.check_budget(None, seconds)
-    if trial.running() is not None:
-        raise trial.Busy("A run is being recorded in this process: wait for its end, then search.")
+    if running() is not None:
+        raise Busy("A run is being recorded in this process: wait for its end, then search.")
     run = case.baseline
     if run is None:
         return Largest(None, reason="Run the code once first: the batch size is not known.")
@@ -149,10 +94,10 @@ def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = 
     search = _Search(case, run, snapshot, memory or CardMemory(run.setup.device), loader.batch_size, most, seconds)
     notes: tuple[str, ...] = ()
     try:
-        with case._quietly():
+        with case.quietly():
             found = search.run()
     finally:
-        case._say("")
+        case.say("")
         with trial.uninterrupted():
             notes = snapshot.restore()
     return replace(found, notes=formatting.left_behind(search.written, not_restored(snapshot.unrestorable, notes)))
@@ -160,10 +105,10 @@ def largest_batch(case: Case, *, memory: Memory | None = None, seconds: float = 
 
 class _Search:
     def __init__(
-        self, case: Case, run: Recording, snapshot: Snapshot, memory: Memory, now: int, most: int, seconds: float
+        self, case: Runner, run: Recording, snapshot: Snapshot, memory: Memory, now: int, most: int, seconds: float
     ) -> None:
         self._case, self._memory, self._now, self._most = case, memory, now, most
-        self._rounds = Rounds(case._once, snapshot, case._say, lambda: case.stopped, case.recordings)
+        self._rounds = Rounds(case.once, snapshot, case.say, lambda: case.stopped, case.recordings)
         self._deadline = time.monotonic() + seconds
         self._limit = memory.limit_bytes()
         self._tried: list[tuple[int, float | None]] = []
@@ -232,7 +177,7 @@ class _Search:
         if left_s <= 0 or self._case.stopped:
             self._reason = "The search was stopped." if self._case.stopped else "The time for the search was spent."
             return False
-        self._case._say(f"trial {len(self._tried) + 1} of at most {MOST_PROBES}: a batch of {size}")
+        self._case.say(f"trial {len(self._tried) + 1} of at most {MOST_PROBES}: a batch of {size}")
         self._memory.reset()
         kept: list[Recording] = []
         settings = {} if size == self._now else {"batch_size": size}
@@ -286,3 +231,40 @@ def _samples_per_s(run: Recording) -> float | None:
 
 def _rounded(size: int) -> int:
     return size // ROUND_TO * ROUND_TO if size >= 2 * ROUND_TO else size
+
+
+class Memory(Protocol):
+    """A device's memory, as the search needs it."""
+
+    def reset(self) -> None:
+        """Forget the peak so far."""
+
+    def peak_bytes(self) -> float:
+        """Highest since the reset."""
+
+    def limit_bytes(self) -> float:
+        """What this process could hold."""
+
+
+class CardMemory:
+    """The memory of a CUDA device through torch, which the code that is tried has imported.
+
+    The search resets torch's own peak (`torch.cuda.max_memory_allocated`), which code of one's own may read.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._cuda: Any = sys.modules["torch"].cuda
+
+    def reset(self) -> None:
+        """See `Memory`."""
+        self._cuda.reset_peak_memory_stats(self._device)
+
+    def peak_bytes(self) -> float:
+        """See `Memory`."""
+        return float(self._cuda.max_memory_allocated(self._device))
+
+    def limit_bytes(self) -> float:
+        """What is free on the device, and what torch holds of it already: other processes' part is left out."""
+        free, _ = self._cuda.mem_get_info(self._device)
+        return float(free) + float(self._cuda.memory_reserved(self._device))

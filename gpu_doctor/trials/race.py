@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gpu_doctor.capture.record import Busy, running
 from gpu_doctor.diagnosis.diagnosis import judged
 from gpu_doctor.diagnosis.forecast.forecast import Forecast, forecast
 from gpu_doctor.diagnosis.vitals.measure import measure
@@ -21,12 +22,10 @@ from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.knobs.cell_variables import check
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.loss_reasons import breaks
-from gpu_doctor.trials.morepairs import MOST_PAIRS
-from gpu_doctor.trials.rounds import Rounds, not_restored
-from gpu_doctor.trials.snapshot.snapshot import Snapshot, SnapshotTooLarge
-
-if TYPE_CHECKING:
-    from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.rounds import MOST_PAIRS, Rounds, not_restored
+from gpu_doctor.trials.runner import Runner
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
+from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
 
 @dataclass
@@ -59,7 +58,7 @@ class Entry:
 
 
 def tried(
-    case: Case,
+    case: Runner,
     candidates: Sequence[Settings],
     *,
     steps: int,
@@ -80,7 +79,7 @@ def tried(
     Raises:
         KeyboardInterrupt: if it is interrupted, after everything was put back; `case.effects` has what was measured.
         ValueError: if steps, seconds or pairs are not positive.
-        trial.Busy: if a run is already being recorded in this process.
+        Busy: if a run is already being recorded in this process.
     """
     against = begun(case, against, steps, seconds, pairs)
     begin = time.perf_counter()
@@ -100,7 +99,7 @@ def tried(
     return _all_concluded(case, entries, against, time.perf_counter() - begin)
 
 
-def _all_concluded(case: Case, entries: Sequence[Entry], against: Settings, took_s: float) -> list[Effect]:
+def _all_concluded(case: Runner, entries: Sequence[Entry], against: Settings, took_s: float) -> list[Effect]:
     """The effects of candidates whose trials took so long together, what was around their pairs shared out."""
     going = [entry for entry in entries if not entry.refusal]
     around_s = (took_s - sum(entry.seconds for entry in entries)) / max(len(going), 1)
@@ -109,7 +108,9 @@ def _all_concluded(case: Case, entries: Sequence[Entry], against: Settings, took
     return [concluded(case, entry, against) for entry in entries]
 
 
-def begun(case: Case, against: Settings | None, steps: int, seconds: float, pairs: int = MOST_PAIRS) -> dict[str, Any]:
+def begun(
+    case: Runner, against: Settings | None, steps: int, seconds: float, pairs: int = MOST_PAIRS
+) -> dict[str, Any]:
     """Lets trials of a case begin: nothing else is being recorded, and no Stop of before counts any more.
 
     Returns:
@@ -117,18 +118,18 @@ def begun(case: Case, against: Settings | None, steps: int, seconds: float, pair
 
     Raises:
         ValueError: if steps, seconds or pairs are not positive.
-        trial.Busy: if a run is already being recorded in this process.
+        Busy: if a run is already being recorded in this process.
     """
     if pairs < 1:
         raise ValueError(f"A trial needs at least one pair of runs, not {pairs}: leave `pairs` out for the usual.")
     run.check_budget(steps, seconds)
-    if run.running() is not None:
-        raise run.Busy("A run is being recorded in this process: wait for its end, then start the trial.")
+    if running() is not None:
+        raise Busy("A run is being recorded in this process: wait for its end, then start the trial.")
     case.stopped = False
     return knobs.as_settings(against)
 
 
-def entered(case: Case, settings: Settings, found: Setup | None = None) -> Entry:
+def entered(case: Runner, settings: Settings, found: Setup | None = None) -> Entry:
     """A candidate at the start; it is refused at once if the loop that was found (by the case's runs) cannot honour it.
 
     Args:
@@ -144,14 +145,14 @@ def entered(case: Case, settings: Settings, found: Setup | None = None) -> Entry
 
 
 def _raced(
-    case: Case, snapshot: Snapshot, entries: list[Entry], against: Settings, steps: int, seconds: float, pairs: int
+    case: Runner, snapshot: Snapshot, entries: list[Entry], against: Settings, steps: int, seconds: float, pairs: int
 ) -> None:
     """Gives the candidates their pairs, in turns, and puts everything back."""
     sides = {
         id(entry): Rounds(
-            case._once,
+            case.once,
             snapshot,
-            case._say,
+            case.say,
             lambda: case.stopped,
             case.recordings,
             bases=entry.bases,
@@ -160,7 +161,7 @@ def _raced(
         for entry in entries
     }
     try:
-        with case._quietly():
+        with case.quietly():
             for number in range(1, pairs + 1):
                 for entry in [one for one in entries if one.going]:
                     if case.stopped or not entry.going:  # dropped in this very round
@@ -173,7 +174,7 @@ def _raced(
                 if case.stopped:
                     break
     finally:
-        case._say("")
+        case.say("")
         with run.uninterrupted():
             notes = snapshot.restore()
             for entry in entries:
@@ -204,7 +205,7 @@ def _pairs(number: int) -> str:
     return "1 pair of runs" if number == 1 else f"{number} pairs of runs"
 
 
-def concluded(case: Case, entry: Entry, against: Settings) -> Effect:
+def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
     """A candidate's effect, kept in the case with its recordings, wherever they were made."""
     settings, bases, candidates, notes = entry.settings, entry.bases, entry.candidates, entry.notes
     if entry.refusal:
@@ -229,7 +230,7 @@ def concluded(case: Case, entry: Entry, against: Settings) -> Effect:
     return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=left))
 
 
-def _kept(case: Case, effect: Effect) -> Effect:
+def _kept(case: Runner, effect: Effect) -> Effect:
     case.effects.append(effect)
     return effect
 
@@ -241,7 +242,7 @@ def _beside(effect: Effect, said: Forecast | None) -> Effect:
     return replace(effect, predicted_speedup=said.speedup, predicted_low=said.low, predicted_high=said.high)
 
 
-def _predicted(case: Case, entry: Entry, against: Settings) -> Forecast | None:
+def _predicted(case: Runner, entry: Entry, against: Settings) -> Forecast | None:
     """What the forecast says of settings against the baseline side, read off what was seen before the trial."""
     on_gpu = entry.bases[-1].setup.on_gpu  # a run of the other kind tells nothing of these
     runs = [one for one in case.recordings if one.setup.on_gpu == on_gpu]

@@ -1,4 +1,7 @@
-"""A B A B: baseline and candidate alternate from the same state, until the interval is clear or the budget is spent."""
+"""A B A B: baseline and candidate alternate from the same state, until the interval is clear or the budget is spent.
+
+When another pair of runs is worth its time is decided here too.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,10 @@ import numpy as np
 from gpu_doctor import formatting
 from gpu_doctor.recording import Recording, Settings
 from gpu_doctor.recording.steps import TRAINING
-from gpu_doctor.trials.compare.effect import MEASURED_S
-from gpu_doctor.trials.morepairs import needs_more
-from gpu_doctor.trials.run import Result, uninterrupted
+from gpu_doctor.trials.compare.effect import BROKEN, MEASURED_S, compare, side_of
+from gpu_doctor.trials.compare.pairs import is_warming
+from gpu_doctor.trials.interrupts import uninterrupted
+from gpu_doctor.trials.run import Result
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 BLOCK_SHARE: Final = 0.3
@@ -34,6 +38,19 @@ FINISHED: Final = (
     "Run again, this code trains no further step: what it calls goes on where its run ended, such as a trainer that "
     "has finished. Make the trainer in the same cell, or try the settings before the run."
 )
+BELIEVED: Final = 1.10
+"""Smaller gains and losses are claimed only after a third pair: two pairs agree by chance too often."""
+HALF: Final = 0.5
+"""A claim is final once the interval leaves so much of the difference (of its logarithm): of equal sides on wandering
+clocks 6 % were called faster or slower without, 2 % with it, for one pair more at 1.15x (benchmarks/effect.py)."""
+MOST_PAIRS: Final = 28
+"""Pairs of runs after which a comparison that is not clear is left inconclusive, if the trial's seconds last so long.
+On a busy machine six left 54 % of equal sides and of true 1.15x open, 28 leave 1 %, for 11 and 15 pairs on the mean; on
+quiet machines two or three are enough (benchmarks/effect.py)."""
+MOST_UNREAD: Final = 6
+"""Pairs of runs without an interval, each too short for one, after which no other is tried."""
+ONE_PAIR: Final = 1.5
+"""An interval beyond this is clear after one pair: more than a machine's mood explains."""
 
 
 @dataclass
@@ -134,3 +151,31 @@ def _free() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def needs_more(baseline: Recording | Sequence[Recording], candidate: Recording | Sequence[Recording]) -> bool:
+    """Whether another pair of runs is worth its time.
+
+    A second pair always is, unless the first is beyond doubt. A third is before a small gain or loss is believed; more
+    while the verdict is open, or a gain or loss is claimed of which the interval leaves little, up to MOST_PAIRS. None
+    is after a failure, a refusal, an interrupt or a Stop. One pair that read from the storage, or measured too little,
+    is never beyond doubt, and one that is not judged is made up for by another.
+    """
+    effect = compare(baseline, candidate)
+    sides = side_of(baseline), side_of(candidate)
+    made = min(map(len, sides))
+    low, high, pairs = effect.low, effect.high, effect.pairs
+    if effect.outcome in BROKEN or made >= MOST_PAIRS:
+        return False
+    if low is None or high is None or effect.speedup is None or not pairs:
+        return made < MOST_UNREAD
+    doubted = low < ONE_PAIR and high > 1 / ONE_PAIR
+    if effect.verdict == "inconclusive":
+        return True
+    if pairs < 2:  # where losses differ, another baseline tells whether that comes by itself
+        return doubted or is_warming(*sides) or effect.loss_verdict == "different"
+    if effect.verdict == "no-difference":
+        return False
+    end = low if effect.verdict == "faster" else high
+    small = 1 / BELIEVED < effect.speedup < BELIEVED
+    return (small and pairs < 3) or (doubted and abs(math.log(end)) < HALF * abs(math.log(effect.speedup)))

@@ -7,24 +7,16 @@ the code raises is handed back beside the recording, untouched: who called decid
 from __future__ import annotations
 
 import gc
-import os
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from inspect import unwrap
 from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_doctor.capture.lines.sampler import LineSampler
-from gpu_doctor.capture.poller import Poller
+from gpu_doctor.capture.record import recorded
 from gpu_doctor.capture.recorder import Recorder, RunEnded
-from gpu_doctor.capture.taps import listening
-from gpu_doctor.machine.host import os_cores, usable_cores
-from gpu_doctor.machine.nvml.probe import driver_version
-from gpu_doctor.machine.probes import PROBES
-from gpu_doctor.machine.siblings import physical_cores
 from gpu_doctor.recording import Recording, Settings, Setup
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.interrupts import Interrupts, StepGuard, end, ends_on_threads
@@ -48,69 +40,6 @@ class Result:
 
     recording: Recording
     error: BaseException | None = None
-
-
-class Busy(RuntimeError):
-    """A run is being recorded in this process already; the message says what that means."""
-
-
-_running: list[Recorder] = []
-
-
-def _forked() -> None:
-    """What the code does in a process of its own is none of the run's: neither is it ended with it."""
-    for recorder in _running:
-        recorder.retire()
-
-
-if hasattr(os, "register_at_fork"):  # Windows has none
-    os.register_at_fork(after_in_child=_forked)
-
-
-def running() -> Recorder | None:
-    """The recorder of the run that is going on in this process, None if there is none."""
-    return _running[-1] if _running else None
-
-
-@contextmanager
-def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> Iterator[None]:
-    """Taps and probes on for the duration of the context; everything is off again afterwards, whatever happened.
-
-    Raises:
-        Busy: if a run is already being recorded in this process.
-    """
-    if _running:
-        raise Busy("gpu_doctor is already recording a run in this process, and that recording covers this code too.")
-    sampler = LineSampler(recorder)
-    recorder.lined = sampler.costs
-    recorder.parts["looks"] = lambda: sampler.looks
-    allowed = partial(recorder.governor.allowed, "poller")
-    poller = Poller(PROBES, recorder.add, note=recorder.note, sampler=sampler.look, allowed=allowed)
-    recorder.own_cpu_s.append(lambda: poller.cpu_s)
-    recorder.peak_bytes = lambda: _peak_bytes(recorder)
-    try:
-        _running.append(recorder)
-        recorder.facts.update(usable_cores=usable_cores(), os_cores=os_cores(), driver_version=driver_version())
-        recorder.facts.update(physical_cores=physical_cores())
-        with listening(recorder, namespace):
-            poller.start()
-            try:
-                yield
-            finally:
-                recorder.over.set()
-                poller.stop()
-    finally:
-        if recorder in _running:  # not where an interrupt came first
-            _running.remove(recorder)
-
-
-def _peak_bytes(recorder: Recorder) -> float:
-    """The peak of memory where the loop trains: the allocator's own on a GPU, the largest RSS read on a CPU."""
-    device = recorder.setup().gpu_index
-    name = "process_rss_bytes" if device is None else "torch_peak_bytes"
-    wanted = (one for one in recorder.series_now() if (one.metric.name, one.metric.device) == (name, device))
-    values = [v for one in wanted for v in one.values.tolist()]
-    return max(values, default=float("nan"))
 
 
 def run(

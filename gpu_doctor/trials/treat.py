@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gpu_doctor.cell.fix import Fix
 from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose
@@ -13,13 +13,11 @@ from gpu_doctor.trials import executors, knobs, loss_reasons, run
 from gpu_doctor.trials.candidates import WORTH as WORTH
 from gpu_doctor.trials.candidates import Move, Tried, joined, moves
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.treatment_plan import Behind
-from gpu_doctor.trials.treatment_plan import Plan as Plan
-from gpu_doctor.trials.treatment_plan import Rung as Rung
-
-if TYPE_CHECKING:
-    from gpu_doctor.trials.case import Case
-    from gpu_doctor.trials.executors import Executor
+from gpu_doctor.trials.executors import Executor
+from gpu_doctor.trials.results import Behind
+from gpu_doctor.trials.results import Plan as Plan
+from gpu_doctor.trials.results import Rung as Rung
+from gpu_doctor.trials.runner import Runner
 
 TOGETHER: Final = "all together"
 """Label of the row that tells of the last trial: everything that was kept against the code as written."""
@@ -35,7 +33,7 @@ _CLEAN: Final = ("completed", "budget-reached")
 
 
 def treat(
-    case: Case,
+    case: Runner,
     max_trials: int,
     *,
     steps: int,
@@ -68,7 +66,7 @@ def treat(
     # The code as written is what is cured: the newest diagnosis may be that of a run under other settings.
     base, behind = case.baseline, Behind()
     if base is None:
-        base, left = case._measured(steps, seconds)
+        base, left = case.measured_aside(steps, seconds)
         behind = Behind(base.written or (), left)
     diagnosis = diagnose(base)
     where = executors.InKernel() if executor is None else executor
@@ -86,7 +84,7 @@ def treat(
     return case.plans[-1]
 
 
-def _plan(case: Case, climb: _Climb, diagnosis: Diagnosis) -> Plan:
+def _plan(case: Runner, climb: _Climb, diagnosis: Diagnosis) -> Plan:
     return Plan(
         settings=climb.kept,
         speedup=climb.speedup,
@@ -115,7 +113,7 @@ def _next_step(diagnosis: Diagnosis, allowed: set[Safety], kept: Settings, tried
 class _Climb:
     """A treatment under way."""
 
-    case: Case
+    case: Runner
     diagnosis: Diagnosis
     """Of the newest run under what is kept."""
     allowed: set[Safety]
@@ -277,7 +275,7 @@ def _gains(effect: Effect) -> bool:
     return effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH and effect.outcome in _CLEAN and not broken
 
 
-def _fix(case: Case, kept: dict[str, Any]) -> Fix:
+def _fix(case: Runner, kept: dict[str, Any]) -> Fix:
     """The plan written into the user's cells; minutes of trials are not lost where their text defeats us."""
     try:
         return case.fix(kept) if kept else Fix()
@@ -286,7 +284,7 @@ def _fix(case: Case, kept: dict[str, Any]) -> Fix:
         return Fix(settings=kept, notes=(said,), paste=case.code(kept), complete=False)
 
 
-def _why(case: Case, diagnosis: Diagnosis) -> str:
+def _why(case: Runner, diagnosis: Diagnosis) -> str:
     """Why there was nothing to try: the code fails by itself, or the verdict leaves nothing to turn."""
     base = case.baseline
     if base is not None and base.outcome in ("failed", "out-of-memory"):

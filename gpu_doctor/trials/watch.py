@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import Any
 
+from gpu_doctor.capture.record import recorded
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose
 from gpu_doctor.recording import Recording
@@ -25,7 +26,7 @@ class Watch:
         """See `watch`; `namespace`: where models are looked for first."""
         self.recording: Recording | None = None
         self._recorder = Recorder(name=name or f"watch {next(_numbers)}")
-        self._open: AbstractContextManager[None] = run.recorded(self._recorder, namespace)
+        self._open: AbstractContextManager[None] = recorded(self._recorder, namespace)
 
     @property
     def diagnosis(self) -> Diagnosis | None:
@@ -50,7 +51,7 @@ def watch(name: str = "") -> Watch:
     """Observes any block: `with gpu_doctor.watch() as run: ...`, then `run.recording`, `run.diagnosis`.
 
     Raises (on entering):
-        trial.Busy: if a run is already being recorded in this process.
+        Busy: if a run is already being recorded in this process.
     """
     return Watch(name, _names(sys._getframe(1)))
 

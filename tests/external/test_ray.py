@@ -64,14 +64,14 @@ def test_a_stop_cancels_what_is_out(cluster: executors.RayExecutor) -> None:
 def test_an_interrupt_cancels_what_is_out_and_passes_on(cluster: executors.RayExecutor) -> None:
     space = namespace(0.05)
     case = gpu_doctor.case(CELL, space)
-    say = case._say
+    say = case.say
 
     def interrupting(progress: str) -> None:
         if "on the cluster" in progress:
             raise KeyboardInterrupt
         say(progress)
 
-    case._say = interrupting  # type: ignore[method-assign]
+    case.say = interrupting  # type: ignore[method-assign]
     before = state(space)
     with pytest.raises(KeyboardInterrupt):
         cluster.trials(case, [{"num_workers": 0}], against={}, steps=500, seconds=300)

@@ -2,7 +2,7 @@
 
 The card is made small: the allocator refuses what goes beyond a few gigabytes, as a full card does.
 GPU: not yet run on one. The cell is tried on the CPU in tests/real_clock/test_memory_cell.py, the search on a
-simulated card in tests/unit/trials/test_batchfinder.py.
+simulated card in tests/unit/trials/test_largest_batch.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.trials.cardmemory import CardMemory
 from gpu_doctor.trials.case import Case
-from gpu_doctor.trials.largest_batch import MARGIN, MOST_PROBES, Largest
+from gpu_doctor.trials.largest_batch import MOST_PROBES, CardMemory
+from gpu_doctor.trials.results import MARGIN, Largest
 from tests.support.everything import Everything
 from tests.support.memory_cell import CELL, peak_bytes, space
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_doctor.machine.heldcopies import held_bytes
+from gpu_doctor.machine.torch_memory import held_bytes
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from tests.support.device_kinds import NAMES, kind
 from tests.support.everything import Everything

@@ -15,8 +15,7 @@ import pytest
 
 import gpu_doctor
 from gpu_doctor.recording import Metric, Recording, Series, Steps
-from gpu_doctor.trials.compare.effect import compare
-from gpu_doctor.trials.compare.neighbours import BUSY_FROM, others_share
+from gpu_doctor.trials.compare.effect import BUSY_FROM, compare, others_share
 
 
 def recorded(every: list[float], own: list[float]) -> Recording:

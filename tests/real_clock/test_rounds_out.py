@@ -7,7 +7,7 @@ from typing import Any
 import gpu_doctor
 from gpu_doctor.trials import race
 from gpu_doctor.trials.compare.effect import compare
-from gpu_doctor.trials.morepairs import MOST_PAIRS
+from gpu_doctor.trials.rounds import MOST_PAIRS
 from tests.support.rounds_out_parts import Cluster, out
 
 

@@ -52,7 +52,7 @@ def test_only_some_folders_have_a_second_chance_and_it_is_said(
     assert list(counts["again"]) == ([name] if passes else [])
     if not passes:
         return
-    result.stdout.fnmatch_lines([f"RAN AGAIN {name}: first *then passed"])
+    result.stdout.fnmatch_lines([f"ran again: {name}: first *then passed"])
     (where / "test_flaky.seen").unlink()
     again = pytester.runpytest_subprocess("-p", "no:timeout")
     assert again.ret == 1

@@ -16,7 +16,8 @@ import gpu_doctor
 from gpu_doctor.report.searches import places
 from gpu_doctor.trials import race
 from gpu_doctor.trials.compare.effect import Effect, compare
-from gpu_doctor.trials.sweep import Sweep, combinations
+from gpu_doctor.trials.results import Sweep
+from gpu_doctor.trials.sweep import combinations
 from tests.support.recordings import Loop
 
 CELL = """
@@ -201,7 +202,7 @@ def test_a_stop_ends_the_sweep_and_keeps_what_it_has() -> None:
     space = namespace()
     case = gpu_doctor.case(CELL, space)
     rounds: list[str] = []
-    say = case._say
+    say = case.say
 
     def saying(progress: str) -> None:
         rounds.append(progress)
@@ -209,7 +210,7 @@ def test_a_stop_ends_the_sweep_and_keeps_what_it_has() -> None:
             case.stop()
         say(progress)
 
-    case._say = saying  # type: ignore[method-assign]
+    case.say = saying  # type: ignore[method-assign]
     found = case.sweep({"num_workers": [0, 2, 4]}, steps=5, seconds=10)
     assert case.sweeps == [found]
     assert found.stopped and "stopped before its end" in str(found)
@@ -221,14 +222,14 @@ def test_a_stop_ends_the_sweep_and_keeps_what_it_has() -> None:
 def test_an_interrupt_passes_on_and_leaves_the_sweep_so_far() -> None:
     space = namespace()
     case = gpu_doctor.case(CELL, space)
-    say = case._say
+    say = case.say
 
     def interrupting(progress: str) -> None:
         if progress.startswith("num_workers=2: round 1") and progress.endswith("candidate"):
             raise KeyboardInterrupt
         say(progress)
 
-    case._say = interrupting  # type: ignore[method-assign]
+    case.say = interrupting  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         case.sweep({"num_workers": [0, 2, 4]}, steps=5, seconds=10)
     (found,) = case.sweeps

@@ -79,7 +79,7 @@ class SimulatedCase(Case):
             )
         )
 
-    def _once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
         assert role == "probe"
         batch = int(settings.get("batch_size", 32))
         self.asked.append(batch)

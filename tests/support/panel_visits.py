@@ -26,7 +26,7 @@ class Loop:
 
 
 class Visited:
-    """A visit of which only what an errand touches is there; it writes down what the page was shown."""
+    """A panel of which only what a request touches is there; it writes down what the page was shown."""
 
     def __init__(self, trial: Callable[..., Any] = lambda settings, steps: None) -> None:
         self.status, self.message, self.plan = "idle", "", None

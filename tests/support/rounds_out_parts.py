@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_doctor.trials import race
-from gpu_doctor.trials.executors.posted import as_bytes
-from gpu_doctor.trials.executors.rounds_out import RoundsOut
-from gpu_doctor.trials.morepairs import MOST_PAIRS
+from gpu_doctor.trials.executors.parcel import as_bytes
+from gpu_doctor.trials.executors.ray import RoundsOut
+from gpu_doctor.trials.rounds import MOST_PAIRS
 from tests.support.recordings import Loop
 
 

@@ -223,7 +223,7 @@ class WorldCase(Case):
         self.world, self.rng = world, np.random.default_rng(seed)
         self.asked: list[dict[str, SettingValue]] = []
 
-    def _once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
         self.namespace["weights"] += 1.0
         if role == "candidate":
             self.asked.append(dict(settings))

@@ -11,9 +11,7 @@ from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.recording import Losses, Recording
 from gpu_doctor.report.panel.state import PanelInput
 from gpu_doctor.trials.compare.effect import Effect, compare
-from gpu_doctor.trials.largest_batch import Largest
-from gpu_doctor.trials.sweep import Sweep
-from gpu_doctor.trials.treat import Plan, Rung
+from gpu_doctor.trials.results import Largest, Plan, Rung, Sweep
 from tests.support.panel_parts import shown, starved
 
 CELL: Final = """\

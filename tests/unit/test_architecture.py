@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,7 @@ from typing import Final
 import numpy as np
 import pytest
 
+from gpu_doctor.capture.frameworks import FRAMEWORKS
 from gpu_doctor.recording import Fetch, LoaderSetup, Recording, Setup, Steps
 from tests.support.repository import ROOT
 
@@ -34,7 +36,7 @@ FLOORS: Final = (
 FLOOR_OF: Final = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 # Guests and their rooms: nobody else imports them, so the diagnosis half runs on a machine that has none of them.
 ROOMS: Final = {
-    "torch": "capture machine.torch_memory machine.heldcopies machine.checkup trials",
+    "torch": "capture machine.torch_memory machine.checkup trials",
     "ray": "trials.executors.ray",
     "pynvml": "machine.nvml",
     "bokeh": "notebook.plots notebook.widget",
@@ -50,13 +52,7 @@ BARRED_NAMES: Final = {"utils", "helpers", "common", "core", "base", "manager"}
 # What reads a recording: none of it needs a guest.
 DIAGNOSIS_HALF: Final = "formatting display recording diagnosis report trials.compare"
 # Circles of imports that are still there, by their first module. The list only gets shorter.
-CIRCLES: Final = {
-    "capture.account": "four ways of timing a step, until one is left",
-    "capture.fetch.tally": "a page of lines knows whose sums it holds",
-    "notebook.actions": "what a button does knows the cell that it is for",
-    "report.panel.standing": "a section of the panel knows the whole",
-    "trials.case": "what a case asks for knows the case",
-}
+CIRCLES: Final = {"capture.account": "four ways of timing a step, until one is left"}
 
 
 @dataclass(frozen=True)
@@ -240,6 +236,29 @@ def run_python(script: str, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def strings(tree: ast.Module) -> Iterator[str]:
+    """Every text of a module that is no docstring."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def test_frameworks_are_named_on_their_shelf_alone() -> None:
+    names = {name for one in FRAMEWORKS for name in (one.name, *one.packages, *one.boxes)}
+    shelf = PACKAGE / "capture" / "frameworks"
+    word = re.compile(rf"\b({'|'.join(names)})\b")
+    texts = {path: path.read_text(encoding="utf-8") for path in FILES if shelf not in path.parents}
+    found = [
+        f"{path.relative_to(PACKAGE)}: {one!r:.80}"
+        for path, text in texts.items()
+        if word.search(text)
+        for one in strings(ast.parse(text))
+        if word.search(one)
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_importing_the_package_imports_no_guest() -> None:

@@ -16,11 +16,14 @@ from typing import Any, Final
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from gpu_doctor.capture.frameworks import FRAMEWORKS
+
 CALL: Final = "_compiled_call_impl"
 """Where torch looks for a module's compiled call before it calls it the usual way."""
 OURS: Final = "_gpu_doctor_over"
 """On a listener that stands there: what stood there before it, None for nothing."""
 _KIND: Final = "_modules"
+_BOXES: Final = tuple(name for one in FRAMEWORKS for name in one.boxes)
 MOST_OPERATIONS: Final = 20_000
 """A graph is looked through so far: some 20 ms."""
 _scans: list[list[nn.Module]] = []
@@ -199,12 +202,12 @@ def _unboxed(modules: list[nn.Module]) -> list[nn.Module]:
 def _boxes(module: nn.Module) -> bool:
     """Whether the module only holds others: neither its class nor the instance says what its forward is.
 
-    Lightning's own `forward` is one that raises; what its steps call are the modules inside.
+    Of a framework's box (`Framework.boxes`) the `forward` is one that raises.
     """
     if "forward" in vars(module):
         return False
     says = next((cls for cls in type(module).__mro__ if "forward" in vars(cls)), nn.Module)
-    return says is nn.Module or says.__name__ == "LightningModule"
+    return says is nn.Module or says.__name__ in _BOXES
 
 
 def _holds(module: nn.Module, wanted: set[int]) -> bool:

@@ -26,10 +26,10 @@ from torch.utils.data import _DatasetKind
 from torch.utils.data._utils import fetch as torch_fetch
 
 from gpu_doctor.capture.describe.batches import byte_count, tensor_count
-from gpu_doctor.capture.fetch.edges import Edges
 from gpu_doctor.capture.fetch.meter import FLOOR, UNDER, Meter, WorkerMeter, metered, noticed
-from gpu_doctor.capture.fetch.prefetch_queue import Stock
-from gpu_doctor.capture.fetch.tally import LINES_BYTES, MOST_SLOTS, SLOW_OWN_FETCH_S, TALLY_BYTES, SlotFile, Sums, Tally
+from gpu_doctor.capture.fetch.prefetch_queue import Edges, Stock
+from gpu_doctor.capture.fetch.sums import Sums
+from gpu_doctor.capture.fetch.tally import LINES_BYTES, MOST_SLOTS, SLOW_OWN_FETCH_S, TALLY_BYTES, SlotFile, Tally
 from gpu_doctor.capture.lines.fetch_sampler import FetchLines
 from gpu_doctor.capture.lines.page import line_costs, with_fetches
 from gpu_doctor.capture.lines.switch_interval import foreign_threads

@@ -1,4 +1,4 @@
-"""How many batches lay ready when the loop asked a loader with workers for one.
+"""How many batches lay ready when the loop asked a loader with workers for one, and what its epochs' edges take.
 
 Counted in torch's own iterator: what the workers have put into its queue (with `pin_memory`, what was pinned) and what
 came out of it before its turn. That is a short walk and a semaphore's value, and changes nothing. (The difference of
@@ -60,3 +60,27 @@ class Stock:
     @property
     def _known(self) -> bool:
         return not self._blind and self._looks >= FEWEST_LOOKS
+
+
+class Edges:
+    """The edges of one loader at which workers were started; those that stay from epoch to epoch have one."""
+
+    __slots__ = ("end_s", "ends", "first_s", "start_s", "starts")
+
+    def __init__(self) -> None:
+        self.starts = self.ends = 0
+        self.start_s = self.first_s = self.end_s = 0.0
+
+    def started(self, seconds: float) -> None:
+        """`iter(loader)` has started the processes."""
+        self.starts += 1
+        self.start_s += seconds
+
+    def began(self, seconds: float) -> None:
+        """The first batch is there, so long after it was asked for."""
+        self.first_s += seconds
+
+    def ended(self, seconds: float) -> None:
+        """The ask after the last batch has ended the processes, and waited for them."""
+        self.ends += 1
+        self.end_s += seconds

@@ -9,9 +9,10 @@ from __future__ import annotations
 import mmap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor.capture.fetch import scratch
+from gpu_doctor.capture.fetch.sums import Sums
 from gpu_doctor.capture.fetch.thread_counters import COST_S
 
 if TYPE_CHECKING:
@@ -43,27 +44,6 @@ FIRST_BYTES: Final = 64
 """Before the slots: which run it serves."""
 MOST_SLOTS: Final = 1024
 """Worker processes metered in one run (a slot each; epochs start new workers that add to their id's slot)."""
-
-
-class Sums(NamedTuple):
-    """What a Tally holds, as sums."""
-
-    batches: float
-    wall_s: float
-    cpu_s: float
-    collate_s: float
-    counted: float
-    """Fetches for which the kernel's counters were read; what follows is of them alone."""
-    counted_wall_s: float
-    queued_s: float
-    read_bytes: float
-    stored_bytes: float
-    on_core_s: float
-    stored_s: float
-    """Wall seconds of those fetches during which anything came from storage."""
-    timed_wall_s: float
-    """Wall seconds of the fetches whose CPU and collate seconds were read, times their weight, as those are."""
-    collate_cpu_s: float
 
 
 class Tally:

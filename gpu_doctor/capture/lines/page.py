@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gpu_doctor.capture.fetch.tally import Sums
+from gpu_doctor.capture.fetch.sums import Sums
 from gpu_doctor.capture.lines.places import Place
 from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.steps import DATA_WAIT, PHASE_NAMES

@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_doctor.capture.lines.turns import tap as turns
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.backward import tap as compute
@@ -21,6 +20,7 @@ from gpu_doctor.capture.taps.environment import tap as scenery
 from gpu_doctor.capture.taps.gpu_clock import tap as stopwatch
 from gpu_doctor.capture.taps.operation_cost import tell as tell_dispatching
 from gpu_doctor.capture.taps.optimizer import tap as optimizer
+from gpu_doctor.capture.taps.switch_interval import tap as turns
 from gpu_doctor.capture.taps.sync import tap as sync
 from gpu_doctor.capture.taps.tap import Tap, TapScope
 from gpu_doctor.capture.taps.trained_model import tap as makes

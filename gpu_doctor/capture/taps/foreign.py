@@ -1,4 +1,4 @@
-"""Optimizers that are none of torch's and call none of its hooks: fastai's own, which its Learner makes by default.
+"""Optimizers that are none of torch's and call none of its hooks, as the shelf of frameworks has them.
 
 Their steps are heard as any; what is known of torch's optimizers (their options, knobs for them) holds for none of
 them, so they are not listed among the setup's optimizers.
@@ -12,10 +12,11 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
 
+from gpu_doctor.capture.frameworks import FRAMEWORKS
 from gpu_doctor.capture.taps.tap import TapScope
 
-KINDS: Final = (("fastai.optimizer", "Optimizer"),)
-"""Module and name of each class. It has torch's `step`, `zero_grad` and `param_groups`."""
+_KINDS: Final = tuple(kind for one in FRAMEWORKS for kind in one.optimizers)
+"""Module and name of each class."""
 
 
 def hear(
@@ -48,7 +49,7 @@ def hear(
         return step
 
     def meet() -> None:
-        for module, name in KINDS:
+        for module, name in _KINDS:
             kind = getattr(sys.modules.get(module), name, None)
             if isinstance(kind, type) and kind not in heard:
                 heard.add(kind)

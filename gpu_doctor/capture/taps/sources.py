@@ -8,8 +8,7 @@ from typing import Any, Final
 import torch
 
 from gpu_doctor.capture.describe.batches import sample_count
-from gpu_doctor.capture.fetch.edges import Edges
-from gpu_doctor.capture.fetch.prefetch_queue import Stock
+from gpu_doctor.capture.fetch.prefetch_queue import Edges, Stock
 from gpu_doctor.capture.fetch.tally import Tally
 from gpu_doctor.capture.ledger import Pull
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from gpu_doctor.capture.eventnotes import SYNCED
-from gpu_doctor.capture.seam import Seam
+from gpu_doctor.capture.patching import Seam
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.capture.taps.traffic import book_of
 from gpu_doctor.recording.steps import SYNC

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor.capture.eventnotes import COPIED, PAGED, SYNCED
-from gpu_doctor.capture.seam import Seam
+from gpu_doctor.capture.patching import Seam
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.capture.taps.traffic import book_of
 from gpu_doctor.recording.steps import SYNC, TRANSFER

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import torch
 
+from gpu_doctor.capture.frameworks import FRAMEWORKS
 from gpu_doctor.capture.taps.sleepers import StandingWrapper
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.steps import BACKWARD, OTHER
@@ -25,9 +26,7 @@ LOOKED_AT: Final = 8
 """Optimizer steps whose stack is looked at: optimizers that take turns are all met by then."""
 _DEEPEST: Final = 12
 """Frames between an optimizer's step and that of one around it: the hook, torch's own wrapper, a scheduler's."""
-PASSES_ON: Final = ("accelerate",)
-"""Packages whose wrappers make nothing of gradients: an exception by name. Their `step` asks whether
-it is due, and calls the wrapped one; billed as a backward, what that takes put 45 ms too many on 120, by hand."""
+_PASSES_ON: Final = tuple(name for one in FRAMEWORKS if one.optimizer_passes_on for name in one.packages)
 _dynamo: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", None) or (lambda: False)
 
 
@@ -91,7 +90,7 @@ def _around(frame: FrameType | None) -> type | None:
         if frame.f_code.co_name == "step":
             owner = frame.f_locals.get("self")
             kind = next((one for one in type(owner).__mro__ if "step" in vars(one)), object)
-            passes_on = kind.__module__.partition(".")[0] in PASSES_ON
+            passes_on = kind.__module__.partition(".")[0] in _PASSES_ON
             heard = passes_on or getattr(vars(kind).get("step"), "hooked", False)
             if isinstance(owner, torch.optim.Optimizer) and not heard:
                 return kind

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor.diagnosis.vitals.measure import Vitals
-from gpu_doctor.machine.nvidia import link_gb_per_s
+from gpu_doctor.machine.cards import link_gb_per_s
 
 LINK_USED: Final = 0.8
 """Of a link's nominal bytes/s that copies of pinned memory get (25 of 31.5 GB/s over 16 lanes of PCIe 4)."""

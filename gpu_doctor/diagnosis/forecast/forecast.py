@@ -25,8 +25,7 @@ from gpu_doctor.diagnosis.forecast.stages import SATURATED, Stages
 from gpu_doctor.diagnosis.forecast.stages import on_cores_s as on_cores_s
 from gpu_doctor.diagnosis.forecast.stages import stages as stages_of
 from gpu_doctor.diagnosis.forecast.stages import unqueued_fetch_s as unqueued_fetch_s
-from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, FILLING_MOST, READING_MOST, handing, pace
-from gpu_doctor.diagnosis.forecast.workerstarts import starting_s
+from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, FILLING_MOST, READING_MOST, handing, pace, starting_s
 from gpu_doctor.diagnosis.vitals.distributed import workers_in_shm
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, Vitals
 from gpu_doctor.recording import Settings

@@ -1,4 +1,4 @@
-"""What it costs to hand a batch from a worker process to the loop, ready batches included.
+"""What workers cost besides their work: starting them, and handing a batch over to the loop, ready ones included.
 
 Each tensor of a batch is put into shared memory, and its file descriptor is fetched from the worker over a socket of
 its own: system calls and wake-ups on both sides, whatever the tensor holds. Its pages are then mapped anew in the
@@ -8,6 +8,9 @@ Source of the figures: benchmarks/handing.py on a virtual machine of 2 cores (fo
 for, the loop busy with Python, busy with matrix products, or asleep), on two days of which the second was 1.4 times as
 slow in all of this; the figures lie between. For 1, 2, 4 and 8 tensors `next()` took 0.6-1.4, 1.1-2.2, 1.4-3.4 and
 2.4-5.2 ms; a machine without virtualisation is faster, hence the doubt.
+
+A fork copies the page tables of the process that forks: the more memory in small objects the notebook holds, the longer
+each worker's start takes.
 """
 
 from __future__ import annotations
@@ -53,6 +56,15 @@ PACES: Final = (0.4, 4.0)
 """Beyond these it is another Python that is fast or slow, rather than the machine."""
 DOUBT: Final = (0.25, 2.0)
 """Other machines need from a quarter of these times to twice as much."""
+# Workers start at an epoch's begin and end with it: 12.5 ms each under fork (2.5 of them at the end), on a virtual
+# machine of 2 cores, and 15 ms until the first works; spawn and forkserver are estimates: they import torch again.
+START_S: Final = {"fork": 0.015, "forkserver": 0.5, "spawn": 2.0}
+START_S_PER_WORKER: Final = {"fork": 0.0045, "forkserver": 1.0, "spawn": 1.5}
+FORK_S_PER_BYTE: Final = 1.0e-8
+"""Seconds a byte of the page tables that a fork copies: 8, 15, 21, 33 and 41 ms for 0.71, 1.41, 2.11, 2.80 and 3.49 MiB
+(0.15 to 1.5 GB of small objects; the pages of 2 MB that numpy takes for large arrays need next to none)."""
+USUAL_PAGE_TABLES: Final = 8e5
+"""Bytes, where they were not read: of a kernel with torch and a small dataset."""
 
 
 @dataclass(frozen=True)
@@ -98,3 +110,17 @@ def handing(batches: float, nbytes: float, tensors: float | None = None, doubt: 
         making=doubt * batches * (MAKING_S + MAKING_S_PER_TENSOR * pieces),
         filling=doubt * NEW_PAGES * PACKING_S_PER_BYTE * nbytes,
     )
+
+
+def starting_s(vitals: Vitals, workers: float, method: str = "") -> float:
+    """Seconds that an epoch takes longer because so many workers start at its begin and end with it.
+
+    Args:
+        vitals: of the loop. workers: how many. method: of starting; empty = the loader's own, fork where unknown.
+    """
+    own = vitals.loader.start_method if vitals.loader is not None else ""
+    method = next((one for one in (method, own) if one in START_S), "fork")
+    each = START_S_PER_WORKER[method]
+    if method == "fork":
+        each += FORK_S_PER_BYTE * (vitals.page_table_bytes or USUAL_PAGE_TABLES)
+    return pace(vitals) * (START_S[method] + each * workers)

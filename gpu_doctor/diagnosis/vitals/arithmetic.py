@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor.machine.peaks import peak_flops_per_s
+from gpu_doctor.machine.cards import peak_flops_per_s
 from gpu_doctor.recording import Recording, Setup, Steps
 
 TF32_CAPABILITY: Final = (8, 0)

@@ -12,7 +12,7 @@ from gpu_doctor.diagnosis.vitals.distributed import WorldVitals
 from gpu_doctor.diagnosis.vitals.evaluation import EvaluationVitals
 from gpu_doctor.diagnosis.vitals.hardware import HardwareVitals
 from gpu_doctor.diagnosis.vitals.memory import MemoryVitals
-from gpu_doctor.diagnosis.vitals.vitals_setup import SetupVitals
+from gpu_doctor.diagnosis.vitals.setup import SetupVitals
 from gpu_doctor.recording import LineCost, LoaderSetup, SettingValue
 from gpu_doctor.recording.setup import Chore, Traffic
 

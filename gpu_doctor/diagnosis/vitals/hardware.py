@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from gpu_doctor.diagnosis.vitals.trend import steps_done
-from gpu_doctor.machine.nvidia import HELD_BIT, IDLE_BIT, POWER_CAP_BIT, THROTTLE_BITS, served_cuda
+from gpu_doctor.machine.cards import HELD_BIT, IDLE_BIT, POWER_CAP_BIT, THROTTLE_BITS, served_cuda
 from gpu_doctor.recording import Column, Recording, Steps
 
 FEWEST_READINGS: Final = 3

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from gpu_doctor.machine.cards import HELD_BIT, POWER_CAP_BIT, THROTTLE_BITS, link_gb_per_s
 from gpu_doctor.machine.checkup.facts import CardFacts, Facts
 from gpu_doctor.machine.checkup.host import size
 from gpu_doctor.machine.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
-from gpu_doctor.machine.nvidia import HELD_BIT, POWER_CAP_BIT, THROTTLE_BITS, link_gb_per_s
 
 STRAY_BYTES: Final = 2 << 30
 """So much may be in use on an idle card for the driver itself."""

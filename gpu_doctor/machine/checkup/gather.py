@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from gpu_doctor.machine import host
+from gpu_doctor.machine.cards import served_cuda
 from gpu_doctor.machine.checkup.environment import READ
 from gpu_doctor.machine.checkup.facts import CardFacts, Facts, TorchFacts
-from gpu_doctor.machine.nvidia import served_cuda
+from gpu_doctor.machine.host import physical_cores
 from gpu_doctor.machine.nvml import probe
 from gpu_doctor.machine.nvml.neighbours import others
 from gpu_doctor.machine.nvml.visible import Gpu, ask, device_setup, look, text
-from gpu_doctor.machine.siblings import physical_cores
 from gpu_doctor.machine.torch_memory import cuda_in_use, device_uuids
 
 _UNCORRECTED, _VOLATILE = 1, 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from gpu_doctor.machine.cards import NATIVE, TRANSLATED, architecture_support, too_old, version
 from gpu_doctor.machine.checkup.card import card_lines
 from gpu_doctor.machine.checkup.facts import CardFacts, Facts, TorchFacts
 from gpu_doctor.machine.checkup.host import size
 from gpu_doctor.machine.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
-from gpu_doctor.machine.nvidia import NATIVE, TRANSLATED, architecture_support, too_old, version
 
 _GET_TORCH: Final = "see pytorch.org/get-started/locally"
 _SAID_NOTHING: Final = ("no-driver", "")

@@ -1,4 +1,4 @@
-"""What the panel shows, as plain data: a pure function of a case as it stands; the page only draws it."""
+"""What the panel shows, and how its run stands, as plain data: a pure function of a case; the page only draws it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,17 @@ from gpu_doctor.diagnosis.rules.page import paragraphs
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, Vitals
 from gpu_doctor.recording import Recording, SettingValue, Setup, describe
-from gpu_doctor.report.panel import standing
-from gpu_doctor.report.panel.anatomy_state import anatomy
 from gpu_doctor.report.panel.controls import UNKNOWN, controls
-from gpu_doctor.report.panel.plan_state import plan_state
+from gpu_doctor.report.panel.results import anatomy, largest_state, plan_state, sweep_state
 from gpu_doctor.report.panel.runs_table import runs
-from gpu_doctor.report.panel.sweep_state import largest_state, sweep_state
-from gpu_doctor.report.plan import PlanLike
-from gpu_doctor.report.report_batches import LargestLike
-from gpu_doctor.report.searches import SweepLike
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.report.trials import Sides
 from gpu_doctor.report.words import RISK_MARK, accent, predicted_words, price, silences
+from gpu_doctor.trials.case import SWEEP_TRIALS
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.curing import SWEEP_TRIALS
 from gpu_doctor.trials.knobs.knob import KnobTable
 from gpu_doctor.trials.largest_batch import refusal
+from gpu_doctor.trials.results import Largest, Plan, Sweep
 
 STATUS: Final = {
     "starting": "starting",
@@ -52,6 +47,8 @@ _SAFETY: Final = {
 MOST_NOTES: Final = 12
 FEW: Final = 3
 """So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
+PROMISED_S: Final = 5.0
+"""A first verdict comes within so many seconds of a loop whose steps are short; then it is said what it waits for."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +87,10 @@ class PanelInput:
     """One sentence: why a request was refused, what went wrong, what a treatment found."""
     trials: tuple[Sides, ...] = ()
     """The recordings that the effects left, as `Case.trials` has them."""
-    plan: PlanLike | None = None
+    plan: Plan | None = None
     """What the last treatment arrived at."""
-    sweep: SweepLike | None = None
-    largest: LargestLike | None = None
+    sweep: Sweep | None = None
+    largest: Largest | None = None
     """What the last sweep, and the last search for the largest batch, found."""
     fixes: Mapping[str, Any] = field(default_factory=dict)
     """The changes of the user's cells that were unfolded (`folds.fix_shown`), by `describe(settings)`."""
@@ -114,7 +111,7 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
         "status": shown.status,
         "busy": shown.status in BUSY,
         "header": _header(shown),
-        "message": formatting.clean(shown.message or standing.raised(shown), 600),
+        "message": formatting.clean(shown.message or raised(shown), 600),
         "verdict": _verdict(shown),
         "anatomy": anatomy(vitals, shown.status in SETTLED),
         "knobs": controls(knobs, shown.setup, known, shown.turned),
@@ -138,8 +135,8 @@ def _header(shown: PanelInput) -> dict[str, Any]:
     running = shown.status in BUSY
     head: dict[str, Any] = {
         "machine": _machine(setup, shown.step_count),
-        "status": standing.ended(shown) or STATUS.get(shown.status, shown.status),
-        "failed": standing.failed(shown),
+        "status": ended(shown) or STATUS.get(shown.status, shown.status),
+        "failed": failed(shown),
         "name": formatting.clean(shown.name, 80),
         "clock": formatting.clock(shown.elapsed_s),
         "steps": formatting.count(shown.step_count, "step"),
@@ -183,7 +180,7 @@ def _verdict(shown: PanelInput) -> dict[str, Any]:
     few = diagnosis is not None and diagnosis.vitals.measured_steps < FEWEST_STEPS and not diagnosis.findings
     if diagnosis is None or (few and shown.status not in SETTLED):
         return {
-            "text": standing.awaited(shown),
+            "text": awaited(shown),
             "kind": "",
             "accent": _NEUTRAL,
             "early": "",
@@ -246,3 +243,43 @@ def _footer(shown: PanelInput, vitals: Vitals | None) -> dict[str, Any]:
         more = formatting.count(len(notes) - MOST_NOTES, "more note")
         notes = [*notes[:MOST_NOTES], f"The recording keeps {more}."]
     return {"overhead": f"overhead {formatting.share(own)}" if own is not None else "", "notes": notes}
+
+
+def awaited(shown: PanelInput) -> str:
+    """What the verdict waits for, or why there is none."""
+    if shown.status == "starting":
+        return "Ready: the verdict comes with the first steps."
+    if shown.status in ("waiting", "idle"):
+        return "No verdict: the notes say why." if shown.recordings else "Nothing was recorded yet."
+    if shown.elapsed_s < PROMISED_S:
+        return "Listening to the loop: the verdict comes within 30 steps or 5 seconds."
+    if not shown.step_count:
+        return "No training step yet: the verdict comes with the first ones."
+    measured = shown.diagnosis.vitals.measured_steps if shown.diagnosis is not None else 0
+    return f"Listening to the loop: {measured} of the {FEWEST_STEPS} steps that a verdict takes were measured."
+
+
+def ended(shown: PanelInput) -> str:
+    """How the newest run ended, if nothing goes on and it did not simply come to its end."""
+    if shown.status != "idle" or _outcome(shown) == "completed":
+        return ""
+    return formatting.OUTCOME_LABELS.get(_outcome(shown), "")
+
+
+def failed(shown: PanelInput) -> bool:
+    """Whether the newest run broke, and nothing goes on."""
+    return shown.status == "idle" and _outcome(shown) in ("failed", "out-of-memory")
+
+
+def raised(shown: PanelInput) -> str:
+    """What the cell raised, if it did: its traceback stands below all that it wrote."""
+    if shown.status != "idle" or _outcome(shown) != "failed" or shown.effects:
+        return ""
+    run = shown.recordings[-1]
+    steps = len(run.steps)
+    seen = f"what is shown is of the {formatting.count(steps, 'step')} before" if steps else "no step had ended"
+    return f"The cell raised {formatting.clean(run.reason, 300) or 'an exception'}; {seen}."
+
+
+def _outcome(shown: PanelInput) -> str:
+    return shown.recordings[-1].outcome if shown.recordings else "completed"

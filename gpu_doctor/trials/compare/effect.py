@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,9 +14,7 @@ from gpu_doctor import formatting
 from gpu_doctor.recording import Recording, SettingValue, Steps, describe
 from gpu_doctor.trials.compare import batch_scaling
 from gpu_doctor.trials.compare.losses import coarsest, parity, varies
-from gpu_doctor.trials.compare.neighbours import BUSY_FROM, others_share
-from gpu_doctor.trials.compare.pagecache import warm_pairs
-from gpu_doctor.trials.compare.pairs import has_samples, pair_of, stretch_of, wait_share
+from gpu_doctor.trials.compare.pairs import has_samples, pair_of, stretch_of, wait_share, warm_pairs
 from gpu_doctor.trials.compare.ratio import FEWEST_ROWS, Ratio, ratio
 
 FASTER: Final = 1.03
@@ -46,6 +44,9 @@ COLD: Final = "as one side read from the storage what others found in the page c
 ALL_COLD: Final = f"no fair pair of runs, {COLD}: what was read is cached now, so try once more"
 BROKEN: Final = (*UNMEASURED, "interrupted", "stopped")
 """Outcomes after which a comparison has no further pair."""
+BUSY_FROM: Final = 0.10
+"""Share of the usable cores from which on others are worth a word: more than a notebook's server, a browser's tab and
+gpu_doctor's own threads use (2 to 5 % on two cores, measured with a kernel that did nothing else)."""
 
 
 @dataclass(frozen=True)
@@ -301,3 +302,20 @@ def _outcome(bases: Sequence[Recording], candidates: Sequence[Recording]) -> tup
             if one.outcome in BROKEN:
                 return one.outcome, ": ".join(part for part in (name, one.reason) if part)
     return candidates[-1].outcome, candidates[-1].reason
+
+
+def others_share(recordings: Iterable[Recording]) -> float | None:
+    """Share of the usable cores that other programs used, over all readings of some runs; None = not read.
+
+    What the machine was busy with less what this process and its workers used. Time that a virtual machine's host took
+    away (steal) counts as others' use. Inside a container with a quota, only programs of the same container are seen.
+    """
+    shares: list[float] = []
+    for one in recordings:
+        every, own = one.one_series("cpu_util_pct"), one.one_series("process_cpu_pct")
+        if every is None or own is None or not len(every.values) or not len(own.values):
+            continue
+        ours = np.interp(every.times_s, own.times_s, own.values)
+        shares += ((every.values - ours) / 100.0).tolist()
+    known = [share for share in shares if np.isfinite(share)]
+    return min(max(float(np.mean(known)), 0.0), 1.0) if known else None

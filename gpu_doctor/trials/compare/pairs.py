@@ -1,8 +1,16 @@
-"""Which rows of two runs that took turns are compared: after warm-up, and the same steps of both where that is fair."""
+"""Which rows of two runs that took turns are compared, and which pairs of runs are fair.
+
+Both sides of a trial begin in the same state, so they draw the same samples, and the baseline goes first (where it
+fails, that is not for the settings under trial). What it reads from the storage the candidate finds in the page cache,
+and is faster for it, whatever it changes. Going first in turns would not help: later pairs find all in the cache. So a
+pair is left out in which one side read clearly more from the storage than the warmest side of the trial.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -10,6 +18,14 @@ from gpu_doctor.diagnosis.vitals.measure import warmup_rows
 from gpu_doctor.recording import Recording, Steps
 from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.trials.compare.ratio import Stretch
+
+TOLD_SHARE: Final = 0.03
+"""Part of a run's wall-clock from which on reading from the storage counts: it would make a gain worth keeping."""
+FEW: Final = 0.05
+"""Part of the data below which it is no matter who read it: directories, and pages that other programs drove out, are
+read from the storage by warm runs too (0.4 to 2 % of 240 MB in 1600 files, in nearly every fetch)."""
+CLEARLY: Final = 2.0
+"""So many times what the warmest side read: data that never fit into the cache are read by all alike."""
 
 
 def has_samples(recording: Recording) -> bool:
@@ -50,3 +66,65 @@ def wait_share(side: Sequence[Steps]) -> float | None:
     """Data wait over wall-clock of all runs of a side (host clock), None if it was not measured."""
     share = sum(one.data_wait_s.sum() for one in side) / sum(one.wall_s.sum() for one in side)
     return None if np.isnan(share) else float(share)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What a side read, a sample: a batch may be larger on the other side, and workers fetch ahead."""
+
+    stored: float
+    """Bytes from the storage."""
+    whole: float
+    """Bytes from files; what a memory map reads is seen only where it comes from the storage."""
+    share: float
+    """Part of the wall-clock of fetches during which anything came from the storage: what it explains at most."""
+
+
+def warm_pairs(bases: Sequence[Recording], candidates: Sequence[Recording]) -> list[bool]:
+    """For each pair, whether none of its sides read clearly more from the storage than another side of the trial."""
+    pairs = _sides(bases, candidates)
+    warmest = min((part for pair in pairs for part, _ in pair if part is not None), default=0.0)
+    bar = max(CLEARLY * warmest, warmest + FEW)
+    return [all(part is None or not told or part < bar for part, told in pair) for pair in pairs]
+
+
+def is_warming(bases: Sequence[Recording], candidates: Sequence[Recording]) -> bool:
+    """Whether fair pairs read from the storage: the next one may find that in the cache, and they were none."""
+    fair = warm_pairs(bases, candidates)
+    read = (
+        max((part for part, told in pair if part is not None and told), default=0.0)
+        for pair, kept in zip(_sides(bases, candidates), fair, strict=True)
+        if kept
+    )
+    return any(part >= FEW for part in read)
+
+
+_Side: TypeAlias = tuple[float | None, bool]
+"""The part of the data that came from the storage, None = not counted; and whether that explains anything."""
+
+
+def _sides(bases: Sequence[Recording], candidates: Sequence[Recording]) -> list[tuple[_Side, _Side]]:
+    """Both sides of each pair."""
+    pairs = [(_reading(base), _reading(candidate)) for base, candidate in zip(bases, candidates, strict=False)]
+    data = max((one.whole for pair in pairs for one in pair if one is not None), default=0.0)
+
+    def side(one: _Reading | None) -> _Side:
+        if one is None or not data:
+            return None, False
+        return one.stored / data, one.share >= TOLD_SHARE
+
+    return [(side(base), side(candidate)) for base, candidate in pairs]
+
+
+def _reading(recording: Recording) -> _Reading | None:
+    fetches = [one for one in recording.fetches if one.stored_bytes is not None and one.batches]
+    steps, batches = recording.steps, sum(one.batches for one in fetches)
+    loop_s = float(steps.wall_s.sum())
+    if not batches or loop_s <= 0:
+        return None
+    seen, pulled = float(np.nansum(steps.samples)), float(np.nansum(steps.batches))
+    size = seen / pulled if seen > 0 and pulled > 0 else 1.0
+    stored = sum(one.stored_bytes or 0.0 for one in fetches) / batches / size
+    read = sum(one.read_bytes or 0.0 for one in fetches) / batches / size
+    stored_s = sum((one.wall_s if one.stored_s is None else one.stored_s) / max(one.workers, 1) for one in fetches)
+    return _Reading(stored, max(stored, read), min(stored_s / loop_s, 1.0))

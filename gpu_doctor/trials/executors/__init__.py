@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gpu_doctor.recording import Settings
 from gpu_doctor.trials import race
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.morepairs import MOST_PAIRS
+from gpu_doctor.trials.rounds import MOST_PAIRS
+from gpu_doctor.trials.runner import Runner
 
 if TYPE_CHECKING:
-    from gpu_doctor.trials.case import Case
     from gpu_doctor.trials.executors.ray import RayExecutor as RayExecutor
 
 __all__ = ["Executor", "InKernel", "RayExecutor"]
@@ -28,7 +28,7 @@ class Executor(Protocol):
 
     def trials(
         self,
-        case: Case,
+        case: Any,
         candidates: Sequence[Settings],
         *,
         steps: int,
@@ -40,7 +40,7 @@ class Executor(Protocol):
         """Tries each candidate against `against`; the kernel's namespace is afterwards as it was.
 
         Args:
-            case: whose code. candidates: knob values to try. against: those of the baseline side.
+            case: a `Case`, whose code. candidates: knob values to try. against: those of the baseline side.
             steps: of one side of one round. seconds: of one candidate's trial.
             racing: give up what is clearly worse than the best of them (one of them is wanted).
             pairs: of runs, at most, of one candidate.
@@ -63,7 +63,7 @@ class InKernel:
 
     def trials(
         self,
-        case: Case,
+        case: Any,
         candidates: Sequence[Settings],
         *,
         steps: int,
@@ -86,7 +86,7 @@ class InKernel:
         return effects
 
 
-def width_for(executor: Executor, case: Case) -> int:
+def width_for(executor: Executor, case: Runner) -> int:
     """How many trials of a case run at once, at least 1: of a cluster, by what one asks for, which it may tell."""
     told = getattr(executor, "width_for", None)
     return max(int(told(case)) if callable(told) else int(executor.width), 1)
@@ -94,7 +94,7 @@ def width_for(executor: Executor, case: Case) -> int:
 
 def tried(
     executor: Executor,
-    case: Case,
+    case: Runner,
     candidates: Sequence[Settings],
     *,
     racing: bool,

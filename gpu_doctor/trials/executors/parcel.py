@@ -3,16 +3,24 @@
 It is packed by torch's own format with cloudpickle inside, so that classes and functions of the notebook go by value,
 tensors that share memory still do, and a GPU's tensors find a GPU there. It goes to the user's own cluster and nowhere
 else, and it is unpacked in memory on arrival: nothing of the kind is ever written to a file or read from one.
+
+Of the names, what the cell reaches: a name that the cell itself makes before it reads it stays at home, so that what
+cannot travel (a connection, an open file) can be made inside the cell. What functions of earlier cells read is found
+when they are packed. Recordings come back as the bytes of the file that `Recording.save` writes, never a pickle.
 """
 
 from __future__ import annotations
 
+import ast
 import io
 import platform
 import random
+import symtable
+import tempfile
 import types
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -20,11 +28,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpu_doctor.machine.host import usable_cores
-from gpu_doctor.recording import Recording
-from gpu_doctor.trials.case import Case
-from gpu_doctor.trials.executors.posted import as_bytes, of_bytes
-from gpu_doctor.trials.executors.reach import Reach, reached
+from gpu_doctor.recording import Recording, load
 from gpu_doctor.trials.matmul_precision import precisions, put_back
+from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.snapshot.kinds import internal
 
 PROTOCOL: Final = 5
@@ -34,6 +40,10 @@ NOT_PYTHON: Final = (
     "The cell is no plain Python (a %magic, a !command or a top-level await), and a cluster runs nothing else: move "
     "such lines to a cell of their own."
 )
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_TRIES: tuple[Any, ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
+"""`except*` is there from Python 3.11 on."""
 
 
 class Unpackable(Exception):
@@ -82,7 +92,7 @@ def threads_here() -> int:
     return torch.get_num_threads()
 
 
-def pack(case: Case, pickler: type[Any], most_threads: float | None = None) -> bytes:
+def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) -> bytes:
     """Everything that a trial of the case needs elsewhere; the case and its namespace are only read.
 
     Args:
@@ -92,7 +102,7 @@ def pack(case: Case, pickler: type[Any], most_threads: float | None = None) -> b
     Raises:
         Unpackable: if something cannot travel, or the cell is no plain Python.
     """
-    code = case._code if callable(case._code) else plain(case.source)
+    code = case.made_of if callable(case.made_of) else plain(case.source)
     reach = Reach() if callable(code) else reached(code)
     space = case.namespace
     names = {name: space[name] for name in sorted(reach.needed) if name in space and not internal(name, space)}
@@ -266,3 +276,154 @@ def _placed(storage: Any, location: str) -> Any:
         location = "cuda:0"
     restore: Any = torch.serialization.default_restore_location
     return restore(storage, location)
+
+
+@dataclass
+class Reach:
+    """What a cell takes from the namespace."""
+
+    needed: set[str] = field(default_factory=set)
+    """Read before the cell surely made them."""
+    perhaps: set[str] = field(default_factory=set)
+    """Read by a function that stands above the line that makes them, or bound by one: taken where they can travel."""
+    made: dict[str, int] = field(default_factory=dict)
+    """Names that the cell surely makes -> the line from which they stand."""
+
+
+def reached(source: str) -> Reach:
+    """The names that a cell reads.
+
+    Args:
+        source: Python text.
+
+    Raises:
+        SyntaxError: if it is no plain Python.
+    """
+    found = Reach()
+    _block(ast.parse(source).body, found, set(), top=True)
+    for line, name, read in _inner(symtable.symtable(source, "<cell>", "exec")):
+        made = found.made.get(name)
+        if made is None and read:
+            found.needed.add(name)
+        elif made is None or made > line:
+            found.perhaps.add(name)
+    found.perhaps -= found.needed
+    return found
+
+
+def _inner(table: symtable.SymbolTable) -> Iterator[tuple[int, str, bool]]:
+    """Line of a scope inside the cell, a global name in it (or a scope inside it), and whether it surely reads it."""
+    for child in table.get_children():
+        for scope in (child, *_below(child)):
+            for symbol in scope.get_symbols():
+                if symbol.is_global():  # `global n` and then `n += 1` counts as an assignment only
+                    yield child.get_lineno(), symbol.get_name(), symbol.is_referenced()
+
+
+def _below(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    for child in table.get_children():
+        yield child
+        yield from _below(child)
+
+
+def _block(body: Iterable[ast.stmt], found: Reach, bound: set[str], top: bool) -> None:
+    """Reads and bindings of statements in order; only what stands at the top is surely made."""
+    for one in body:
+        if isinstance(one, (ast.For, ast.AsyncFor)):
+            _reads([one.iter], found, bound)
+            _block(one.body, found, bound | _stored([one.target]), top=False)
+            _block(one.orelse, found, set(bound), top=False)
+        elif isinstance(one, (ast.While, ast.If)):
+            _reads([one.test], found, bound)
+            _block(one.body, found, set(bound), top=False)
+            _block(one.orelse, found, set(bound), top=False)
+        elif isinstance(one, (ast.With, ast.AsyncWith)):  # its body is run once, like the lines around it
+            _reads([item.context_expr for item in one.items], found, bound)
+            targets = [item.optional_vars for item in one.items if item.optional_vars is not None]
+            _bind(_stored(targets), one, found, bound, top)
+            _block(one.body, found, bound, top)
+        elif isinstance(one, _TRIES):
+            for block in (one.body, one.orelse, one.finalbody):
+                _block(block, found, set(bound), top=False)
+            for handler in one.handlers:
+                _reads([handler.type] if handler.type else [], found, bound)
+                _block(handler.body, found, bound | {handler.name or ""}, top=False)
+        else:
+            _reads([one], found, bound)
+            _bind(_stored([one]), one, found, bound, top)
+
+
+def _bind(names: set[str], where: ast.stmt, found: Reach, bound: set[str], top: bool) -> None:
+    bound |= names
+    if top:
+        for name in names:
+            found.made.setdefault(name, where.end_lineno or where.lineno)
+
+
+def _reads(nodes: Iterable[ast.AST], found: Reach, bound: set[str]) -> None:
+    """Names read in the cell's own scope; inner scopes are looked up in the symbol table."""
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Name):
+            if not isinstance(node.ctx, ast.Store) and node.id not in bound:
+                found.needed.add(node.id)
+        elif isinstance(node, ast.AugAssign):
+            stack += [node.value, node.target]
+            if isinstance(node.target, ast.Name) and node.target.id not in bound:
+                found.needed.add(node.target.id)
+        elif isinstance(node, _SCOPES):
+            stack += _outside(node)
+        elif isinstance(node, _COMPREHENSIONS):
+            first = node.generators[0]
+            stack.append(first.iter)  # evaluated outside; the rest is a scope of its own,
+            if not isinstance(node, ast.GeneratorExp):  # read at once; Python 3.12's symbol tables leave it out
+                inner = bound | _stored(one.target for one in node.generators)
+                _reads((*(one for one in ast.iter_child_nodes(node) if one is not first), *first.ifs), found, inner)
+        else:
+            stack += ast.iter_child_nodes(node)
+
+
+def _outside(node: ast.AST) -> list[ast.AST]:
+    """What of a definition is evaluated where it stands: decorators, defaults, bases."""
+    outside: list[ast.AST] = [*getattr(node, "decorator_list", []), *getattr(node, "bases", [])]
+    outside += [word.value for word in getattr(node, "keywords", [])]
+    arguments = getattr(node, "args", None)
+    if isinstance(arguments, ast.arguments):
+        outside += [one for one in (*arguments.defaults, *arguments.kw_defaults) if one is not None]
+    return outside
+
+
+def _stored(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that statements bind in the cell's own scope."""
+    names: set[str] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif not isinstance(node, (ast.Lambda, *_COMPREHENSIONS)):
+            stack += ast.iter_child_nodes(node)
+    return names
+
+
+def as_bytes(recording: Recording) -> bytes:
+    """The recording's file, as bytes."""
+    with tempfile.TemporaryDirectory(prefix="gpu_doctor-") as folder:
+        return recording.save(Path(folder) / "run.npz").read_bytes()
+
+
+def of_bytes(file: bytes) -> Recording:
+    """The recording of such bytes.
+
+    Raises:
+        RecordingError: if they are not whole, or of a newer gpu_doctor.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpu_doctor-") as folder:
+        path = Path(folder) / "run.npz"
+        path.write_bytes(file)
+        return load(path)

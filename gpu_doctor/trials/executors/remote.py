@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpu_doctor.recording import Recording, Settings
-from gpu_doctor.trials.case import Case
-from gpu_doctor.trials.executors.parcel import Parcel, unpack
-from gpu_doctor.trials.executors.posted import as_bytes
+from gpu_doctor.trials.executors.parcel import Parcel, as_bytes, unpack
 from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
-from gpu_doctor.trials.snapshot.snapshot import Snapshot, SnapshotTooLarge
+from gpu_doctor.trials.runner import Runner
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
+from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
 WARM_STEPS: Final = 5
 """Steps as written before the first round of a fresh process, so that no baseline pays for what is only slow once."""
@@ -63,13 +63,13 @@ def one_round(
 def _pair(
     parcel: Parcel, key: str, against: Settings, settings: Settings, steps: int, seconds: float
 ) -> Mapping[str, Any]:
-    case = Case(parcel.code, parcel.namespace, name=parcel.name)
+    case = Runner(parcel.code, parcel.namespace, name=parcel.name)
     run = parcel.known_run
     if run is not None:
         case.recordings.append(run)
     parcel.enter()
     snapshot = Snapshot.take(case.namespace, extra=case.roots())
-    rounds = Rounds(case._once, snapshot, lambda said: None, lambda: False, case.recordings)
+    rounds = Rounds(case.once, snapshot, lambda said: None, lambda: False, case.recordings)
     notes: tuple[str, ...] = ()
     try:
         with silence():

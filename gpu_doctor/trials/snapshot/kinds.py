@@ -28,6 +28,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from gpu_doctor.capture.frameworks import FRAMEWORKS
 from gpu_doctor.trials.snapshot.parts import dict_of, is_users
 
 ATOMS: Final = frozenset(
@@ -45,20 +46,14 @@ _LIBRARIES: Final = frozenset(
         "torchaudio",
         "torchmetrics",
         "torch_geometric",
-        "lightning",
-        "pytorch_lightning",
-        "lightning_fabric",
-        "transformers",
-        "accelerate",
+        *(name for one in FRAMEWORKS if one.keeps_state for name in one.packages),
         "timm",
         "peft",
         "diffusers",
-        "ignite",
         "ema_pytorch",
         "torch_ema",
         "monai",
         "kornia",
-        "trl",
         "gpytorch",
         "segmentation_models_pytorch",
         "gym",

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from gpu_doctor import formatting
-from gpu_doctor.machine import heldcopies
+from gpu_doctor.machine import torch_memory
 
 BIG_DATA_BYTES: Final = 64 * 2**20
 """A dataset's tensor or array above this is not copied: training reads it. Whether it was changed is checked, of arrays
@@ -138,7 +138,7 @@ class TensorStore:
     def copy(self) -> None:
         """Copies what was planned to where it was planned."""
         there = {device: taken for device, taken in self._by_device().items() if device not in self._host}
-        heldcopies.hold(self, {device.index or 0: taken for device, taken in there.items()})
+        torch_memory.hold(self, {device.index or 0: taken for device, taken in there.items()})
         self._saved = [(storage, self._copied(storage)) for storage, _ in self._saved]
         with torch.no_grad():
             self._singles = [(alias, self._copied(alias)) for alias in self._single]

@@ -16,7 +16,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
-from gpu_doctor.capture.fetch.tally import LINES_BYTES, Sums
+from gpu_doctor.capture.fetch.sums import Sums
+from gpu_doctor.capture.fetch.tally import LINES_BYTES
 from gpu_doctor.capture.lines.fetch_sampler import FetchLines
 from gpu_doctor.capture.lines.page import line_costs, read_page, shares, with_fetches, write_page
 from gpu_doctor.capture.lines.places import Place

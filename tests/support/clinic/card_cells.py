@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpu_doctor.machine.nvidia import HELD_BIT, POWER_CAP_BIT, THROTTLE_BITS
+from gpu_doctor.machine.cards import HELD_BIT, POWER_CAP_BIT, THROTTLE_BITS
 from gpu_doctor.recording import Metric, Recording, Series
 from gpu_doctor.recording.setup import Chore, ModelFacts, World
 from tests.support.clinic.cell import Patient, Recorded

@@ -14,7 +14,7 @@ from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
 from gpu_doctor.recording.steps import BACKWARD, OPTIMIZER, OTHER, STEP_COLUMNS
-from gpu_doctor.report.report_efficiency import efficiency
+from gpu_doctor.report.words import efficiency
 from tests.support.simulated_device import Loop, Plain, SimulatedDevice
 
 

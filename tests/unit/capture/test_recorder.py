@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.capture.calibration import event_cost_ns
+from gpu_doctor.capture.cost import event_cost_ns
 from gpu_doctor.capture.ledger import Pull
 from gpu_doctor.capture.recorder import DENSE_LOSSES, MOST_READINGS, Readings, Recorder, RunEnded
 from gpu_doctor.capture.step_table import StepTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.cell.modelbeside import idle_rows
+from gpu_doctor.cell.unused_work import idle_rows
 
 MODEL = """class Net(nn.Module):
     def __init__(self):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_doctor.diagnosis.forecast.forecast import forecast, taking_s
-from gpu_doctor.diagnosis.forecast.worker_costs import PACES, ROUND_S, handing
-from gpu_doctor.diagnosis.forecast.workerstarts import starting_s
+from gpu_doctor.diagnosis.forecast.worker_costs import PACES, ROUND_S, handing, starting_s
 from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
 from gpu_doctor.machine import pace as probe
 from gpu_doctor.machine.probe import ProbeScope

@@ -14,7 +14,7 @@ import psutil
 import pynvml
 import pytest
 
-from gpu_doctor.machine import cgroup, heldcopies, host, torch_memory
+from gpu_doctor.machine import cgroup, host, torch_memory
 from gpu_doctor.machine import processes as children
 from gpu_doctor.machine.nvml import activity, probe
 from gpu_doctor.machine.nvml.visible import look
@@ -336,7 +336,7 @@ def test_a_trials_copies_are_no_memory_of_the_program(monkeypatch: pytest.Monkey
     torch = StubTorch()
     monkeypatch.setitem(sys.modules, "torch", torch)
     holder = type("Copies", (), {})()
-    heldcopies.hold(holder, {0: 40, 1: 7})
+    torch_memory.hold(holder, {0: 40, 1: 7})
     with torch_memory.opened(desk.scope) as read:
         assert read is not None
         torch.awake = True

@@ -11,7 +11,7 @@ import pytest
 from gpu_doctor.diagnosis.forecast.forecast import best_workers, forecast
 from gpu_doctor.diagnosis.forecast.stages import computing
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.machine.siblings import physical_cores
+from gpu_doctor.machine.host import physical_cores
 from tests.support.readings import read
 from tests.support.recordings import Loop
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose
 from gpu_doctor.recording.setup import Chore, InputFacts, ModelFacts, World
-from gpu_doctor.report.as_text import text
+from gpu_doctor.report import text
 from tests.support.recordings import Loop, line, on_gpu
 
 TRAINING_WORDS = re.compile(r"backward|optimizer|loss|gradient scaler|GradScaler|learning rate", re.IGNORECASE)

@@ -9,11 +9,10 @@ import pytest
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.notebook.real_output import as_a_terminal_shows
+from gpu_doctor.notebook.output import as_a_terminal_shows
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_text
-from gpu_doctor.report.panel.anatomy_state import DARK
-from gpu_doctor.report.panel.plan_state import MOST_LINES, fix_shown
+from gpu_doctor.report.panel.results import DARK, MOST_LINES, fix_shown
 from gpu_doctor.report.panel.state import MOST_NOTES, _footer
 from gpu_doctor.report.plots import plots
 from gpu_doctor.report.svg import PHASE_COLOURS

@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 
 from gpu_doctor.diagnosis.diagnosis import diagnose
-from gpu_doctor.notebook.actions import Errands
+from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.report import as_text as report
 from gpu_doctor.report.panel.controls import UNKNOWN, checked_request
 from gpu_doctor.report.panel.state import PanelInput, state
-from gpu_doctor.report.report_batches import largest_html, sizes
-from gpu_doctor.report.searches import FIRST, places, sweep_html
+from gpu_doctor.report.searches import FIRST, largest_html, places, sizes, sweep_html
 from gpu_doctor.trials import knobs
+from gpu_doctor.trials.case import SWEEP_TRIALS
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.curing import SWEEP_TRIALS
-from gpu_doctor.trials.largest_batch import Largest, refusal
-from gpu_doctor.trials.sweep import Sweep
+from gpu_doctor.trials.largest_batch import refusal
+from gpu_doctor.trials.results import Largest, Sweep
 from tests.support.html_page import Page
 from tests.support.panel_parts import shown, starved
 from tests.support.panel_visits import Loop, Visited, loop
@@ -76,7 +75,7 @@ def test_a_sweep_waits_for_the_loop_and_shows_what_it_found(loop: Loop) -> None:
         visit.case.sweeps.append("found")
 
     visit.case.sweep = sweep
-    Errands(visit).take({"ask": "sweep", "grid": {"num_workers": [1, 2]}, "steps": 25})
+    Actions(visit).take({"ask": "sweep", "grid": {"num_workers": [1, 2]}, "steps": 25})
     assert seen == [] and visit.status == "waiting"
     loop.is_free()
     assert seen == [("sweeping", {"num_workers": [1, 2]}, 25)]
@@ -92,7 +91,7 @@ def test_an_interrupted_sweep_shows_what_was_tried(loop: Loop) -> None:
         raise KeyboardInterrupt
 
     visit.case.sweep = sweep
-    Errands(visit).take({"ask": "sweep", "grid": {"num_workers": [1]}})
+    Actions(visit).take({"ask": "sweep", "grid": {"num_workers": [1]}})
     loop.is_free()
     assert visit.sweep == "so far" and visit.message.startswith("Interrupted: everything")
 
@@ -100,7 +99,7 @@ def test_an_interrupted_sweep_shows_what_was_tried(loop: Loop) -> None:
 def test_the_largest_batch_is_looked_for_between_cells(loop: Loop) -> None:
     visit: Any = Visited()
     visit.case.largest_batch = lambda: visit.status
-    Errands(visit).take({"ask": "largest"})
+    Actions(visit).take({"ask": "largest"})
     assert visit.status == "waiting"
     loop.is_free()
     assert visit.largest == "searching" and visit.status == "idle"

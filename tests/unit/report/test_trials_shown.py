@@ -17,21 +17,21 @@ from torch.utils.data import TensorDataset
 
 from gpu_doctor.cell.fix import Fix
 from gpu_doctor.diagnosis.diagnosis import diagnose
-from gpu_doctor.notebook import beforehand
-from gpu_doctor.notebook.actions import Errands
-from gpu_doctor.notebook.details import MOST_FIXES, Folds
-from gpu_doctor.notebook.real_output import kept
+from gpu_doctor.notebook import details
+from gpu_doctor.notebook.actions import Actions
+from gpu_doctor.notebook.details import MOST_FIXES, Details
+from gpu_doctor.notebook.output import kept
 from gpu_doctor.recording import Losses, Recording
 from gpu_doctor.recording.steps import INFERENCE
 from gpu_doctor.report import as_text as report
 from gpu_doctor.report.losses import loss_lines
-from gpu_doctor.report.panel.plan_state import MOST_LINES, fix_shown
+from gpu_doctor.report.panel.results import MOST_LINES, fix_shown
 from gpu_doctor.report.panel.state import PanelInput, state
 from gpu_doctor.report.plan import plan_html, plan_text, told
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect, compare
-from gpu_doctor.trials.treat import Plan, Rung
+from gpu_doctor.trials.results import Plan, Rung
 from tests.support.html_page import Page
 from tests.support.report_parts import HOSTILE
 from tests.support.trial_parts import BOTH, CURED, WORKERS, WROTE, effects, fix, losses, plan, side, treated, trials
@@ -311,28 +311,30 @@ def test_a_fix_is_shown_as_lines_and_copied_to_the_letter() -> None:
 
 
 def test_a_fix_that_fails_is_one_sentence_and_few_are_kept() -> None:
-    folds = Folds(Asked(ValueError("no place for it")))  # type: ignore[arg-type]
-    folds.fix({"num_workers": 2})
-    assert folds.fixes["num_workers=2"]["error"] == "The change of your cells could not be worked out: no place for it"
-    folds = Folds(Asked(fix()))  # type: ignore[arg-type]
+    details = Details(Asked(ValueError("no place for it")))  # type: ignore[arg-type]
+    details.fix({"num_workers": 2})
+    assert (
+        details.fixes["num_workers=2"]["error"] == "The change of your cells could not be worked out: no place for it"
+    )
+    details = Details(Asked(fix()))  # type: ignore[arg-type]
     for number in range(MOST_FIXES + 5):
-        folds.fix({"num_workers": number})
-    assert len(folds.fixes) == MOST_FIXES and "num_workers=20" in folds.fixes
-    folds.fix(BOTH)
-    assert folds.fixes["num_workers=4, amp=bf16"]["settings"] == BOTH
+        details.fix({"num_workers": number})
+    assert len(details.fixes) == MOST_FIXES and "num_workers=20" in details.fixes
+    details.fix(BOTH)
+    assert details.fixes["num_workers=4, amp=bf16"]["settings"] == BOTH
 
 
 def test_before_the_click_it_is_said_what_cannot_come_back() -> None:
     namespace = {"it": (number for number in range(3)), "values": np.zeros(1000)}
-    said = beforehand.sentences(namespace)
+    said = details.sentences(namespace)
     assert said[0]["text"].startswith("A trial puts model, optimizer") and "8 KiB kept" in said[0]["text"]
     assert said[1]["tone"] == "bad" and "it (generator)" in said[1]["text"]
-    assert len(beforehand.sentences({"values": np.zeros(10)})) == 1
+    assert len(details.sentences({"values": np.zeros(10)})) == 1
 
 
 def test_before_the_click_large_data_is_said_to_be_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
-    said = beforehand.sentences({"train": TensorDataset(torch.zeros(512))})
+    said = details.sentences({"train": TensorDataset(torch.zeros(512))})
     named = "Large data is read and not copied: train (a tensor of 2 KiB); "
     assert said[1] == {"text": f"{named}what your cell changed in it is named, and stays.", "tone": ""}
 
@@ -342,39 +344,39 @@ def test_before_the_click_an_open_run_of_a_tracker_is_named(monkeypatch: pytest.
         disabled = False
 
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(run=Run()))
-    said = beforehand.sentences({})
+    said = details.sentences({})
     assert said[1]["tone"] == "bad" and "wandb.run (Run)" in said[1]["text"]
 
 
 def test_a_state_that_does_not_fit_is_said_before_the_click(monkeypatch: pytest.MonkeyPatch) -> None:
     little = types.SimpleNamespace(available=100)
     monkeypatch.setattr("psutil.virtual_memory", lambda: little)
-    [said] = beforehand.sentences({"values": np.zeros(1000)})
+    [said] = details.sentences({"values": np.zeros(1000)})
     assert said["tone"] == "bad" and "will be refused" in said["text"] and "8 KiB" in said["text"]
 
 
 def test_looking_ahead_never_raises() -> None:
-    folds = Folds(Asked(fix()))  # type: ignore[arg-type]
-    folds._case.namespace = None  # type: ignore[assignment]
-    folds.look_ahead()
-    assert folds.before is not None and folds.before[0]["tone"] == "bad"
+    details = Details(Asked(fix()))  # type: ignore[arg-type]
+    details._case.namespace = None  # type: ignore[assignment]
+    details.look_ahead()
+    assert details.before is not None and details.before[0]["tone"] == "bad"
 
 
 def test_unfolding_is_served_at_once_and_while_a_trial_waits() -> None:
     drawn_again: list[int] = []
     visit: Any = types.SimpleNamespace(
-        folds=Folds(Asked(fix())),  # type: ignore[arg-type]
+        details=Details(Asked(fix())),  # type: ignore[arg-type]
         redraw=lambda: drawn_again.append(1),
         message="",
     )
-    errands = Errands(visit)
-    errands._busy = True
-    errands.take({"ask": "fix", "settings": BOTH})
-    errands.take({"ask": "before", "settings": {}})
-    assert "num_workers=4, amp=bf16" in visit.folds.fixes and visit.folds.before is None
-    errands._busy = False
-    errands.take({"ask": "before", "settings": {}})
-    assert visit.folds.before and len(drawn_again) == 2
+    actions = Actions(visit)
+    actions._busy = True
+    actions.take({"ask": "fix", "settings": BOTH})
+    actions.take({"ask": "before", "settings": {}})
+    assert "num_workers=4, amp=bf16" in visit.details.fixes and visit.details.before is None
+    actions._busy = False
+    actions.take({"ask": "before", "settings": {}})
+    assert visit.details.before and len(drawn_again) == 2
 
 
 # ---- what a run for real wrote --------------------------------------------------------------------------------------

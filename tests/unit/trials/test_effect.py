@@ -15,7 +15,7 @@ from gpu_doctor.recording import Losses, Recording, Steps
 from gpu_doctor.trials.compare.effect import Effect, _verdict, compare
 from gpu_doctor.trials.compare.losses import parity
 from gpu_doctor.trials.compare.ratio import RUN_TO_RUN, Ratio, Stretch, ratio, t_quantile
-from gpu_doctor.trials.morepairs import MOST_PAIRS, needs_more
+from gpu_doctor.trials.rounds import MOST_PAIRS, needs_more
 from tests.support.report_parts import losses, recording
 
 

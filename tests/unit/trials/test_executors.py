@@ -19,14 +19,12 @@ from torch.utils.data import DataLoader, TensorDataset
 import gpu_doctor
 from gpu_doctor.machine.host import usable_cores
 from gpu_doctor.trials import race
-from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.executors import InKernel, width_for
-from gpu_doctor.trials.executors.parcel import Parcel, Unpackable, pack, unpack
-from gpu_doctor.trials.executors.posted import as_bytes, of_bytes
-from gpu_doctor.trials.executors.reach import reached
+from gpu_doctor.trials.executors.parcel import Parcel, Unpackable, as_bytes, of_bytes, pack, reached, unpack
 from gpu_doctor.trials.executors.remote import acting_as_main, one_round
 from gpu_doctor.trials.executors.resources import Request
+from gpu_doctor.trials.runner import Runner
 from tests.support.executors_parts import LOOP, namespace
 from tests.support.recordings import Loop, on_gpu
 
@@ -416,13 +414,13 @@ def test_there_the_baseline_tells_what_can_be_turned(monkeypatch: pytest.MonkeyP
     sent = pack(case, cloudpickle.CloudPickler)
     assert unpack(sent).known_run is not None
     found: list[Any] = []
-    once = Case._once
+    once = Runner.once
 
-    def watched(self: Case, *given: Any) -> Any:
+    def watched(self: Runner, *given: Any) -> Any:
         found.append((dict(given[0]), self.found is not None and self.found.usable_cores))
         return once(self, *given)
 
-    monkeypatch.setattr(Case, "_once", watched)
+    monkeypatch.setattr(Runner, "once", watched)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert unpack(sent).known_run is None, "a run on a CPU tells nothing of one on a GPU"
     for _ in range(2):  # the second round finds a process that is warm

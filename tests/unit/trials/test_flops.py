@@ -15,13 +15,12 @@ import gpu_doctor
 from gpu_doctor.diagnosis.diagnosis import diagnose
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.machine.peaks import CARDS, peak_flops_per_s, peaks_of
+from gpu_doctor.machine.cards import CARDS, peak_flops_per_s, peaks_of
 from gpu_doctor.recording import DeviceSetup
 from gpu_doctor.recording.setup import Flops
 from gpu_doctor.report import as_text
-from gpu_doctor.report.report_efficiency import arithmetic_speed, efficiency
-from gpu_doctor.trials.counting import NotCounted, count_flops
-from gpu_doctor.trials.flops import FlopMeter
+from gpu_doctor.report.words import arithmetic_speed, efficiency
+from gpu_doctor.trials.flops import FlopMeter, NotCounted, counted
 from tests.support.recordings import Loop, on_gpu
 
 BATCH, INPUTS, HIDDEN, CLASSES = 16, 32, 64, 10
@@ -30,6 +29,11 @@ LINEAR = 2 * BATCH * (INPUTS * HIDDEN + HIDDEN * CLASSES)
 INTO_HIDDEN = 2 * BATCH * HIDDEN * CLASSES
 """Gradient of the second layer's input; the first layer's input wants none."""
 STEP = 2 * LINEAR + INTO_HIDDEN
+
+
+def count_flops(case: gpu_doctor.Case) -> Flops:
+    """What a step computes."""
+    return counted(case)[0]
 
 
 def mlp(batches: int = 8, evaluate: bool = False, accumulate: int = 1) -> dict[str, Any]:

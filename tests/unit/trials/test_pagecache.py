@@ -11,8 +11,8 @@ import torch
 from gpu_doctor.recording import Recording, Settings
 from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.compare.effect import compare
-from gpu_doctor.trials.compare.pagecache import warm_pairs
-from gpu_doctor.trials.morepairs import needs_more
+from gpu_doctor.trials.compare.pairs import warm_pairs
+from gpu_doctor.trials.rounds import needs_more
 from gpu_doctor.trials.run import Result
 from tests.support.recordings import Loop
 
@@ -40,7 +40,7 @@ class Disk(Case):
         self.cached, self.forgets, self.gain = False, forgets, gain
         self.sides = 0
 
-    def _once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
         cold, self.cached = not self.cached, not self.forgets
         self.sides += 1
         made = side(float(cold), settings=settings)

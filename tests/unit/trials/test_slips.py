@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from IPython.core.error import UsageError
 
-from gpu_doctor.notebook.knob_list import WIDTH, knob_list
-from gpu_doctor.notebook.line_magic import answer
+from gpu_doctor.notebook.line_magic import WIDTH, answer, knob_list
 from gpu_doctor.notebook.options import parsed_cell_line
 from gpu_doctor.recording import Setup
 from gpu_doctor.trials import knobs

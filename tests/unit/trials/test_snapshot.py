@@ -20,10 +20,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from gpu_doctor.machine import heldcopies
-from gpu_doctor.machine.heldcopies import held_bytes
-from gpu_doctor.trials.snapshot.snapshot import Snapshot, SnapshotTooLarge, room_bytes, unrestorable
-from gpu_doctor.trials.snapshot.tensors import TensorStore, on_host
+from gpu_doctor.machine import torch_memory
+from gpu_doctor.machine.torch_memory import held_bytes
+from gpu_doctor.trials.snapshot.snapshot import Snapshot, room_bytes, unrestorable
+from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge, TensorStore, on_host
 
 
 class Meter:
@@ -483,7 +483,7 @@ def test_what_the_copies_take_of_the_cpu_is_what_must_fit() -> None:
 def test_copies_on_a_device_are_counted_while_they_live() -> None:
     snapshot = Snapshot.take({"w": torch.zeros(100)})
     assert held_bytes(0) == 0, "a copy in the CPU's memory is none on a device"
-    heldcopies.hold(snapshot, {0: 300, 1: 7})
+    torch_memory.hold(snapshot, {0: 300, 1: 7})
     assert (held_bytes(0), held_bytes(1), held_bytes(2)) == (300, 7, 0)
     del snapshot
     assert held_bytes(0) == 0

@@ -25,7 +25,7 @@ class Asked(InKernel):
         self.width = width
         self.batches: list[tuple[int, bool, int]] = []
 
-    def trials(self, case: Case, candidates: Sequence[Settings], **asked: Any) -> list[Effect]:
+    def trials(self, case: Any, candidates: Sequence[Settings], **asked: Any) -> list[Effect]:
         self.batches.append((len(candidates), asked["racing"], asked["pairs"]))
         return super().trials(case, candidates, **asked)
 
@@ -80,7 +80,7 @@ class Racing:
         self.breaks = breaks
         self.batches: list[list[dict[str, Any]]] = []
 
-    def trials(self, case: Case, candidates: Sequence[Settings], **asked: Any) -> list[Effect]:
+    def trials(self, case: Any, candidates: Sequence[Settings], **asked: Any) -> list[Effect]:
         against = asked["against"]
         self.batches.append([dict(one) for one in candidates])
         first = Effect(

@@ -20,9 +20,10 @@ from gpu_doctor.report.plan import plan_html, plan_text
 from gpu_doctor.trials import loss_reasons
 from gpu_doctor.trials.candidates import Move, Tried, joined, moves
 from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.results import Plan
 from gpu_doctor.trials.run import Result
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
-from gpu_doctor.trials.treat import TOGETHER, Plan, _changes
+from gpu_doctor.trials.treat import TOGETHER, _changes
 from tests.support.recordings import Loop, on_gpu
 from tests.support.training_worlds import World, WorldCase, recorded
 from tests.support.treatment_parts import DECODING, SLOW_SERVER, WORLDS, case_of
@@ -360,8 +361,8 @@ class Interrupted(WorldCase):
         self.number = number
         self.recordings.append(recorded(world, {}, 2 * world.epoch + 20, self.rng))
 
-    def _once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
-        result = super()._once(settings, role, max_steps, max_s)
+    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+        result = super().once(settings, role, max_steps, max_s)
         if len(self.asked) < self.number:
             return result
         return Result(dataclasses.replace(result.recording, outcome="interrupted"), KeyboardInterrupt())
@@ -458,9 +459,9 @@ class BudgetedCase(WorldCase):
         super().__init__(world)
         self.steps: list[int] = []
 
-    def _once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
         self.steps.append(max_steps or 0)
-        found = super()._once(settings, role, max_steps, max_s)
+        found = super().once(settings, role, max_steps, max_s)
         return dataclasses.replace(found, recording=dataclasses.replace(found.recording, outcome="budget-reached"))
 
 

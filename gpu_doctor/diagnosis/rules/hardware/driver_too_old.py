@@ -18,7 +18,7 @@ from gpu_doctor.diagnosis.rules.evidence import joined, percent, phases
 from gpu_doctor.diagnosis.rules.hardware.cpu_only_torch import computing_share
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.measure import Vitals
-from gpu_doctor.machine.nvidia import too_old, version
+from gpu_doctor.machine.cards import too_old, version
 
 NEEDS = ("cards_seen", "driver_cuda", "step_wall_s")
 

@@ -17,7 +17,7 @@ When to leave it
 
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.measure import Vitals
-from gpu_doctor.machine.nvidia import ABSENT
+from gpu_doctor.machine.cards import ABSENT
 
 NEEDS = ("outcome",)
 

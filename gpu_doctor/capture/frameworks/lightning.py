@@ -1,0 +1,28 @@
+"""Lightning 2, under its older name too, and Fabric; as their manuals have it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_doctor.capture.frameworks.framework import Class, CopiesItself, Framework, half
+
+_PACKAGES: Final = ("lightning", "pytorch_lightning")
+_PRECISION: Final = half('"bf16-mixed"', '"16-mixed"', '"32-true"', "precision")
+_TRAINER: Final = Class("Trainer", _PACKAGES, {"amp": _PRECISION})
+
+FRAMEWORK: Final = Framework(
+    name="Lightning",
+    keeps_state=True,
+    packages=(*_PACKAGES, "lightning_fabric"),
+    classes=(_TRAINER, Class("Fabric", ("lightning", "lightning_fabric"), {"amp": _PRECISION})),
+    boxes=("LightningModule",),
+    trainer=_TRAINER,
+    model_method="fit",
+    makes_training_loader=("train_dataloader",),
+    # lightning.fabric.utilities.apply_func.move_data_to_device gives non_blocking=True but for the devices cpu and mps.
+    copies=CopiesItself(
+        by=_TRAINER,
+        advice="Lightning's own copies to a GPU do not wait for each other already: what they need is pinned batches, "
+        "DataLoader(..., pin_memory=True).",
+    ),
+)

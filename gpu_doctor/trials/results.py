@@ -1,0 +1,255 @@
+"""What trials arrive at, as plain data: a treatment's plan, what a sweep found, the largest batch that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from gpu_doctor import formatting
+from gpu_doctor.cell.fix import Fix
+from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.diagnosis.vitals.memory_fit import MemoryFit
+from gpu_doctor.display import Shown
+from gpu_doctor.recording import SettingValue, describe
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.loss_reasons import breaks, differs
+
+MARGIN: Final = 0.05
+"""Part of the memory that the answer leaves free: batches differ, and pieces of memory do not always fit together."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of the waterfall: what was added, what it gave, and how fast the loop is with all kept so far."""
+
+    label: str
+    """`as written`, or what was turned, such as `num_workers=8`; the last may be `all together`."""
+    settings: Mapping[str, SettingValue]
+    """What this step added or changed; all that is kept where it is `all together`."""
+    speedup: float
+    """Samples/s with all that is kept so far over samples/s as written."""
+    gain: float | None = None
+    """What this trial measured, candidate over baseline; None for the first row."""
+    low: float | None = None
+    """Lower end of the 95 % interval of `gain`."""
+    high: float | None = None
+    loss_verdict: str | None = None
+    """Of this trial's losses, as in `Effect`: equal, within-rounding, different, ...; None = nothing to compare."""
+    loss_first_step: int | None = None
+    """First step (from 1) at which they differ."""
+    losses: str = ""
+    """The same in words, with the reason where they differ."""
+
+
+@dataclass(frozen=True)
+class Plan(Shown):
+    """What `Case.treat` arrived at."""
+
+    settings: Mapping[str, Any]
+    """The knob values that were verified and kept."""
+    speedup: float
+    """Samples/s with them over samples/s as written: of the trial of all together where there was one, else the
+    product of the verified effects."""
+    effects: tuple[Effect, ...]
+    """Every trial, in order, kept or not."""
+    code: str
+    """The lines to paste."""
+    fix: Fix = field(default_factory=Fix)
+    """The user's own cells with the settings written in."""
+    by_hand: tuple[str, ...] = ()
+    """What is left that no knob can do, dearest first."""
+    reason: str = ""
+    """Why nothing was tried; empty if something was."""
+    waterfall: tuple[Rung, ...] = ()
+    """The verified gains in the order in which they were kept; the first row is the code as written, 1.0."""
+    notes: tuple[str, ...] = ()
+    """Sentences on how the treatment ended: what could not be verified, what was left untried, what stays of the trials
+    (files that were written, what could not be put back)."""
+
+    @property
+    def left_by_hand(self) -> tuple[str, ...]:
+        """The same as `by_hand`: what is left that no knob can do, dearest first."""
+        return self.by_hand
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data (strings, numbers, lists, dicts, None), ready for JSON."""
+        return {
+            "settings": dict(self.settings),
+            "speedup": self.speedup,
+            "waterfall": [asdict(one) for one in self.waterfall],
+            "effects": [effect.to_dict() for effect in self.effects],
+            "code": self.code,
+            "diff": self.fix.diff,
+            "by_hand": list(self.by_hand),
+            "reason": self.reason,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What measuring the code as written left behind; empty where it had been run."""
+
+    written: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    def told(self, effects: Sequence[Effect]) -> tuple[str, ...]:
+        """Sentences on that, and on what the trials left behind."""
+        written = (path for one in effects for path in one.written)
+        left = (clause for one in effects for clause in one.not_restored)
+        return formatting.left_behind((*self.written, *written), (*self.left, *left))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What `Case.sweep` found."""
+
+    effects: tuple[Effect, ...]
+    """One a combination, in the order of the grid; a combination that was given up early has that as its `reason`."""
+    stopped: bool = False
+    """Stop came before every combination had its turn."""
+
+    @property
+    def found(self) -> Effect | None:
+        """The effect of the fastest combination that is verified faster than the code as written; None if none is.
+
+        One whose losses become NaN or infinite is never it, however fast.
+        """
+        faster = [
+            one for one in self.effects if one.verdict == "faster" and one.speedup is not None and not breaks(one)
+        ]
+        return max(faster, key=lambda one: one.speedup or 0.0, default=None)
+
+    @property
+    def best(self) -> dict[str, SettingValue]:
+        """The settings of the fastest combination that is verified; empty (as written) if none is faster."""
+        return dict(self.found.settings) if self.found is not None else {}
+
+    @property
+    def speedup(self) -> float:
+        """Samples/s with `best` over samples/s as written; 1 where the code as written is best."""
+        return (self.found.speedup or 1.0) if self.found is not None else 1.0
+
+    @property
+    def ties(self) -> tuple[dict[str, SettingValue], ...]:
+        """Combinations that were not told apart from the best one: their interval reaches into that of the best."""
+        best = self.found
+        if best is None or best.low is None:
+            return ()
+        others = [one for one in self.effects if one is not best and not breaks(one)]
+        reaching = [one for one in others if one.high is not None and one.high >= best.low]
+        return tuple(dict(one.settings) for one in reaching)
+
+    def __str__(self) -> str:
+        names = list(dict.fromkeys(name for effect in self.effects for name in effect.settings))
+        rows = [[*names, "samples/s", "against as written", ""]]
+        for effect in sorted(self.effects, key=lambda one: -(one.speedup or 0.0)):
+            rate = effect.candidate_samples_per_s
+            unit = "" if effect.unit == "samples/s" else f" {effect.unit}"
+            mark = "best" if effect is self.found else ""
+            rows.append(
+                [
+                    *(str(effect.settings.get(name, "")) for name in names),
+                    "-" if rate is None else f"{rate:.4g}{unit}",
+                    effect._judgement() + (f", {effect.loss_words}" if differs(effect) or breaks(effect) else ""),
+                    mark,
+                ]
+            )
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        table = ["  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([self.headline, *table, *self.notes])
+
+    @property
+    def headline(self) -> str:
+        """What was found, without a full stop: `Sweep of 6 combinations: num_workers=4 is best, 2.10x (1.9-2.3)`."""
+        tried = f"Sweep of {formatting.count(len(self.effects), 'combination')}"
+        if self.stopped:
+            tried += ", stopped before its end"
+        if self.found is None:
+            return f"{tried}: none is verified faster than the code as written"
+        one = self.found
+        gain = formatting.speedup(self.speedup, one.low, one.high)
+        return f"{tried}: {formatting.clean(describe(self.best))} is best, {gain}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what the trials left, what was not told apart from the best, and what changes the training."""
+        written = (path for one in self.effects for path in one.written)
+        notes = list(formatting.left_behind(written, (clause for one in self.effects for clause in one.not_restored)))
+        if self.ties:
+            notes.append("Not told apart from it: " + "; ".join(formatting.clean(describe(one)) for one in self.ties))
+        for name in dict.fromkeys(name for effect in self.effects for name in effect.settings):
+            knob = knobs.known(name)
+            if knob.safety is Safety.CHANGES_TRAINING:
+                notes.append(f"{name} changes the training: {knob.changes}")
+        return tuple(notes)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What IPython shows of it."""
+        printer.text(str(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The sweep as plain data (numbers, strings, None, lists and mappings of them)."""
+        return {
+            "best": self.best,
+            "speedup": self.speedup,
+            "ties": [dict(one) for one in self.ties],
+            "stopped": self.stopped,
+            "effects": [one.to_dict() for one in self.effects],
+        }
+
+
+@dataclass(frozen=True)
+class Largest:
+    """What `largest_batch` found."""
+
+    batch_size: int | None
+    """The largest that ran within the limit; None where none was tried, see `reason`."""
+    peak_bytes: float | None = None
+    """Its peak."""
+    limit_bytes: float | None = None
+    """What this process may take of the card's memory; the answer leaves MARGIN of it free."""
+    fit: MemoryFit | None = None
+    tried: tuple[tuple[int, float | None], ...] = ()
+    """Batch size and peak of each trial, in order; None = it did not fit."""
+    reason: str = ""
+    """Why there is no answer, or why it may not be the largest."""
+    best_batch_size: int | None = None
+    """Of the sizes that ran within the limit, the smallest within 3 % of the most samples/s; None = no speed read."""
+    best_samples_per_s: float | None = None
+    rates: tuple[tuple[int, float], ...] = ()
+    """Batch size and samples/s of each size that ran within the limit, the one as written among them, rising."""
+    peaks: tuple[tuple[int, float], ...] = ()
+    """Batch size and peak bytes of each size that ran, the one as written among them, rising."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what the trials left: files that they wrote, what could not be put back."""
+
+    def __str__(self) -> str:
+        return " ".join([self.sentence, *(formatting.clean(one) for one in self.notes)])
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words, without the notes."""
+        if self.batch_size is None:
+            return f"Largest batch that fits: not known. {formatting.clean(self.reason)}"
+        room = f", {formatting.size(self.peak_bytes)} of {formatting.size(self.limit_bytes)}" if self.peak_bytes else ""
+        said = f"Largest batch that fits: {self.batch_size} ({100 * MARGIN:.0f} % left free{room})."
+        if self.best_batch_size is not None:
+            rate = formatting.rate(self.best_samples_per_s)
+            largest = dict(self.rates).get(self.batch_size)
+            beside = (
+                f"; {self.batch_size}: {formatting.rate(largest)}" if self.best_batch_size != self.batch_size else ""
+            )
+            said += f" Best for samples/s: {self.best_batch_size} ({rate}{beside})."
+        trials = formatting.count(len(self.tried), "trial")
+        return f"{said} Found in {trials}.{f' {formatting.clean(self.reason)}' if self.reason else ''}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data (numbers, strings, lists, None), ready for JSON."""
+        plain = asdict(self)
+        return {
+            name: [list(one) if isinstance(one, tuple) else one for one in value] if isinstance(value, tuple) else value
+            for name, value in plain.items()
+        }

@@ -1,0 +1,218 @@
+"""A side of a trial that reaches no step is ended; interrupts of others are handled as they want it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gpu_doctor
+from gpu_doctor.capture.patching import Patches, active
+from gpu_doctor.capture.record import running
+from gpu_doctor.trials import interrupts
+from gpu_doctor.trials.interrupts import uninterrupted
+
+pytestmark = pytest.mark.core
+
+STUCK = "for _ in range(100): time.sleep(0.1)"
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of a second's grace."""
+    monkeypatch.setattr(interrupts, "STEPLESS_TIMES", 1.0)
+    monkeypatch.setattr(interrupts, "STEPLESS_S", 0.1)
+    monkeypatch.setattr(interrupts, "STOP_PATIENCE_S", 0.1)
+
+
+def quiet() -> bool:
+    """No thread of ours is left."""
+    time.sleep(0.05)
+    return not [one for one in threading.enumerate() if one.name.startswith("gpu_doctor")]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        STUCK,
+        f"try:\n    {STUCK}\nexcept KeyboardInterrupt:\n    pass",
+        f"try:\n    {STUCK}\nexcept KeyboardInterrupt:\n    raise SystemExit(1)",
+    ],
+)
+def test_a_side_that_reaches_no_step_is_ended(cell: str, short: None) -> None:
+    """Whatever the code makes of our interrupt; the other side, which would be no better, is not begun."""
+    space: dict[str, Any] = {"time": time, "made": []}
+    case = gpu_doctor.case(f"made.append(1)\n{cell}", space)
+    begin = time.monotonic()
+    effect = case.trial({}, seconds=1.0)
+    assert time.monotonic() - begin < 9.0  # the loop alone sleeps for 10 s
+    assert (effect.outcome, effect.reason) == ("budget-reached", "no training step within 0 s")
+    assert str(effect) == "as written: nothing was measured: no training step within 0 s"
+    assert space["made"] == []
+    assert quiet()
+
+
+def test_a_candidate_that_reaches_no_step_ends_the_trial(short: None) -> None:
+    cell = (
+        "if turns.pop(): time.sleep(30)\n"
+        "for _ in range(4):\n    optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()"
+    )
+    model = nn.Linear(2, 2)
+    turns = iter([False, True, True])
+
+    class Turns:
+        __module__ = "torch._turns"  # the trial does not put these back
+
+        def pop(self) -> bool:
+            return next(turns)
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    space = {"time": time, "turns": Turns(), "model": model, "optimizer": optimizer, "x": torch.ones(1, 2)}
+    effect = gpu_doctor.case(cell, space).trial({}, seconds=1.0)
+    assert (effect.outcome, effect.reason) == ("budget-reached", "no training step within 0 s")
+    assert next(turns)  # the third side was not begun
+
+
+def test_the_users_own_run_is_left_alone(short: None) -> None:
+    case = gpu_doctor.case("time.sleep(1.0)", {"time": time})
+    assert case.run(seconds=0.1).outcome == "completed"
+    assert quiet()
+
+
+def test_a_side_that_has_steps_is_left_alone(short: None) -> None:
+    cell = "for _ in range(4):\n    model(x).sum().backward(); optimizer.step()\ntime.sleep(1.5)"
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    case = gpu_doctor.case(cell, {"time": time, "model": model, "optimizer": optimizer, "x": torch.ones(1, 2)})
+    assert case.measured(seconds=0.3).outcome == "completed"
+
+
+def test_a_stop_wins_over_the_guard(short: None) -> None:
+    case = gpu_doctor.case(STUCK, {"time": time})
+    click = threading.Timer(0.2, case.stop)
+    click.start()
+    effect = case.trial({}, seconds=5.0)
+    click.join()
+    assert effect.outcome == "stopped"
+
+
+def test_an_interrupt_that_is_ignored_or_handled_by_others_stays_so() -> None:
+    handled: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        for handler in (signal.SIG_IGN, lambda number, frame: handled.append(number)):
+            signal.signal(signal.SIGINT, handler)
+            with uninterrupted():
+                signal.raise_signal(signal.SIGINT)
+                assert handled == []
+        assert handled == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt), uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_what_a_trials_cell_handles_of_signals_ends_with_it() -> None:
+    cell = """
+import signal
+signal.signal(signal.SIGINT, lambda number, frame: None)
+signal.signal(signal.SIGTERM, lambda number, frame: None)
+for _ in range(4):
+    model(x).sum().backward(); optimizer.step()
+"""
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    case = gpu_doctor.case(cell, {"model": model, "optimizer": optimizer, "x": torch.ones(1, 2)})
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert case.trial({}, seconds=5.0).outcome == "completed"
+    case.measured(steps=2, seconds=5.0)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_an_alarm_that_a_trials_cell_has_set_does_not_ring_after_it() -> None:
+    cell = """
+import signal
+signal.signal(signal.SIGALRM, lambda number, frame: None)
+signal.setitimer(signal.ITIMER_REAL, 600.0)
+for _ in range(4):
+    model(x).sum().backward(); optimizer.step()
+"""
+    before, timer = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    signal.setitimer(signal.ITIMER_REAL, 0.0)  # this test's own time limit
+    try:
+        model = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        case = gpu_doctor.case(cell, {"model": model, "optimizer": optimizer, "x": torch.ones(1, 2)})
+        assert case.trial({}, seconds=5.0).outcome == "completed"
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+        assert signal.getsignal(signal.SIGALRM) == before
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+@pytest.mark.parametrize("name", ["ITIMER_VIRTUAL", "ITIMER_PROF"])
+def test_a_timer_of_cpu_seconds_that_a_trials_cell_has_set_does_not_ring_after_it(name: str) -> None:
+    timer = getattr(signal, name)
+    model = nn.Linear(2, 2)
+    space = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "x": torch.ones(1, 2)}
+    cell = f"import signal\nsignal.setitimer(signal.{name}, 600.0)\n"
+    case = gpu_doctor.case(cell + "for _ in range(4):\n    model(x).sum().backward(); optimizer.step()", space)
+    try:
+        assert case.trial({}, seconds=5.0).outcome == "completed"
+        assert signal.getitimer(timer) == (0.0, 0.0)
+    finally:
+        signal.setitimer(timer, 0.0)
+
+
+@pytest.mark.parametrize(("code", "outcome"), [("", "completed"), ("0", "completed"), ("1", "failed")])
+def test_a_cell_that_exits_by_itself_has_ended(code: str, outcome: str) -> None:
+    cell = f"for _ in range(4):\n    model(x).sum().backward(); optimizer.step()\nraise SystemExit({code})"
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    case = gpu_doctor.case(cell, {"model": model, "optimizer": optimizer, "x": torch.ones(1, 2)})
+    with pytest.raises(SystemExit):
+        case.run()
+    assert case.recordings[-1].outcome == outcome
+    assert case.trial({}, seconds=5.0).outcome == outcome
+
+
+def test_an_interrupt_while_the_patches_are_taken_off_leaves_none_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is kept, and the interrupt is the user's own afterwards."""
+    restore = Patches.restore
+
+    def interrupted(self: Patches) -> None:
+        signal.raise_signal(signal.SIGINT)
+        restore(self)
+
+    monkeypatch.setattr(Patches, "restore", interrupted)
+    case = gpu_doctor.case("pass", {})
+    for act in (case.run, lambda: case.trial({}, seconds=5.0)):
+        with pytest.raises(KeyboardInterrupt):
+            act()
+        assert active() == ()
+        assert running() is None
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert [one.outcome for one in case.recordings] == ["interrupted"]
+
+
+@pytest.mark.parametrize("number", [1, 4, 9, 15])
+def test_an_interrupt_while_the_patches_are_put_on_leaves_none_on(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    register, calls = Patches._register, iter(range(1, 1000))
+
+    def interrupted(self: Patches, label: str, undo: Any) -> None:
+        register(self, label, undo)
+        if next(calls) == number:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Patches, "_register", interrupted)
+    before = open
+    with pytest.raises(KeyboardInterrupt):
+        gpu_doctor.case("pass", {}).trial({}, seconds=5.0)
+    assert active() == ()
+    assert open is before
+    assert running() is None

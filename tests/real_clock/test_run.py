@@ -1,0 +1,235 @@
+"""Runs end cleanly: nothing of a run is left in memory, in the process or on the screen, whenever it is stopped."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import gpu_doctor
+from gpu_doctor.capture.record import running
+from gpu_doctor.recording import Recording
+from gpu_doctor.trials import interrupts as stopping
+from gpu_doctor.trials import run
+from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
+
+pytestmark = pytest.mark.core
+
+LOOP = """
+for x, y in loader:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    pause()
+    optimizer.step()
+"""
+
+
+class Slow(Dataset[Any]):
+    """Each item takes most of a second: a worker cannot end any sooner."""
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.4)
+        return torch.zeros(4), 0
+
+
+def namespace(workers: int = 0, data: Dataset[Any] | None = None) -> dict[str, Any]:
+    model = nn.Linear(4, 2)
+    loader = DataLoader(data or TensorDataset(torch.randn(400, 4), torch.zeros(400, dtype=torch.long)), 4)
+    if workers:
+        loader = DataLoader(data or loader.dataset, 4, num_workers=workers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return {"nn": nn, "model": model, "optimizer": optimizer, "loader": loader, "pause": lambda: None}
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """The collector of reference circles is off."""
+    namespace()  # torch's own imports at the first optimizer leave circles that know this frame's callers
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_the_model_dies_with_its_last_name(uncollected: None) -> None:
+    space = namespace()
+    case = gpu_doctor.case(LOOP, space)
+    case.run(steps=3)
+    model = weakref.ref(space["model"])
+    space.clear()
+    assert model() is None
+
+
+def test_what_a_failing_loop_held_dies_with_its_error(uncollected: None) -> None:
+    held: list[weakref.ref[Any]] = []
+
+    def train() -> None:
+        big = nn.Linear(1, 1)
+        held.append(weakref.ref(big))
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no") as raised:
+        gpu_doctor.case(train).run()
+    del raised
+    assert held[0]() is None
+
+
+def test_an_interrupt_while_a_run_begins_leaves_no_run_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "driver_version", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        gpu_doctor.case(LOOP, namespace()).run()
+    assert running() is None
+
+
+def test_a_late_stop_does_not_interrupt_the_end_of_the_workers(capfd: pytest.CaptureFixture[str]) -> None:
+    space = namespace(workers=1, data=Slow())
+    case = gpu_doctor.case(LOOP, space)
+    space["pause"] = case.stop  # the loop asks for its next batch at once; its worker needs 1.6 s to end
+    assert case.run().outcome == "stopped"
+    assert "KeyboardInterrupt" not in capfd.readouterr().err
+
+
+def stop_at_restore(monkeypatch: pytest.MonkeyPatch, case: Case, number: int) -> None:
+    """Stop arrives while the state is put back for the `number`-th time."""
+    restore, times = Snapshot.restore, iter(range(1, 100))
+
+    def restoring(self: Snapshot) -> tuple[str, ...]:
+        if next(times) == number:
+            case.stop()
+        return restore(self)
+
+    monkeypatch.setattr(Snapshot, "restore", restoring)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_stop_between_the_sides_ends_the_trial(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    case = gpu_doctor.case(LOOP, namespace())
+    case.run(steps=5)
+    stop_at_restore(monkeypatch, case, number)
+    assert case.trial({"batch_size": 8}, steps=5, seconds=5).outcome == "stopped"
+
+
+def test_a_stop_between_the_sides_ends_the_treatment(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = gpu_doctor.case(LOOP, namespace())
+    case.run(steps=5)
+    sizes = iter((8, 16, 32))
+    advice = "gpu_doctor.trials.treat._next_step"
+    monkeypatch.setattr(advice, lambda *given: SimpleNamespace(settings={"batch_size": next(sizes)}))
+    stop_at_restore(monkeypatch, case, 1)
+    plan = case.treat(max_trials=3, steps=5, seconds=5)
+    assert [effect.outcome for effect in plan.effects] == ["stopped"]
+
+
+def test_a_stop_while_the_state_is_kept_ends_the_trial_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = gpu_doctor.case(LOOP, namespace())
+    take = Snapshot.take
+
+    def taking(*args: Any, **kwargs: Any) -> Snapshot:
+        case.stop()
+        return take(*args, **kwargs)
+
+    monkeypatch.setattr(Snapshot, "take", taking)
+    effect = case.trial({"batch_size": 8}, steps=5, seconds=5)
+    assert (effect.outcome, case.trials) == ("stopped", [])
+
+
+def test_the_setup_as_written_is_not_that_of_a_kept_setting() -> None:
+    case = gpu_doctor.case(LOOP, namespace())
+    case.trial({"batch_size": 16}, steps=3, seconds=2)
+    case.trial({"batch_size": 16}, steps=3, seconds=2, against={"batch_size": 8})
+    assert case.found is not None
+    assert [loader.batch_size for loader in case.found.loaders] == [4]
+
+
+def test_a_treatment_starts_from_the_code_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = gpu_doctor.case(LOOP, namespace())
+    case.run(steps=3)
+    case.run({"batch_size": 8}, steps=3)
+    judged: list[Recording] = []
+
+    def diagnosing(recording: Recording) -> Any:
+        judged.append(recording)
+        return gpu_doctor.diagnose(recording)
+
+    monkeypatch.setattr("gpu_doctor.trials.treat.diagnose", diagnosing)
+    case.treat(max_trials=1, steps=5)
+    assert [dict(one.settings) for one in judged] == [{}]
+
+
+def test_a_partial_is_code_too() -> None:
+    ran: list[int] = []
+    gpu_doctor.case(functools.partial(ran.append, 1)).run()
+    assert ran == [1]
+
+
+def test_a_case_made_inside_a_recorded_run_is_not_the_newest() -> None:
+    outer = gpu_doctor.case(lambda: gpu_doctor.case("1 + 1"))
+    outer.run()
+    assert gpu_doctor.last_case() is outer
+
+
+def test_no_thread_of_a_stop_outlives_its_run() -> None:
+    space = namespace()
+    case = gpu_doctor.case(LOOP, space)
+    space["pause"] = case.stop
+    case.run()
+    time.sleep(0.05)
+    assert "gpu_doctor-stop" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
+        "allocate 4000000000000 bytes. Error code 12 (Cannot allocate memory)",
+        "[enforce fail at alloc_cpu.cpp:80] data. DefaultCPUAllocator: not enough memory: you tried to allocate 8 B.",
+    ],
+)
+def test_every_allocator_is_understood(said: str) -> None:
+    assert run.is_out_of_memory(RuntimeError(said))
+    assert not run.is_out_of_memory(ValueError(said))
+
+
+def test_what_torch_really_says_where_the_memory_of_the_cpu_ends_is_out_of_memory() -> None:
+    recording = gpu_doctor.case("torch.empty(1 << 50)", {"torch": torch}).trial({}, steps=1, seconds=5)
+    assert recording.outcome == "out-of-memory"
+
+
+def test_two_quick_stops_interrupt_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that reaches no tap: the second interrupt would meet what its `finally` still has to do."""
+    interrupts: list[float] = []
+    interrupt = stopping.interrupt_main
+
+    def interrupting() -> None:
+        interrupts.append(time.monotonic())
+        interrupt()
+
+    monkeypatch.setattr(stopping, "interrupt_main", interrupting)
+    cell = "try:\n    for _ in range(300): time.sleep(0.1)\nfinally:\n    time.sleep(1.5)\n    put_away.append(1)"
+    space: dict[str, Any] = {"time": time, "put_away": []}
+    case = gpu_doctor.case(cell, space)
+    clicks = [threading.Timer(delay_s, case.stop) for delay_s in (0.3, 0.45, 0.6)]
+    for click in clicks:
+        click.start()
+    assert case.run().outcome == "stopped"
+    for click in clicks:
+        click.join()
+    assert (len(interrupts), space["put_away"]) == (1, [1])

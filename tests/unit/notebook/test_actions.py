@@ -1,0 +1,96 @@
+"""What the panel asks for waits for the kernel's loop and can be withdrawn; an interrupt keeps what was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpu_doctor.notebook import actions
+from gpu_doctor.notebook.actions import Actions
+from gpu_doctor.report.panel.state import PanelInput, state
+from gpu_doctor.trials import knobs
+from tests.support.panel_parts import shown, starved
+from tests.support.panel_visits import Loop, Visited
+from tests.support.panel_visits import loop as loop
+
+
+def test_an_interrupted_treatment_shows_the_plan_so_far(loop: Loop) -> None:
+    visit: Any = Visited()
+
+    def treat(**given: Any) -> None:
+        visit.case.plans.append("what was verified")
+        raise KeyboardInterrupt
+
+    visit.case.treat = treat
+    Actions(visit).take({"ask": "treat"})
+    loop.is_free()
+    assert visit.plan == "what was verified"
+    assert visit.message.startswith("Interrupted: everything that the trial touched was put back")
+    assert (visit.status, visit.seen[-1]) == ("idle", "settled")
+
+
+@pytest.mark.parametrize("ticked", [True, False])
+def test_a_treatment_knows_whether_what_changes_the_training_was_ticked(loop: Loop, ticked: bool) -> None:
+    visit: Any = Visited()
+    asked: list[dict[str, Any]] = []
+    visit.case.treat = lambda **given: asked.append(given)
+    Actions(visit).take({"ask": "treat", "steps": 30, "changes_training": ticked})
+    loop.is_free()
+    assert asked == [{"steps": 30, "changes_training": ticked}]
+
+
+def test_a_request_waits_in_sight_until_the_loop_is_free(loop: Loop) -> None:
+    tried: list[Any] = []
+    visit: Any = Visited(lambda settings, steps: tried.append(settings))
+    asked = Actions(visit)
+    asked.take({"ask": "trial", "settings": {"num_workers": 2}})
+    assert (visit.status, visit.seen, tried) == ("waiting", ["waiting"], [])
+    asked.take({"ask": "treat"})
+    assert "press Stop" in visit.message and len(loop.waiting) == 1
+    loop.is_free()
+    assert tried == [{"num_workers": 2}]
+    assert (visit.status, visit.seen[-1]) == ("idle", "settled")
+
+
+def test_stop_withdraws_what_waits_and_another_may_follow(loop: Loop) -> None:
+    tried: list[Any] = []
+    visit: Any = Visited(lambda settings, steps: tried.append(settings))
+    asked = Actions(visit)
+    asked.take({"ask": "trial", "settings": {"num_workers": 2}})
+    asked.take({"ask": "stop"})
+    assert (visit.status, visit.message) == ("idle", "Withdrawn before it began.")
+    assert "stopped" not in visit.seen, "nothing runs that could be stopped"
+    asked.take({"ask": "trial", "settings": {"num_workers": 4}})
+    loop.is_free()
+    assert tried == [{"num_workers": 4}]
+
+
+def test_stop_stops_what_has_begun(loop: Loop) -> None:
+    visit: Any = Visited(lambda settings, steps: asked.take({"ask": "stop"}))
+    asked = Actions(visit)
+    asked.take({"ask": "trial"})
+    loop.is_free()
+    assert visit.seen == ["waiting", "stopped", "settled"]
+    asked.take({"ask": "stop"})
+    assert visit.seen[-1] == "stopped"
+
+
+def test_without_a_kernels_loop_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "get_ipython", lambda: None)
+    visit: Any = Visited()
+    asked = Actions(visit)
+    asked.take({"ask": "trial"})
+    assert visit.status == "idle" and "no kernel loop" in visit.message
+    asked.take({"ask": "stop"})
+    assert visit.seen[-1] == "stopped"
+
+
+def test_what_waits_is_busy_for_the_page_and_keeps_its_verdict() -> None:
+    found = state(shown(starved(), status="waiting", stop_live=False), knobs.KNOBS)
+    assert found["busy"] and found["header"]["status"] == "waiting for the kernel"
+    assert found["header"]["stop"] == "", "an interrupt would meet the cell that runs"
+    assert found["verdict"]["text"].startswith("Waiting for data: 75 %")
+    few = state(shown(starved(steps=3), status="waiting"), knobs.KNOBS)
+    assert few["verdict"]["text"].startswith("Only 3 steps were measured")
+    assert state(PanelInput(status="waiting"), knobs.KNOBS)["verdict"]["text"] == "Nothing was recorded yet."
