@@ -24,7 +24,7 @@ import numpy as np
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.steadysteps import BLOCK
 from gpu_doctor.capture.stepcounts import Pull
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import Cursor, LoaderSetup, Metric, Recording, Steps, load
 from gpu_doctor.recording.steps import STEP_COLUMNS
 from gpu_doctor.report import as_text

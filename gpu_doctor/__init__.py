@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpu_doctor.diagnosis.diagnosis import diagnose as diagnose
+    from gpu_doctor.diagnosis import diagnose as diagnose
     from gpu_doctor.diagnosis.rules.page import explain as explain
     from gpu_doctor.diagnosis.vitals.measure import measure as measure
     from gpu_doctor.machine.checkup.check import check as check

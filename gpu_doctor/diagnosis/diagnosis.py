@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpu_doctor.cell.ignore import hushed
-from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules import RULES, every_rule
+from gpu_doctor.diagnosis.rules.plugins import plugins
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.silent_rules import HUSHED, failed
 from gpu_doctor.diagnosis.silent_rules import Silence as Silence
 from gpu_doctor.diagnosis.silent_rules import reason as silent_reason
 from gpu_doctor.diagnosis.verdict import classified, ended_the_run, too_little
 from gpu_doctor.diagnosis.verdict import verdict as verdict_on
-from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, Vitals, measure
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, measure
 from gpu_doctor.display import Shown
 from gpu_doctor.recording import Recording
 
@@ -84,10 +86,12 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
     vitals = measure(subject) if isinstance(subject, Recording) else subject
     few = vitals.measured_steps < FEWEST_STEPS or vitals.step_wall_s is None
     early = few or vitals.measured_steps < SURE_STEPS
-    quiet, notes = hushed(vitals.source, [rule.name for rule in RULES])
+    rules, others = (*RULES, *plugins().rules), plugins().notes
+    quiet, notes = hushed(vitals.source, [rule.name for rule in rules])
+    notes = (*notes, *others)
     findings: list[Finding] = []
     silent: list[Silence] = []
-    for rule in RULES:
+    for rule in rules:
         if few and "outcome" not in rule.needs and rule.name not in quiet:
             continue  # but how a run ended can be told of a run without steps
         reason = HUSHED if rule.name in quiet else silent_reason(rule, vitals)
@@ -131,7 +135,7 @@ def judged(recording: Recording) -> tuple[Diagnosis | None, Recording]:
 
 def one_cause(findings: list[Finding]) -> list[Finding]:
     """Drops what a dearer or more telling finding explains already; dearest first."""
-    excludes = {rule.name: rule.excludes for rule in RULES}
+    excludes = {rule.name: rule.excludes for rule in every_rule()}
     absorbed = {name for finding in findings for name in excludes.get(finding.rule, ())}
     named = (one for one in findings if one.rule not in absorbed)
     return sorted(named, key=lambda one: (bool(one.risk), -one.cost_share))

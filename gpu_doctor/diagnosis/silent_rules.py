@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor.diagnosis.rules.rule import Rule
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import Setup
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules import every_rule
 from gpu_doctor.diagnosis.rules.distributed.communication_bound import exchanging_share
 from gpu_doctor.diagnosis.rules.evidence import joined, phases
 from gpu_doctor.diagnosis.rules.gpu_idle import forward_aside
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_share
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 HEALTHY_COMPUTE: Final = 0.90
 NOTHING_ELSE: Final = 0.10
@@ -130,7 +130,7 @@ def verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
 
 def _beside(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
     """What takes more than the dearest finding, where nothing found is about it; empty where there is no such thing."""
-    families = {rule.name: rule.family for rule in RULES}
+    families = {rule.name: rule.family for rule in every_rule()}
     if any(families.get(one.rule) == bottleneck for one in findings):
         return ""
     if bottleneck == "input":

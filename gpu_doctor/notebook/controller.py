@@ -17,7 +17,7 @@ from IPython.display import display
 from gpu_doctor import formatting
 from gpu_doctor.capture.record import running
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.notebook.cell_runner import Cell
 from gpu_doctor.notebook.details import Details
 from gpu_doctor.notebook.live_verdict import LiveVerdict

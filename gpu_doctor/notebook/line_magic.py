@@ -12,7 +12,7 @@ from typing import Any, Final
 from IPython.core.error import UsageError
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.rules.page import explain
 from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.machine.checkup.check import check

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose, one_cause
+from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis.diagnosis import one_cause
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.diagnosis.verdict import verdict
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS

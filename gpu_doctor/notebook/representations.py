@@ -13,7 +13,7 @@ from gpu_doctor import formatting
 from gpu_doctor.recording import describe
 
 if TYPE_CHECKING:
-    from gpu_doctor.diagnosis.vitals.measure import Vitals
+    from gpu_doctor.diagnosis.vitals.fields import Vitals
     from gpu_doctor.recording import Recording
     from gpu_doctor.trials.case import Case
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpu_doctor import display, formatting
-from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription
 from gpu_doctor.formatting import PHASE_LABELS, clean
 from gpu_doctor.recording import Recording

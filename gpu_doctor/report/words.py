@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.diagnosis import Diagnosis
-from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis import Diagnosis
+from gpu_doctor.diagnosis.rules import every_rule
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.silent_rules import by_reason
 from gpu_doctor.diagnosis.verdict import ended_the_run
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
-from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.formatting import DASH, PHASE_LABELS, clean
 from gpu_doctor.recording import Recording, Setup, describe
 from gpu_doctor.report.svg import PHASE_COLOURS
@@ -49,7 +50,7 @@ def accent(diagnosis: Diagnosis) -> str:
     top = diagnosis.findings[0] if diagnosis.findings else None
     if top is None:
         return _HEALTHY if diagnosis.bottleneck == "compute" else _NEUTRAL
-    return _ACCENTS.get(next((rule.family for rule in RULES if rule.name == top.rule), ""), _NEUTRAL)
+    return _ACCENTS.get(next((rule.family for rule in every_rule() if rule.name == top.rule), ""), _NEUTRAL)
 
 
 def columns(on_gpu: bool) -> tuple[str, ...]:

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpu_doctor.diagnosis.diagnosis import Diagnosis
-from gpu_doctor.diagnosis.forecast.forecast import Forecast, enough, forecast, worker_counts
+from gpu_doctor.diagnosis import Diagnosis
+from gpu_doctor.diagnosis.forecast.forecast import enough, forecast, worker_counts
+from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import OTHERS
 from gpu_doctor.diagnosis.forecast.worker_costs import starting_s
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import Settings, SettingValue
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import FASTER

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpu_doctor.capture.record import running
-from gpu_doctor.diagnosis.diagnosis import judged
+from gpu_doctor.diagnosis import judged
 from gpu_doctor.recording import Recording, Settings, SettingValue
 from gpu_doctor.recording.setup import Flops
 from gpu_doctor.trials import arguments, flops, knobs, largest_batch, race, sweep, treat

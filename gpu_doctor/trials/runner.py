@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.cell.fix import Fix
-from gpu_doctor.diagnosis.diagnosis import Diagnosis, judged
+from gpu_doctor.diagnosis import Diagnosis, judged
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.trials import cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpu_doctor.capture.record import recorded
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.recording import Recording
 from gpu_doctor.trials import run
 

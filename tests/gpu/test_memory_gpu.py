@@ -7,7 +7,7 @@ import torch
 
 import gpu_doctor.trials.run as trial
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from tests.support.diagnosis_parts import CELL, costly
 
 REPEATS: Final = 5

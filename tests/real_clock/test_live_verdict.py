@@ -9,7 +9,7 @@ import pytest
 
 from gpu_doctor.capture.ledger import Pull
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.notebook.live_verdict import LiveVerdict
 from tests.support.simulated_device import SimulatedDevice
 

@@ -21,7 +21,7 @@ from gpu_doctor import formatting
 from gpu_doctor.capture import recorder as pen
 from gpu_doctor.capture.recorder import MOST_READINGS, Readings
 from gpu_doctor.capture.step_table import StepTable
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Metric, load
 from gpu_doctor.recording.npz import LARGE_BYTES

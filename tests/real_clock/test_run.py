@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import gpu_doctor
+from gpu_doctor.capture import record
 from gpu_doctor.capture.record import running
 from gpu_doctor.recording import Recording
 from gpu_doctor.trials import interrupts as stopping
@@ -92,7 +93,7 @@ def test_an_interrupt_while_a_run_begins_leaves_no_run_behind(monkeypatch: pytes
     def interrupted() -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "driver_version", interrupted)
+    monkeypatch.setattr(record, "driver_version", interrupted)
     with pytest.raises(KeyboardInterrupt):
         gpu_doctor.case(LOOP, namespace()).run()
     assert running() is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.diagnosis.vitals.measure import measure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.rule import Finding, Rule
 from tests.support.recordings import Loop

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from gpu_doctor.diagnosis.diagnosis import Diagnosis, Silence
+from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.silent_rules import Silence
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
 

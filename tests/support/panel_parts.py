@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import Cursor, DeviceSetup, Fetch, LoaderSetup, Metric, News, Recording, Series, Setup, Steps
 from gpu_doctor.report.panel.state import PanelInput
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import (
     DeviceSetup,
     Fetch,

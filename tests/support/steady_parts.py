@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.diagnosis.rules.rule import Finding
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 
 def told(**costs: float) -> Diagnosis:

@@ -9,7 +9,8 @@ from typing import Final
 from gpu_doctor.diagnosis.forecast.prediction import BAND, Forecast, error_band
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.vitals.arithmetic import CORE_FLOPS, flops_at_most
-from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
 from gpu_doctor.diagnosis.vitals.memory_fit import fit_of_runs
 
 EMPTY_SHARE: Final = 0.8

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LineCost
 
 DRAW_ALL: Final = {"RandomSampler", "DistributedSampler"}

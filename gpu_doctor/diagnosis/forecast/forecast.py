@@ -9,8 +9,8 @@ is None: measure it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from gpu_doctor.diagnosis.forecast.batch_size import DISPATCH_SHARE as DISPATCH_SHARE
 from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast as batch_forecast
@@ -27,7 +27,8 @@ from gpu_doctor.diagnosis.forecast.stages import stages as stages_of
 from gpu_doctor.diagnosis.forecast.stages import unqueued_fetch_s as unqueued_fetch_s
 from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, FILLING_MOST, READING_MOST, handing, pace, starting_s
 from gpu_doctor.diagnosis.vitals.distributed import workers_in_shm
-from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
 from gpu_doctor.recording import Settings
 
 PERMUTED_S: Final = 5e-8
@@ -60,16 +61,9 @@ def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) 
     now = {**written, "num_workers": vitals.workers, **vitals.settings}
     changed = {name: value for name, value in settings.items() if now.get(name) != value}
     if changed and set(changed) <= COPYING and all(value is True for value in changed.values()):
-        return _copies(vitals, "pin_memory" in changed, others)
-    if len(changed) != 1:
-        return None
-    if "num_workers" in changed:
-        return _workers(vitals, int(changed["num_workers"]))
-    if "batch_size" in changed:
-        return batch_forecast(vitals, int(changed["batch_size"]), others)
-    if changed.get("persistent_workers") is True:
-        return _persistent(vitals)
-    return None
+        return _copies(vitals, "pin_memory" in changed, others)  # what both give is no more than what each does
+    name = next(iter(changed)) if len(changed) == 1 else ""
+    return FORECASTS[name](vitals, changed[name], others) if name in FORECASTS else None
 
 
 def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
@@ -284,3 +278,11 @@ def _persistent(v: Vitals) -> Forecast | None:
     step = v.step_wall_s - max(v.edge_share * v.step_wall_s - first, 0.0)
     speedup, band = v.step_wall_s / max(step, 1e-9), error_band(v)
     return Forecast(speedup, max(1.0, speedup * (1 - band)), speedup * (1 + band), step, "the loop within its epochs")
+
+
+FORECASTS: Final[Mapping[str, Callable[[Vitals, Any, Sequence[Vitals]], Forecast | None]]] = {
+    "num_workers": lambda vitals, value, others: _workers(vitals, int(value)),
+    "batch_size": lambda vitals, value, others: batch_forecast(vitals, int(value), others),
+    "persistent_workers": lambda vitals, value, others: _persistent(vitals) if value is True else None,
+}
+"""Knob -> what one value of it gives, beside other runs of the loop; copies, which two knobs change, stand above."""

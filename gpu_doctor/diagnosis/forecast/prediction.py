@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 BAND: Final = 0.13
 """Relative error of the worker model where it was tried (2 cores, 1 ms a sample, batch 32, 0..8 workers)."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor.diagnosis.forecast.worker_costs import Handing, handing, pace
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 CPU_BOUND: Final = 0.5
 """A fetch is CPU-bound if CPU is at least this part of its wall: more workers than cores then only queue."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpu_doctor.diagnosis.rules.compute import unfused_optimizer
 from gpu_doctor.diagnosis.rules.host import host_sync
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
-from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import LineCost
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_doctor.diagnosis.rules.evidence import percent
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 SCALED = (
     'scaler = torch.amp.GradScaler("cuda")  # once, before the loop\n'

@@ -8,7 +8,7 @@ from functools import lru_cache
 from html import escape
 from typing import Final
 
-from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules import every_rule
 from gpu_doctor.diagnosis.rules.rule import Rule
 
 _CODE: Final = re.compile("`([^`]+)`")
@@ -63,7 +63,7 @@ def explain(rule: str) -> Page:
     """
     if not isinstance(rule, str):
         raise TypeError(f"explain() takes the name of a rule, such as 'slow-getitem', not {rule!r:.60}.")
-    names = {one.name: one for one in RULES}
+    names = {one.name: one for one in every_rule()}
     wanted = rule.strip().lower().replace("_", "-")
     if wanted in names:
         return Page(names[wanted])

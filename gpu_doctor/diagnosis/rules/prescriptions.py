@@ -9,9 +9,10 @@ import re
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.forecast import Forecast, batch_forecast
+from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast
+from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.rules.rule import Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup
 
 TIMES = 4

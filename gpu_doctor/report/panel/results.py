@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from gpu_doctor import formatting
 from gpu_doctor.cell.fix import Fix
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import PHASES
 from gpu_doctor.report import searches
 from gpu_doctor.report.plan import told

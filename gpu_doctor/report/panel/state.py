@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.diagnosis import Diagnosis
-from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis import Diagnosis
+from gpu_doctor.diagnosis.rules import every_rule
 from gpu_doctor.diagnosis.rules.page import paragraphs
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
 from gpu_doctor.recording import Recording, SettingValue, Setup, describe
 from gpu_doctor.report.panel.controls import UNKNOWN, controls
 from gpu_doctor.report.panel.results import anatomy, largest_state, plan_state, sweep_state
@@ -212,7 +213,7 @@ def _prescription(one: Prescription) -> dict[str, Any]:
 
 
 def _page(rule: str) -> dict[str, Any]:
-    page = next((one.page for one in RULES if one.name == rule), "")
+    page = next((one.page for one in every_rule() if one.name == rule), "")
     return {"rule": rule, "page": [{"title": title, "text": text} for title, text in paragraphs(page)]}
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from gpu_doctor.cell.loop import Edits
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
 from gpu_doctor.trials.knobs.loader import batch_sizes, loader_refusal, loaders_turned, trained_from, whole_number
 
@@ -25,6 +27,7 @@ class BatchSize:
         "compare the loss per sample seen."
     )
     front = True
+    written_with = "loader"
 
     def found(self, setup: Setup) -> int | None:
         loader = trained_from(setup)
@@ -65,6 +68,9 @@ class BatchSize:
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         return f"DataLoader(..., batch_size={int(value)})"
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        return draft.loaders.edits(settings)
 
 
 KNOB = BatchSize()

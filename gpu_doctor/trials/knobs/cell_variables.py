@@ -16,9 +16,11 @@ from typing import Any, Final
 
 from gpu_doctor.cell import literals
 from gpu_doctor.cell.literals import Place
-from gpu_doctor.cell.source import CellSource
+from gpu_doctor.cell.loop import Edits, NotPlaced
+from gpu_doctor.cell.source import CellSource, Edit
 from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, Knob, Refused, TrialScope
 
 PREFIX: Final = "vary."
@@ -47,6 +49,7 @@ class CellVariable:
     """See `Knob`; made for one name, with the values to offer where a person named some."""
 
     safety = Safety.CHANGES_TRAINING
+    written_with = ""
 
     def __init__(
         self,
@@ -94,6 +97,15 @@ class CellVariable:
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         return f"{' = '.join(self._targets)} = {literals.fitted(self._written, value)!r}"
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        cell = draft.cells.cells[-1] if draft.cells.cells else CellSource("")
+        try:
+            place = literals.find(cell.tree or ast.Module([], []), self.name[len(PREFIX) :])
+            other = literals.node_of(literals.fitted(place.written, settings[self.name]))
+        except literals.NoLiteral as reason:
+            raise NotPlaced(str(reason)) from None
+        return [(cell, edit) for edit in _rewritten(cell, place.node, other)]
 
 
 @contextmanager
@@ -275,3 +287,22 @@ def unfit(name: str, written: SettingValue | None, value: SettingValue) -> str:
     if wanted is literals.NONE or literals.kind(value) is wanted:
         return ""
     return f"{name} is {_KINDS[wanted]} in the cell ({written!r:.60}), and {value!r:.60} is none."
+
+
+def _rewritten(cell: CellSource, old: ast.expr, new: ast.expr) -> Iterator[Edit]:
+    """The edits that make one literal another: of collections of one shape only the elements that differ."""
+    if ast.dump(old) == ast.dump(new):
+        return
+    inside: list[tuple[ast.expr, ast.expr]] = []
+    if isinstance(old, (ast.Tuple, ast.List)) and isinstance(new, type(old)) and len(old.elts) == len(new.elts):
+        inside = list(zip(old.elts, new.elts, strict=True))
+    elif isinstance(old, ast.Dict) and isinstance(new, ast.Dict) and _keys(old) == _keys(new):
+        inside = list(zip(old.values, new.values, strict=True))
+    if not inside:
+        yield Edit(cell.begin(old), cell.end(old), ast.unparse(new))
+    for before, after in inside:
+        yield from _rewritten(cell, before, after)
+
+
+def _keys(one: ast.Dict) -> list[str]:
+    return [ast.dump(key) for key in one.keys if key is not None]

@@ -16,8 +16,10 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from gpu_doctor.capture.patching import Patches
+from gpu_doctor.cell.loop import Edits
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
 from gpu_doctor.trials.knobs.loader import on_or_off
 from gpu_doctor.trials.knobs.trained_modules import TrainedModules, parameters_of
@@ -143,6 +145,7 @@ class ChannelsLast:
         "Sums are added up in another order, so the last digits of the losses differ; dropout may draw another mask."
     )
     front = False
+    written_with = ""
 
     def found(self, setup: Setup) -> bool | None:
         model = setup.model
@@ -179,6 +182,12 @@ class ChannelsLast:
             f"model = model.to(memory_format=torch.{layout})  # before the optimizer is made\n"
             f"inputs = inputs.to(memory_format=torch.{layout})"
         )
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        if not settings[self.name]:
+            raise draft.no_line(self.name, settings[self.name])
+        torch, edits = draft.torch()
+        return [*edits, *draft.loop.channels_last(torch)]
 
 
 KNOB = ChannelsLast()

@@ -26,8 +26,10 @@ from torch import nn
 
 from gpu_doctor.capture.describe.models import compiles_itself
 from gpu_doctor.capture.patching import Patches
+from gpu_doctor.cell.loop import Edits
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
 from gpu_doctor.trials.knobs.loader import on_or_off
 from gpu_doctor.trials.knobs.trained_modules import TrainedModules, device_type
@@ -176,6 +178,7 @@ class Compile:
         "Sums are added up in another order, so the last digits of the losses differ; dropout draws other numbers."
     )
     front = False
+    written_with = ""
 
     def found(self, setup: Setup) -> bool | None:
         return None if setup.model is None else setup.model.compiled
@@ -208,6 +211,11 @@ class Compile:
         if not value:
             return "# without torch.compile(model) and model.compile()"
         return "model.compile()  # or model = torch.compile(model): once, before the loop; the first steps are slow"
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        if not settings[self.name]:
+            raise draft.no_line(self.name, settings[self.name])
+        return draft.loop.compiled()
 
 
 KNOB = Compile()

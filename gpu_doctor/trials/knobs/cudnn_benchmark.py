@@ -11,8 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
+from gpu_doctor.cell.loop import Edits
+from gpu_doctor.cell.switches import switched
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.held_switch import held
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
 from gpu_doctor.trials.knobs.loader import on_or_off
@@ -26,6 +29,7 @@ class CudnnBenchmark:
     safety = Safety.SAFE
     changes = "Sums are added up in another order, so the last digits of the losses differ, from run to run too."
     front = False
+    written_with = ""
 
     def found(self, setup: Setup) -> bool | None:
         written = setup.flags.get("cudnn_benchmark")
@@ -51,6 +55,9 @@ class CudnnBenchmark:
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         return f"torch.backends.cudnn.benchmark = {bool(value)}  # once, before training"
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        return switched(draft.cells, self.name, settings[self.name])
 
 
 KNOB = CudnnBenchmark()

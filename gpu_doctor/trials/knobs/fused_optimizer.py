@@ -16,8 +16,12 @@ from torch.optim import Optimizer
 from torch.utils import _foreach_utils
 
 from gpu_doctor.capture.patching import Patches
+from gpu_doctor.cell.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
+from gpu_doctor.cell.constructors import optimizer_makers
+from gpu_doctor.cell.loop import Edits, NotPlaced
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, TrialScope
 from gpu_doctor.trials.knobs.loader import on_or_off
 from gpu_doctor.trials.knobs.trained_modules import meet_optimizers, parameters_of
@@ -177,6 +181,7 @@ class FusedOptimizer:
     safety = Safety.SAFE
     changes = "Updates are computed in another order, so the last digits of the losses differ."
     front = False
+    written_with = ""
 
     def found(self, setup: Setup) -> bool | None:
         facts = setup.optimizer_facts
@@ -211,6 +216,9 @@ class FusedOptimizer:
         name = next((one for one in setup.optimizers if one in FUSABLE), "AdamW")
         return f"optimizer = torch.optim.{name}(model.parameters(), ..., fused={bool(value)})"
 
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        return _written(draft, bool(settings[self.name]))
+
 
 KNOB = FusedOptimizer()
 
@@ -228,3 +236,19 @@ def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
         patches.restore()
         fusing.restore()
         scope.notes.extend(patches.notes)
+
+
+def _written(draft: Draft, value: bool) -> Edits:
+    """`fused=` in the calls that make the optimizers."""
+    found: dict[Slot, str] = {}
+    for made in optimizer_makers(draft.cells, draft.setup.optimizers):
+        one = slot(draft.cells, made, "fused")
+        if one.kind == HIDDEN:
+            raise NotPlaced(f"The optimizer of {one.site.place} does not take fused=... as a keyword.")
+        found[one] = repr(value)
+        each = slot(draft.cells, made, "foreach")
+        if value and each.kind == REPLACE:
+            found[each] = "None"  # torch takes one of the two
+    if not found:
+        raise NotPlaced("The call that makes the optimizer was not found in the cells.")
+    return list(set_arguments(found))

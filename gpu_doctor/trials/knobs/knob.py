@@ -7,8 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from gpu_doctor.cell.loop import Edits
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 
 
 class Refused(Exception):
@@ -90,6 +92,22 @@ class Knob(Protocol):
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         """The line(s) to paste into the user's program for this value."""
+        ...
+
+    @property
+    def written_with(self) -> str:
+        """Knobs of one such group are arguments of one call and are written together; empty = each by itself."""
+        ...
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """The change of the user's cells that gives them this setting.
+
+        Args:
+            settings: this knob's, and those of its group. draft: the cells, and what to tell of the change.
+
+        Raises:
+            NotPlaced: if they have no place for it; the message says why.
+        """
         ...
 
 

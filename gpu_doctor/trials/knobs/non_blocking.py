@@ -21,7 +21,8 @@ from gpu_doctor.cell.constructors import Loop
 from gpu_doctor.cell.dataflow import holds, names_holding
 from gpu_doctor.cell.loop import Edits, LoopLines, NotPlaced
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
 from gpu_doctor.trials.knobs.loader import on_or_off, trained_from
 
@@ -37,6 +38,7 @@ class NonBlocking:
     safety = Safety.SAFE
     changes = ""
     front = False
+    written_with = ""
 
     def found(self, setup: Setup) -> bool | None:
         return None if setup == Setup() else False
@@ -66,6 +68,9 @@ class NonBlocking:
             return "inputs = inputs.to(device)"
         device = setup.device if setup.on_gpu else "cuda"
         return f'inputs = inputs.to("{device}", non_blocking=True)  # from pinned memory: DataLoader(pin_memory=True)'
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        return non_blocking(draft.loop, bool(settings[self.name]))
 
 
 KNOB = NonBlocking()

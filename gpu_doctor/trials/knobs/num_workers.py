@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from gpu_doctor.cell.loop import Edits
 from gpu_doctor.diagnosis.rules.prescriptions import SHARD_FIRST
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, TrialScope
 from gpu_doctor.trials.knobs.loader import (
     MOST_AT_ONCE,
@@ -33,6 +35,7 @@ class NumWorkers:
         "default_rng(0), repeats in each of them."
     )
     front = True
+    written_with = "loader"
 
     def found(self, setup: Setup) -> int | None:
         loader = trained_from(setup)
@@ -64,6 +67,9 @@ class NumWorkers:
         if int(value) == 0 and loader is not None and loader.num_workers > 0:
             return line + "  # and without prefetch_factor, persistent_workers and multiprocessing_context"
         return line
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        return draft.loaders.edits(settings)
 
 
 KNOB = NumWorkers()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from gpu_doctor.cell.loop import Edits
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, TrialScope
 from gpu_doctor.trials.knobs.loader import loader_refusal, loaders_turned, on_or_off, trained_from
 
@@ -18,6 +20,7 @@ class PersistentWorkers:
     safety = Safety.SAFE
     changes = "From the second epoch on, shuffling and random augmentation draw other numbers."
     front = False
+    written_with = "loader"
 
     def found(self, setup: Setup) -> bool | None:
         loader = trained_from(setup)
@@ -43,6 +46,9 @@ class PersistentWorkers:
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         return f"DataLoader(..., persistent_workers={bool(value)})"
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        return draft.loaders.edits(settings)
 
 
 KNOB = PersistentWorkers()

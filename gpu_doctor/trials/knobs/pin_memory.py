@@ -7,8 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
+from gpu_doctor.cell.loop import Edits
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, TrialScope
 from gpu_doctor.trials.knobs.loader import loader_refusal, loaders_turned, on_or_off, trained_from
 
@@ -21,6 +23,7 @@ class PinMemory:
     safety = Safety.SAFE
     changes = ""
     front = False
+    written_with = "loader"
 
     def found(self, setup: Setup) -> bool | None:
         loader = trained_from(setup)
@@ -49,6 +52,9 @@ class PinMemory:
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         return f"DataLoader(..., pin_memory={bool(value)})"
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        return draft.loaders.edits(settings)
 
 
 @contextmanager

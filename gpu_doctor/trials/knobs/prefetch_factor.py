@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from gpu_doctor.cell.loop import Edits
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, TrialScope
 from gpu_doctor.trials.knobs.loader import loader_refusal, loaders_turned, trained_from, whole_number
 
@@ -20,6 +22,7 @@ class PrefetchFactor:
     safety = Safety.SAFE
     changes = ""
     front = False
+    written_with = "loader"
 
     def found(self, setup: Setup) -> int | None:
         loader = trained_from(setup)
@@ -47,6 +50,9 @@ class PrefetchFactor:
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         return f"DataLoader(..., prefetch_factor={int(value)})"
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        return draft.loaders.edits(settings)
 
 
 KNOB = PrefetchFactor()

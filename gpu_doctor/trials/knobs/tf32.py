@@ -11,8 +11,11 @@ from typing import Final
 
 import torch
 
+from gpu_doctor.cell.loop import Edits
+from gpu_doctor.cell.switches import switched
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.held_switch import held
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
 from gpu_doctor.trials.knobs.loader import on_or_off
@@ -35,6 +38,7 @@ class TF32:
         "slightly; compare it over the same samples before you keep it."
     )
     front = False
+    written_with = ""
 
     def found(self, setup: Setup) -> bool | None:
         written = setup.flags.get("matmul_precision")
@@ -71,6 +75,9 @@ class TF32:
             f'torch.set_float32_matmul_precision("{precision}")  # once, before training\n'
             f"torch.backends.cudnn.allow_tf32 = {bool(value)}"
         )
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        return switched(draft.cells, self.name, settings[self.name])
 
 
 KNOB = TF32()

@@ -12,8 +12,11 @@ from typing import Any
 import torch
 
 from gpu_doctor.capture.patching import Patches
+from gpu_doctor.cell.loop import Edits
+from gpu_doctor.cell.switches import switched
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, TrialScope
 from gpu_doctor.trials.knobs.loader import MOST_AT_ONCE, whole_number
 
@@ -26,6 +29,7 @@ class Threads:
     safety = Safety.SAFE
     changes = "Sums are added up in another order, so the last digits of the losses differ."
     front = False
+    written_with = ""
 
     def found(self, setup: Setup) -> int | None:
         return setup.torch_threads
@@ -46,6 +50,9 @@ class Threads:
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         return f"torch.set_num_threads({int(value)})"
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        return switched(draft.cells, self.name, settings[self.name])
 
 
 KNOB = Threads()

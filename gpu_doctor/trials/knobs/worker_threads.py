@@ -9,8 +9,10 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from gpu_doctor.capture.describe.loader_limits import FORKED_THREADS
+from gpu_doctor.cell.loop import Edits
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, TrialScope
 from gpu_doctor.trials.knobs.loader import MOST_AT_ONCE, loader_refusal, loaders_turned, trained_from, whole_number
 
@@ -25,6 +27,7 @@ class WorkerThreads:
     safety = Safety.SAFE
     changes = "Where the dataset adds up numbers, the order of its sums is another one: last digits differ."
     front = False
+    written_with = ""
 
     def found(self, setup: Setup) -> int | None:
         return None if trained_from(setup) is None else AS_WRITTEN
@@ -62,6 +65,11 @@ class WorkerThreads:
             f"    torch.set_num_threads({int(value)})  # with OpenCV: cv2.setNumThreads({opencv}) as well\n"
             "DataLoader(..., worker_init_fn=worker_threads)"
         )
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        if not settings[self.name]:
+            raise draft.no_line(self.name, settings[self.name])
+        return draft.loaders.worker_threads(int(settings[self.name]))
 
 
 KNOB = WorkerThreads()

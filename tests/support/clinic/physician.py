@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 import gpu_doctor
-from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.recording import SettingValue
 from tests.support.clinic import room
 from tests.support.clinic.bare import LONGER, ROUNDS, as_it_was, known, longer, step_s

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.notebook.plot_data import Layer
 from gpu_doctor.notebook.widget import DoctorView
 from gpu_doctor.recording import Recording, Replay

@@ -10,12 +10,12 @@ import pytest
 from gpu_doctor.diagnosis.rules import RULES, table_markdown
 from gpu_doctor.diagnosis.rules.page import explain
 from gpu_doctor.diagnosis.rules.rule import Rule
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from tests.support.repository import ROOT
 
 SHELF = ROOT / "gpu_doctor" / "diagnosis" / "rules"
 TESTS = ROOT / "tests" / "unit" / "diagnosis" / "rules"
-NOT_RULES = {"__init__", "rule", "evidence", "prescriptions", "half_precision", "gpu_idle", "page"}
+NOT_RULES = {"__init__", "rule", "evidence", "prescriptions", "half_precision", "gpu_idle", "page", "plugins"}
 FAMILIES = {"input", "transfer", "host", "compute", "memory", "hardware", "distributed"}
 HEADINGS = ("What it means", "Why it costs you", "What to try", "When to leave it")
 

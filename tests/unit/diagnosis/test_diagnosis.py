@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import gpu_doctor
-from gpu_doctor.diagnosis.diagnosis import Diagnosis, Silence, diagnose
+from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.diagnosis.rules.evidence import line_text
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR
+from gpu_doctor.diagnosis.silent_rules import Silence
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import LineCost, Recording, Steps
 from gpu_doctor.recording.setup import OptimizerFacts

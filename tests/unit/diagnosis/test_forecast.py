@@ -6,8 +6,11 @@ import dataclasses
 
 import pytest
 
-from gpu_doctor.diagnosis.forecast.forecast import Forecast, best_workers, enough, forecast, unqueued_fetch_s
-from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
+from gpu_doctor.diagnosis.forecast.forecast import best_workers, enough, forecast
+from gpu_doctor.diagnosis.forecast.prediction import Forecast
+from gpu_doctor.diagnosis.forecast.stages import unqueued_fetch_s
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.measure import measure
 from tests.support.recordings import Loop, on_gpu
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import gpu_doctor
-from gpu_doctor.diagnosis.diagnosis import diagnose
-from gpu_doctor.diagnosis.forecast.forecast import Forecast, forecast
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.trials import race
 from gpu_doctor.trials.compare.effect import Effect
 from tests.support.recordings import Loop, on_gpu

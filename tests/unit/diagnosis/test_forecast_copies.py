@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
-from gpu_doctor.diagnosis.forecast.forecast import Forecast, forecast
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.diagnosis.forecast.prediction import Forecast
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import Traffic
 from tests.support.recordings import Loop, on_gpu
 

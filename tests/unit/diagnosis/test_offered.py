@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import BY_OPTIMIZER, diagnose
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.diagnosis.diagnosis import BY_OPTIMIZER
 from gpu_doctor.recording.setup import InputFacts, ModelFacts
 from gpu_doctor.trials import knobs
 from tests.support.recordings import Loop, on_gpu

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.recording import Recording

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from gpu_doctor.diagnosis import diagnose, judged
 from gpu_doctor.diagnosis import diagnosis as module
-from gpu_doctor.diagnosis.diagnosis import diagnose, judged
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.rule import Finding, Rule
 from gpu_doctor.diagnosis.silent_rules import Silence, by_reason, known, reason, words
-from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import DeviceSetup, Recording, Setup, Steps
 from gpu_doctor.recording.setup import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, World
 from tests.support.recordings import Loop, on_gpu

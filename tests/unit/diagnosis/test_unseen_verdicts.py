@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis import Diagnosis, diagnose
 from tests.support.recordings import Loop, line
 
 

@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gpu_doctor.diagnosis.vitals.measure import Vitals, measure, warmup_rows
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.measure import measure, warmup_rows
 from gpu_doctor.recording import PHASES, LineCost, Recording, Steps
 from gpu_doctor.recording.steps import INFERENCE
 from tests.support.recordings import Loop, on_gpu

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
-from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import LineCost
 from tests.support.recordings import Loop
 

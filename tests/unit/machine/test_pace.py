@@ -6,7 +6,8 @@ import pytest
 
 from gpu_doctor.diagnosis.forecast.forecast import forecast, taking_s
 from gpu_doctor.diagnosis.forecast.worker_costs import PACES, ROUND_S, handing, starting_s
-from gpu_doctor.diagnosis.vitals.measure import Vitals, measure
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.machine import pace as probe
 from gpu_doctor.machine.probe import ProbeScope
 from tests.support.readings import read

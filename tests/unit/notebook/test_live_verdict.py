@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.diagnosis.rules.rule import Finding
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.notebook.live_verdict import Steady
 from tests.support.steady_parts import told
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.recording import Recording, Setup, Steps
 from gpu_doctor.recording.setup import InputFacts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.diagnosis.rules.rule import Prescription, Safety
 from gpu_doctor.report.panel.state import _prescription
 from gpu_doctor.report.words import predicted_words

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.recording.setup import Chore, InputFacts, ModelFacts, World
 from gpu_doctor.report import text
 from tests.support.recordings import Loop, line, on_gpu

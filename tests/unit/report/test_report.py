@@ -8,8 +8,9 @@ import re
 import numpy as np
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import Diagnosis, Silence, diagnose
+from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.silent_rules import Silence
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import DeviceSetup, LineCost, Metric, Recording, Series, Setup, Steps
 from gpu_doctor.report import as_text, source_lines

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.notebook.plot_data import line_of
 from gpu_doctor.report import as_text
 from gpu_doctor.report.panel.state import state

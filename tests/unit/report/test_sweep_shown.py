@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.report import as_text as report
 from gpu_doctor.report.panel.controls import UNKNOWN, checked_request

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from gpu_doctor.cell.fix import Fix
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.notebook import details
 from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.notebook.details import MOST_FIXES, Details

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gpu_doctor
-from gpu_doctor.diagnosis.forecast.forecast import batch_forecast
+from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.diagnosis.vitals.memory_fit import MemoryFit, fit_of_runs, memory_fit
 from gpu_doctor.trials import rounds

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import gpu_doctor
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import Settings, SettingValue
 from gpu_doctor.report.plan import plan_html, plan_text

@@ -20,7 +20,7 @@ When to leave it
 from gpu_doctor.diagnosis.rules.compute import cudnn_not_tuned
 from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("gpu_busy_share", "capability", "model")
 EXCLUDES = ("cudnn-not-tuned",)

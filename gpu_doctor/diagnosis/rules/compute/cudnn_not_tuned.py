@@ -16,7 +16,7 @@ When to leave it
 
 from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("gpu_busy_share", "inputs")
 

@@ -23,7 +23,7 @@ import re
 
 from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("model", "inputs", "optimizer_share", "backward_share", "optimizer_facts", "step_wall_s")
 

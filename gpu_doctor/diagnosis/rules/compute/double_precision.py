@@ -22,7 +22,7 @@ from gpu_doctor.diagnosis.rules import half_precision
 from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.arithmetic import FLOPS_PER_WEIGHT, positions
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("forward_share", "backward_share", "model", "inputs", "parameters", "step_wall_s")
 EXCLUDES = ("unaligned-shapes", "tf32-off")

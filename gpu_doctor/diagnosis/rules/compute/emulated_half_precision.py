@@ -20,7 +20,7 @@ import re
 from gpu_doctor.diagnosis.rules import half_precision
 from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("step_wall_s", "gpu")
 EXCLUDES = ("unaligned-shapes", "channels-first-convolutions")

@@ -18,7 +18,7 @@ When to leave it
 
 from gpu_doctor.diagnosis.rules.evidence import hot_lines, percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("forward_share", "evaluation_facts")
 

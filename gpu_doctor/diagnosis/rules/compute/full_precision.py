@@ -21,7 +21,7 @@ from gpu_doctor.diagnosis.rules import half_precision
 from gpu_doctor.diagnosis.rules.compute import tf32_off
 from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("gpu_busy_share", "capability")
 EXCLUDES = ("tf32-off",)

@@ -19,8 +19,8 @@ When to leave it
 
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, millis, percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
-from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import LineCost
 
 NEEDS = ("loss_share", "backward_share", "step_wall_s")

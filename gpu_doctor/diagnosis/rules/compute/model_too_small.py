@@ -19,7 +19,7 @@ from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.host import launch_bound
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.arithmetic import CORE_FLOPS, flops_at_most
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = (*launch_bound.NEEDS, "inputs", "parameters")
 EXCLUDES = ("launch-bound", "not-compiled", "small-batch", "full-precision", "tf32-off")

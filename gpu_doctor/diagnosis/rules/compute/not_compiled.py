@@ -19,7 +19,7 @@ from gpu_doctor.diagnosis.rules import gpu_idle
 from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.prescriptions import larger_batch
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("queue_empty_share", "gpu_util_pct", "exposed_wait_share", "sync_share", "model", "inputs")
 

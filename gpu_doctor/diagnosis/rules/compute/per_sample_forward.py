@@ -20,7 +20,7 @@ When to leave it
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, percent
 from gpu_doctor.diagnosis.rules.host import launch_bound
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("forward_share", "backward_share", "samples_per_step", "inputs")
 EXCLUDES = ("launch-bound", "small-batch", "model-too-small", "loss-in-a-loop")

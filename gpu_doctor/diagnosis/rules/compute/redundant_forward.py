@@ -21,8 +21,8 @@ from gpu_doctor.diagnosis.forecast.removed_work import without
 from gpu_doctor.diagnosis.rules.compute.heavy_evaluation import FROM_TRAINING
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, millis, percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
-from gpu_doctor.diagnosis.vitals.measure import Vitals
 
 NEEDS = ("forward_share", "backward_share", "step_wall_s")
 

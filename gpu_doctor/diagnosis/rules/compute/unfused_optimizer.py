@@ -27,7 +27,7 @@ from gpu_doctor.diagnosis.forecast.removed_work import CACHED_BYTES, Gain, witho
 from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.host import host_sync
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import OptimizerFacts
 
 NEEDS = ("optimizer_share", "step_wall_s", "optimizer_facts")

@@ -18,7 +18,7 @@ When to leave it
 
 from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import Chore
 
 NEEDS = ("world_size", "chores", "run_s", "step_wall_s", "batches_per_step")

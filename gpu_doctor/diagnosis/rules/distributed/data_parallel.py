@@ -19,7 +19,7 @@ When to leave it
 from gpu_doctor.diagnosis.rules.distributed.idle_gpus import SHARED_OUT, TRAINED_BY_ALL
 from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("chores", "run_s", "steps_per_s", "gpu", "model")
 

@@ -19,7 +19,7 @@ from statistics import median_low
 
 from gpu_doctor.diagnosis.rules.evidence import hot_lines, millis, percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("world_size", "step_wall_s", "step_s_by_rank")
 

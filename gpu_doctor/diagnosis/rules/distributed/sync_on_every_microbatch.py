@@ -17,7 +17,7 @@ When to leave it
 
 from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("world_size", "batches_per_step", "step_wall_s")
 EXCLUDES = ("communication-bound",)

@@ -17,7 +17,7 @@ When to leave it
 
 from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("sm_clock_mhz", "sm_clock_max_mhz", "throttled_share", "power_capped_share", "gpu_busy_share")
 

@@ -17,7 +17,7 @@ When to leave it
 from gpu_doctor.diagnosis.rules.evidence import joined, percent, phases
 from gpu_doctor.diagnosis.rules.hardware.cpu_only_torch import computing_share
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.machine.cards import too_old, version
 
 NEEDS = ("cards_seen", "driver_cuda", "step_wall_s")

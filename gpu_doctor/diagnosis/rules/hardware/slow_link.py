@@ -16,7 +16,7 @@ When to leave it
 
 from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.machine.cards import link_gb_per_s
 
 NEEDS = ("pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max", "exposed_transfer_share")

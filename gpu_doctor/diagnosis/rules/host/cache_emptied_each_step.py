@@ -19,7 +19,7 @@ When to leave it
 
 from gpu_doctor.diagnosis.rules.evidence import chore_line, millis, percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("chores", "run_s", "steps_per_s", "gpu")
 

@@ -22,7 +22,7 @@ import math
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.evidence import percent, taking
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("step_wall_s", "backward_share", "torch_threads")
 

@@ -25,7 +25,7 @@ When to leave it
 from gpu_doctor.diagnosis.rules import gpu_idle
 from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("step_wall_s", "backward_share")
 EXCLUDES = ("launch-bound", "not-compiled", "model-too-small", "small-batch", "needless-accumulation")

@@ -19,7 +19,7 @@ When to leave it
 from gpu_doctor.diagnosis.rules.evidence import hot_lines, percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("sync_share", "gpu_gap_share", "exposed_wait_share", "queue_empty_share")
 

@@ -17,13 +17,13 @@ When to leave it
     size was tuned for the result.
 """
 
-from gpu_doctor.diagnosis.forecast.forecast import DISPATCH_SHARE
+from gpu_doctor.diagnosis.forecast.batch_size import DISPATCH_SHARE
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.rules import gpu_idle
 from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.prescriptions import TIMES, larger_batch
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("queue_empty_share", "gpu_util_pct", "exposed_wait_share", "sync_share")
 CPU_NEEDS = ("backward_share", "data_wait_share", "dispatch_share")

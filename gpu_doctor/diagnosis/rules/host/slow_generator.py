@@ -24,12 +24,13 @@ import re
 from dataclasses import replace
 
 from gpu_doctor.cell.batch_source import batch_lines, elsewhere_lines
-from gpu_doctor.diagnosis.forecast.forecast import BAND, CPU_BOUND, LEAST_GAIN, WORKERS_PER_CORE
-from gpu_doctor.diagnosis.forecast.stages import OTHERS, SATURATED, core_worth
+from gpu_doctor.diagnosis.forecast.forecast import WORKERS_PER_CORE
+from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN
+from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, OTHERS, SATURATED, core_worth
 from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing, pace
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, millis, percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LineCost
 
 NEEDS = ("other_share", "backward_share", "step_wall_s")

@@ -28,8 +28,8 @@ from gpu_doctor.diagnosis.rules.evidence import dearest_lines, library_calls, mi
 from gpu_doctor.diagnosis.rules.host import host_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_lines, making_share
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
-from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.recording import LineCost
 
 NEEDS = ("other_share", "forward_share", "backward_share", "step_wall_s")

@@ -19,7 +19,7 @@ When to leave it
 from gpu_doctor.diagnosis.rules.evidence import ASKS, fetch_lines, library_calls, millis, percent
 from gpu_doctor.diagnosis.rules.prescriptions import ONE_CALL, whole_batches
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "collate_s", "step_wall_s", "batches_per_step")
 

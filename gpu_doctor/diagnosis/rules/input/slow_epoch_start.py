@@ -23,7 +23,7 @@ from gpu_doctor.diagnosis.forecast.epoch_end import leaving_share
 from gpu_doctor.diagnosis.forecast.forecast import drawing_s, taking_s
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, millis, percent
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("loader", "workers", "edge_share", "epochs", "fetch_wall_s", "step_wall_s")
 

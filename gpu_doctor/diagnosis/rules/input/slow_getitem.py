@@ -20,19 +20,14 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.forecast import (
-    CPU_BOUND,
-    LEAST_GAIN,
-    Forecast,
-    best_workers,
-    on_cores_s,
-    unqueued_fetch_s,
-)
+from gpu_doctor.diagnosis.forecast.forecast import best_workers
+from gpu_doctor.diagnosis.forecast.prediction import LEAST_GAIN, Forecast
+from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, on_cores_s, unqueued_fetch_s
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, millis, percent
 from gpu_doctor.diagnosis.rules.input import too_many_workers
 from gpu_doctor.diagnosis.rules.prescriptions import cheaper_samples, whole_batches
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup
 
 NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "fetch_cpu_s", "consumer_s", "step_wall_s", "batches_per_step")

@@ -22,7 +22,7 @@ from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.forecast.stages import SLOWEST_BYTES_PER_S
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, idle, millis, percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = (
     *("loader", "workers", "exposed_wait_share", "fetch_wall_s", "fetch_cpu_s", "fetch_stored_bytes"),

@@ -20,12 +20,13 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.forecast import CPU_BOUND, GOOD_ENOUGH, Forecast, forecast, unqueued_fetch_s
-from gpu_doctor.diagnosis.forecast.stages import fetched_s, stages
+from gpu_doctor.diagnosis.forecast.forecast import GOOD_ENOUGH, forecast
+from gpu_doctor.diagnosis.forecast.prediction import Forecast
+from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, fetched_s, stages, unqueued_fetch_s
 from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT
 from gpu_doctor.diagnosis.rules.evidence import millis, percent, stock_line
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("loader", "workers", "fetch_wall_s", "fetch_cpu_s", "step_wall_s", "batches_per_step", "data_wait_share")
 EXCLUDES = ("slow-storage", "slow-collate")

@@ -24,7 +24,7 @@ from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, SATURATED
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, idle, millis, percent, stock_line
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = (
     *("loader", "workers", "exposed_wait_share", "fetch_wall_s", "fetch_median_s", "fetch_p99_s"),

@@ -23,7 +23,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.rules.evidence import idle, percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup
 
 NEEDS = ("outcome",)

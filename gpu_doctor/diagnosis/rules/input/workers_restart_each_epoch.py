@@ -19,10 +19,11 @@ When to leave it
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gpu_doctor.diagnosis.forecast.forecast import GOOD_ENOUGH, Forecast, forecast, kept_workers
+from gpu_doctor.diagnosis.forecast.forecast import GOOD_ENOUGH, forecast, kept_workers
+from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import SettingValue
 
 NEEDS = ("loader", "workers", "edge_share", "epochs", "fetch_wall_s")

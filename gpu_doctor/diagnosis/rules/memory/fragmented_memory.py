@@ -18,7 +18,7 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.memory.out_of_memory import SEGMENTS
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("peak_bytes", "memory_total_bytes", "reserved_peak_bytes")
 

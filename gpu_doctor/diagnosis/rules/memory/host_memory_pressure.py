@@ -21,7 +21,7 @@ import re
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.prescriptions import fewer_workers
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("outcome", "host_memory_available_bytes", "host_memory_total_bytes")
 

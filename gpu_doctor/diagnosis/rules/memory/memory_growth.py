@@ -21,7 +21,7 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("host_growth_bytes_per_step",)
 

@@ -21,7 +21,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.prescriptions import without_graph
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("peak_bytes", "memory_total_bytes", "peak_share")
 

@@ -19,7 +19,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_idle
 from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("peak_share", "gpu_util_pct", "loader", "exposed_wait_share", "batches_per_step", "memory_total_bytes")
 EXCLUDES = ("small-batch", "launch-bound")

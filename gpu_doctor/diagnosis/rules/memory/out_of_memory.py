@@ -22,7 +22,7 @@ import re
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.prescriptions import fewer_workers, without_graph
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("outcome",)
 EXCLUDES = ("near-out-of-memory", "small-batch")

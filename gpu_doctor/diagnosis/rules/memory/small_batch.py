@@ -18,7 +18,7 @@ from gpu_doctor.diagnosis.rules import gpu_idle
 from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.prescriptions import larger_batch
 from gpu_doctor.diagnosis.rules.rule import Finding
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("peak_share", "gpu_util_pct", "loader", "exposed_wait_share")
 

@@ -18,7 +18,7 @@ When to leave it
 
 from gpu_doctor.diagnosis.rules.evidence import hot_lines, millis, percent
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("gpu_gap_share", "traffic", "run_s", "steps_per_s")
 

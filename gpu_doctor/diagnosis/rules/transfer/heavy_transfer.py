@@ -18,7 +18,7 @@ When to leave it
 
 from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("gpu_gap_share", "exposed_wait_share", "traffic", "transfer_bytes_per_step", "transfer_share", "step_wall_s")
 

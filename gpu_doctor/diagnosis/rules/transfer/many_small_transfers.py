@@ -18,7 +18,7 @@ When to leave it
 
 from gpu_doctor.diagnosis.rules.evidence import hot_lines, millis, percent
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = (
     *("queue_empty_share", "traffic", "transfers_per_step", "transfer_bytes_per_step"),

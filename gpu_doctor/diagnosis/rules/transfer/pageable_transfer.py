@@ -15,10 +15,11 @@ When to leave it
     When host memory is scarce: pinned pages cannot be swapped.
 """
 
-from gpu_doctor.diagnosis.forecast.forecast import Forecast, forecast
+from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.measure import Vitals
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("pageable_share", "exposed_transfer_share", "loader")
 EXCLUDES = ("heavy-transfer", "blocking-transfer")

@@ -9,11 +9,15 @@ from typing import Any, Final
 
 import torch
 
+from gpu_doctor.cell.loop import Edits
+from gpu_doctor.cell.switches import own_amp_off
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.amp.autocast import autocasting
+from gpu_doctor.trials.knobs.amp.edit import autocast
 from gpu_doctor.trials.knobs.amp.loss_scaling import LBFGS, LossScaling, loss_scaling
 from gpu_doctor.trials.knobs.amp.own_amp import own_switched_off
+from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
 
 OFF: Final = "off"
@@ -37,6 +41,7 @@ class Amp:
         "curve differs slightly from step to step; compare it over the same samples before you keep it."
     )
     front = True
+    written_with = ""
 
     def found(self, setup: Setup) -> str | None:
         return _SHORT.get(setup.autocast, OFF)
@@ -97,6 +102,21 @@ class Amp:
             lines += ["scaler.scale(loss).backward()", "scaler.unscale_(optimizer)  # before clipping gradients"]
             lines += ["scaler.step(optimizer)", "scaler.update()"]
         return "\n".join(lines)
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        value = settings[self.name]
+        if value not in ("bf16", "fp16"):
+            return own_amp_off(draft.cells)
+        torch, edits = draft.torch()
+        dtype = "bfloat16" if value == "bf16" else "float16"
+        edits = [*edits, *autocast(draft.loop, torch, draft.device, dtype)]
+        text = "".join(cell.text for cell in draft.cells.cells)
+        if "BCELoss" in text or "binary_cross_entropy(" in text:
+            draft.notes.append(
+                "On a GPU binary_cross_entropy cannot be computed under autocast: take BCEWithLogitsLoss and leave the "
+                "sigmoid out of the model."
+            )
+        return edits
 
 
 KNOB = Amp()

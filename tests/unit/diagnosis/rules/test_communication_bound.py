@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording.setup import Chore, World
 from tests.support.found import asked, named, sick
 from tests.support.judged import with_more

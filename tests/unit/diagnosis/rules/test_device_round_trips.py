@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording.setup import Traffic
 from tests.support.found import asked, named, sick
 from tests.support.judged import silence, with_more

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import Recording
 from gpu_doctor.recording.setup import World
 from tests.support.judged import with_more

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording.setup import InputFacts, ModelFacts
 from tests.support.found import asked, named, sick, top
 from tests.support.recordings import PINNED, Loop, on_gpu

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.diagnosis.forecast.forecast import Forecast
+from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.rules.prescriptions import SHARD_FIRST, with_workers
 from tests.support.found import asked, named, sick, top
 from tests.support.recordings import Loop, line, on_gpu

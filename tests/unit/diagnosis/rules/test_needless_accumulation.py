@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import Recording
 from tests.support.found import named
 from tests.support.readings import judged, replaced, surely, zipped

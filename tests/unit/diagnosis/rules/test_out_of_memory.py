@@ -6,7 +6,7 @@ import pytest
 
 import gpu_doctor.trials.run as trial
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from tests.support.readings import judged, surely, with_outcome
 from tests.support.recordings import Loop, on_gpu
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.vitals.measure import measure
 from tests.support.found import asked, named, rule, sick
 from tests.support.recordings import Loop, line, on_gpu

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.setup import InputFacts

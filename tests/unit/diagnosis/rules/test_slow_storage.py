@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from tests.support.readings import READINGS, judged, read, surely
 from tests.support.recordings import Loop, on_gpu
 

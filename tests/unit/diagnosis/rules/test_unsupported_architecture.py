@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_doctor.diagnosis.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose
 from tests.support.readings import judged, read, surely, with_outcome
 from tests.support.recordings import Loop, on_gpu
 

@@ -1,0 +1,39 @@
+"""The user's cells while knobs write themselves into them: their text, what the loop of a run was, what to tell."""
+
+from __future__ import annotations
+
+from gpu_doctor.cell.calls import Cells
+from gpu_doctor.cell.loop import Edits, LoopLines, NotPlaced
+from gpu_doctor.cell.switches import torch_name, with_import
+from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.trials.knobs.loader_edit import LoaderLines
+
+
+class Draft:
+    """What a knob's `edit` is given."""
+
+    def __init__(self, cells: Cells, setup: Setup) -> None:
+        """Nothing is changed: edits are gathered.
+
+        Args:
+            cells: those that were run. setup: what a run as written found.
+        """
+        self.cells, self.setup = cells, setup
+        self.loop = LoopLines(cells)
+        self.notes: list[str] = []
+        """Sentences for the person who takes the change."""
+        self.loaders = LoaderLines(cells, setup, self.notes)
+
+    @property
+    def device(self) -> str:
+        """Where the loop trains: `cpu`, `cuda`, ..."""
+        return self.setup.device.partition(":")[0]
+
+    def torch(self) -> tuple[str, Edits]:
+        """torch's name in the cells, and the edits that import it where it has none."""
+        name = torch_name(self.cells)
+        return (name, []) if name else ("torch", with_import(self.cells))
+
+    def no_line(self, name: str, value: SettingValue) -> NotPlaced:
+        """What a knob raises that has no line for a value."""
+        return NotPlaced(f"There is no line for {name}={value} in the cells as they are.")
