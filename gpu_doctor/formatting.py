@@ -264,7 +264,7 @@ def not_copied(names: Sequence[str], most: int = 3) -> str:
     """`large data is read and not copied: train (an array of 2.0 GB); ...`; of many names, the first few."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     named = ", ".join(clean(one, 80) for one in names[:most])
-    return f"large data is read and not copied: {named}{more}; what your cell changed in it is named, and stays"
+    return f"large data is read and not copied: {named}{more}; changes to it are listed, not undone"
 
 
 def article(name: str) -> str:

@@ -1,6 +1,6 @@
 """The one thread of ours that reads the machine: probes twice a second, the training thread's stack far more often.
 
-Both together stay below 1 % of one core, and below what the run's budget leaves (see `governor`): the thread measures
+Both together stay below 1 % of one core, and below what the run's budget leaves (see `cost.py`): the thread measures
 its own CPU time and slows down where a reading is dear, or where the taps and the view take much already.
 It holds no lock while it works, so a DataLoader worker may be forked at any moment.
 """

@@ -10,7 +10,7 @@ from typing import Final
 _COMMENT: Final = re.compile(r"#\s*gpudoctor:\s*ignore\b:?([^\n]*)", re.IGNORECASE)
 _REASON: Final = re.compile(r"[:;.(#]|\s-+\s")
 """Behind such a mark stands no name any more, but a reason (`throttled` is a word too)."""
-_WORD: Final = re.compile(r"(,?)\s*([\w\-]+)[^\w\-,]*")
+_WORD: Final = re.compile(r"(,?)\s*([\w\-/]+)[^\w\-/,]*")
 """A word, the comma before it, and what else stands behind it, such as a quotation mark."""
 NEAR: Final = 0.8
 """So alike to a rule's name (difflib's ratio) is a word that was meant as one; free words are not."""

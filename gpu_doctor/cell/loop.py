@@ -170,7 +170,7 @@ class LoopLines:
         statement, call = calls[0]
         images = call.args[0] if call.args else None
         if not isinstance(images, ast.Name):
-            raise NotPlaced(f"What the model is handed on line {call.lineno} of {cell.label} has no name of its own.")
+            raise NotPlaced(f"Assign the model's input on line {call.lineno} of {cell.label} to a variable first.")
         batch = batch_names(loop, call.lineno)
         if batch is not None and images.id not in batch:
             raise NotPlaced(

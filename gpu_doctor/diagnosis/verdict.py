@@ -117,7 +117,7 @@ def verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
             "the ceiling is the model itself."
         ).replace("%", " %")
     if bottleneck == "unknown":
-        return f"The {device}'s own clock was not read, so the bottleneck cannot be told apart."
+        return f"{device} timings are missing, so the bottleneck is unknown."
     what = {
         "input": "waiting for data" if vitals.loader is not None else "making batches",
         "transfer": "copying to the device",
@@ -141,7 +141,7 @@ def _beside(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
         return ""
     if share <= findings[0].cost_share:
         return ""
-    return f" {what[0].upper()}{what[1:]} takes more, {share:.0%}, but no cure for it could be told.".replace("%", " %")
+    return f" {what[0].upper()}{what[1:]} takes more, {share:.0%}, but nothing found shortens it.".replace("%", " %")
 
 
 def _between(vitals: Vitals) -> str:
@@ -164,7 +164,7 @@ def _lowered(sentence: str) -> str:
 
 
 def _nothing_to_cure(named: str) -> str:
-    return f"No cure that gains 5 % or more could be told from this recording: most of the time goes to {named}."
+    return f"Nothing found that would save 5 % or more: most of the time goes to {named}."
 
 
 def _largest_else(vitals: Vitals) -> float:

@@ -124,7 +124,7 @@ class _CudaDevice:
 
 
 def _support(torch: Any, device: int) -> int | None:
-    """`nvidia.architecture_support` of a device that is in use; None where torch cannot tell."""
+    """`cards.architecture_support` of a device that is in use; None where torch cannot tell."""
     try:
         arches, capability = torch.cuda.get_arch_list(), torch.cuda.get_device_capability(device)
     except Exception:

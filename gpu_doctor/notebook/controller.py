@@ -22,7 +22,7 @@ from gpu_doctor.notebook.cell_runner import Cell
 from gpu_doctor.notebook.details import Details
 from gpu_doctor.notebook.live_verdict import LiveVerdict
 from gpu_doctor.notebook.output import RealOutput
-from gpu_doctor.notebook.representations import Shown
+from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.report import as_text
 from gpu_doctor.report.panel.state import PanelInput, Progress
@@ -248,7 +248,7 @@ class Controller:
         else:
             self._result.update(shown)
 
-    def _reported(self, newest: Recording, diagnosis: Diagnosis | None) -> Shown:
+    def _reported(self, newest: Recording, diagnosis: Diagnosis | None) -> Answer:
         if diagnosis is None:  # it failed: why is the run's last note
             return _plainly(newest.notes[-1] if newest.notes else "There is no diagnosis of this run.")
         case, effects = self.case, tuple(self.case.effects)
@@ -257,7 +257,7 @@ class Controller:
         more: dict[str, Any] = {"trials": tuple(case.trials), **found}
         html = as_text.html(diagnosis, tuple(case.recordings), effects, title=case.name, notes=notes, **more)
         text_after, html_after = self.output.static()
-        return Shown(as_text.text(diagnosis, newest, effects, **more) + text_after, html + html_after)
+        return Answer(as_text.text(diagnosis, newest, effects, **more) + text_after, html + html_after)
 
 
 def _varied(source: str, options: argparse.Namespace) -> KnobTable:
@@ -272,10 +272,10 @@ def _varied(source: str, options: argparse.Namespace) -> KnobTable:
         raise UsageError(str(error)) from None
 
 
-def _plainly(sentence: str) -> Shown:
+def _plainly(sentence: str) -> Answer:
     """One sentence in the place of the result."""
     said = formatting.clean(f"GPU Doctor: {sentence}", 600)
-    return Shown(said, f'<div class="gpu-doctor-static">{escape(said)}</div>')
+    return Answer(said, f'<div class="gpu-doctor-static">{escape(said)}</div>')
 
 
 def _since(read: Any) -> Any:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.error import UsageError
 
@@ -17,14 +17,16 @@ from gpu_doctor.diagnosis.rules.page import explain
 from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.machine.checkup.check import check
 from gpu_doctor.notebook.options import LINE_FORM, exactly, words
-from gpu_doctor.notebook.representations import Shown
+from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.recording import Setup, load
 from gpu_doctor.report import as_text
 from gpu_doctor.trials import knobs
-from gpu_doctor.trials.case import Case, last_case
 from gpu_doctor.trials.compare.effect import compare
 from gpu_doctor.trials.knobs import cell_variables
 from gpu_doctor.trials.knobs.knob import Knob, KnobTable
+
+if TYPE_CHECKING:
+    from gpu_doctor.trials.case import Case
 
 CELL_HINT: Final = (
     "Nothing was asked: to run a cell under the doctor, write %%gpudoctor, with two percent signs, as its first line."
@@ -66,6 +68,8 @@ def _explain(arguments: list[str]) -> Any:
 
 def _knobs(arguments: list[str]) -> Any:
     exactly(arguments, 0, "%gpudoctor knobs")
+    from gpu_doctor.trials.case import last_case  # needs torch, which the other words do not
+
     case = last_case()
     if case is None:
         return knob_list(knobs.KNOBS, Setup())
@@ -82,7 +86,7 @@ def _report(arguments: list[str]) -> Any:
     if arguments:
         recording = load(arguments[0])
         diagnosis = diagnose(recording)
-        return Shown(as_text.text(diagnosis, recording), as_text.html(diagnosis, (recording,)))
+        return Answer(as_text.text(diagnosis, recording), as_text.html(diagnosis, (recording,)))
     case = _case()
     if case.diagnosis is None:
         raise UsageError("The last cell has no result yet: run a cell with %%gpudoctor first.")
@@ -90,7 +94,7 @@ def _report(arguments: list[str]) -> Any:
     newest = recordings[-1] if recordings else case.baseline
     effects = tuple(case.effects)
     trials = tuple(case.trials)
-    return Shown(
+    return Answer(
         as_text.text(case.diagnosis, newest, effects, trials=trials),
         as_text.html(case.diagnosis, recordings, effects, trials=trials),
     )
@@ -100,7 +104,7 @@ def _history(arguments: list[str]) -> Any:
     exactly(arguments, 0, "%gpudoctor history")
     case = _case()
     runs = [f"{one.name}: {diagnose(one).verdict} ({one.outcome})" for one in case.recordings]
-    return Shown("\n".join([*runs, *(str(effect) for effect in case.effects)]) or "No run yet.")
+    return Answer("\n".join([*runs, *(str(effect) for effect in case.effects)]) or "No run yet.")
 
 
 def _compare(arguments: list[str]) -> Any:
@@ -109,6 +113,8 @@ def _compare(arguments: list[str]) -> Any:
 
 
 def _case() -> Case:
+    from gpu_doctor.trials.case import last_case
+
     case = last_case()
     if case is None:
         raise UsageError("Nothing was run yet: put %%gpudoctor on a training cell and run it first.")
@@ -152,7 +158,7 @@ def knob_list(
     setup: Setup,
     variables: Iterable[tuple[str, object]] = (),
     turned: Mapping[str, object] | None = None,
-) -> Shown:
+) -> Answer:
     """The table of knobs for the loop of `setup` (an empty one: no loop was seen yet).
 
     Args:
@@ -164,7 +170,7 @@ def knob_list(
         Row(f"vary.{name}", "changes the training", f"{value!r:.60}", "", "", "A variable of the cell: see --vary.")
         for name, value in variables
     ]
-    return Shown("\n".join(line for row in rows for line in _text(row)), _html(rows))
+    return Answer("\n".join(line for row in rows for line in _text(row)), _html(rows))
 
 
 def _row(knob: Knob, setup: Setup, turned: Mapping[str, object]) -> Row:

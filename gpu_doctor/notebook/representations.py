@@ -84,7 +84,7 @@ def _printer(write: Callable[[Any], str]) -> Callable[[Any, Any, bool], None]:
     return printed
 
 
-class Shown:
+class Answer:
     """What IPython displays: the HTML where there is any and the page takes it, else the text."""
 
     def __init__(self, text: str, html: str = "") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -96,7 +95,7 @@ class Steps:
     """1 if the device had already finished when the step's launches ended, else 0; summed over the row's steps."""
     device_steps: Column
     """For how many of the row's steps the device columns were read (the steps they sum over): those that were marked,
-    see `devicewindows`."""
+    see `capture/gpu/windows.py`."""
     epoch: Column
     """Index of the training epoch (times a training loader was restarted)."""
 
@@ -148,13 +147,6 @@ class Steps:
 
 
 STEP_COLUMNS: Final = tuple(f.name for f in dataclasses.fields(Steps))
-
-
-def iter_phases(steps: Steps) -> Iterator[tuple[str, Column]]:
-    """Every phase with its seconds per row, `other` last."""
-    for phase in PHASES:
-        yield phase, getattr(steps, f"{phase}_s")
-    yield "other", steps.other_s
 
 
 def ratio(top: Column, bottom: Column) -> float | None:

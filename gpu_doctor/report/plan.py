@@ -27,7 +27,7 @@ _BLOCK: Final = (
     "border:1px solid rgba(128,128,128,0.35);border-radius:4px;overflow-x:auto;background:transparent"
 )
 TOGETHER: Final = "all together"
-"""What `treatment` calls the row of the last trial."""
+"""What `treat` calls the row of the last trial."""
 GAIN: Final = "#009E73"
 LOST: Final = "#D55E00"
 _BEFORE: Final = GREY

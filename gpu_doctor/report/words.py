@@ -141,7 +141,7 @@ def predicted_words(prescription: Prescription) -> str:
 def rows(
     recordings: Sequence[Recording], effects: Sequence[Effect], sides: Sequence[tuple[Recording, Recording] | None] = ()
 ) -> list[Row]:
-    """The runs, oldest first, then the trials; `sides`: the recordings of each (see `report_trials.sides_of`)."""
+    """The runs, oldest first, then the trials; `sides`: the recordings of each (see `trials.sides_of`)."""
     table = [_run_row(f"run {n}" if len(recordings) > 1 else "run", one) for n, one in enumerate(recordings, 1)]
     found = [*sides, *[None] * len(effects)]
     return table + [_trial_row(f"trial {n}", one, found[n - 1]) for n, one in enumerate(effects, 1)]

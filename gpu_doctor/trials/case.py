@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from gpu_doctor.capture.record import running
 from gpu_doctor.diagnosis import judged
@@ -26,9 +26,8 @@ from gpu_doctor.trials.largest_batch import Memory
 from gpu_doctor.trials.results import Largest, Plan, Sweep
 from gpu_doctor.trials.rounds import MOST_PAIRS
 from gpu_doctor.trials.runner import TRIAL_SECONDS, TRIAL_STEPS, Runner
+from gpu_doctor.trials.searches import SWEEP_TRIALS
 
-SWEEP_TRIALS: Final = 32
-"""Combinations that a sweep takes unasked: half an hour of trials at worst."""
 _last: list[Case] = []
 
 

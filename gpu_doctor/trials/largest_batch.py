@@ -20,14 +20,13 @@ from gpu_doctor import formatting
 from gpu_doctor.capture.record import Busy, running
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.diagnosis.vitals.memory_fit import memory_fit
-from gpu_doctor.recording import Recording, Setup
-from gpu_doctor.trials import knobs
+from gpu_doctor.recording import Recording
 from gpu_doctor.trials import run as trial
-from gpu_doctor.trials.knobs.knob import Refused
-from gpu_doctor.trials.knobs.loader import trained_from
+from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.results import MARGIN, Largest
 from gpu_doctor.trials.rounds import Rounds, not_restored
 from gpu_doctor.trials.runner import Runner
+from gpu_doctor.trials.searches import no_largest
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
@@ -50,20 +49,6 @@ FAR: Final = 2.0
 HARDLY_RISES: Final = "The memory hardly rises with the batch up to there: larger ones may fit."
 
 
-def refusal(setup: Setup) -> str:
-    """Why no largest batch can be looked for in a loop, one sentence; empty where it can."""
-    loader = trained_from(setup)  # where the memory ran out in the first step, nobody learned what trains
-    if not setup.on_gpu:
-        return "The loop runs on no GPU: a host's memory is shared, and no batch fills it."
-    if loader is None or not loader.batch_size:
-        return "The loop pulls from no DataLoader with a batch size of its own."
-    try:
-        knobs.allow({"batch_size": 2 * loader.batch_size}, setup)
-    except Refused as refused:
-        return str(refused)
-    return ""
-
-
 def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float = SECONDS) -> Largest:
     """Looks for the largest batch that fits, in at most three trials of a few steps; everything is put back.
 
@@ -81,7 +66,7 @@ def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float 
     run = case.baseline
     if run is None:
         return Largest(None, reason="Run the code once first: the batch size is not known.")
-    why_not, loader = refusal(run.setup), trained_from(run.setup)
+    why_not, loader = no_largest(run.setup), trained_from(run.setup)
     if why_not or loader is None or not loader.batch_size:
         return Largest(None, reason=why_not)
     case.stopped = False  # a Stop of before counts no more, one while the state is kept does

@@ -35,8 +35,8 @@ MOST_TIMES: Final = 32
 """Of the steps that were asked for, where these last too short a time."""
 
 FINISHED: Final = (
-    "Run again, this code trains no further step: what it calls goes on where its run ended, such as a trainer that "
-    "has finished. Make the trainer in the same cell, or try the settings before the run."
+    "Running this again trains nothing: what it calls has finished its run. Create the trainer in this cell, or try "
+    "the settings before the run."
 )
 BELIEVED: Final = 1.10
 """Smaller gains and losses are claimed only after a third pair: two pairs agree by chance too often."""

@@ -244,10 +244,10 @@ class _Climb:
             self.notes.append(NOT_AGAIN)
             return
         first = self.rungs[1]
-        why = "all together its losses differ for no known reason" if _gains(effect) else "not all together"
+        why = "their losses differ for no known reason" if _gains(effect) else "they did not"
         self.notes.append(
-            f"{describe(self.kept)} gained step by step, but {why} ({effect}): what is kept is what was "
-            f"verified against the code as written, {first.label}."
+            f"{describe(self.kept)}: each helped alone; together {why} ({effect}). Kept is what was verified against "
+            f"the code as written, {first.label}."
         )
         self.kept, self.speedup, self.rungs = dict(first.settings), first.speedup, self.rungs[:2]
 

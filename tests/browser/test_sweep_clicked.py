@@ -21,8 +21,8 @@ pytestmark = pytest.mark.timeout(600)
 NO_GPU = "The loop runs on no GPU: a host's memory is shared, and no batch fills it."
 SHELF = """
 # Real trials of this loop on the CPU; only the memory that they are asked about is a card's of 4 GB.
-from gpu_doctor import batchfinder
-from gpu_doctor.notebook import panel
+from gpu_doctor.report.panel import state
+from gpu_doctor.trials import largest_batch
 
 class Shelf:
     def __init__(self, device): pass
@@ -32,8 +32,8 @@ class Shelf:
         progress = __import__("gpu_doctor").last_case().progress
         return 0.6e9 + 4e6 * int(progress.rsplit(" ", 1)[1])
 
-batchfinder.refusal = panel.refusal = lambda setup: ""
-batchfinder.CardMemory = Shelf
+largest_batch.no_largest = state.no_largest = lambda setup: ""
+largest_batch.CardMemory = Shelf
 """
 
 

@@ -16,7 +16,7 @@ import sys, time
 sys.path.insert(0, {str(ROOT)!r})
 import dataclasses
 from IPython.display import HTML, display
-from gpu_doctor import knobs
+from gpu_doctor.trials import knobs
 from gpu_doctor.recording.feed import Replay
 from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.report.panel.state import PanelInput
@@ -83,7 +83,7 @@ def test_a_reload_shows_the_plots_with_their_data(lab: Lab, page: Page) -> None:
     notebook.save()
     notebook.reload()
     wait_until(lambda: rows(page) == 1500, 30, "The reloaded page has not all rows")
-    assert "Waiting for data" in page.locator("[data-gpu-doctor] .gd-text").inner_text()
+    assert "waits for data" in page.locator("[data-gpu-doctor] .gd-text").inner_text()
 
 
 def measured(page: Page) -> dict[str, Any]:

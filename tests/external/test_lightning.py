@@ -105,7 +105,7 @@ class TestLightning(CellChecks):
     """All checks, on the program whose LightningModule is never called itself."""
 
     program = staticmethod(program)
-    again_refused = "trains no further step"
+    again_refused = "trains nothing"
 
     def cell(self, plan: Plan) -> tuple[str, dict[str, Any]]:
         """`fit` alone."""

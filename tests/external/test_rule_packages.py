@@ -62,6 +62,7 @@ RULES = {
     "dearer": RULE.format(version=1, needs="()", check='return Finding("x", "Everything.", 7.0)'),
 }
 ASKED = """
+import dataclasses
 import sys
 import gpu_doctor
 
@@ -71,6 +72,8 @@ print(said.notes)
 print([one.rule for one in said.findings])
 print({one.rule: one.reason for one in said.silent if one.rule.startswith("acme")})
 print(gpu_doctor.explain("acme-rules/slow-decoder"))
+quiet = dataclasses.replace(gpu_doctor.load(sys.argv[1]), source="# gpudoctor: ignore acme-rules/slow-decoder\\n")
+print("quiet", [one.rule for one in gpu_doctor.diagnose(quiet).findings], gpu_doctor.diagnose(quiet).notes[:1])
 """
 
 
@@ -103,3 +106,4 @@ def test_its_finding_is_named_with_the_package_and_what_it_does_wrong_is_said(in
     assert "The rule 'older' of acme-rules was left out (ValueError: it says VERSION = 0" in said
     assert "no decoder" in said and "cost_share is 7.0" in said
     assert "The decoder of Acme's files takes the time." in said
+    assert "quiet []" in said and "There is no rule" not in said

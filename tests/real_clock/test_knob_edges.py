@@ -235,7 +235,9 @@ NEVER: Final = "ran = []\n" + PLAIN + LOADER + "ran.append(1)\n" + LOOP
         ({"worker_threads": 100_000}, "from 0 to 256"),
         ({"batch_size": 10**12}, "from 1 to 2147483647"),
         pytest.param(
-            {"amp": "fp16"}, "emulated", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="fp16 is its own")
+            {"amp": "fp16"},
+            "slow on a CPU",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="fp16 is its own"),
         ),
     ],
 )

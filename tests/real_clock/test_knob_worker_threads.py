@@ -15,8 +15,8 @@ from gpu_doctor.capture.describe import loaders
 from gpu_doctor.recording import Setup
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
-from gpu_doctor.trials.knobs.worker_init import WorkerThreads
 from gpu_doctor.trials.knobs.worker_threads import KNOB
+from gpu_doctor.trials.worker_init import WorkerThreads
 
 
 class Counted(Dataset[Any]):

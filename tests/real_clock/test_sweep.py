@@ -17,7 +17,7 @@ from gpu_doctor.report.searches import places
 from gpu_doctor.trials import race
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.results import Sweep
-from gpu_doctor.trials.sweep import combinations
+from gpu_doctor.trials.searches import combinations
 from tests.support.recordings import Loop
 
 CELL = """

@@ -1,4 +1,4 @@
-"""What the tests of batchfinder share."""
+"""What the tests of the largest batch share."""
 
 from __future__ import annotations
 

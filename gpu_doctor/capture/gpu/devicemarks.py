@@ -4,7 +4,7 @@ CUDA is asynchronous, so only the device's own clock can tell whether it starved
 *gap* (from the last mark of one step, or of an evaluation after it, to the first of the next) and the step's device
 seconds; those between them tell its phases apart. Whether the last mark is already passed when the host ends the step
 tells that the queue ran empty. Nothing here ever waits, and no error of the clock reaches the loop: with the first one
-the marks end. Which steps are marked at all, `devicewindows` says.
+the marks end. Which steps are marked at all, `windows.py` says.
 """
 
 from __future__ import annotations

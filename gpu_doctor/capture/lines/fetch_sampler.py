@@ -7,7 +7,7 @@ looks are kept in two pools, by what the kernel says of the thread right after t
 sleeps), and late looks at a sleeping thread are dropped. How much of a fetch is computing and how much is waiting is
 not taken from looks at all but from the kernel's counters.
 
-What was seen lies as text in a page (of the worker's slot in the mapped file, see `lines_page`), written ever more
+What was seen lies as text in a page (of the worker's slot in the mapped file, see `page.py`), written ever more
 rarely as it grows, so that it is there however the worker ends.
 """
 
@@ -55,7 +55,7 @@ class FetchLines:
         """Looks at the calling thread and writes to `page`, going on from what is there.
 
         Args:
-            page: see `lines_page`. floor: code of the fetch. threads: Python threads of this process besides ours.
+            page: see `page.py`. floor: code of the fetch. threads: Python threads of this process besides ours.
             period_s: mean seconds between looks, at least.
         """
         self.fetching = False

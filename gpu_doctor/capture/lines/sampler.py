@@ -168,8 +168,8 @@ def _asked(through: Way, texts: dict[str, str]) -> tuple[str, bool]:
 
 
 def _told(through: Way, texts: dict[str, str]) -> tuple[str, bool]:
-    """Whether the innermost statement of a training step, or one of a forward in it, trains nothing, as `beside` says;
-    and whether the way to it leads through a loop inside of the step."""
+    """Whether the innermost statement of a step, or one of a forward in it, trains nothing, as `LineCost.beside`
+    says; and whether the way to it leads through a loop inside of the step."""
     looped, others = False, tuple(texts.values())
     for file, line in through:
         looped = looped or line in loop_rows(texts[file])

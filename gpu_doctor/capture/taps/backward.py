@@ -2,7 +2,7 @@
 
 Only the outermost modules carry a listener: a wrapper on every module call costs about 9 us each and breaks compiled
 graphs. They are looked for where the code runs when a loader is first iterated, and completed by the parameters that
-an optimizer owns before its first step (see `forwards`).
+an optimizer owns before its first step (see `forward.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Looks now and then at what the outermost modules are handed, and whether gradients of evaluations are ever used.
 
 Looking costs some microseconds a forward, so it is done in windows: the first steps, then a step of every 128, and the
-first forwards after `model.eval()`. Outside of one nothing of it runs: it hears what `taps.compute` listens to.
+first forwards after `model.eval()`. Outside of one nothing of it runs: it hears what `taps.backward` listens to.
 """
 
 from __future__ import annotations

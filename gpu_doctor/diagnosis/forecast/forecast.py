@@ -260,7 +260,7 @@ def taking_s(v: Vitals) -> float:
 
 
 def _copies(v: Vitals, pins: bool, others: Sequence[Vitals]) -> Forecast | None:
-    """Copies from pinned memory, waited for or not: see `copying`."""
+    """Copies from pinned memory, waited for or not: see `copies.py`."""
     found = copies_with(v, pins, others)
     if found is None or v.step_wall_s is None:
         return None

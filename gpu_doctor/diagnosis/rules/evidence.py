@@ -33,9 +33,9 @@ def millis(seconds: float) -> str:
     return f"{ms:.2f} ms" if ms < 1 else f"{ms:.1f} ms" if ms < 100 else f"{ms:.0f} ms"
 
 
-def idle(vitals: Vitals) -> str:
-    """What stands still while the loop waits, without inventing a GPU."""
-    return "the GPU has nothing to do" if vitals.on_gpu else "the loop stands still"
+def who(vitals: Vitals) -> str:
+    """What waits where data is late, without inventing a GPU: `GPU` or `loop`."""
+    return "GPU" if vitals.on_gpu else "loop"
 
 
 def phases(vitals: Vitals) -> list[str]:
@@ -110,7 +110,7 @@ def stock_line(vitals: Vitals) -> tuple[str, ...]:
     empty, ready = vitals.empty_share, vitals.ready_batches
     if empty is None or ready is None:
         return ()
-    return (f"at {percent(empty)} of the asks no batch was ready; on average {ready:.1f} were",)
+    return (f"no batch was ready {percent(empty)} of the time; on average {ready:.1f} were",)
 
 
 def chore_line(chore: Chore) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from typing import Final
 from gpu_doctor.diagnosis.rules.rule import Finding, Rule, rule_of
 from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.formatting import clean
+from gpu_doctor.recording import form
 
 GROUP: Final = "gpu_doctor.rules"
 VERSION: Final = 1
@@ -75,7 +76,7 @@ def _rule(entry: EntryPoint) -> Rule:
     closed = sorted({*rule.needs, *(rule.cpu_needs or ())} - set(OPEN_VITALS))
     if closed:
         raise ValueError(f"it needs {', '.join(closed)}, which is not open to other packages")
-    name = f"{_package(entry)}/{entry.name}"
+    name = f"{_package(entry)}/{entry.name}".lower().replace("_", "-")  # as `ignore` and `explain` read names
     family = str(getattr(module, "FAMILY", "other"))
     return dataclasses.replace(rule, name=name, family=family, check=_checked(rule.check, name))
 
@@ -90,6 +91,7 @@ def _checked(check: Callable[[Vitals], Finding | None], name: str) -> Callable[[
             return None
         if not isinstance(finding, Finding):
             raise TypeError(f"check() returned {type(finding).__name__}, not a Finding")
+        form.check(finding)
         if not math.isfinite(finding.cost_share) or not 0.0 <= finding.cost_share <= 1.0:
             raise ValueError(f"cost_share is {finding.cost_share!r}, not a share from 0 to 1")
         return dataclasses.replace(finding, rule=name)

@@ -53,7 +53,7 @@ class Finding:
 
     rule: str
     headline: str
-    """One sentence with the figure, such as 'Waiting for data: 71 % of the time the GPU has nothing to do.'"""
+    """One sentence with the figure, such as 'The GPU waits for data 71 % of the time.'"""
     cost_share: float
     """The one coin: the part of the run's wall-clock after warm-up that it accounts for, 0..1. Costs overlap."""
     evidence: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """Vitals of arithmetic: what the loop computes in a second, beside what the card could.
 
-Floating-point operations are counted once, on a trial (see `counting`), and never while the user's loop runs; without a
-count all of this is None. GPU: not yet run on one.
+Floating-point operations are counted once, on a trial (see `Case.flops`), and never while the user's loop runs; without
+a count all of this is None. GPU: not yet run on one.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class HardwareVitals:
     """
 
     throttle_shares: Mapping[str, float] | None = None
-    """Reason (see nvidia.THROTTLE_BITS) -> share of the readings in which it held the clocks down; empty = none did."""
+    """Reason (see cards.THROTTLE_BITS) -> share of the readings in which it held the clocks down; empty = none did."""
     throttled_share: float | None = None
     """Share of the readings with any of these reasons."""
     held_share: float | None = None
@@ -69,7 +69,7 @@ class HardwareVitals:
     driver_cuda: tuple[int, int] | None = None
     """Highest CUDA version that the driver serves."""
     architecture_support: int | None = None
-    """nvidia.NATIVE, TRANSLATED or ABSENT: torch's machine code for the card; None = no device in use."""
+    """cards.NATIVE, TRANSLATED or ABSENT: torch's machine code for the card; None = no device in use."""
 
 
 def hardware(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:

@@ -112,11 +112,11 @@ def _driver_missing(facts: Facts, cards: str) -> CheckLine:
         to_do = "If you want one, start the container with --gpus all (NVIDIA Container Toolkit)."
         return CheckLine("driver", LOOK, found, to_do)
     found = f"{cards} by NVIDIA on the PCI bus, but no NVIDIA driver: torch cannot use it."
-    return CheckLine("driver", WRONG, found, "Install the NVIDIA driver (nvidia.com/drivers), then restart.")
+    return CheckLine("driver", WRONG, found, "Install the NVIDIA driver (cards.com/drivers), then restart.")
 
 
 def _driver_and_build(facts: Facts, torch: TorchFacts, serves: tuple[int, int]) -> CheckLine:
-    """Whether the driver serves torch's CUDA (see nvidia.too_old)."""
+    """Whether the driver serves torch's CUDA (see cards.too_old)."""
     built = version(torch.cuda)
     found = f"NVIDIA driver {facts.driver} serves CUDA {serves[0]}.{serves[1]}; torch is built for {torch.cuda}."
     if too_old(serves, built) and not torch.available:
@@ -146,7 +146,7 @@ def build(facts: Facts, torch: TorchFacts) -> Iterator[CheckLine]:
 
 
 def architecture(card: CardFacts, torch: TorchFacts) -> CheckLine | None:
-    """Whether the build holds machine code for the card (see nvidia.architecture_support)."""
+    """Whether the build holds machine code for the card (see cards.architecture_support)."""
     if card.capability is None or not torch.arches:
         return None
     major, minor = card.capability

@@ -20,11 +20,10 @@ from gpu_doctor.report.panel.runs_table import runs
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.report.trials import Sides
 from gpu_doctor.report.words import RISK_MARK, accent, predicted_words, price, silences
-from gpu_doctor.trials.case import SWEEP_TRIALS
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.knobs.knob import KnobTable
-from gpu_doctor.trials.largest_batch import refusal
 from gpu_doctor.trials.results import Largest, Plan, Sweep
+from gpu_doctor.trials.searches import SWEEP_TRIALS, no_largest
 
 STATUS: Final = {
     "starting": "starting",
@@ -94,9 +93,9 @@ class PanelInput:
     largest: Largest | None = None
     """What the last sweep, and the last search for the largest batch, found."""
     fixes: Mapping[str, Any] = field(default_factory=dict)
-    """The changes of the user's cells that were unfolded (`folds.fix_shown`), by `describe(settings)`."""
+    """The changes of the user's cells that were unfolded (`results.fix_shown`), by `describe(settings)`."""
     before: list[dict[str, str]] | None = None
-    """What to know before a trial (`beforehand.sentences`), None while nobody asked."""
+    """What to know before a trial (`notebook/details.py`), None while nobody asked."""
     output: dict[str, Any] | None = None
     """What the last run for real wrote (`RealOutput.shown`)."""
     stop_live: bool = True
@@ -121,7 +120,7 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
         "sweep": sweep_state(shown.sweep),
         "sweepMost": SWEEP_TRIALS,
         "largest": largest_state(shown.largest),
-        "noLargest": refusal(shown.setup) if known else UNKNOWN,
+        "noLargest": no_largest(shown.setup) if known else UNKNOWN,
         "fixes": dict(shown.fixes),
         "before": shown.before,
         "output": shown.output,

@@ -74,7 +74,7 @@ class Effect:
     loss_first_step: int | None = None
     """First step (from 1) at which the losses differ, or the candidate's is not finite; None for other verdicts."""
     loss_varies: bool = False
-    """Runs of the baseline differ from each other by as much: such a loop does not repeat itself (`parity.varies`)."""
+    """Runs of the baseline differ from each other by as much: such a loop does not repeat itself (`losses.varies`)."""
     loss_dtype: str = ""
     """The coarsest format that either side computed in, whose rounding `within-rounding` allows for."""
     baseline_samples_per_s: float | None = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_doctor.recording import Settings, Setup
-from gpu_doctor.trials.knobs.loader import meant
+from gpu_doctor.trials.knobs.found_loaders import meant
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from math import gcd
 from typing import Any
 
 from gpu_doctor.capture.describe import loaders
-from gpu_doctor.recording import LoaderSetup, SettingValue, Setup
+from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.trials.knobs.found_loaders import meant
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from gpu_doctor.trials.knobs.loader_change import changing
 
@@ -17,18 +18,6 @@ MOST_AT_ONCE = 256
 """Processes or threads. A worker takes about four of the 1024 files that a process may usually open (`ulimit -n`), and
 a slip of the finger (`num_workers=100000`) must not take the machine down."""
 NO_LOADER = "The cell pulls from no DataLoader, so there is nothing to turn."
-
-
-def trained_from(setup: Setup) -> LoaderSetup | None:
-    """The loader that a knob is about: the first that trains, else the first that does not evaluate."""
-    others = [one for one in setup.loaders if one.role != "evaluation"]
-    return setup.training_loader or (others[0] if others else None)
-
-
-def meant(setup: Setup) -> list[LoaderSetup]:
-    """The loaders that the loop trains from; where none is known to train, those that do not evaluate."""
-    training = [one for one in setup.loaders if one.role == "training"]
-    return training or [one for one in setup.loaders if one.role != "evaluation"]
 
 
 def loader_refusal(knob: str, setup: Setup) -> str:

@@ -18,8 +18,8 @@ from torch.utils.data import BatchSampler, DataLoader
 from gpu_doctor.capture.describe.loader_limits import MULTIPROCESSING_CONTEXT, refusal
 from gpu_doctor.capture.describe.loaders import AnyLoader, alive, batch_size_of, written_batch
 from gpu_doctor.capture.patching import Patches
-from gpu_doctor.trials.knobs.worker_init import WorkerThreads
 from gpu_doctor.trials.side_effects.leftover_workers import shut_down
+from gpu_doctor.trials.worker_init import WorkerThreads
 
 TORCH_PREFETCH: Final = 2
 """prefetch_factor of a loader with workers where none is given (torch.utils.data.DataLoader's default)."""

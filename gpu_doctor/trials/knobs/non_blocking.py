@@ -23,8 +23,9 @@ from gpu_doctor.cell.loop import Edits, LoopLines, NotPlaced
 from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
+from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
-from gpu_doctor.trials.knobs.loader import on_or_off, trained_from
+from gpu_doctor.trials.knobs.loader import on_or_off
 
 NO_GPU = "The loop trains on the CPU: there is no copy to a GPU that it could wait for."
 _DTYPES: Final = ("float", "half", "double", "int", "long", "bool", "dtype", "bfloat")

@@ -9,15 +9,9 @@ from gpu_doctor.diagnosis.rules.prescriptions import SHARD_FIRST
 from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
+from gpu_doctor.trials.knobs.found_loaders import meant, trained_from
 from gpu_doctor.trials.knobs.knob import Choice, TrialScope
-from gpu_doctor.trials.knobs.loader import (
-    MOST_AT_ONCE,
-    loader_refusal,
-    loaders_turned,
-    meant,
-    trained_from,
-    whole_number,
-)
+from gpu_doctor.trials.knobs.loader import MOST_AT_ONCE, loader_refusal, loaders_turned, whole_number
 
 WORKERS_PER_CORE = 4
 """Offered up to so many per usable core: a dataset that waits (disk, network) gains beyond the cores, 7.5x on two cores

@@ -11,8 +11,9 @@ from gpu_doctor.cell.loop import Edits
 from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
+from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.knobs.knob import Choice, TrialScope
-from gpu_doctor.trials.knobs.loader import loader_refusal, loaders_turned, on_or_off, trained_from
+from gpu_doctor.trials.knobs.loader import loader_refusal, loaders_turned, on_or_off
 
 
 class PinMemory:

@@ -13,8 +13,9 @@ from gpu_doctor.cell.loop import Edits
 from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
+from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.knobs.knob import Choice, TrialScope
-from gpu_doctor.trials.knobs.loader import MOST_AT_ONCE, loader_refusal, loaders_turned, trained_from, whole_number
+from gpu_doctor.trials.knobs.loader import MOST_AT_ONCE, loader_refusal, loaders_turned, whole_number
 
 AS_WRITTEN = 0
 

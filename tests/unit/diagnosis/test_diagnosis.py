@@ -108,13 +108,16 @@ def test_a_wait_that_nothing_found_is_about_is_said_beside_the_dearest_finding()
     diagnosis = diagnose(recording)
     assert [one.rule for one in diagnosis.findings] == ["slow-python"]
     assert diagnosis.verdict.startswith(diagnosis.findings[0].headline)
-    assert diagnosis.verdict.endswith("Waiting for data takes more, 46 %, but no cure for it could be told.")
+    assert diagnosis.verdict.endswith("Waiting for data takes more, 46 %, but nothing found shortens it.")
 
 
 @pytest.mark.parametrize(
     ("in_torch", "said"),
     [
-        (True, "What the loop computes outside of any module takes more, 40 %, but no cure for it could be told."),
+        (
+            True,
+            "What the loop computes outside of any module takes more, 40 %, but nothing found shortens it.",
+        ),
         (False, ""),
     ],
 )

@@ -2,7 +2,7 @@
 
 Walked are the clinic's recordings, those of the rules' tests, the worlds of the treatment's tests, and every two
 `troubles` laid on one loop. Two findings that price the same kind of seconds must be settled: one excludes the other
-(`EXCLUDES`) or subtracts it (`rules.idling`), or both stand, for the reason given in `STAND`.
+(`EXCLUDES`) or subtracts it (`rules.gpu_idle`), or both stand, for the reason given in `STAND`.
 """
 
 from __future__ import annotations

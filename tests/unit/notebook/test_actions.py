@@ -90,7 +90,7 @@ def test_what_waits_is_busy_for_the_page_and_keeps_its_verdict() -> None:
     found = state(shown(starved(), status="waiting", stop_live=False), knobs.KNOBS)
     assert found["busy"] and found["header"]["status"] == "waiting for the kernel"
     assert found["header"]["stop"] == "", "an interrupt would meet the cell that runs"
-    assert found["verdict"]["text"].startswith("Waiting for data: 75 %")
+    assert found["verdict"]["text"].startswith("The loop waits for data 75 % of the time")
     few = state(shown(starved(steps=3), status="waiting"), knobs.KNOBS)
     assert few["verdict"]["text"].startswith("Only 3 steps were measured")
     assert state(PanelInput(status="waiting"), knobs.KNOBS)["verdict"]["text"] == "Nothing was recorded yet."

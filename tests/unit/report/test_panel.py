@@ -49,7 +49,7 @@ def test_too_few_steps_are_no_verdict_while_the_loop_runs() -> None:
 def test_the_verdict_stands_with_its_price_and_what_to_try() -> None:
     found = drawn(shown(starved()))
     verdict = found["verdict"]
-    assert verdict["text"].startswith("Waiting for data: 75 %")
+    assert verdict["text"].startswith("The loop waits for data 75 % of the time")
     assert verdict["kind"] == "input-bound"
     assert verdict["accent"] == PHASE_COLOURS["data_wait"]
     advice = verdict["advice"]
@@ -284,5 +284,5 @@ def test_the_colour_beside_the_verdict_is_that_of_its_cause() -> None:
     verdict = drawn(shown(compute))["verdict"]
     assert verdict["advice"] is None and verdict["kind"] == "compute-bound"
     half = drawn(shown(starved(wait_s=0.0065)))["verdict"]
-    assert half["text"].startswith("Waiting for data") and half["accent"] == PHASE_COLOURS["data_wait"]
+    assert "waits for data" in half["text"] and half["accent"] == PHASE_COLOURS["data_wait"]
     assert verdict["accent"] not in (half["accent"], "")

@@ -36,7 +36,7 @@ def test_the_verdict_comes_first_and_everything_is_said() -> None:
             "completed",
             "400 steps",
             "samples/s",
-            "Waiting for data: 71 %",
+            "The GPU waits for data 71 % of the time",
             "predicted 2.9x (2.6-3.1)",
             "DataLoader(..., num_workers=4)",
             "data wait",
@@ -52,7 +52,7 @@ def test_the_verdict_comes_first_and_everything_is_said() -> None:
             "Own overhead: 0.4 %",
         ):
             assert words in said, words
-        assert said.index("Waiting for data") < said.index("Anatomy of a step") < said.index("host-sync")
+        assert said.index("waits for data") < said.index("Anatomy of a step") < said.index("host-sync")
     assert "my cell" in page.text
     assert "Wrote runs/x.pt." in page.text
     assert "utilization %" in page.text

@@ -15,10 +15,9 @@ from gpu_doctor.report.panel.controls import UNKNOWN, checked_request
 from gpu_doctor.report.panel.state import PanelInput, state
 from gpu_doctor.report.searches import FIRST, largest_html, places, sizes, sweep_html
 from gpu_doctor.trials import knobs
-from gpu_doctor.trials.case import SWEEP_TRIALS
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.largest_batch import refusal
 from gpu_doctor.trials.results import Largest, Sweep
+from gpu_doctor.trials.searches import SWEEP_TRIALS, no_largest
 from tests.support.html_page import Page
 from tests.support.panel_parts import shown, starved
 from tests.support.panel_visits import Loop, Visited, loop
@@ -110,8 +109,8 @@ def test_the_largest_batch_is_looked_for_between_cells(loop: Loop) -> None:
 
 def test_a_search_that_cannot_be_says_why_before_the_click() -> None:
     on_cpu, on_gpu = starved(), starved(gpu=True)
-    assert drawn(shown(on_cpu))["noLargest"] == refusal(on_cpu.setup)
-    assert refusal(on_cpu.setup).startswith("The loop runs on no GPU")
+    assert drawn(shown(on_cpu))["noLargest"] == no_largest(on_cpu.setup)
+    assert no_largest(on_cpu.setup).startswith("The loop runs on no GPU")
     assert drawn(shown(on_gpu))["noLargest"] == ""
     assert drawn(PanelInput())["noLargest"] == UNKNOWN
     loader = dataclasses.replace(on_gpu.setup.loaders[0], refusals={"batch_size": "A batch_sampler owns the batches."})

@@ -336,7 +336,7 @@ def test_before_the_click_large_data_is_said_to_be_read_only(monkeypatch: pytest
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
     said = details.sentences({"train": TensorDataset(torch.zeros(512))})
     named = "Large data is read and not copied: train (a tensor of 2 KiB); "
-    assert said[1] == {"text": f"{named}what your cell changed in it is named, and stays.", "tone": ""}
+    assert said[1] == {"text": f"{named}changes to it are listed, not undone.", "tone": ""}
 
 
 def test_before_the_click_an_open_run_of_a_tracker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

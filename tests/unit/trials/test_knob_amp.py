@@ -239,7 +239,7 @@ def test_what_scaling_cannot_follow_is_refused_out_of_the_loop() -> None:
 
 
 def test_refusals() -> None:
-    assert "emulated" in KNOB.refusal("fp16", SEEN)
+    assert "slow on a CPU" in KNOB.refusal("fp16", SEEN)
     assert KNOB.refusal("bf16", SEEN) == ""
     assert KNOB.refusal("off", SEEN) == ""
     t4 = Setup(**{**vars(SEEN), "device": "cuda:0", "devices": (DeviceSetup(0, "Tesla T4", capability=(7, 5)),)})
@@ -316,7 +316,7 @@ def test_an_own_amp_is_told_by_code_not_by_comments(source: str, own: bool) -> N
 def test_fp16_is_refused_on_the_cpu_and_beside_an_own_scaler() -> None:
     net = Net()
     space: dict[str, Any] = {"net": net, "opt": torch.optim.SGD(net.parameters(), lr=1.0)}
-    with pytest.raises(Refused, match="emulated"), knobs.turned({"amp": "fp16"}, TrialScope(space)):
+    with pytest.raises(Refused, match="slow on a CPU"), knobs.turned({"amp": "fp16"}, TrialScope(space)):
         pytest.fail("not reached")
     space["grad"] = torch.amp.GradScaler("cpu")
     with pytest.raises(Refused, match="GradScaler"), knobs.turned({"amp": "fp16"}, TrialScope(space)):

@@ -138,7 +138,7 @@ def test_a_whole_that_does_not_gain_falls_back_to_what_was_verified_against_the_
     assert len(plan.settings) == 1
     assert plan.speedup == plan.effects[0].speedup
     assert len(plan.waterfall) == 2
-    assert "not all together" in " ".join(plan.notes)
+    assert "together they did not" in " ".join(plan.notes)
     assert plan.notes[0] in str(plan)
 
 
@@ -261,7 +261,7 @@ def test_steps_whose_losses_differ_only_all_together_fall_back_to_the_first() ->
     plan = Together(world, 1).treat(3, steps=50)
     assert set(plan.effects[-1].settings) == {"fused_optimizer", "threads"}
     assert plan.settings == plan.waterfall[1].settings and len(plan.settings) == 1
-    assert "all together its losses differ" in plan.notes[0] and "loss differs from step 1 on" in plan.notes[0]
+    assert "together their losses differ" in plan.notes[0] and "loss differs from step 1 on" in plan.notes[0]
 
 
 def test_no_trial_is_made_twice_and_a_knob_that_fails_twice_is_left() -> None:

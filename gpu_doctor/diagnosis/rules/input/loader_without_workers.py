@@ -18,7 +18,7 @@ When to leave it
 """
 
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
-from gpu_doctor.diagnosis.rules.evidence import fetch_lines, idle, millis, percent
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, millis, percent, who
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.diagnosis.rules.prescriptions import with_workers
 from gpu_doctor.diagnosis.rules.rule import Finding
@@ -46,7 +46,8 @@ def check(vitals: Vitals) -> Finding | None:
     count, seen = best
     return Finding(
         rule="loader-without-workers",
-        headline=f"Waiting for data: {percent(wait)} of the time {idle(vitals)} (num_workers=0).",
+        headline=f"The {who(vitals)} waits for data {percent(wait)} of the time: "
+        "num_workers=0 loads batches in the training process.",
         cost_share=wait,
         evidence=(
             f"a batch takes {millis(fetch_s)} to fetch, {millis(vitals.fetch_cpu_s or 0.0)} "

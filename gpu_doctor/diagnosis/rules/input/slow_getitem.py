@@ -119,7 +119,7 @@ def _too_much(vitals: Vitals, loader: LoaderSetup, wait: float, best: tuple[int,
         return None
     return Finding(
         rule="slow-getitem",
-        headline=f"Fetching computes too much: {percent(cost)} of the time stays a wait, with however many workers.",
+        headline=f"Loading needs too much CPU for any number of workers: {percent(cost)} of the time is a wait for it.",
         cost_share=cost,
         evidence=(
             f"a batch takes {millis(cpu)} of CPU time{_a_sample(vitals, cpu_s)}; with the loop's own that makes "

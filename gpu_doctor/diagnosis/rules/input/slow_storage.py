@@ -20,7 +20,7 @@ When to leave it
 
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.forecast.stages import SLOWEST_BYTES_PER_S
-from gpu_doctor.diagnosis.rules.evidence import fetch_lines, idle, millis, percent
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, millis, percent, who
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -55,7 +55,7 @@ def check(vitals: Vitals) -> Finding | None:
     cost = wait * min(waiting_s / wall, 1.0)
     return Finding(
         rule="slow-storage",
-        headline=f"Waiting for the storage: {percent(cost)} of the time {idle(vitals)}.",
+        headline=f"The {who(vitals)} waits for the storage {percent(cost)} of the time.",
         cost_share=cost,
         evidence=(*storage_lines(vitals), *fetch_lines(vitals)),
         prescriptions=(*_more_workers(vitals), SHARDS),

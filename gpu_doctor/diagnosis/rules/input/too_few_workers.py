@@ -15,8 +15,9 @@ When to leave it
     A stream (IterableDataset) that does not ask which worker it is has to be sharded first: workers would repeat it.
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
-from gpu_doctor.diagnosis.rules.evidence import fetch_lines, idle, millis, percent, stock_line
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, millis, percent, stock_line, who
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.diagnosis.rules.prescriptions import with_workers
 from gpu_doctor.diagnosis.rules.rule import Finding
@@ -29,7 +30,7 @@ EXCLUDES = ("slow-collate", "slow-storage")
 WAIT_SHARE = 0.05
 """torch-tb-profiler's bar for data loading; TraceML 0.5 warns from 10 % on."""
 BUSY_SHARE = 0.5
-"""Workers are the bound only if they fetch most of the time; idle ones wait for something else (an epoch's edge)."""
+"""Workers are the bound only if they fetch most of the time; waiting ones wait for something else (an epoch's edge)."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -48,7 +49,8 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     return Finding(
         rule="too-few-workers",
-        headline=f"Waiting for data: {percent(wait)} of the time {idle(vitals)} (num_workers={workers}).",
+        headline=f"The {who(vitals)} waits for data {percent(wait)} of the time: "
+        f"{formatting.count(workers, 'worker')} cannot keep up.",
         cost_share=wait,
         evidence=(
             f"a batch takes a worker {millis(fetch_s)}, {millis(vitals.fetch_cpu_s or 0.0)} of it on the CPU; "

@@ -21,7 +21,7 @@ import math
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, SATURATED
-from gpu_doctor.diagnosis.rules.evidence import fetch_lines, idle, millis, percent, stock_line
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, millis, percent, stock_line, who
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -85,7 +85,7 @@ def check(vitals: Vitals) -> Finding | None:
     enough = ahead >= wanted
     return Finding(
         rule="uneven-batches",
-        headline=f"A few slow batches: {percent(cost)} of the time {idle(vitals)} until one of them is fetched.",
+        headline=f"A few slow batches make the {who(vitals)} wait {percent(cost)} of the time.",
         cost_share=cost,
         evidence=(
             f"fetching takes {millis(median_s)} for most batches, {millis(slow_s)} for the slowest in a hundred; "

@@ -29,7 +29,7 @@ MOSTLY = 0.5
 """At least half of the copies start from pinned memory and are waited for."""
 LINK_BYTES_PER_S = 25e9
 """A copy from pinned memory over 16 lanes of PCIe 4 (25 of nominally 31.5 GB/s): the copy itself remains. Where the
-link was read, its own speed is taken (see `copying`)."""
+link was read, its own speed is taken (see `forecast/copies.py`)."""
 KNOB = "non_blocking"
 
 

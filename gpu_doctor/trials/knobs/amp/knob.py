@@ -27,7 +27,7 @@ BF16_CAPABILITY: Final = 8
 """From compute capability 8.0 (Ampere) on, tensor cores compute bf16; before, it is emulated (CUDA C guide)."""
 OWN_SCALER: Final = "Your loop scales its gradients with a GradScaler of its own: wrap its forward in autocast there."
 LSTM_BF16: Final = "torch's LSTM raises in bf16 on a CPU without AVX-512, which this one lacks."
-CPU_FP16: Final = "fp16 on a CPU is emulated and gains nothing: bf16 is the one to try."
+CPU_FP16: Final = "fp16 is slow on a CPU. Try bf16."
 
 
 class Amp:

@@ -66,5 +66,5 @@ def test_a_stream_that_workers_would_repeat_is_sharded_first() -> None:
 def test_how_often_no_batch_was_ready_is_named_where_it_was_counted() -> None:
     (fetch,) = BUSY.recording().fetches
     counted = with_more(BUSY, fetches=(replace(fetch, ready_batches=0.26, empty_share=0.8),))
-    assert "at 80 % of the asks no batch was ready; on average 0.3 were" in sick(RULE, counted).evidence
+    assert "no batch was ready 80 % of the time; on average 0.3 were" in sick(RULE, counted).evidence
     assert not any("ready" in one for one in sick(RULE, BUSY).evidence)

@@ -1,0 +1,70 @@
+"""What a sweep, and a search for the largest batch, may be asked for. Needs no torch: the panel asks it too."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.found_loaders import trained_from
+from gpu_doctor.trials.knobs.knob import Refused
+
+SWEEP_TRIALS: Final = 32
+"""Combinations that a sweep takes unasked: half an hour of trials at worst."""
+
+
+def no_largest(setup: Setup) -> str:
+    """Why no largest batch can be looked for in a loop, one sentence; empty where it can."""
+    loader = trained_from(setup)  # where the memory ran out in the first step, nobody learned what trains
+    if not setup.on_gpu:
+        return "The loop runs on no GPU: a host's memory is shared, and no batch fills it."
+    if loader is None or not loader.batch_size:
+        return "The loop pulls from no DataLoader with a batch size of its own."
+    try:
+        knobs.allow({"batch_size": 2 * loader.batch_size}, setup)
+    except Refused as refused:
+        return str(refused)
+    return ""
+
+
+def combinations(grid: Mapping[str, Sequence[SettingValue]], most: int) -> list[dict[str, SettingValue]]:
+    """Every combination of a grid, the last knob turning fastest; values that are given twice count once.
+
+    Raises:
+        ValueError: if the grid is empty, names what is no knob, has a knob without values, or is too large.
+        TypeError: if it is no mapping of knobs to lists.
+    """
+    form = "{'num_workers': [0, 2, 4], 'batch_size': [32, 64]}"
+    if not isinstance(grid, Mapping):
+        raise TypeError(f"A sweep takes a dict of knobs and the values to try, such as {form}, not {grid!r:.60}.")
+    if not grid:
+        raise ValueError(f"A sweep needs at least one knob with the values to try, such as {form}.")
+    axes: list[list[tuple[str, SettingValue]]] = []
+    for name, values in grid.items():
+        try:
+            knobs.known(name)
+        except Refused as unknown:
+            raise ValueError(str(unknown)) from None
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise TypeError(f"The values of {name} are a list, such as {form}, not {values!r:.60}.")
+        if not values:
+            raise ValueError(f"{name} has no values to try: give at least one, or leave it out.")
+        axes.append([(name, value) for value in _once_each(values)])
+    count = math.prod(len(axis) for axis in axes)
+    if count > most:
+        raise ValueError(
+            f"The grid has {count} combinations, and a sweep takes {most}: give fewer values, or max_trials={count}."
+        )
+    return [dict(one) for one in itertools.product(*axes)]
+
+
+def _once_each(values: Sequence[SettingValue]) -> list[SettingValue]:
+    """Values in order without repeats; True and 1 are two values."""
+    kept: list[SettingValue] = []
+    for value in values:
+        if not any(type(value) is type(one) and value == one for one in kept):
+            kept.append(value)
+    return kept
