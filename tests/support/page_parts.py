@@ -14,7 +14,7 @@ from gpu_doctor.recording import Recording
 def diagnosed(one: Recording, **changes: object) -> Diagnosis:
     finding = Finding(
         "loader-without-workers",
-        "The GPU waits for data 71 % of the time: num_workers=0 loads batches in the training process.",
+        "The GPU waits for data 71 % of the time: num_workers=0 loads batches in the loop's own process.",
         0.71,
         ("A batch takes 29.3 ms to fetch.",),
         (

@@ -47,7 +47,7 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="loader-without-workers",
         headline=f"The {who(vitals)} waits for data {percent(wait)} of the time: "
-        "num_workers=0 loads batches in the training process.",
+        "num_workers=0 loads batches in the loop's own process.",
         cost_share=wait,
         evidence=(
             f"a batch takes {millis(fetch_s)} to fetch, {millis(vitals.fetch_cpu_s or 0.0)} "
