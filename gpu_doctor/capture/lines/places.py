@@ -83,7 +83,7 @@ class Places:
     def _is_user(self, name: str, frame: FrameType) -> bool:
         known = self._user.get(name)
         if known is None:
-            library = _installed(name) or _written_by_a_library(frame)
+            library = installed(name) or _written_by_a_library(frame)
             known = self._user[name] = not library and not name.startswith("<frozen")
         return known
 
@@ -118,7 +118,8 @@ def within_torch(frame: FrameType | None) -> bool:
     return False
 
 
-def _installed(file: str) -> bool:
+def installed(file: str) -> bool:
+    """Whether a file is the standard library's, an installed package's or ours: no code of the user."""
     return file.startswith(_LIBRARIES) or "site-packages" in file or "dist-packages" in file
 
 
@@ -129,7 +130,7 @@ def _written_by_a_library(frame: FrameType) -> bool:
     """
     package, dot, _ = str(frame.f_globals.get("__name__", "")).partition(".")
     file = getattr(sys.modules.get(package), "__file__", None) if dot else None
-    return isinstance(file, str) and _installed(file)
+    return isinstance(file, str) and installed(file)
 
 
 def _takes_apart(file: str, function: str) -> bool:

@@ -11,7 +11,6 @@ import io
 import linecache
 import pkgutil
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
@@ -21,6 +20,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
+from gpu_doctor.capture.lines.places import installed
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import Chore
@@ -36,10 +36,6 @@ MOST_OPEN: Final = 4096
 """Calls kept one by one until their step has ended; in a step with more, neighbours are added up."""
 _DEEPEST: Final = 200
 _NAN: Final = float("nan")
-_LIBRARIES: Final = tuple(
-    {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {str(Path(__file__).resolve().parents[2])}
-)
 _FILES: Final = (io.BytesIO, io.BufferedWriter, io.BufferedRandom)
 
 Place: TypeAlias = tuple[str, int, str]
@@ -157,7 +153,7 @@ def _users_place(frame: FrameType | None) -> Place:
             break
         code = frame.f_code
         name = code.co_filename
-        if not (name.startswith((*_LIBRARIES, "<frozen")) or "site-packages" in name or "dist-packages" in name):
+        if not (installed(name) or name.startswith("<frozen")):
             return name, frame.f_lineno, code.co_name
         frame = frame.f_back
     return NOWHERE
