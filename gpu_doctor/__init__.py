@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpu_doctor.diagnosis import diagnose as diagnose
-    from gpu_doctor.diagnosis.rules.page import explain as explain
+    from gpu_doctor.diagnosis import explain as explain
     from gpu_doctor.diagnosis.vitals.measure import measure as measure
     from gpu_doctor.machine.checkup.check import check as check
     from gpu_doctor.recording import Recording as Recording
     from gpu_doctor.recording import RecordingError as RecordingError
     from gpu_doctor.recording import load as load
-    from gpu_doctor.trials.case import Case as Case
+    from gpu_doctor.trials import Case as Case
+    from gpu_doctor.trials import last_case as last_case
     from gpu_doctor.trials.case import case as case
-    from gpu_doctor.trials.case import last_case as last_case
-    from gpu_doctor.trials.compare.effect import compare as compare
-    from gpu_doctor.trials.executors.ray import RayExecutor as RayExecutor
+    from gpu_doctor.trials.compare import compare as compare
+    from gpu_doctor.trials.executors import RayExecutor as RayExecutor
     from gpu_doctor.trials.watch import watch as watch
 
 __version__ = "0.1.0"
@@ -58,13 +58,13 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """Registers `%%gpudoctor` and `%gpudoctor` (called by `%load_ext gpu_doctor`)."""
-    from gpu_doctor.notebook.magic import register
+    from gpu_doctor.notebook import register
 
     register(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """Takes the magics away again (called by `%unload_ext gpu_doctor`)."""
-    from gpu_doctor.notebook.magic import unregister
+    from gpu_doctor.notebook import unregister
 
     unregister(shell)

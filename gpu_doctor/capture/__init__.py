@@ -3,3 +3,44 @@
 Everything here lives while the user's loop runs, and leaves nothing behind but a recording. It knows nothing of what is
 read off that recording: no vitals, no rules, no trials.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gpu_doctor.capture.patching import Patches as Patches
+    from gpu_doctor.capture.patching import Seam as Seam
+    from gpu_doctor.capture.record import Busy as Busy
+    from gpu_doctor.capture.record import recorded as recorded
+    from gpu_doctor.capture.record import running as running
+    from gpu_doctor.capture.recorder import Recorder as Recorder
+    from gpu_doctor.capture.recorder import RunEnded as RunEnded
+
+__all__ = [
+    "Busy",
+    "Patches",
+    "Recorder",
+    "RunEnded",
+    "Seam",
+    "recorded",
+    "running",
+]
+
+# Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
+_FACE: Final = {
+    "Busy": "record",
+    "Patches": "patching",
+    "Recorder": "recorder",
+    "RunEnded": "recorder",
+    "Seam": "patching",
+    "recorded": "record",
+    "running": "record",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FACE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_FACE[name]}"), name)

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from gpu_doctor.capture.cost import BUDGET_SHARE as BUDGET_SHARE
-from gpu_doctor.machine.probe import Probe, ProbeScope, Reader
+from gpu_doctor.machine import Probe, ProbeScope, Reader
 from gpu_doctor.recording import Metric
 
 PROBING_PART: Final = 0.6

@@ -12,9 +12,7 @@ from gpu_doctor.capture.lines.sampler import LineSampler
 from gpu_doctor.capture.poller import Poller
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
-from gpu_doctor.machine.host import os_cores, physical_cores, usable_cores
-from gpu_doctor.machine.nvml.probe import driver_version
-from gpu_doctor.machine.probes import PROBES
+from gpu_doctor.machine import PROBES, driver_version, os_cores, physical_cores, usable_cores
 
 
 class Busy(RuntimeError):

@@ -32,8 +32,9 @@ from gpu_doctor.recording import (
     Series,
     Settings,
     Setup,
+    readings_since,
+    series_key,
 )
-from gpu_doctor.recording.feed import readings_since, series_key
 from gpu_doctor.recording.steps import samples_before
 
 DENSE_LOSSES: Final = 256

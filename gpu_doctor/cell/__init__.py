@@ -3,3 +3,34 @@
 Nothing is run here, and nothing is known of torch beyond the names that people write: every answer is read off the
 syntax tree.
 """
+
+from gpu_doctor.cell.batch_source import batch_lines, elsewhere_lines
+from gpu_doctor.cell.fix import Fix, FixedCell
+from gpu_doctor.cell.ignore import hushed
+from gpu_doctor.cell.literals import Place
+from gpu_doctor.cell.loop import Edits, LoopLines, NothingToPaste, NotPlaced
+from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
+from gpu_doctor.cell.source import CellSource, Edit
+from gpu_doctor.cell.unused_work import beside_lines, loop_rows, needed_lines, trains_nothing
+
+__all__ = [
+    "CellSource",
+    "Edit",
+    "Edits",
+    "Fix",
+    "FixedCell",
+    "Kept",
+    "LoopLines",
+    "NotPlaced",
+    "NothingToPaste",
+    "Place",
+    "batch_lines",
+    "beside_lines",
+    "elsewhere_lines",
+    "hushed",
+    "kept_graphs",
+    "literals",
+    "loop_rows",
+    "needed_lines",
+    "trains_nothing",
+]

@@ -13,6 +13,8 @@ from typing import Any, Final
 from gpu_doctor.cell.calls import FUNCTIONS, Cells, Function, Made, Site, dotted
 from gpu_doctor.cell.source import CellSource, Edit
 
+__all__ = ["ADD", "HIDDEN", "REPLACE", "Slot", "given", "set_arguments", "slot"]
+
 UNKNOWN: Final = object()
 """A value that only running the code would tell."""
 REPLACE, ADD, SPREAD, HIDDEN = "replace", "add", "spread", "hidden"

@@ -13,6 +13,8 @@ from typing import Any, Final, TypeAlias
 
 from gpu_doctor.cell.source import CellSource
 
+__all__ = ["FUNCTIONS", "Cells", "Made", "Site", "dotted", "function_around"]
+
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 KEYWORDS: Final = {"persistent_workers", "fused", "precision", "mixed_precision"}

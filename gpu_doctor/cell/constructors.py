@@ -12,6 +12,17 @@ from gpu_doctor.cell.calls import FUNCTIONS, Cells, Made, Site, dotted, function
 from gpu_doctor.cell.source import CellSource
 from gpu_doctor.recording import LoaderSetup
 
+__all__ = [
+    "LOADER",
+    "Loop",
+    "batch_sampler_of",
+    "is_loader",
+    "loader_makers",
+    "newest_of",
+    "optimizer_makers",
+    "training_loops",
+]
+
 LOADER: Final = (
     *("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory"),
     *("drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),

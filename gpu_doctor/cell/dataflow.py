@@ -14,6 +14,8 @@ from gpu_doctor.cell.calls import dotted
 from gpu_doctor.cell.constructors import Loop
 from gpu_doctor.cell.source import CellSource
 
+__all__ = ["holds", "names_holding"]
+
 _SIZES: Final = ("size", "dim", "numel", "shape", "device", "dtype", "ndim")
 _SIZED: Final = ("len", "range")
 """What is asked about a tensor and holds none of its numbers."""

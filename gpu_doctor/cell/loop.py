@@ -14,6 +14,8 @@ from gpu_doctor.cell.constructors import Loop, training_loops
 from gpu_doctor.cell.dataflow import batch_names, graphless, trained
 from gpu_doctor.cell.source import CellSource, Edit
 
+__all__ = ["Edits", "LoopLines", "NotPlaced", "NothingToPaste", "block_of", "calls_of", "names_in", "statement_of"]
+
 Edits: TypeAlias = "list[tuple[CellSource, Edit]]"
 LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
 

@@ -13,6 +13,8 @@ from gpu_doctor.cell.loop import Edits, NotPlaced
 from gpu_doctor.cell.source import CellSource, Edit
 from gpu_doctor.recording import SettingValue
 
+__all__ = ["at_top", "own_amp_off", "switched", "torch_name", "with_import"]
+
 SWITCHES: Final = {
     "tf32": (("set_float32_matmul_precision", True), ("backends.cudnn.allow_tf32", False)),
     "cudnn_benchmark": (("backends.cudnn.benchmark", False),),

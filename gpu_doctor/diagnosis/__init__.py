@@ -4,25 +4,50 @@ Pure functions over a recording: numpy only, no torch, no clock, no run in progr
 came about, nor of trials.
 """
 
-from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose, judged
+from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose, judged, one_cause
+from gpu_doctor.diagnosis.forecast.forecast import enough, worker_counts
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
-from gpu_doctor.diagnosis.rules import RULES
-from gpu_doctor.diagnosis.rules.page import explain
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Rule, Safety
+from gpu_doctor.diagnosis.forecast.stages import OTHERS
+from gpu_doctor.diagnosis.forecast.worker_costs import starting_s
+from gpu_doctor.diagnosis.rules import RULES, every_rule
+from gpu_doctor.diagnosis.rules.page import explain, paragraphs
+from gpu_doctor.diagnosis.rules.prescriptions import SHARD_FIRST
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Rule, Safety
+from gpu_doctor.diagnosis.silent_rules import by_reason
+from gpu_doctor.diagnosis.verdict import ended_the_run
+from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
+from gpu_doctor.diagnosis.vitals.device import exposed
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, measure, warmup_rows
+from gpu_doctor.diagnosis.vitals.memory_fit import MemoryFit
 
 __all__ = [
+    "FEWEST_STEPS",
+    "NAMING_BAR",
+    "OTHERS",
     "RULES",
+    "SHARD_FIRST",
     "Diagnosis",
     "Finding",
     "Forecast",
+    "MemoryFit",
     "Prescription",
     "Rule",
     "Safety",
     "Vitals",
+    "arithmetic_kind",
+    "by_reason",
     "diagnose",
+    "ended_the_run",
+    "enough",
+    "every_rule",
     "explain",
+    "exposed",
     "judged",
     "measure",
+    "one_cause",
+    "paragraphs",
+    "starting_s",
+    "warmup_rows",
+    "worker_counts",
 ]

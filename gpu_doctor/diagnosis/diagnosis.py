@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpu_doctor.cell.ignore import hushed
+from gpu_doctor.cell import hushed
 from gpu_doctor.diagnosis.rules import RULES, every_rule
 from gpu_doctor.diagnosis.rules.plugins import plugins
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety

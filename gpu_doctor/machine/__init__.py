@@ -2,3 +2,52 @@
 
 Everything here reads and changes nothing. It knows nothing of training: no steps, no loops, no diagnosis.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gpu_doctor.machine.checkup.check import check as check
+    from gpu_doctor.machine.host import os_cores as os_cores
+    from gpu_doctor.machine.host import physical_cores as physical_cores
+    from gpu_doctor.machine.host import usable_cores as usable_cores
+    from gpu_doctor.machine.nvml.probe import driver_version as driver_version
+    from gpu_doctor.machine.probe import Probe as Probe
+    from gpu_doctor.machine.probe import ProbeScope as ProbeScope
+    from gpu_doctor.machine.probe import Reader as Reader
+    from gpu_doctor.machine.probes import PROBES as PROBES
+
+__all__ = [
+    "PROBES",
+    "Probe",
+    "ProbeScope",
+    "Reader",
+    "cgroup",
+    "check",
+    "driver_version",
+    "os_cores",
+    "physical_cores",
+    "torch_memory",
+    "usable_cores",
+]
+
+# Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
+_FACE: Final = {
+    "PROBES": "probes",
+    "Probe": "probe",
+    "ProbeScope": "probe",
+    "Reader": "probe",
+    "check": "checkup.check",
+    "driver_version": "nvml.probe",
+    "os_cores": "host",
+    "physical_cores": "host",
+    "usable_cores": "host",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FACE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_FACE[name]}"), name)

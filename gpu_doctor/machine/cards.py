@@ -15,6 +15,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+__all__ = [
+    "ABSENT",
+    "CARDS",
+    "HELD_BIT",
+    "IDLE_BIT",
+    "LANE_GB_PER_S",
+    "NATIVE",
+    "POWER_CAP_BIT",
+    "THROTTLE_BITS",
+    "TRANSLATED",
+    "Peaks",
+    "architecture_support",
+    "link_gb_per_s",
+    "peak_flops_per_s",
+    "peaks_of",
+    "served_cuda",
+    "too_old",
+    "version",
+]
+
 IDLE_BIT: Final = 0x1
 HELD_BIT: Final = 0x2
 """Application or locked clocks."""

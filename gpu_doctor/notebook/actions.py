@@ -15,11 +15,10 @@ from typing import Any, Protocol
 from IPython import get_ipython
 
 from gpu_doctor import formatting
-from gpu_doctor.capture.record import running
+from gpu_doctor.capture import running
 from gpu_doctor.notebook.details import Details
 from gpu_doctor.notebook.output import Captured, RealOutput, as_a_terminal_shows, kept
-from gpu_doctor.trials.case import Case
-from gpu_doctor.trials.results import Largest, Plan, Sweep
+from gpu_doctor.trials import Case, Largest, Plan, Sweep
 
 
 class Panel(Protocol):

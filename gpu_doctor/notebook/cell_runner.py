@@ -19,7 +19,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from gpu_doctor.notebook.output import Captured
 from gpu_doctor.recording import Settings
-from gpu_doctor.trials.knobs.cell_variables import replaced
+from gpu_doctor.trials.knobs import cell_variables
 
 
 class Cell:
@@ -63,7 +63,7 @@ class Cell:
         """Runs the cell in `namespace`, with `other` literals for some of its variables; errors pass untouched."""
         # IPython hides the frames above this one from the traceback, as it does for its own.
         __tracebackhide__ = "__ipython_bottom__"
-        for code in self._compiled(replaced(self._tree, other), self._silent) if other else self._codes:
+        for code in self._compiled(cell_variables.replaced(self._tree, other), self._silent) if other else self._codes:
             if inspect.CO_COROUTINE & code.co_flags:
                 _awaited(eval(code, self._shell.user_global_ns, namespace))
             else:

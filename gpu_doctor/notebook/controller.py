@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from gpu_doctor import formatting
-from gpu_doctor.capture.record import running
-from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor import formatting, report
+from gpu_doctor.capture import Recorder, running
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.notebook.cell_runner import Cell
 from gpu_doctor.notebook.details import Details
@@ -24,18 +23,15 @@ from gpu_doctor.notebook.live_verdict import LiveVerdict
 from gpu_doctor.notebook.output import RealOutput
 from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.recording import Recording, Setup
-from gpu_doctor.report import as_text
-from gpu_doctor.report.panel.state import PanelInput, Progress
-from gpu_doctor.trials import knobs
-from gpu_doctor.trials.case import Case
-from gpu_doctor.trials.knobs import cell_variables
-from gpu_doctor.trials.knobs.knob import KnobTable, Refused
+from gpu_doctor.report.panel import PanelInput, Progress
+from gpu_doctor.trials import Case, knobs
+from gpu_doctor.trials.knobs import KnobTable, Refused, cell_variables
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_doctor.notebook.live_view import Dashboard
-    from gpu_doctor.trials.results import Largest, Plan, Sweep
+    from gpu_doctor.trials import Largest, Plan, Sweep
 
 
 class Controller:
@@ -255,9 +251,9 @@ class Controller:
         notes = tuple(note for note in (self.message,) if note)
         found = {"plan": self.plan, "sweep": self.sweep, "largest": self.largest}
         more: dict[str, Any] = {"trials": tuple(case.trials), **found}
-        html = as_text.html(diagnosis, tuple(case.recordings), effects, title=case.name, notes=notes, **more)
+        html = report.html(diagnosis, tuple(case.recordings), effects, title=case.name, notes=notes, **more)
         text_after, html_after = self.output.static()
-        return Answer(as_text.text(diagnosis, newest, effects, **more) + text_after, html + html_after)
+        return Answer(report.text(diagnosis, newest, effects, **more) + text_after, html + html_after)
 
 
 def _varied(source: str, options: argparse.Namespace) -> KnobTable:

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor import formatting
 from gpu_doctor.recording import SettingValue, describe
-from gpu_doctor.report.panel.results import fix_shown
-from gpu_doctor.trials.side_effects.trackers import open_runs
-from gpu_doctor.trials.snapshot.snapshot import room_bytes
-from gpu_doctor.trials.snapshot.walk import Walk
+from gpu_doctor.report.panel import fix_shown
+from gpu_doctor.trials import Walk, open_runs, room_bytes
 
 if TYPE_CHECKING:
-    from gpu_doctor.trials.case import Case
+    from gpu_doctor.trials import Case
 
 MOST_FIXES: Final = 16
 """Fixes that are kept for the page; the oldest goes."""

@@ -11,22 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.error import UsageError
 
-from gpu_doctor import formatting
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.diagnosis.rules.page import explain
-from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor import formatting, report
+from gpu_doctor.diagnosis import Safety, diagnose, explain
 from gpu_doctor.machine.checkup.check import check
 from gpu_doctor.notebook.options import LINE_FORM, exactly, words
 from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.recording import Setup, load
-from gpu_doctor.report import as_text
 from gpu_doctor.trials import knobs
-from gpu_doctor.trials.compare.effect import compare
-from gpu_doctor.trials.knobs import cell_variables
-from gpu_doctor.trials.knobs.knob import Knob, KnobTable
+from gpu_doctor.trials.compare import compare
+from gpu_doctor.trials.knobs import Knob, KnobTable, cell_variables
 
 if TYPE_CHECKING:
-    from gpu_doctor.trials.case import Case
+    from gpu_doctor.trials import Case
 
 CELL_HINT: Final = (
     "Nothing was asked: to run a cell under the doctor, write %%gpudoctor, with two percent signs, as its first line."
@@ -68,7 +64,7 @@ def _explain(arguments: list[str]) -> Any:
 
 def _knobs(arguments: list[str]) -> Any:
     exactly(arguments, 0, "%gpudoctor knobs")
-    from gpu_doctor.trials.case import last_case  # needs torch, which the other words do not
+    from gpu_doctor.trials import last_case
 
     case = last_case()
     if case is None:
@@ -86,7 +82,7 @@ def _report(arguments: list[str]) -> Any:
     if arguments:
         recording = load(arguments[0])
         diagnosis = diagnose(recording)
-        return Answer(as_text.text(diagnosis, recording), as_text.html(diagnosis, (recording,)))
+        return Answer(report.text(diagnosis, recording), report.html(diagnosis, (recording,)))
     case = _case()
     if case.diagnosis is None:
         raise UsageError("The last cell has no result yet: run a cell with %%gpudoctor first.")
@@ -95,8 +91,8 @@ def _report(arguments: list[str]) -> Any:
     effects = tuple(case.effects)
     trials = tuple(case.trials)
     return Answer(
-        as_text.text(case.diagnosis, newest, effects, trials=trials),
-        as_text.html(case.diagnosis, recordings, effects, trials=trials),
+        report.text(case.diagnosis, newest, effects, trials=trials),
+        report.html(case.diagnosis, recordings, effects, trials=trials),
     )
 
 
@@ -113,7 +109,7 @@ def _compare(arguments: list[str]) -> Any:
 
 
 def _case() -> Case:
-    from gpu_doctor.trials.case import last_case
+    from gpu_doctor.trials import last_case
 
     case = last_case()
     if case is None:

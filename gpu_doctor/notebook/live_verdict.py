@@ -8,12 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.diagnosis import Diagnosis, diagnose
-from gpu_doctor.diagnosis.diagnosis import one_cause
-from gpu_doctor.diagnosis.rules.rule import Finding
+from gpu_doctor.capture import Recorder
+from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, diagnose, one_cause
 from gpu_doctor.diagnosis.verdict import verdict
-from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
 
 JUDGING_SHARE: Final = 0.005
 """Part of one core that live verdicts may take: after one that took t, the next comes t / 0.005 later."""

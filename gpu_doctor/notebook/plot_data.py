@@ -12,10 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.diagnosis.vitals.device import exposed
-from gpu_doctor.recording import Column, Cursor, Feed, Metric, News, Series, Steps
-from gpu_doctor.recording.feed import series_key
-from gpu_doctor.report.svg import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS
+from gpu_doctor.diagnosis import exposed
+from gpu_doctor.recording import Column, Cursor, Feed, Metric, News, Series, Steps, series_key
+from gpu_doctor.report import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS
 
 MOST_POINTS: Final = 2000
 """Points of a line in the page."""

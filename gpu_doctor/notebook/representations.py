@@ -13,9 +13,9 @@ from gpu_doctor import formatting
 from gpu_doctor.recording import describe
 
 if TYPE_CHECKING:
-    from gpu_doctor.diagnosis.vitals.fields import Vitals
+    from gpu_doctor.diagnosis import Vitals
     from gpu_doctor.recording import Recording
-    from gpu_doctor.trials.case import Case
+    from gpu_doctor.trials import Case
 
 
 def case(one: Case) -> str:

@@ -4,7 +4,7 @@ The one record between the two halves of the house. It knows numpy and no more: 
 nothing of what is read off it. The facts about a run stand in `setup`, its columns in `steps`.
 """
 
-from gpu_doctor.recording.feed import Cursor, Feed, News, Replay
+from gpu_doctor.recording.feed import Cursor, Feed, News, Replay, readings_since, series_key
 from gpu_doctor.recording.npz import RecordingError
 from gpu_doctor.recording.recording import (
     OUTCOMES,
@@ -44,5 +44,8 @@ __all__ = [
     "Setup",
     "Steps",
     "describe",
+    "form",
     "load",
+    "readings_since",
+    "series_key",
 ]

@@ -9,6 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+__all__ = [
+    "Chore",
+    "DeviceSetup",
+    "EvaluationFacts",
+    "Flops",
+    "InputFacts",
+    "LoaderSetup",
+    "ModelFacts",
+    "OptimizerFacts",
+    "Setup",
+    "Traffic",
+    "World",
+    "of_plain",
+]
+
 
 @dataclass(frozen=True)
 class Chore:

@@ -9,6 +9,29 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+__all__ = [
+    "BACKWARD",
+    "DATA_WAIT",
+    "EVALUATION",
+    "FORWARD",
+    "INFERENCE",
+    "LOSS",
+    "NO_GRAD",
+    "OPTIMIZER",
+    "OTHER",
+    "PHASES",
+    "PHASE_COUNT",
+    "PHASE_NAMES",
+    "STEP_COLUMNS",
+    "SYNC",
+    "TRAINING",
+    "TRANSFER",
+    "Column",
+    "Steps",
+    "ratio",
+    "samples_before",
+]
+
 Column: TypeAlias = npt.NDArray[np.float64]
 
 PHASES: Final = ("data_wait", "transfer", "forward", "backward", "optimizer", "sync", "evaluation")

@@ -13,9 +13,7 @@ from html import escape
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription
-from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription, Vitals
 from gpu_doctor.formatting import BOTTLENECK_LABELS, PHASE_LABELS, clean
 from gpu_doctor.recording import LineCost, Recording
 from gpu_doctor.report.plots import plots as plots

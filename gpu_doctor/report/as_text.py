@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpu_doctor import display, formatting
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription
+from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription
 from gpu_doctor.formatting import PHASE_LABELS, clean
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_html as sheet
@@ -35,8 +34,8 @@ from gpu_doctor.report.words import (
     silences,
     verdict_words,
 )
-from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.results import Largest, Plan, Sweep
+from gpu_doctor.trials import Largest, Plan, Sweep
+from gpu_doctor.trials.compare import Effect
 
 WIDTH: Final = 100
 _BAR: Final = 40

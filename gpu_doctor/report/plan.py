@@ -9,13 +9,13 @@ from html import escape
 from typing import Any, Final
 
 from gpu_doctor import display, formatting
-from gpu_doctor.cell.fix import Fix
+from gpu_doctor.cell import Fix
 from gpu_doctor.formatting import clean, count
 from gpu_doctor.recording import describe
 from gpu_doctor.report.svg import GREY, as_image
 from gpu_doctor.report.words import CLEAN
-from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.results import Plan, Rung
+from gpu_doctor.trials import Plan, Rung
+from gpu_doctor.trials.compare import Effect
 
 MOST_LINES: Final = 400
 """Lines of a diff or cell that are laid out; a cell that is longer is said to go on."""

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.vitals.measure import warmup_rows
+from gpu_doctor.diagnosis import warmup_rows
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import Column, Recording, Series
 from gpu_doctor.report.svg import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS, Line, as_image, chart, line_swatch

@@ -12,9 +12,8 @@ from gpu_doctor.recording import describe
 from gpu_doctor.report.plan import LIST, MUTED, SECTION, Step, bar, bars
 from gpu_doctor.report.trials import WARNS
 from gpu_doctor.report.words import CLEAN
-from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.compare.losses import BREAKS
-from gpu_doctor.trials.results import Largest, Sweep
+from gpu_doctor.trials import Largest, Sweep
+from gpu_doctor.trials.compare import BREAKS, Effect
 
 FIRST: Final = 8
 """So many combinations are drawn at once; the rest is folded."""

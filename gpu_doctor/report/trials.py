@@ -11,9 +11,7 @@ from gpu_doctor.formatting import clean, sentence
 from gpu_doctor.recording import Recording, describe
 from gpu_doctor.report.losses import loss_lines, loss_swatch
 from gpu_doctor.report.svg import as_image
-from gpu_doctor.trials.compare import batch_scaling
-from gpu_doctor.trials.compare.effect import UNMEASURED, Effect
-from gpu_doctor.trials.compare.losses import BREAKS, DIFFERENT
+from gpu_doctor.trials.compare import BREAKS, DIFFERENT, UNMEASURED, Effect, batch_scaling
 
 Sides = tuple[Recording, Recording]
 """Baseline and candidate of the last round of a trial."""

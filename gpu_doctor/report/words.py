@@ -8,19 +8,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.diagnosis.rules import every_rule
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.silent_rules import by_reason
-from gpu_doctor.diagnosis.verdict import ended_the_run
-from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
-from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis import (
+    NAMING_BAR,
+    Diagnosis,
+    Finding,
+    Prescription,
+    Safety,
+    Vitals,
+    arithmetic_kind,
+    by_reason,
+    ended_the_run,
+    every_rule,
+)
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.formatting import DASH, PHASE_LABELS, clean
 from gpu_doctor.recording import Recording, Setup, describe
 from gpu_doctor.report.svg import PHASE_COLOURS
-from gpu_doctor.trials.compare.effect import UNMEASURED, Effect
-from gpu_doctor.trials.compare.losses import DIFFERENT
+from gpu_doctor.trials.compare import DIFFERENT, UNMEASURED, Effect
 
 NO_GPU: Final = "no GPU: judging the CPU as the device"
 RISK_MARK: Final = "\u26a0"

@@ -2,3 +2,59 @@
 
 Stands on both halves: it records runs and reads diagnoses of them. It knows no front end: who shows a trial asks it.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gpu_doctor.trials.case import Case as Case
+    from gpu_doctor.trials.case import last_case as last_case
+    from gpu_doctor.trials.results import Largest as Largest
+    from gpu_doctor.trials.results import Plan as Plan
+    from gpu_doctor.trials.results import Rung as Rung
+    from gpu_doctor.trials.results import Sweep as Sweep
+    from gpu_doctor.trials.searches import SWEEP_TRIALS as SWEEP_TRIALS
+    from gpu_doctor.trials.searches import combinations as combinations
+    from gpu_doctor.trials.searches import no_largest as no_largest
+    from gpu_doctor.trials.side_effects.trackers import open_runs as open_runs
+    from gpu_doctor.trials.snapshot.snapshot import room_bytes as room_bytes
+    from gpu_doctor.trials.snapshot.walk import Walk as Walk
+
+__all__ = [
+    "SWEEP_TRIALS",
+    "Case",
+    "Largest",
+    "Plan",
+    "Rung",
+    "Sweep",
+    "Walk",
+    "combinations",
+    "last_case",
+    "no_largest",
+    "open_runs",
+    "room_bytes",
+]
+
+# Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
+_FACE: Final = {
+    "Case": "case",
+    "Largest": "results",
+    "Plan": "results",
+    "Rung": "results",
+    "SWEEP_TRIALS": "searches",
+    "Sweep": "results",
+    "Walk": "snapshot.walk",
+    "combinations": "searches",
+    "last_case": "case",
+    "no_largest": "searches",
+    "open_runs": "side_effects.trackers",
+    "room_bytes": "snapshot.snapshot",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FACE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_FACE[name]}"), name)

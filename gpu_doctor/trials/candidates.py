@@ -10,13 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.diagnosis.forecast.forecast import enough, forecast, worker_counts
-from gpu_doctor.diagnosis.forecast.prediction import Forecast
-from gpu_doctor.diagnosis.forecast.stages import OTHERS
-from gpu_doctor.diagnosis.forecast.worker_costs import starting_s
-from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis import OTHERS, Diagnosis, Forecast, Safety, Vitals, enough, starting_s, worker_counts
+from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.recording import Settings, SettingValue
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import FASTER

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from gpu_doctor.capture.record import running
+from gpu_doctor.capture import running
 from gpu_doctor.diagnosis import judged
 from gpu_doctor.recording import Recording, Settings, SettingValue
 from gpu_doctor.recording.setup import Flops

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpu_doctor.cell.fix import Fix
+from gpu_doctor.cell import Fix
 from gpu_doctor.recording import Settings, Setup
 from gpu_doctor.trials import fix, knobs
 from gpu_doctor.trials.knobs.cell_variables import PREFIX, knob_of, replaced, varied

@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from gpu_doctor.cell import CellSource, Edits, Fix, FixedCell, NothingToPaste, NotPlaced
 from gpu_doctor.cell.calls import Cells
-from gpu_doctor.cell.fix import Fix, FixedCell
-from gpu_doctor.cell.loop import Edits, NothingToPaste, NotPlaced
-from gpu_doctor.cell.source import CellSource
 from gpu_doctor.recording import Settings, Setup
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.framework_fix import framework_edits, trainer_edits

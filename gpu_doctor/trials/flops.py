@@ -16,8 +16,7 @@ from typing import Any, Final
 import torch
 
 from gpu_doctor import formatting
-from gpu_doctor.capture.record import Busy, running
-from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture import Busy, Recorder, running
 from gpu_doctor.recording.setup import Flops
 from gpu_doctor.trials import run
 from gpu_doctor.trials.rounds import not_restored

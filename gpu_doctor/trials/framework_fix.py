@@ -13,13 +13,11 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpu_doctor.capture.frameworks import FRAMEWORKS
-from gpu_doctor.capture.frameworks.framework import Class
+from gpu_doctor.capture.frameworks import FRAMEWORKS, Class
+from gpu_doctor.cell import CellSource, Edit, Edits, NothingToPaste, NotPlaced
 from gpu_doctor.cell.arguments import ADD, HIDDEN, REPLACE, Slot, set_arguments, slot
 from gpu_doctor.cell.calls import Cells, Made, Site, function_around
 from gpu_doctor.cell.constructors import LOADER, is_loader, newest_of, training_loops
-from gpu_doctor.cell.loop import Edits, NothingToPaste, NotPlaced
-from gpu_doctor.cell.source import CellSource, Edit
 from gpu_doctor.cell.switches import torch_name, with_import
 from gpu_doctor.recording import Settings, SettingValue
 

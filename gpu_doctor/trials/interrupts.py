@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from gpu_doctor.capture.recorder import Recorder
+    from gpu_doctor.capture import Recorder
 
 _TIMERS: Final = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
 """Alarms of a process, by the wall-clock, its own CPU time, and that with the system's; Windows has none."""

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from gpu_doctor import formatting
-from gpu_doctor.capture.record import Busy, running
+from gpu_doctor.capture import Busy, running
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.diagnosis.vitals.memory_fit import memory_fit
 from gpu_doctor.recording import Recording

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import describe
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpu_doctor.capture.record import Busy, running
-from gpu_doctor.diagnosis import judged
+from gpu_doctor.capture import Busy, running
+from gpu_doctor.diagnosis import Forecast, judged
 from gpu_doctor.diagnosis.forecast.forecast import forecast
-from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording, Settings, Setup, describe
 from gpu_doctor.trials import knobs, run

@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.cell.fix import Fix
-from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.diagnosis.vitals.memory_fit import MemoryFit
+from gpu_doctor.cell import Fix
+from gpu_doctor.diagnosis import MemoryFit, Safety
 from gpu_doctor.display import Shown
 from gpu_doctor.recording import SettingValue, describe
 from gpu_doctor.trials import knobs

@@ -15,8 +15,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_doctor.capture.record import recorded
-from gpu_doctor.capture.recorder import Recorder, RunEnded
+from gpu_doctor.capture import Recorder, RunEnded, recorded
 from gpu_doctor.recording import Recording, Settings, Setup
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.interrupts import Interrupts, StepGuard, end, ends_on_threads

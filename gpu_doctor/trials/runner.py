@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.cell.fix import Fix
+from gpu_doctor.capture import Recorder
+from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import Diagnosis, judged
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.trials import cell_code, interrupts, knobs

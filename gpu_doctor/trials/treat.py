@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpu_doctor.cell.fix import Fix
-from gpu_doctor.diagnosis import Diagnosis, diagnose
-from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.cell import Fix
+from gpu_doctor.diagnosis import Diagnosis, Safety, diagnose
 from gpu_doctor.recording import Settings, SettingValue, describe
 from gpu_doctor.trials import executors, knobs, loss_reasons, run
 from gpu_doctor.trials.candidates import WORTH as WORTH

@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import Any
 
-from gpu_doctor.capture.record import recorded
-from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture import Recorder, recorded
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.recording import Recording
 from gpu_doctor.trials import run

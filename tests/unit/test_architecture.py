@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +54,12 @@ BARRED_NAMES: Final = {"utils", "helpers", "common", "core", "base", "manager"}
 DIAGNOSIS_HALF: Final = (
     "formatting display recording diagnosis report report.panel.state report.panel.controls trials.compare"
 )
+# Doors besides a room's own face: what crosses a wall is in the `__all__` of its room, or of one of these.
+SHELVES: Final = (
+    "recording.setup", "recording.steps", "machine.cards", "machine.nvml", "cell.arguments", "cell.calls",
+    "cell.constructors", "cell.dataflow", "cell.loop", "cell.switches", "capture.describe", "capture.frameworks",
+    "trials.compare", "trials.executors", "trials.knobs", "report.panel",
+)  # fmt: skip
 # Circles of imports that are still there, by their first module. The list only gets shorter.
 CIRCLES: Final = {"capture.account": "four ways of timing a step, until one is left"}
 
@@ -129,6 +136,21 @@ def breaks_rooms(one: Import) -> bool:
     )
 
 
+def breaks_walls(one: Import) -> bool:
+    """True if a name of another room comes neither through its face nor from a shelf.
+
+    A function that bears its module's name is imported from there: on the face, the module would take its place.
+    """
+    package, _, path = one.target.partition(".")
+    door, _, name = path.rpartition(".")
+    room = room_of(door)
+    if package != "gpu_doctor" or room in ("", room_of(one.importer)) or not (PACKAGE / room).is_dir():
+        return False
+    if path in SHELVES or door.rpartition(".")[2] == name:
+        return False
+    return (door != room and door not in SHELVES) or name not in import_module(f"gpu_doctor.{door}").__all__
+
+
 def circles(arrows: Mapping[str, Iterable[str]]) -> list[list[str]]:
     """The groups of modules that reach each other by imports (Tarjan's strongly connected components)."""
     order: dict[str, int] = {}
@@ -175,6 +197,39 @@ def test_every_room_has_a_floor() -> None:
 def test_imports_point_down_only() -> None:
     broken = [str(one) for one in IMPORTS if breaks_floors(one)]
     assert not broken, "\n".join(broken)
+
+
+def test_what_crosses_a_wall_goes_through_a_face_or_a_shelf() -> None:
+    broken = [f"{one}: no door of that room has it" for one in IMPORTS if breaks_walls(one)]
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize(
+    ("target", "broken"),
+    [
+        ("gpu_doctor.capture.recorder.Recorder", True),
+        ("gpu_doctor.capture.Recorder", False),
+        ("gpu_doctor.capture.ledger", True),
+        ("gpu_doctor.machine.cards.too_old", False),
+        ("gpu_doctor.machine.cards._CARDS", True),
+        ("gpu_doctor.diagnosis.verdict.verdict", False),
+        ("gpu_doctor.report", False),
+        ("gpu_doctor.trials.knobs", False),
+        ("gpu_doctor.formatting.sentence", False),
+    ],
+)
+def test_a_hole_in_a_wall_would_be_found(target: str, broken: bool) -> None:
+    assert breaks_walls(Import("notebook.magic", target, 1)) is broken
+
+
+@pytest.mark.parametrize(
+    "room", [*sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")), *sorted(SHELVES)]
+)
+def test_a_face_has_every_name_that_it_lists(room: str) -> None:
+    face = import_module(f"gpu_doctor.{room}")
+    for name in face.__all__:
+        if f"{room}.{name}" not in MODULES:
+            assert getattr(face, name) is not None
 
 
 def test_no_further_circle_of_imports() -> None:

@@ -1,1 +1,47 @@
 """What models, loaders and batches are, as facts of the recording."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gpu_doctor.capture.describe.loader_limits import FORKED_THREADS as FORKED_THREADS
+    from gpu_doctor.capture.describe.loader_limits import MULTIPROCESSING_CONTEXT as MULTIPROCESSING_CONTEXT
+    from gpu_doctor.capture.describe.loader_limits import refusal as refusal
+    from gpu_doctor.capture.describe.loaders import AnyLoader as AnyLoader
+    from gpu_doctor.capture.describe.loaders import alive as alive
+    from gpu_doctor.capture.describe.loaders import batch_size_of as batch_size_of
+    from gpu_doctor.capture.describe.loaders import written_batch as written_batch
+    from gpu_doctor.capture.describe.models import compiles_itself as compiles_itself
+
+__all__ = [
+    "FORKED_THREADS",
+    "MULTIPROCESSING_CONTEXT",
+    "AnyLoader",
+    "alive",
+    "batch_size_of",
+    "compiles_itself",
+    "loaders",
+    "models",
+    "refusal",
+    "written_batch",
+]
+
+# Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
+_FACE: Final = {
+    "AnyLoader": "loaders",
+    "FORKED_THREADS": "loader_limits",
+    "MULTIPROCESSING_CONTEXT": "loader_limits",
+    "alive": "loaders",
+    "batch_size_of": "loaders",
+    "compiles_itself": "models",
+    "refusal": "loader_limits",
+    "written_batch": "loaders",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FACE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_FACE[name]}"), name)

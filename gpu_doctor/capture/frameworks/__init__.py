@@ -6,7 +6,9 @@ None is imported: a framework is looked up in `sys.modules` and in the text of c
 from typing import Final
 
 from gpu_doctor.capture.frameworks import accelerate, fastai, ignite, lightning, skorch, transformers
-from gpu_doctor.capture.frameworks.framework import Framework
+from gpu_doctor.capture.frameworks.framework import Class, Framework
+
+__all__ = ["FRAMEWORKS", "Class", "Framework"]
 
 FRAMEWORKS: Final[tuple[Framework, ...]] = tuple(
     one.FRAMEWORK for one in (transformers, lightning, accelerate, skorch, fastai, ignite)

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, TypeAlias
 from gpu_doctor.capture.lines.places import MOST_THROUGH, Place, Places, within_torch
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.cell.unused_work import loop_rows, trains_nothing
+from gpu_doctor.cell import loop_rows, trains_nothing
 from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.steps import DATA_WAIT, FORWARD, LOSS, NO_GRAD, OTHER, PHASE_COUNT, PHASE_NAMES
 

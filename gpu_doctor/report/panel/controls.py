@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.trials.knobs.knob import Choice, Knob, KnobTable
-from gpu_doctor.trials.searches import SWEEP_TRIALS, combinations
+from gpu_doctor.trials import SWEEP_TRIALS, combinations
+from gpu_doctor.trials.knobs import Choice, Knob, KnobTable
 
 ASKS: Final = ("stop", "trial", "real", "treat", "sweep", "largest", "fix", "before", "rows")
 TRIAL_STEPS: Final = 50

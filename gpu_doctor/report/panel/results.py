@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.cell.fix import Fix
-from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.cell import Fix
+from gpu_doctor.diagnosis import Vitals
 from gpu_doctor.recording import PHASES
 from gpu_doctor.report import searches
 from gpu_doctor.report.plan import told
 from gpu_doctor.report.svg import PHASE_COLOURS
-from gpu_doctor.trials.results import Largest, Plan, Sweep
+from gpu_doctor.trials import Largest, Plan, Sweep
 
 DARK: Final = ("backward",)
 """Phases on whose colour white letters are read better than black ones (at least 4.5 to 1, as WCAG AA asks)."""

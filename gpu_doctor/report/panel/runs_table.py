@@ -7,13 +7,13 @@ import weakref
 from typing import Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording, describe
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, WARNS, Sides, loss_story, notes_of, sides_of
 from gpu_doctor.report.words import RISK_MARK
-from gpu_doctor.trials.compare.effect import UNMEASURED, Effect
+from gpu_doctor.trials.compare import UNMEASURED, Effect
 
 VERDICTS: Final = {
     "faster": "▲\u00a0faster",

@@ -7,12 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.diagnosis.rules import every_rule
-from gpu_doctor.diagnosis.rules.page import paragraphs
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
+from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription, Safety, Vitals, every_rule, paragraphs
 from gpu_doctor.recording import Recording, SettingValue, Setup, describe
 from gpu_doctor.report.panel.controls import UNKNOWN, controls
 from gpu_doctor.report.panel.results import anatomy, largest_state, plan_state, sweep_state
@@ -20,10 +15,9 @@ from gpu_doctor.report.panel.runs_table import runs
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.report.trials import Sides
 from gpu_doctor.report.words import RISK_MARK, accent, predicted_words, price, silences
-from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.knobs.knob import KnobTable
-from gpu_doctor.trials.results import Largest, Plan, Sweep
-from gpu_doctor.trials.searches import SWEEP_TRIALS, no_largest
+from gpu_doctor.trials import SWEEP_TRIALS, Largest, Plan, Sweep, no_largest
+from gpu_doctor.trials.compare import Effect
+from gpu_doctor.trials.knobs import KnobTable
 
 STATUS: Final = {
     "starting": "starting",

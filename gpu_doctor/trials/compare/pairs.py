@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from gpu_doctor.diagnosis.vitals.measure import warmup_rows
+from gpu_doctor.diagnosis import warmup_rows
 from gpu_doctor.recording import Recording, Steps
 from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.trials.compare.ratio import Stretch

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from gpu_doctor.machine.host import usable_cores
+from gpu_doctor.machine import usable_cores
 from gpu_doctor.recording import Recording, load
 from gpu_doctor.trials.matmul_precision import precisions, put_back
 from gpu_doctor.trials.runner import Runner

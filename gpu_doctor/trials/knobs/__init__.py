@@ -15,12 +15,24 @@ from typing import TYPE_CHECKING, Any, Final
 from gpu_doctor.cell import literals
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs import cell_variables
-from gpu_doctor.trials.knobs.knob import Knob, KnobTable, Refused, TrialScope
+from gpu_doctor.trials.knobs.knob import Choice, Knob, KnobTable, Refused, TrialScope
 
 if TYPE_CHECKING:
     KNOBS: KnobTable
 
-__all__ = ["KNOBS", "allow", "as_settings", "meant", "parse_assignments", "turned"]
+__all__ = [
+    "KNOBS",
+    "Choice",
+    "Knob",
+    "KnobTable",
+    "Refused",
+    "allow",
+    "as_settings",
+    "cell_variables",
+    "meant",
+    "parse_assignments",
+    "turned",
+]
 
 _ORDER: Final = (
     "num_workers",

@@ -14,11 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
-from gpu_doctor.cell import literals
-from gpu_doctor.cell.literals import Place
-from gpu_doctor.cell.loop import Edits, NotPlaced
-from gpu_doctor.cell.source import CellSource, Edit
-from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.cell import CellSource, Edit, Edits, NotPlaced, Place, literals
+from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, Knob, Refused, TrialScope

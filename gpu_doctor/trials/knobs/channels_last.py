@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from gpu_doctor.capture.patching import Patches
-from gpu_doctor.cell.loop import Edits
-from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.capture import Patches
+from gpu_doctor.cell import Edits
+from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope

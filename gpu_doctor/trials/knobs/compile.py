@@ -24,10 +24,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from gpu_doctor.capture.describe.models import compiles_itself
-from gpu_doctor.capture.patching import Patches
-from gpu_doctor.cell.loop import Edits
-from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.capture import Patches
+from gpu_doctor.capture.describe import compiles_itself
+from gpu_doctor.cell import Edits
+from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gpu_doctor.cell import Edits, LoopLines, NotPlaced
 from gpu_doctor.cell.calls import Cells
-from gpu_doctor.cell.loop import Edits, LoopLines, NotPlaced
 from gpu_doctor.cell.switches import torch_name, with_import
 from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.trials.knobs.loader_edit import LoaderLines

@@ -15,11 +15,11 @@ import torch
 from torch.optim import Optimizer
 from torch.utils import _foreach_utils
 
-from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture import Patches
+from gpu_doctor.cell import Edits, NotPlaced
 from gpu_doctor.cell.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
 from gpu_doctor.cell.constructors import optimizer_makers
-from gpu_doctor.cell.loop import Edits, NotPlaced
-from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, TrialScope

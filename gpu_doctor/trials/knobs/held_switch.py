@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture import Patches
 from gpu_doctor.trials.knobs.knob import TrialScope
 
 

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from torch.utils.data import BatchSampler, DataLoader
 
-from gpu_doctor.capture.describe.loader_limits import MULTIPROCESSING_CONTEXT, refusal
-from gpu_doctor.capture.describe.loaders import AnyLoader, alive, batch_size_of, written_batch
-from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture import Patches
+from gpu_doctor.capture.describe import MULTIPROCESSING_CONTEXT, AnyLoader, alive, batch_size_of, refusal, written_batch
 from gpu_doctor.trials.side_effects.leftover_workers import shut_down
 from gpu_doctor.trials.worker_init import WorkerThreads
 

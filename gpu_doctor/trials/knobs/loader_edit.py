@@ -9,11 +9,12 @@ import ast
 from math import gcd
 from typing import Final
 
+from gpu_doctor.cell import Edits, NotPlaced
 from gpu_doctor.cell.arguments import ADD, HIDDEN, REPLACE, Slot, set_arguments, slot
 from gpu_doctor.cell.arguments import given as given_to
 from gpu_doctor.cell.calls import Cells, Made
 from gpu_doctor.cell.constructors import LOADER, batch_sampler_of, is_loader, loader_makers
-from gpu_doctor.cell.loop import Edits, NotPlaced, names_in
+from gpu_doctor.cell.loop import names_in
 from gpu_doctor.cell.switches import at_top
 from gpu_doctor.recording import LoaderSetup, Settings, Setup
 

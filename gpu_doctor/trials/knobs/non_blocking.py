@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import torch
 
-from gpu_doctor.capture.patching import Patches, Seam
+from gpu_doctor.capture import Patches, Seam
+from gpu_doctor.cell import Edits, LoopLines, NotPlaced
 from gpu_doctor.cell.arguments import ADD, REPLACE, Slot, set_arguments
 from gpu_doctor.cell.calls import Site
 from gpu_doctor.cell.constructors import Loop
 from gpu_doctor.cell.dataflow import holds, names_holding
-from gpu_doctor.cell.loop import Edits, LoopLines, NotPlaced
-from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.found_loaders import trained_from

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from gpu_doctor.cell.loop import Edits
-from gpu_doctor.diagnosis.rules.prescriptions import SHARD_FIRST
-from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.cell import Edits
+from gpu_doctor.diagnosis import SHARD_FIRST, Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.found_loaders import meant, trained_from

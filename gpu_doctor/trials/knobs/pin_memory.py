@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
-from gpu_doctor.cell.loop import Edits
-from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.cell import Edits
+from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.found_loaders import trained_from

@@ -11,9 +11,9 @@ from typing import Final
 
 import torch
 
-from gpu_doctor.cell.loop import Edits
+from gpu_doctor.cell import Edits
 from gpu_doctor.cell.switches import switched
-from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.held_switch import held

@@ -16,8 +16,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from gpu_doctor.capture import Patches
 from gpu_doctor.capture.describe import models
-from gpu_doctor.capture.patching import Patches
 from gpu_doctor.trials.knobs.knob import TrialScope
 
 Call = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any]

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture import Patches
 
 
 @contextmanager

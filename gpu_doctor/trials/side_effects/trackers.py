@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture import Patches
 
 _MODE: Final = "WANDB_MODE"
 _WANDB: Final = (

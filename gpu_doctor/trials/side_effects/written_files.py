@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture import Patches
 
 _WRITES: Final = frozenset("wax+")
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

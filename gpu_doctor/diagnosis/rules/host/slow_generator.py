@@ -23,7 +23,7 @@ import math
 import re
 from dataclasses import replace
 
-from gpu_doctor.cell.batch_source import batch_lines, elsewhere_lines
+from gpu_doctor.cell import batch_lines, elsewhere_lines
 from gpu_doctor.diagnosis.forecast.forecast import WORKERS_PER_CORE
 from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, OTHERS, SATURATED, core_worth

@@ -20,8 +20,7 @@ When to leave it
 
 import re
 
-from gpu_doctor.cell.batch_source import batch_lines, elsewhere_lines
-from gpu_doctor.cell.unused_work import beside_lines, needed_lines
+from gpu_doctor.cell import batch_lines, beside_lines, elsewhere_lines, needed_lines
 from gpu_doctor.diagnosis.forecast.epoch_end import leaving_lines, leaving_share
 from gpu_doctor.diagnosis.forecast.removed_work import without
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, library_calls, millis, percent, phases

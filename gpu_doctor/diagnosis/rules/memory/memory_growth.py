@@ -19,7 +19,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
+from gpu_doctor.cell import Kept, kept_graphs
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 

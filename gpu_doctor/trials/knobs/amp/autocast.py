@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture import Patches
 from gpu_doctor.trials.knobs.knob import TrialScope
 from gpu_doctor.trials.knobs.trained_modules import TrainedModules, device_type
 

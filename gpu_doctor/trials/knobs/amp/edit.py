@@ -11,11 +11,11 @@ import ast
 from collections.abc import Iterator
 from typing import Any, Final
 
+from gpu_doctor.cell import CellSource, Edit, Edits, LoopLines, NotPlaced
 from gpu_doctor.cell.calls import FUNCTIONS, dotted, function_around
 from gpu_doctor.cell.constructors import Loop
 from gpu_doctor.cell.dataflow import holds, names_holding
-from gpu_doctor.cell.loop import Edits, LoopLines, NotPlaced, block_of, calls_of, names_in, statement_of
-from gpu_doctor.cell.source import CellSource, Edit
+from gpu_doctor.cell.loop import block_of, calls_of, names_in, statement_of
 
 _MOVES: Final = {"to", "cuda", "cpu", "float", "half", "long", "next", "iter", "len", "range", "print", "enumerate"}
 """Calls on the way to a loss that compute none of it."""

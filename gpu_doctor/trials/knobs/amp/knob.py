@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import torch
 
-from gpu_doctor.cell.loop import Edits
+from gpu_doctor.cell import Edits
 from gpu_doctor.cell.switches import own_amp_off
-from gpu_doctor.diagnosis.rules.rule import Safety
+from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.amp.autocast import autocasting
 from gpu_doctor.trials.knobs.amp.edit import autocast

@@ -19,7 +19,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture import Patches
 from gpu_doctor.trials.knobs.knob import Refused
 
 INITIAL_SCALE: Final = 65536.0

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture import Patches
 from gpu_doctor.trials.knobs.knob import TrialScope
 
 _ENABLED: Final = "_enabled"
