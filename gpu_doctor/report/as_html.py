@@ -21,6 +21,7 @@ from gpu_doctor.report.source_lines import body as line_bars
 from gpu_doctor.report.svg import anatomy as anatomy_bar
 from gpu_doctor.report.svg import as_image, swatch
 from gpu_doctor.report.words import (
+    FEW_NAMES,
     RISK_MARK,
     SAFETY_WORDS,
     Row,
@@ -36,8 +37,6 @@ from gpu_doctor.report.words import (
 )
 from gpu_doctor.report.words import footer as footer_words
 
-FEW_NAMES: Final = 3
-"""So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
 _LINE: Final = "1px solid rgba(128,128,128,0.35)"
 _MUTED: Final = "opacity:0.72"
 _MONO: Final = "font-family:monospace;font-size:12px"

@@ -29,6 +29,8 @@ from gpu_doctor.trials.compare import DIFFERENT, UNMEASURED, Effect
 NO_GPU: Final = "no GPU: judging the CPU as the device"
 RISK_MARK: Final = "\u26a0"
 """Stands before the word that says it."""
+FEW_NAMES: Final = 3
+"""So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
 CLEAN: Final = ("completed", "budget-reached")
 SAFETY_WORDS: Final[Mapping[Safety, str]] = {
     Safety.SAFE: "safe: the same training, sooner",

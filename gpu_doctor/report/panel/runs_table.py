@@ -12,7 +12,7 @@ from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording, describe
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, WARNS, Sides, loss_story, notes_of, sides_of
-from gpu_doctor.report.words import RISK_MARK
+from gpu_doctor.report.words import CLEAN, RISK_MARK, columns
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 
 VERDICTS: Final = {
@@ -21,7 +21,6 @@ VERDICTS: Final = {
     "no-difference": "=\u00a0no\u00a0difference",
     "inconclusive": "?\u00a0inconclusive",
 }
-CLEAN: Final = ("completed", "budget-reached")
 
 _pictures: dict[int, tuple[weakref.ref[Recording], str]] = {}
 _measured: dict[int, tuple[weakref.ref[Recording], Vitals]] = {}
@@ -34,9 +33,8 @@ def runs(
 
     Details stand beside the rows: what a row unfolds (`losses`, `judged`, `notes`, `settings`), None for nothing.
     """
-    device = "GPU" if on_gpu else "CPU"
     unit = next((one.unit for one in effects if one.unit != "samples/s"), "samples/s")
-    head = ["run", "settings", unit, "vs baseline (95 %)", "predicted", "wait", device, "peak mem", "loss"]
+    head = [unit if name == "samples/s" else name for name in columns(on_gpu)]
     base = next((one for one in reversed(recordings) if not one.settings), None)
     base_rate = None if base is None else vitals_of(base).samples_per_s
     numbered = [one for one in recordings if one is not base]

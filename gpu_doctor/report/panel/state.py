@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription, Safety, Vitals, every_rule, paragraphs
+from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription, Vitals, every_rule, paragraphs
 from gpu_doctor.recording import Recording, SettingValue, Setup, describe
 from gpu_doctor.report.panel.controls import UNKNOWN, controls
 from gpu_doctor.report.panel.results import anatomy, largest_state, plan_state, sweep_state
 from gpu_doctor.report.panel.runs_table import runs
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.report.trials import Sides
-from gpu_doctor.report.words import RISK_MARK, accent, predicted_words, price, silences
+from gpu_doctor.report.words import FEW_NAMES, RISK_MARK, SAFETY_WORDS, accent, predicted_words, price, silences
 from gpu_doctor.trials import SWEEP_TRIALS, Largest, Plan, Sweep, no_largest
 from gpu_doctor.trials.compare import Effect
 from gpu_doctor.trials.knobs import KnobTable
@@ -33,14 +33,7 @@ BUSY: Final = ("waiting", "recording", "trial", "treating", "sweeping", "searchi
 SETTLED: Final = ("waiting", "idle")
 """Nothing runs now: what was seen is all there is."""
 _NEUTRAL: Final = PHASE_COLOURS["other"]
-_SAFETY: Final = {
-    Safety.SAFE: "safe: the same training, sooner",
-    Safety.CHANGES_TRAINING: "changes the training",
-    Safety.BY_HAND: "by hand",
-}
 MOST_NOTES: Final = 12
-FEW: Final = 3
-"""So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
 PROMISED_S: Final = 5.0
 """A first verdict comes within so many seconds of a loop whose steps are short; then it is said what it waits for."""
 
@@ -200,7 +193,7 @@ def _prescription(one: Prescription) -> dict[str, Any]:
         "predicted": predicted_words(one),
         "settings": dict(one.settings),
         "code": formatting.clean(one.code, 4000),
-        "safety": _SAFETY[one.safety],
+        "safety": SAFETY_WORDS[one.safety],
         "changes": formatting.clean(one.changes),
     }
 
@@ -224,7 +217,7 @@ def _finding(finding: Finding, vitals: Vitals) -> dict[str, Any]:
 def _silent(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     """Rules that could not judge, one entry a reason."""
     return [
-        {"reason": why, "number": len(names), "rules": ", ".join(names), "folded": len(names) > FEW}
+        {"reason": why, "number": len(names), "rules": ", ".join(names), "folded": len(names) > FEW_NAMES}
         for why, names in silences(diagnosis).items()
     ]
 

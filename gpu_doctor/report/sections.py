@@ -1,0 +1,129 @@
+"""The sections of a report, in their order: the one list that the text and the static HTML walk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_doctor.diagnosis import Diagnosis
+from gpu_doctor.formatting import clean
+from gpu_doctor.recording import Recording
+from gpu_doctor.report import as_html as sheet
+from gpu_doctor.report import text_parts as lines
+from gpu_doctor.report.plan import plan_html, plan_text
+from gpu_doctor.report.searches import largest_html, sweep_html
+from gpu_doctor.report.trials import Sides, sides_html, sides_text
+from gpu_doctor.report.words import footer, machine_facts, rows, run_facts, silences, verdict_words
+from gpu_doctor.trials import Largest, Plan, Sweep
+from gpu_doctor.trials.compare import Effect
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What is reported."""
+
+    diagnosis: Diagnosis
+    run: Recording | None
+    """The recording that the diagnosis judges, where it is known."""
+    recordings: Sequence[Recording]
+    effects: Sequence[Effect]
+    sides: Sequence[Sides | None]
+    """The recordings of each effect."""
+    title: str
+    notes: Sequence[str]
+    """Beside those of the run and of the diagnosis."""
+    plan: Plan | None
+    sweep: Sweep | None
+    largest: Largest | None
+
+    @property
+    def all_notes(self) -> list[str]:
+        """Each note once."""
+        recorded = self.run.notes if self.run is not None else ()
+        return list(dict.fromkeys((*recorded, *self.diagnosis.notes, *self.notes)))
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report; what it says is empty where there is nothing to say."""
+
+    name: str
+    text: Callable[[Reported], str]
+    html: Callable[[Reported], str]
+
+
+def _header_text(shown: Reported) -> str:
+    vitals = shown.diagnosis.vitals
+    machine = " · ".join(["GPU Doctor", *machine_facts(vitals.setup)])
+    return machine + "\n" + " · ".join(run_facts(vitals, shown.run))
+
+
+def _verdict_text(shown: Reported) -> str:
+    return "\n".join([lines.wrapped(verdict_words(shown.diagnosis)), *lines.first_lines(shown.diagnosis)])
+
+
+def _runs_text(shown: Reported) -> str:
+    # One run without a trial is told by the header already.
+    if not shown.effects:
+        return ""
+    return lines.runs(rows(shown.recordings, shown.effects, shown.sides), shown.diagnosis.vitals.on_gpu)
+
+
+def _runs_html(shown: Reported) -> str:
+    if not (shown.recordings or shown.effects):
+        return ""
+    return sheet.runs(rows(shown.recordings, shown.effects, shown.sides), shown.diagnosis.vitals.on_gpu)
+
+
+def _findings_text(shown: Reported) -> str:
+    found = enumerate(shown.diagnosis.findings, 1)
+    return "\n".join(lines.finding(number, one, shown.diagnosis) for number, one in found)
+
+
+def _findings_html(shown: Reported) -> str:
+    found = enumerate(shown.diagnosis.findings, 1)
+    return "".join(sheet.finding(number, one, shown.diagnosis) for number, one in found)
+
+
+def _footer_text(shown: Reported) -> str:
+    notes = "\n".join(lines.wrapped(f"Note: {clean(one)}") for one in shown.all_notes)
+    return "\n\n".join(part for part in (notes, footer(shown.diagnosis.vitals)) if part)
+
+
+def _pictures_only(_: Reported) -> str:
+    """A terminal draws none."""
+    return ""
+
+
+SECTIONS: Final = (
+    Section("header", _header_text, lambda r: sheet.header(r.diagnosis, r.run, r.title)),
+    Section("verdict", _verdict_text, lambda r: sheet.verdict(r.diagnosis)),
+    Section("anatomy", lambda r: lines.anatomy(r.diagnosis), lambda r: sheet.anatomy(r.diagnosis.vitals)),
+    Section("plots", _pictures_only, lambda r: sheet.plots(r.run) if r.run is not None else ""),
+    Section(
+        "plan",
+        lambda r: plan_text(r.plan) if r.plan is not None else "",
+        lambda r: plan_html(r.plan) if r.plan is not None else "",
+    ),
+    Section(
+        "sweep",
+        lambda r: str(r.sweep) if r.sweep is not None else "",
+        lambda r: sweep_html(r.sweep) if r.sweep is not None else "",
+    ),
+    Section(
+        "largest batch",
+        lambda r: lines.wrapped(str(r.largest)) if r.largest is not None else "",
+        lambda r: largest_html(r.largest) if r.largest is not None else "",
+    ),
+    Section("runs", _runs_text, _runs_html),
+    Section(
+        "trials",
+        lambda r: "\n".join(lines.wrapped(line) for line in sides_text(r.effects, r.sides)),
+        lambda r: sides_html(r.effects, r.sides),
+    ),
+    Section("findings", _findings_text, _findings_html),
+    Section("lines", _pictures_only, lambda r: sheet.source(r.diagnosis.vitals.source, r.diagnosis.vitals.lines)),
+    Section("not judged", lambda r: lines.silent(r.diagnosis), lambda r: sheet.silent(silences(r.diagnosis))),
+    Section("footer", _footer_text, lambda r: sheet.footer(r.diagnosis, r.all_notes)),
+)

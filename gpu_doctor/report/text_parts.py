@@ -1,0 +1,95 @@
+"""The pieces of the report for a terminal. Every function returns text whose foreign parts are cleaned."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription
+from gpu_doctor.formatting import PHASE_LABELS, clean
+from gpu_doctor.report.words import (
+    RISK_MARK,
+    SAFETY_WORDS,
+    Row,
+    anatomy_rows,
+    columns,
+    first_step,
+    predicted_words,
+    price,
+    silences,
+)
+
+WIDTH: Final = 100
+_BAR: Final = 40
+
+
+def wrapped(line: str, indent: str = "") -> str:
+    return textwrap.fill(
+        line, WIDTH, initial_indent=indent, subsequent_indent=" " * (len(indent) + 2), break_on_hyphens=False
+    )
+
+
+def first_lines(diagnosis: Diagnosis) -> list[str]:
+    """What to do first, under the verdict."""
+    first = first_step(diagnosis)
+    return _prescription(first, "  Try: ", "       ") if first is not None else []
+
+
+def _prescription(one: Prescription, mark: str, indent: str) -> list[str]:
+    said = ", ".join(part for part in (SAFETY_WORDS[one.safety], predicted_words(one)) if part)
+    changes = f" {clean(one.changes)}" if one.changes else ""
+    code = [f"{indent}    {line}" for line in clean(one.code, 4000).splitlines()]
+    return [wrapped(f"{clean(one.text, 1000)} [{said}]{changes}", mark), *code]
+
+
+def finding(number: int, finding: Finding, diagnosis: Diagnosis) -> str:
+    said, first = price(finding, diagnosis.vitals), first_step(diagnosis)
+    again = "" if finding.headline == diagnosis.verdict else f": {clean(finding.headline)}"
+    lines = [wrapped(f"{number}. {clean(finding.rule)}, {said}{again}")]
+    lines += [wrapped(clean(finding.risk, 1000), f"   {RISK_MARK} ")] if finding.risk else []
+    lines += [wrapped(f"{clean(one, 1000)}", "   - ") for one in finding.evidence]
+    for one in finding.prescriptions:
+        if one is first:
+            lines.append(wrapped(f"{clean(one.text, 1000)} (see above)", "   > "))
+            continue
+        lines += _prescription(one, "   > ", "     ")
+    return "\n".join(lines)
+
+
+def anatomy(diagnosis: Diagnosis) -> str:
+    phases = anatomy_rows(diagnosis.vitals)
+    if not phases:
+        return ""
+    lines = [f"Anatomy of a step, {formatting.seconds(diagnosis.vitals.step_wall_s)}"]
+    for phase, share, seconds in phases:
+        bar = "█" * round(_BAR * min(share, 1.0)) or "▏"
+        lines.append(f"  {PHASE_LABELS[phase]:<11}{formatting.seconds(seconds):>9}{formatting.share(share):>13}  {bar}")
+    return "\n".join(lines)
+
+
+def runs(table: Sequence[Row], on_gpu: bool) -> str:
+    head = columns(on_gpu)
+    cells = [head, *(row.cells for row in table)]
+    # A long reason must not push all columns apart: it ends its line.
+    widths = [max(len(row[i]) for row in cells if len(row[i]) <= 34) for i in range(len(head))]
+    return "\n".join("  ".join(f"{cell:<{widths[i]}}" for i, cell in enumerate(row)).rstrip() for row in cells)
+
+
+def silent(diagnosis: Diagnosis) -> str:
+    grouped = silences(diagnosis)
+    if not grouped:
+        return ""
+    lines = [f"Not judged: {formatting.count(len(diagnosis.silent), 'rule')}"]
+    return "\n".join([*lines, *(_silence(why, names) for why, names in grouped.items())])
+
+
+def _silence(why: str, names: Sequence[str]) -> str:
+    """One line, with as many names as it holds."""
+    head = f"  {why}: " if len(names) == 1 else f"  {why}: {formatting.count(len(names), 'rule')}, "
+    named = len(names)
+    while named > 1 and len(head + ", ".join(names[:named])) + (16 if named < len(names) else 0) > WIDTH:
+        named -= 1
+    more = f" and {len(names) - named} more" if named < len(names) else ""
+    return head + ", ".join(names[:named]) + more

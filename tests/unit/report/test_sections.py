@@ -1,0 +1,46 @@
+"""The text and the static HTML show the sections of one list, in its order; the panel's table has the same columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.report import as_text
+from gpu_doctor.report.panel.state import PanelInput, state
+from gpu_doctor.report.sections import SECTIONS, Reported, Section
+from gpu_doctor.report.words import columns
+from gpu_doctor.trials.knobs import KNOBS
+from tests.support.report_parts import recording
+
+
+def test_both_reports_show_the_sections_in_the_order_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(name: str) -> Section:
+        def draw(_: Reported) -> str:
+            return f"<{name}>"
+
+        return Section(name, draw, draw)
+
+    one = recording()
+    marked = tuple(named(section.name) for section in SECTIONS)
+    monkeypatch.setattr(as_text, "SECTIONS", marked)
+    names = "".join(f"<{section.name}>" for section in SECTIONS)
+    assert as_text.text(diagnose(one), one).replace("\n\n", "") == names
+    assert names in as_text.html(diagnose(one), (one,))
+
+
+def test_no_section_stands_twice_in_the_list() -> None:
+    names = [section.name for section in SECTIONS]
+    assert len(set(names)) == len(names)
+
+
+def test_the_panels_table_has_the_columns_of_the_report() -> None:
+    one = recording()
+    shown = PanelInput(status="idle", setup=one.setup, recordings=(one,), diagnosis=diagnose(one))
+    assert state(shown, KNOBS)["table"]["head"] == list(columns(one.setup.on_gpu))
+
+
+def test_a_note_that_came_twice_is_said_once_in_both() -> None:
+    one = recording(notes=("Seen twice.", "Seen twice."))
+    diagnosis = diagnose(one)
+    assert as_text.text(diagnosis, one).count("Seen twice.") == 1
+    assert as_text.html(diagnosis, (one,)).count("Seen twice.") == 1
