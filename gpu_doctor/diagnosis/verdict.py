@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import every_rule
 from gpu_doctor.diagnosis.rules.distributed.communication_bound import exchanging_share
 from gpu_doctor.diagnosis.rules.evidence import joined, phases
@@ -113,9 +114,9 @@ def verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
         if share < HEALTHY_COMPUTE and _largest_else(vitals) >= NOTHING_ELSE:
             return _nothing_to_cure("the model itself")
         return (
-            f"Compute-bound: {share:.0%} of the time is {_computing(vitals)}. The {device} is kept busy; "
+            f"Compute-bound: {formatting.share(share)} of the time is {_computing(vitals)}. The {device} is kept busy; "
             "the ceiling is the model itself."
-        ).replace("%", " %")
+        )
     if bottleneck == "unknown":
         return f"{device} timings are missing, so the bottleneck is unknown."
     what = {
@@ -141,7 +142,7 @@ def _beside(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
         return ""
     if share <= findings[0].cost_share:
         return ""
-    return f" {what[0].upper()}{what[1:]} takes more, {share:.0%}, but nothing found shortens it.".replace("%", " %")
+    return f" {what[0].upper()}{what[1:]} takes more, {formatting.share(share)}, but nothing found shortens it."
 
 
 def _between(vitals: Vitals) -> str:
