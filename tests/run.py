@@ -54,7 +54,11 @@ APART: Final = ("taps", "restore", "test_clinic.py")
 PARTS: Final = {
     one.name: one
     for one in (
-        Part("lint", "ruff and its formatting", (python("ruff", "check"), python("ruff", "format", "--check"))),
+        Part(
+            "lint",
+            "ruff and its formatting; prints the longest files and functions",
+            (python("ruff", "check"), python("ruff", "format", "--check"), python("tests.support.sizes")),
+        ),
         Part("types", "mypy: strict for the product and tests/support", (python("mypy"),)),
         Part("unit", "tests/unit, on all cores", pytest_of("tests/unit", "-n", "logical")),
         Part(
