@@ -126,10 +126,9 @@ def allow(settings: Settings, setup: Setup) -> None:
     knobs = meant(settings, setup)
     if setup == Setup():
         return
-    then = _with_loaders(setup, settings)
     for name, knob in knobs.items():
-        # These two are judged by the loader as it is, what acts on their work by the loader as it will be.
-        said = knob.refusal(settings[name], setup if name in ("num_workers", "pin_memory") else then)
+        others = {other: value for other, value in settings.items() if other != name}
+        said = knob.refusal(settings[name], _with_loaders(setup, others))
         if said:
             raise Refused(said)
 
