@@ -219,11 +219,11 @@ def loss(value: float | None, missing: str = DASH) -> str:
 
 
 def parity(drift: float | None, missing: str = "") -> str:
-    """What became of the loss: `same`, `within 0.3 %`, `breaks: NaN or infinite`."""
+    """What became of the loss: `same`, `within 0.3 %`, `becomes NaN or infinite`."""
     if drift is None or math.isnan(drift):
         return missing
     if math.isinf(drift):
-        return "breaks: NaN or infinite"
+        return "becomes NaN or infinite"
     return "same" if drift < 1e-6 else f"within {share(max(drift, 1e-3))}"
 
 
@@ -236,10 +236,10 @@ def losses(verdict: str | None, drift: float | None, first_step: int | None = No
     if verdict == "different" and drift is not None:
         return f"loss differs from step {first_step} on, by up to {share(drift)}"
     if verdict == "not-finite":
-        return f"loss breaks: NaN or infinite from step {first_step} on"
+        return f"loss becomes NaN or infinite from step {first_step} on"
     said = parity(drift)
     if verdict == "per-sample" and said:
-        return f"mean loss per sample seen {said}"
+        return f"mean loss per sample {said}"
     return f"loss {said}" if said else ""
 
 
@@ -261,10 +261,10 @@ def unrestorable(names: Sequence[str], most: int = 6) -> str:
 
 
 def not_copied(names: Sequence[str], most: int = 3) -> str:
-    """`large data is read and not copied: train (an array of 2.0 GB); ...`; of many names, the first few."""
+    """`large data is not copied: train (an array of 2.0 GB); ...`; of many names, the first few."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     named = ", ".join(clean(one, 80) for one in names[:most])
-    return f"large data is read and not copied: {named}{more}; changes to it are listed, not undone"
+    return f"large data is not copied: {named}{more}; changes to it are listed, not undone"
 
 
 def article(name: str) -> str:

@@ -63,7 +63,7 @@ class Patches:
             if now is own:  # an interrupt came before it was put on
                 return None
             if now is not replacement:
-                return f"{label} was replaced by other code during the run and was left as it is."
+                return f"{label} was replaced by other code during the run; gpu_doctor did not change it back."
             if own is _MISSING:
                 delattr(owner, name)
             else:

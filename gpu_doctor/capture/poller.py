@@ -105,7 +105,7 @@ class Poller:
             thread.join(timeout)
         if thread.is_alive():
             self._given_up = True  # what it still reads belongs to no run
-            self._note("A reading of the machine did not come back in time; the recording ends without it.")
+            self._note("A reading of the machine took too long and is missing from the recording.")
 
     @property
     def period_s(self) -> float:
@@ -144,7 +144,7 @@ class Poller:
             try:
                 reader = stack.enter_context(probe(scope))
             except Exception as error:
-                self._note(f"The {name} probe could not be opened and stayed off: {error}")
+                self._note(f"The {name} probe could not be started: {error}")
                 continue
             if reader is None:
                 self._shut(name, stack)
@@ -192,7 +192,7 @@ class Poller:
             self._sampler()
         except Exception as error:
             self._sampler = None
-            self._note(f"The line costs end here: {error}")
+            self._note(f"The line costs stop here: {error}")
 
     def _read(self) -> None:
         self._readings += 1
@@ -204,7 +204,7 @@ class Poller:
                         self._add(metric, at, value)
             except Exception as error:
                 self._open.remove(probe)
-                self._note(f"The {probe.name} probe failed and took itself off: {error}")
+                self._note(f"The {probe.name} probe failed and was switched off: {error}")
                 self._shut(probe.name, probe.stack)
 
     def _shut(self, name: str, stack: ExitStack) -> None:

@@ -45,7 +45,7 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
         Busy: if a run is already being recorded in this process.
     """
     if _running:
-        raise Busy("gpu_doctor is already recording a run in this process, and that recording covers this code too.")
+        raise Busy("gpu_doctor is already recording a run in this process: that recording includes this code too.")
     sampler = LineSampler(recorder)
     recorder.lined = sampler.costs
     recorder.parts["looks"] = lambda: sampler.looks

@@ -204,6 +204,6 @@ class Rests:
         took = self.rested_ns / self.rested * 1e-6
         part = 100 * (count - self.rested) / count
         return (
-            f"Steps of {took:.2g} ms: {part:.2g} % of them were timed in all their parts, of the others the wait, the "
-            "whole and the samples; their parts are those of the steps timed."
+            f"Steps of {took:.2g} ms: {part:.2g} % of them were timed in every phase. Of the others, the wait, the "
+            "total and the samples were measured; their phases are taken from the timed steps."
         )

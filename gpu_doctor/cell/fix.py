@@ -59,7 +59,7 @@ class Fix:
 
     def __str__(self) -> str:
         parts = [self.diff, *self.notes, self.paste]
-        return "\n".join(part for part in parts if part) or "Nothing to change: the cell is as it should be."
+        return "\n".join(part for part in parts if part) or "Nothing to change: the cell has these settings already."
 
     def _repr_html_(self) -> str:
         # The page's own ink on a tint (Okabe-Ito): it is read on a dark page as well, and + and - say the same.

@@ -33,13 +33,15 @@ def hushed(source: str, rules: Collection[str]) -> tuple[set[str], tuple[str, ..
         names = _REASON.split(said)[0]
         words = [(bool(comma), word.strip("-").lower().replace("_", "-")) for comma, word in _WORD.findall(names)]
         if not words:
-            notes.append("A comment `# gpudoctor: ignore` names no rule: write one behind it, such as slow-python.")
+            notes.append("`# gpudoctor: ignore` needs the name of a rule, such as `# gpudoctor: ignore slow-python`.")
         for place, (comma, word) in enumerate(words):
             near = difflib.get_close_matches(word, rules, n=1, cutoff=NEAR)
             if word in rules:
                 named.add(word)
             elif near or place == 0 or (comma and "-" in word):
-                notes.append(f"There is no rule {word} to ignore" + (f": is {near[0]} meant?" if near else "."))
+                notes.append(
+                    f"`# gpudoctor: ignore`: there is no rule {word}." + (f" Did you mean {near[0]}?" if near else "")
+                )
             elif word != "and":
                 break  # free words from here on
     return named, tuple(dict.fromkeys(notes))

@@ -58,12 +58,12 @@ def find(tree: ast.Module, name: str) -> Place:
         NoLiteral: if it does not, or if that is not the only place that binds the name.
     """
     if sum(bound == name for bound in _bound(tree.body)) > 1:
-        raise NoLiteral(f"{name} is assigned more than once in the cell: only what is assigned once can be varied.")
+        raise NoLiteral(f"{name} is assigned more than once in the cell: assign it once to vary it.")
     place = next((place for one, place in _assigned(tree) if one == name), None)
     if place is None or place.written is None:
         raise NoLiteral(
-            f"{name} is not assigned by a literal at the top of the cell: write {name} = VALUE there, not in a block, "
-            "and it can be varied."
+            f"To vary {name}, assign it a plain value at the top level of the cell, not in a block or a function: "
+            f"{name} = VALUE."
         )
     return place
 

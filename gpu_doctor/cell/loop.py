@@ -99,7 +99,7 @@ class LoopLines:
                 first.setdefault(id(model), call)
         wanted = trained(models, self.cells.namespace)
         if not wanted:
-            raise NotPlaced(f"The call of the model was not found in the loop of {cell.label}.")
+            raise NotPlaced(f"No call of the model was found in the loop of {cell.label}.")
         return [(statement_of(cell, call), call) for key, call in first.items() if key in wanted]
 
     def is_model(self, func: ast.expr) -> bool:
@@ -168,16 +168,14 @@ class LoopLines:
         calls = self.model_calls()
         if len(calls) > 1:
             names = " and ".join(cell.of(call.func) for _, call in calls)
-            raise NotPlaced(f"Several models are trained ({names}): which of them takes images, only you know.")
+            raise NotPlaced(f"Several models are trained ({names}): change the one that takes images by hand.")
         statement, call = calls[0]
         images = call.args[0] if call.args else None
         if not isinstance(images, ast.Name):
             raise NotPlaced(f"Assign the model's input on line {call.lineno} of {cell.label} to a variable first.")
         batch = batch_names(loop, call.lineno)
         if batch is not None and images.id not in batch:
-            raise NotPlaced(
-                f"What the model is handed on line {call.lineno} of {cell.label} is not the loader's batch."
-            )
+            raise NotPlaced(f"The model's input on line {call.lineno} of {cell.label} is not the loader's batch.")
         layout = f".to(memory_format={torch}.channels_last)"
         placed = self.before(cell, statement, (f"{images.id} = {images.id}{layout}",))
         return [self.before_training(call.func, layout), (cell, placed)]
@@ -210,4 +208,4 @@ def block_of(cell: CellSource, statement: ast.stmt) -> tuple[list[ast.stmt], int
         block = getattr(parent, name, [])
         if isinstance(block, list) and statement in block:
             return block, block.index(statement)
-    raise NotPlaced(f"Line {statement.lineno} of {cell.label} stands in a block of its own kind.")
+    raise NotPlaced(f"Line {statement.lineno} of {cell.label} is in a block that cannot be changed automatically.")

@@ -154,5 +154,5 @@ def _positional(cells: Cells, func: ast.expr) -> tuple[str, ...]:
 
 def _newest(cells: Cells) -> CellSource:
     if not cells.cells:
-        raise NotPlaced("There is no cell that could be read as Python.")
+        raise NotPlaced("None of the cells could be read as Python.")
     return cells.cells[-1]

@@ -45,7 +45,7 @@ THROTTLE_BITS: Final = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake by the power supply",
     0x20: "software thermal slowdown",
-    0x10: "held to the clocks of a group (sync boost)",
+    0x10: "clocks tied to other GPUs (sync boost)",
 }
 """NVML's clock-limit bits (nvml.h, nvmlClocksEventReason*) that mean that the card was made slower, with our words."""
 LANE_GB_PER_S: Final = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}

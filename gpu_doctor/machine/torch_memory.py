@@ -40,11 +40,11 @@ def _peak(device: int) -> Metric:
 
 
 def _retries(device: int) -> Metric:
-    return Metric("torch_alloc_retries", "count", "allocations that had to be tried twice", "detail", device)
+    return Metric("torch_alloc_retries", "count", "allocations that needed a second try", "detail", device)
 
 
 def _inactive(device: int) -> Metric:
-    return Metric("torch_inactive_split_bytes", "bytes", "free pieces that cannot be given back", "detail", device)
+    return Metric("torch_inactive_split_bytes", "bytes", "free blocks that cannot be released", "detail", device)
 
 
 def _ooms(device: int) -> Metric:

@@ -99,7 +99,7 @@ class Actions:
         except IndexError:
             return False
         self._busy, self._panel.status = False, "idle"
-        self._panel.message = "Withdrawn before it began."
+        self._panel.message = "The request was cancelled before it began."
         self._panel.redraw()
         return True
 
@@ -107,7 +107,7 @@ class Actions:
         shell = get_ipython()
         loop = getattr(getattr(shell, "kernel", None), "io_loop", None)
         if loop is None:
-            self._panel.message = "There is no kernel loop to run this on: use case.trial(...) in a cell instead."
+            self._panel.message = "The kernel has no event loop for this button: use case.trial(...) in a cell."
             self._panel.redraw()
             return
         self._busy, self._panel.status, self._panel.message = True, "waiting", ""
@@ -131,9 +131,7 @@ class Actions:
             with _interruptible():
                 work(request)
         except KeyboardInterrupt:
-            panel.message = (
-                "Interrupted: everything that the trial touched was put back, and what was measured is kept."
-            )
+            panel.message = "Interrupted: the state before the trial is restored, and the measurements are kept."
         except Exception as error:
             panel.message = f"This did not work: {formatting.clean(error) or type(error).__name__}"
         finally:

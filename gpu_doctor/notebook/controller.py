@@ -137,7 +137,7 @@ class Controller:
         except OSError as error:
             return (
                 f"The recording could not be saved: {error}. It is still in memory: "
-                "gpu_doctor.last_case().recordings[-1].save(PATH) writes it to a path that can be written."
+                "save it elsewhere with gpu_doctor.last_case().recordings[-1].save(PATH)."
             )
         return ""
 
@@ -238,7 +238,7 @@ class Controller:
         try:
             shown = self._reported(newest, case.diagnosis)
         except Exception as error:  # a report that fails must not hide what the cell raised
-            shown = _plainly(f"The report failed ({type(error).__name__}: {error}); the run is not touched by it.")
+            shown = _plainly(f"The report failed ({type(error).__name__}: {error}); the run is not affected.")
         if self._result is None:
             self._result = display(shown, display_id=True)
         else:

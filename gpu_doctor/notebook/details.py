@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_FIXES: Final = 16
 """Fixes that are kept for the page; the oldest goes."""
-KEPT: Final = "puts model, optimizer, loaders, random generators and your variables back"
+KEPT: Final = "restores model, optimizer, loaders, random generators and your variables"
 
 
 class Details:
@@ -42,7 +42,7 @@ class Details:
         except Exception as error:
             shown = {
                 **_NOTHING,
-                "error": f"The change of your cells could not be worked out: {formatting.clean(error)}",
+                "error": f"The change could not be written into your cells: {formatting.clean(error)}",
             }
         key = describe(settings)
         self.fixes = {name: one for name, one in self.fixes.items() if name != key}
@@ -55,7 +55,7 @@ class Details:
             self.before = sentences(self._case.namespace, self._case.roots())
         except Exception as error:
             reason = f"{type(error).__name__}: {formatting.clean(error, 200)}"
-            said = f"What a trial could not put back is not known ({reason})."
+            said = f"It is not known what a trial cannot restore ({reason})."
             self.before = [{"text": said, "tone": "bad"}]
 
 
@@ -90,12 +90,15 @@ def sentences(namespace: dict[str, Any], roots: Iterable[object] = ()) -> list[d
     limit = room_bytes()
     if needed > limit:
         text = (
-            f"A trial will be refused: keeping the state takes {formatting.size(needed)}, and only "
-            f"{formatting.size(limit)} may be taken for it. Free memory, or delete large variables that the cell does "
+            f"A trial will be refused: a copy of the state needs {formatting.size(needed)}, and only "
+            f"{formatting.size(limit)} may be used for it. Free memory, or delete large variables that the cell does "
             "not need."
         )
         return [{"text": text, "tone": "bad"}]
-    kept = f"A trial {KEPT} ({formatting.size(whole)} kept). What your cell writes to files or sends elsewhere stays."
+    kept = (
+        f"A trial {KEPT} (a copy of {formatting.size(whole)}). It does not undo files that your cell writes or data "
+        "that it sends."
+    )
     said = [{"text": kept, "tone": ""}]
     large = (*tensors.large, *arrays.large)
     if large:

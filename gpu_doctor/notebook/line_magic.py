@@ -24,12 +24,10 @@ from gpu_doctor.trials.knobs import Knob, KnobTable, cell_variables
 if TYPE_CHECKING:
     from gpu_doctor.trials import Case
 
-CELL_HINT: Final = (
-    "Nothing was asked: to run a cell under the doctor, write %%gpudoctor, with two percent signs, as its first line."
-)
+CELL_HINT: Final = "To diagnose a cell, write %%gpudoctor, with two percent signs, as its first line."
 WIDTH: Final = 100
 _NAME: Final = 20
-_UNKNOWN: Final = "run a cell with %%gpudoctor first, and what its loop allows is told here"
+_UNKNOWN: Final = "not known yet: run a cell with %%gpudoctor first"
 _SAFETY: Final = {Safety.SAFE: "safe", Safety.CHANGES_TRAINING: "changes the training", Safety.BY_HAND: "by hand"}
 
 
@@ -182,9 +180,7 @@ def _row(knob: Knob, setup: Setup, turned: Mapping[str, object]) -> Row:
         free = []  # "off" alone is nothing to choose
     shown = "" if written is None else formatting.clean(_label(knob, setup, written), 60)
     if unseen:
-        shown = (
-            f"not run yet (turned to {formatting.clean(_label(knob, setup, turned[knob.name]), 60)} in the last run)"
-        )
+        shown = f"not run yet (the last run used {formatting.clean(_label(knob, setup, turned[knob.name]), 60)})"
     return Row(
         knob.name, safety, shown, formatting.clean(", ".join(free), 200), formatting.clean(why_not), knob.changes
     )
@@ -219,4 +215,4 @@ def _html(rows: Iterable[Row]) -> str:
     return f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
-_HEAD: Final = ("knob", "as written", "can be", "what turning it changes")
+_HEAD: Final = ("knob", "as written", "can be", "what it changes")

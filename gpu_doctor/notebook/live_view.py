@@ -214,7 +214,7 @@ class Dashboard:
         )
 
     def _fail(self, error: Exception) -> None:
-        self.failure = f"The live view stopped ({type(error).__name__}: {error}); the run is not touched by it."
+        self.failure = f"The live view stopped ({type(error).__name__}: {error}); the run is not affected."
         note = self._note or getattr(self._feed, "note", None)
         if note is not None:
             note(self.failure)

@@ -117,7 +117,7 @@ def _not_understood(unknown: list[str]) -> str:
     if word in ("-h", "--help"):
         return f"%%gpudoctor? shows what each option does. Use: {CELL_FORM}"
     if word.startswith("#"):
-        return "The line of %%gpudoctor takes options only: put the comment on a line of its own below it."
+        return "The line of %%gpudoctor takes options only: put the comment on the line below."
     if word.startswith("-"):
         near = difflib.get_close_matches(word.partition("=")[0], [*EXAMPLES, "--no-view"], n=1)
         return f"There is no option {word}.{f' Did you mean {near[0]}?' if near else ''} Use: {CELL_FORM}"

@@ -103,7 +103,7 @@ class Panel {
       this.broken = null;
       this.drawLegends();
     } catch (error) {
-      this.broken = `The plots could not be drawn (${error.message}). The run is not touched by it.`;
+      this.broken = `The plots could not be drawn (${error.message}). The run is not affected.`;
       patch(this.key, [this.broken]);
     }
   }
@@ -142,7 +142,7 @@ class Panel {
   drawLegends() {
     if (!this.plots.doc || this.broken) return;
     this.plots.figure.plots.forEach((plot, index) => {
-      this.cells[index].ariaLabel = `${plot.title} in ${plot.unit} over seconds; the figures stand above`;
+      this.cells[index].ariaLabel = `${plot.title} in ${plot.unit} over seconds; the figures are above`;
       patch(this.legends[index], legendPart(plot, this.plots).flat());
     });
     patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt));

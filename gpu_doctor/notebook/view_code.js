@@ -17,7 +17,7 @@ function codePart(code, panel) {
 function codeFold(label, what, settings, panel) {
   return button(label, () => panel.foldCode(what, settings), {
     class: "gd-link", "aria-expanded": String(panel.unfolded.has(what)), "data-fold": "code",
-    title: "Your own cells with the change, as lines that change and whole",
+    title: "Your cells with the change: the changed lines or the whole cells",
   });
 }
 
@@ -27,7 +27,7 @@ function fixPart(settings, lines, panel) {
   const fix = Object.values(panel.live.state.fixes ?? {}).find((one) => keyOf(one.settings ?? {}) === key);
   if (fix && !fix.error) return changePart(fix, key, panel);
   const said = fix ? fix.error : panel.late(key)
-    ? "The kernel is busy: the change of your own cells comes when it is free." : "Looking at your cells …";
+    ? "The kernel is busy: the changed cells appear when it is free." : "Looking at your cells …";
   return h("div", { class: "gd-fix" },
     h("div", { class: "gd-soft", role: "status" }, said),
     lines ? [h("div", { class: "gd-soft" }, "To paste by hand:"), codePart(lines, panel)] : null);
@@ -38,7 +38,7 @@ function changePart(fix, key, panel) {
   const whole = panel.whole.has(key);
   const one = fix.cells.length === 1;
   const copies = fix.cells.map((cell) => copyButton(cell.text, one ? "copy whole cell" : `copy ${cell.label}`, panel,
-    `Copy ${cell.label}, whole, with the change`));
+    `Copy ${cell.label} with the change`));
   const body = whole
     ? fix.cells.map((cell) => h("div", { key: cell.label }, one ? null : h("div", { class: "gd-soft" }, cell.label),
       h("pre", { class: "gd-diff", tabindex: "0", role: "region", "aria-label": `${cell.label}, whole` }, h("span", {}, cell.text))))

@@ -1,17 +1,17 @@
 // The parts of the panel: from the kernel's plain data and what a person chose to a tree of elements. No state of its own.
 
 const SETTLED_BUTTONS = {
-  trial: "As written and with these settings in turns, from the same state; everything is put back afterwards",
-  treat: "Tries the advice one by one and keeps what a trial verifies",
+  trial: "Runs the code as written and with these settings in turn, from the same state, then restores everything",
+  treat: "Tries each recommendation and keeps those that a trial verifies",
   real: "Runs the whole cell once more, in your namespace, under these settings",
-  largest: "At most three short trials: the largest batch that fits, and the one that is best for samples/s",
-  sweep: "Every combination of the values that you tick, each against the code as written",
+  largest: "Finds the largest batch that fits and the best one for samples/s, in at most three short trials",
+  sweep: "Compares every combination of the values that you tick with the code as written",
 };
 
-const BEFORE = "A trial puts model, optimizer, loaders, random generators and your variables back. What your cell writes to files or sends elsewhere stays.";
+const BEFORE = "A trial restores model, optimizer, loaders, random generators and your variables. It does not undo files that your cell writes or data that it sends.";
 
 const LOST = "The kernel that ran this cell is gone: run the cell again.";
-const UNANSWERED = "Not heard yet: the kernel is busy, or it was restarted; then run the cell again.";
+const UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
 
 function button(label, onclick, attributes = {}) {
   return h("button", { type: "button", onclick, ...attributes }, label);
@@ -26,7 +26,7 @@ function headerPart(state, panel) {
   const { header, busy } = state;
   const { progress } = header;
   const stopping = panel.stopping && busy;
-  const stop = state.status === "waiting" ? "Withdraw the request: it has not begun" : "Stop the run";
+  const stop = state.status === "waiting" ? "Cancel the request before it begins" : "Stop the run";
   return h("header", { class: "gd-header" },
     h("span", { class: "gd-name" }, "GPU Doctor"),
     header.name ? h("span", { class: "gd-case" }, header.name) : null,
@@ -40,7 +40,7 @@ function headerPart(state, panel) {
       class: "gd-stop", "data-ask": "stop", disabled: !busy || stopping, "aria-label": stop, title: stop,
     }),
     busy && (header.stop || (panel.unheard && stopping))
-      ? h("span", { class: "gd-hint" }, header.stop || "Not heard yet: interrupt the kernel (Kernel menu, or the square).") : null,
+      ? h("span", { class: "gd-hint" }, header.stop || "No answer yet: interrupt the kernel (Kernel menu, or the stop button).") : null,
     panel.live.lost || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, panel.live.lost ? LOST : UNANSWERED) : null,
     progress ? h("div", { class: "gd-progress" },
       h("progress", { max: "1", value: progress.share, "aria-label": "progress of the trial" }),
@@ -175,7 +175,7 @@ function saidAt(knob, knobs) {
 /** What turning a knob changes in the training. */
 function changesPart(knob, id) {
   return h("li", { id, key: id, class: knob.safe ? "" : "gd-changes" }, h("b", {}, knob.label),
-    knob.safe ? ` is safe. ${knob.changes || "Every number stays the same."}` : ` changes the training. ${knob.changes}`);
+    knob.safe ? ` is safe. ${knob.changes || "All results stay the same."}` : ` changes the training. ${knob.changes}`);
 }
 
 /** Why knobs cannot act, what they change: one line a reason, under the controls. */
@@ -186,7 +186,7 @@ function knobSentences(knobs, panel) {
     if (knob.refusal) {
       const alike = knobs.filter((one) => one.refusal === knob.refusal);
       const names = h("b", {}, alike.map((one) => one.label).join(", "));
-      return alike[0] === knob ? [h("li", { id, key: id }, names, ` cannot be turned: ${knob.refusal}`)] : [];
+      return alike[0] === knob ? [h("li", { id, key: id }, names, ` cannot be changed: ${knob.refusal}`)] : [];
     }
     const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` cannot be ${text}`));
     if (moved) said.unshift(changesPart(knob, id));
@@ -211,7 +211,7 @@ function knobsPart(state, panel) {
       button(`more${more.some((knob) => panel.chosen[knob.name] !== undefined) ? " •" : ""}`, () => panel.fold("more"), {
         class: "gd-link", "aria-expanded": String(panel.unfolded.has("more")), "data-fold": "more",
       }),
-      moved ? button("as written", () => panel.reset(), { class: "gd-link", title: "Put every knob back" }) : null,
+      moved ? button("as written", () => panel.reset(), { class: "gd-link", title: "Reset every knob" }) : null,
       moved ? codeFold("code of these", "chosen", panel.chosen, panel) : null),
     panel.unfolded.has("more") ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
     unknown ? h("div", { class: "gd-soft" }, knobs[0].refusal)
@@ -258,7 +258,7 @@ function findingsPart(state, panel) {
   const { findings, silent } = state;
   const unjudged = silent.reduce((sum, one) => sum + one.number, 0);
   return h("section", { class: "gd-findings" },
-    findings.length ? h("div", { class: "gd-title" }, h("b", {}, "findings"), h("span", { class: "gd-soft" }, "part of the wall-clock; costs overlap")) : null,
+    findings.length ? h("div", { class: "gd-title" }, h("b", {}, "findings"), h("span", { class: "gd-soft" }, "share of the wall-clock; costs overlap")) : null,
     findings.map((finding, index) => findingPart(finding, index, state, panel)),
     silent.length ? h("details", { key: "silent" },
       h("summary", { class: "gd-soft" }, `not judged: ${unjudged} ${unjudged === 1 ? "rule" : "rules"}`),

@@ -22,9 +22,9 @@ function gridPart(state, act, panel) {
   const shown = knobs.filter((knob) => knob.front || whole || panel.grid[knob.name]);
   const count = Object.values(panel.grid).reduce((product, values) => product * values.length, Object.keys(panel.grid).length ? 1 : 0);
   const many = count > state.sweepMost;
-  const said = !count ? "Tick values: every combination of them is tried, each against the code as written."
-    : many ? `${count} combinations, and a sweep takes at most ${state.sweepMost}: tick fewer values.`
-    : `${count} ${count === 1 ? "combination" : "combinations"}, each against the code as written. What is clearly worse is given up early.`;
+  const said = !count ? "Tick values: every combination is compared with the code as written."
+    : many ? `${count} combinations are too many: a sweep takes at most ${state.sweepMost}. Tick fewer values.`
+    : `${count} ${count === 1 ? "combination" : "combinations"}, each compared with the code as written. Clearly slower ones stop early.`;
   return h("div", { class: "gd-grid-of", key: "sweep", role: "group", "aria-label": "values of the sweep" },
     h("div", { class: "gd-ticks" }, shown.map((knob) => ticksPart(knob, state.busy, panel))),
     h("div", { class: "gd-row gd-actions" },
@@ -61,10 +61,10 @@ function sweepPart({ sweep, busy }, panel) {
   const later = rungs.slice(sweep.first + 1);
   return h("section", { class: "gd-plan gd-sweep" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, "sweep"), h("span", { class: "gd-sum" }, sweep.sentence),
-      found ? button("turn the knobs to it", () => panel.turnTo(sweep.settings), { class: "gd-link", disabled: busy }) : null,
+      found ? button("set the knobs to this", () => panel.turnTo(sweep.settings), { class: "gd-link", disabled: busy }) : null,
       found ? codeFold("code", "sweep:code", sweep.settings, panel) : null),
     found && panel.unfolded.has("sweep:code") ? fixPart(sweep.settings, "", panel) : null,
-    barsPart(rungs.slice(0, sweep.first + 1), "combinations and how fast they are"),
+    barsPart(rungs.slice(0, sweep.first + 1), "speed of each combination"),
     later.length ? h("details", { key: "later" }, h("summary", { class: "gd-soft" }, `${later.length} more ${later.length === 1 ? "combination" : "combinations"}`),
       barsPart(later, "the other combinations")) : null,
     sweep.notes.map((text) => h("div", { class: "gd-note", key: text }, text)));
@@ -76,9 +76,9 @@ function largestPart({ largest, busy }, panel) {
   const size = largest.settings.batch_size;
   return h("section", { class: "gd-plan gd-largest" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, "largest batch"), h("span", { class: "gd-sum" }, largest.sentence),
-      size ? button(`turn the knob to ${size}`, () => panel.turnTo(largest.settings), { class: "gd-link", disabled: busy }) : null),
+      size ? button(`set the knob to ${size}`, () => panel.turnTo(largest.settings), { class: "gd-link", disabled: busy }) : null),
     barsPart(largest.sizes.map((one, number) => barPart(one.label, one.share, !one.peak ? "gd-lost" : one.chosen ? "gd-gain" : "gd-was", one.peak, one.said, number, one.chosen)),
-      "batch sizes and what they take of the memory"),
+      "memory of each batch size"),
     largest.notes.map((text) => h("div", { class: "gd-note", key: text }, text)));
 }
 

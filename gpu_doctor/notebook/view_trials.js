@@ -38,7 +38,7 @@ function detailPart(detail, what, panel) {
         h("span", { class: "gd-soft" }, "loss over samples seen"))) : null,
     h("div", { class: "gd-said-of" },
       detail.judged.map((text, index) => h("div", { key: text, class: index ? "gd-soft" : detail.warns ? "gd-judged gd-warns" : "gd-judged" }, text)),
-      detail.losses || detail.judged.length ? null : h("div", { class: "gd-soft" }, "No losses of both sides to compare."),
+      detail.losses || detail.judged.length ? null : h("div", { class: "gd-soft" }, "There are no losses to compare."),
       detail.notes.length ? h("ul", {}, detail.notes.map((text) => h("li", { key: text }, text))) : null,
       detail.measured ? h("div", { class: "gd-soft" }, detail.measured) : null,
       codeFold("code", code, detail.settings, panel),
@@ -59,13 +59,13 @@ function planPart({ plan, busy }, panel) {
   const kept = Object.keys(plan.settings).length > 0;
   return h("section", { class: "gd-plan" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, "treatment"), h("span", { class: "gd-sum" }, plan.sentence),
-      kept ? button("turn the knobs to it", () => panel.turnTo(plan.settings), { class: "gd-link", disabled: busy }) : null),
+      kept ? button("set the knobs to this", () => panel.turnTo(plan.settings), { class: "gd-link", disabled: busy }) : null),
     plan.steps.length ? h("div", { class: "gd-waterfall", role: "table", "aria-label": "verified gains" },
       plan.steps.map((one, number) => rungPart(one, number))) : null,
     plan.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),
     plan.dropped.length ? h("div", { class: "gd-dropped gd-soft" }, "tried, not kept",
       h("ul", {}, plan.dropped.map((one, number) => h("li", { key: String(number) }, h("code", {}, one.label), ` ${one.why}`)))) : null,
-    plan.fix ? [h("div", { class: "gd-subtitle" }, "your code with it"), changePart(plan.fix, "plan", panel)] : null,
+    plan.fix ? [h("div", { class: "gd-subtitle" }, "your code with these settings"), changePart(plan.fix, "plan", panel)] : null,
     plan.byHand.length ? h("div", { class: "gd-byhand" }, h("div", { class: "gd-subtitle" }, "left to do by hand"),
       h("ul", {}, plan.byHand.map((text) => h("li", { key: text }, text)))) : null);
 }

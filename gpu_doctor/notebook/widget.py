@@ -49,7 +49,7 @@ class DoctorView(anywidget.AnyWidget):
 
     def __repr__(self) -> str:
         """What stands in the panel's place where no widget can be drawn, as in an exported notebook."""
-        return "GPU Doctor's live panel needs a running notebook; its result stands below."
+        return "GPU Doctor's live panel needs a running notebook; its result is below."
 
     def __init__(self, asked: Callable[[Any], None], **traits: Any) -> None:
         """`asked` is called with every message of the page, on whatever thread it comes."""

@@ -59,7 +59,7 @@ def _plain(one: Any) -> Any:
     """A number of numpy's, as code has it from an array, as Python's own."""
     if isinstance(one, np.generic):
         return one.item()
-    raise TypeError(f"A recording holds plain values, and no {type(one).__name__}.")
+    raise TypeError(f"A recording holds plain values only, not a {type(one).__name__}.")
 
 
 def _replaced(target: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -137,6 +137,5 @@ def read(path: str | Path, unpacked: Callable[[Mapping[str, Any], dict[str, Any]
         raise
     except _BROKEN as error:
         raise RecordingError(
-            f"{where} is not a complete gpu_doctor recording ({type(error).__name__}): save it again, "
-            "or copy it again if the copy broke off."
+            f"{where} is not a complete gpu_doctor recording ({type(error).__name__}): save or copy it again."
         ) from error

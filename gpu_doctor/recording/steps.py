@@ -156,7 +156,7 @@ class Steps:
         given = {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
         lengths = {len(values) for values in given.values()}
         if len(lengths) != 1:
-            raise ValueError("Steps.of needs at least one column, all of one length.")
+            raise ValueError("Steps.of needs at least one column, and all columns of the same length.")
         n = lengths.pop()
         filled: dict[str, Column] = {name: np.full(n, np.nan) for name in STEP_COLUMNS}
         filled["count"] = np.ones(n)

@@ -55,7 +55,7 @@ def fix_html(fix: Fix) -> str:
     for cell in fix.cells:
         body = _block([_line("same", text) for text in cell.after.splitlines()])
         name = escape(clean(cell.label, 80))
-        parts.append(f'<details style="{_MUTED}"><summary>{name}, whole, with the change</summary>{body}</details>')
+        parts.append(f'<details style="{_MUTED}"><summary>{name} with the change</summary>{body}</details>')
     return "".join(parts)
 
 
@@ -124,10 +124,10 @@ def told(plan: Plan) -> Told:
 
 def _sentence(plan: Plan) -> str:
     if not plan.effects:
-        return f"Nothing was tried: {clean(plan.reason) or 'no finding has a setting to turn.'}"
+        return f"Nothing was tried: {clean(plan.reason) or 'no finding has a setting to try.'}"
     trials = formatting.count(len(plan.effects), "trial")
     if not plan.settings:
-        return f"No setting gained enough to be kept in {trials}: the code stays as written."
+        return f"{trials} found no setting worth keeping: the code stays as written."
     return f"{formatting.factor(plan.speedup)} as fast, verified in {trials}: {clean(describe(plan.settings), 200)}."
 
 
@@ -140,7 +140,7 @@ def _steps(waterfall: Sequence[Rung]) -> tuple[Step, ...]:
         label, ends = clean(one.label, 120), formatting.interval(one.low, one.high)
         interval = f" ({ends})" if ends else ""
         if number and one.label == TOGETHER:  # a measurement of all against the code as written, not a further gain
-            told = Step(label, formatting.factor(one.speedup), f"measured at once{interval}", 0.0, one.speedup, True)
+            told = Step(label, formatting.factor(one.speedup), f"measured together{interval}", 0.0, one.speedup, True)
         elif number:
             gain = "" if one.gain is None else f"x{formatting.factor(one.gain).removesuffix('x')}{interval}"
             kept = min(last, one.speedup)
@@ -176,7 +176,7 @@ def _why(effect: Effect) -> str:
         return f"{ended}: {clean(effect.reason, 300)}" if effect.reason else ended
     measured = formatting.speedup(effect.speedup, effect.low, effect.high) + f" {effect.verdict.replace('-', ' ')}"
     if effect.loss_drift is not None and not math.isfinite(effect.loss_drift):
-        return f"{measured}, but the loss breaks: NaN or infinite"
+        return f"{measured}, but the loss becomes NaN or infinite"
     differs = (
         f", but its {effect.loss_words}" if (effect.verdict, effect.loss_verdict) == ("faster", "different") else ""
     )
@@ -213,7 +213,7 @@ def plan_html(plan: Plan) -> str:
         body += f'<div style="{MUTED}">Tried, not kept{LIST}{items}</ul></div>'
     change = fix_html(plan.fix) if plan.settings else ""
     if change:
-        body += f'<div style="margin-top:6px"><b>Your code with it</b>{change}</div>'
+        body += f'<div style="margin-top:6px"><b>Your code with these settings</b>{change}</div>'
     if said.by_hand:
         items = "".join(f"<li>{escape(one)}</li>" for one in said.by_hand)
         body += f'<div style="margin-top:6px"><b>Left to do by hand</b>{LIST}{items}</ul></div>'

@@ -18,7 +18,7 @@ Sides = tuple[Recording, Recording]
 
 WARNS: Final = (DIFFERENT, BREAKS)
 NO_GPU: Final = "not measured (no GPU)"
-TOO_SHORT: Final = "not measured: the trial was over before the first reading"
+TOO_SHORT: Final = "not measured: the trial ended before the first reading"
 FEW: Final = 3
 """So many trials are shown unfolded."""
 _SECTION: Final = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35)"

@@ -33,7 +33,7 @@ FEW_NAMES: Final = 3
 """So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
 CLEAN: Final = ("completed", "budget-reached")
 SAFETY_WORDS: Final[Mapping[Safety, str]] = {
-    Safety.SAFE: "safe: the same training, sooner",
+    Safety.SAFE: "safe: the same training, faster",
     Safety.CHANGES_TRAINING: "changes the training",
     Safety.BY_HAND: "by hand",
 }
@@ -80,7 +80,7 @@ def device_words(setup: Setup) -> str:
         name = next((one.name for one in setup.devices if str(one.index) == number), "")
         return clean(name) or f"GPU {clean(number)}"
     if setup.devices:
-        return f"CPU ({formatting.article(clean(setup.devices[0].name))} is there, and the loop does not train on it)"
+        return f"CPU (the machine has {formatting.article(clean(setup.devices[0].name))}, but the loop does not use it)"
     return f"CPU ({NO_GPU})" if setup.device == "cpu" else clean(setup.device)
 
 
@@ -139,7 +139,7 @@ def predicted_words(prescription: Prescription) -> str:
         )
         if prescription.predicted_high is None or usual == most:
             return f"predicted at most {usual}"
-        return f"predicted {usual} if all of it goes, at most {most}"
+        return f"predicted {usual} if all of it is saved, at most {most}"
     ends = formatting.interval(prescription.predicted_low, prescription.predicted_high)
     return f"predicted {formatting.forecast(prescription.predicted_speedup)}" + (f" ({ends})" if ends else "")
 
@@ -271,7 +271,7 @@ def efficiency(vitals: Vitals) -> list[str]:
         parts = {"forward": vitals.gpu_forward_share, "backward": vitals.gpu_backward_share}
         parts |= {"optimizer": vitals.gpu_optimizer_share, "between steps": vitals.gpu_gap_share}
         told = ", ".join(f"{formatting.share(share)} {name}" for name, share in parts.items() if share)
-        said.append(f"of the GPU's own time {told}")
+        said.append(f"GPU time: {told}")
     return said
 
 

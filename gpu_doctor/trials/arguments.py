@@ -15,7 +15,7 @@ def whole(value: Any, name: str, such_as: int) -> int:
         ValueError: if it is anything else.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name} is a whole number from 1 up, such as {name}={such_as}, not {value!r:.60}.")
+        raise ValueError(f"{name} must be a whole number of at least 1, such as {name}={such_as}, not {value!r:.60}.")
     return int(value)
 
 
@@ -73,7 +73,7 @@ def names(namespace: Any, name: Any) -> None:
             f"namespace is the dict of names that the code runs in, such as globals(), not {namespace!r:.60}."
         )
     if not isinstance(name, str):
-        raise TypeError(f"name is a text, such as name='baseline', not {name!r:.60}.")
+        raise TypeError(f"name must be a text, such as name='baseline', not {name!r:.60}.")
 
 
 def _needed(function: Callable[..., Any]) -> list[str]:

@@ -59,7 +59,9 @@ def fix(
             for name in names_of_one:
                 left.pop(name, None)
         else:
-            draft.notes.append(f"The change for {', '.join(names_of_one)} could not be written into the text as it is.")
+            draft.notes.append(
+                f"The change for {', '.join(names_of_one)} could not be written into the code automatically."
+            )
     cells = [
         FixedCell(cell.label, cell.text, after)
         for cell in texts
@@ -67,7 +69,7 @@ def fix(
     ]
     if not _reads(found):
         cells, left = [], dict(settings)
-        draft.notes.append("The changes of these settings meet in one place of the text: make them by hand.")
+        draft.notes.append("These settings change the same place in the code: make the changes by hand.")
     paste = "\n".join(line for name in left if name not in told and (line := code(name)))
     return Fix(dict(settings), tuple(cells), tuple(dict.fromkeys(draft.notes)), paste, not left)
 

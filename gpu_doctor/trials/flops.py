@@ -147,7 +147,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
         raise KeyboardInterrupt
     wrapped = recording.setup.model is not None and recording.setup.model.wrapper == "DataParallel"
     if wrapped:
-        raise NotCounted("DataParallel computes on threads of its own, where nothing is counted.")
+        raise NotCounted("DataParallel computes on its own threads, where operations cannot be counted.")
     found = meter.flops(recording.steps.samples.tolist())
     if found is None:
         raise NotCounted(_why(recording.outcome, recording.reason, len(meter.totals)))
@@ -158,4 +158,4 @@ def _why(outcome: str, reason: str, steps: int) -> str:
     if steps >= FEWEST_STEPS:
         return "The steps have no matrix product, convolution or attention that could be counted."
     why = f": {reason}" if reason else ""
-    return f"The trial came to the end of {steps} steps, and a count needs {FEWEST_STEPS} (outcome: {outcome}{why})."
+    return f"The trial ended after {steps} steps, and a count needs {FEWEST_STEPS} (outcome: {outcome}{why})."

@@ -66,10 +66,12 @@ def _slots(cells: Cells, kind: Class, made: Made, settings: Settings) -> dict[Sl
         if optional and one.kind != REPLACE:
             continue
         if one.kind == HIDDEN:
-            raise NotPlaced(f"{one.site.place[0].upper()}{one.site.place[1:]} hands {name} on in a way not seen here.")
+            raise NotPlaced(
+                f"{one.site.place[0].upper()}{one.site.place[1:]} passes {name} in a way that cannot be read here."
+            )
         found[one] = text
     if not found:
-        raise NotPlaced(f"{made.site.place[0].upper()}{made.site.place[1:]} asks for nothing of the kind.")
+        raise NotPlaced(f"{made.site.place[0].upper()}{made.site.place[1:]} has nothing to change.")
     return found
 
 
@@ -95,12 +97,12 @@ def trainer_edits(cells: Cells, knob: str, value: SettingValue) -> Edits | None:
         return None
     if len(handed) > 1:
         places = " and ".join(f"line {node.lineno} of {cell.label}" for cell, node in handed)
-        raise NotPlaced(f"A model is handed to a trainer on {places}: it cannot be told which one is meant.")
+        raise NotPlaced(f"Models are passed to a trainer on {places}: change the right one by hand.")
     cell, node = handed[0]
     torch = torch_name(cells)
     if not torch and cell is not cells.cells[-1]:
         raise NotPlaced(
-            f"torch is not imported before line {node.lineno} of {cell.label}, where the model is handed over."
+            f"Import torch before line {node.lineno} of {cell.label}, where the model is passed to the trainer."
         )
     edits: Edits = [] if torch else with_import(cells)
     return [*edits, *((cell, edit) for edit in _turned(cell, node, knob, torch or "torch"))]
@@ -161,6 +163,6 @@ def _copies(cells: Cells, own_loop: bool) -> Edits | None:
         one = slot(cells, made[0], copies.argument)
         if len(made) > 1 or one.kind != ADD:
             where = f"{one.site.place[0].upper()}{one.site.place[1:]}"
-            raise NothingToPaste(f"{where} decides {copies.argument}: add {copies.code.strip('{}')} to it.")
+            raise NothingToPaste(f"{where} sets {copies.argument}: add {copies.code.strip('{}')} to it.")
         return list(set_arguments({one: copies.code}))
     return None

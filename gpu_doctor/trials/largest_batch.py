@@ -46,7 +46,7 @@ STEP_BACK: Final = 0.7
 """After one that did not fit, the next is so far between the largest that did and that one."""
 FAR: Final = 2.0
 """Unless that is so many times what surely fits."""
-HARDLY_RISES: Final = "The memory hardly rises with the batch up to there: larger ones may fit."
+HARDLY_RISES: Final = "Memory hardly grew with the batch size: larger batches may fit."
 
 
 def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float = SECONDS) -> Largest:
@@ -160,7 +160,7 @@ class _Search:
         """Tries a size; false if the search ends with it."""
         left_s = self._deadline - time.monotonic()
         if left_s <= 0 or self._case.stopped:
-            self._reason = "The search was stopped." if self._case.stopped else "The time for the search was spent."
+            self._reason = "The search was stopped." if self._case.stopped else "The search ran out of time."
             return False
         self._case.say(f"trial {len(self._tried) + 1} of at most {MOST_PROBES}: a batch of {size}")
         self._memory.reset()
@@ -190,7 +190,7 @@ class _Search:
         good = {size: peak for size, peak in self._seen.items() if peak <= self._room}
         fit, peaks = memory_fit(self._seen.items()), tuple(sorted(self._seen.items()))
         if not good:
-            why = self._reason or "No batch that was tried leaves enough memory free."
+            why = self._reason or "Every batch size that was tried leaves too little memory free."
             return Largest(None, None, self._limit, fit, tuple(self._tried), why, peaks=peaks)
         size = max(good)
         rates = tuple(sorted((one, rate) for one, rate in self._rates.items() if one in good))

@@ -15,7 +15,7 @@ from gpu_doctor.trials.compare.effect import Effect
 DRAWN: Final = ("num_workers", "persistent_workers")
 """Knobs by which random numbers are drawn elsewhere: in workers, and by torch for its workers at an epoch's start."""
 MASKED: Final = ("compile", "channels_last")
-"""Knobs by which dropout draws another mask."""
+"""Knobs by which dropout draws other masks."""
 REORDERED: Final = ("channels_last", "compile", "cudnn_benchmark", "fused_optimizer", "threads", "worker_threads")
 """Knobs that do the same arithmetic in another order."""
 GROWN: Final = 3
@@ -46,13 +46,13 @@ def reason(effect: Effect, layers: Collection[str]) -> str:
     if changing:
         return f"{' and '.join(changing)} change{'s' if len(changing) == 1 else ''} the training"
     if any(name in DRAWN for name in turned):
-        return "workers draw random numbers (augmentation, shuffling) of their own"
+        return "workers draw other random numbers (augmentation, shuffling)"
     if effect.loss_varies:
-        return "runs without the change differ from each other by as much"
+        return "runs without the change differ as much"
     if any("Dropout" in one for one in layers) and any(name in MASKED for name in turned):
-        return "dropout draws another mask"
+        return "dropout draws other masks"
     if any(name in REORDERED for name in turned) and (effect.loss_first_step or 0) >= GROWN:
-        return "sums in another order round differently, and training makes that grow"
+        return "sums in another order round differently, and the difference grows in training"
     return ""
 
 
@@ -66,6 +66,6 @@ def left(effect: Effect) -> str:
     """A gain whose losses differ for no known reason, told for the hand."""
     turned = {name: value for name, value in effect.settings.items() if effect.baseline_settings.get(name) != value}
     return (
-        f"{describe(turned)} is {formatting.factor(effect.speedup)} as fast, but its {effect.loss_words}, and no "
-        "reason is known: compare the losses before you set it."
+        f"{describe(turned)} is {formatting.factor(effect.speedup)} as fast, but its {effect.loss_words}, for "
+        "an unknown reason: compare the losses before you use it."
     )

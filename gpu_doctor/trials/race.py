@@ -121,7 +121,7 @@ def begun(
         Busy: if a run is already being recorded in this process.
     """
     if pairs < 1:
-        raise ValueError(f"A trial needs at least one pair of runs, not {pairs}: leave `pairs` out for the usual.")
+        raise ValueError(f"A trial needs at least one pair of runs, not {pairs}: leave `pairs` out for the default.")
     run.check_budget(steps, seconds)
     if running() is not None:
         raise Busy("A run is being recorded in this process: wait for its end, then start the trial.")
@@ -198,7 +198,7 @@ def drop_the_worse(entries: Sequence[Entry]) -> None:
         if entry.going and entry is not best and (effect.high or 0.0) < (its.low or 0.0):
             entry.going = False
             after = _pairs(len(entry.candidates))
-            entry.dropped = f"given up after {after}, {describe(best.settings)} is clearly faster"
+            entry.dropped = f"stopped after {after}: {describe(best.settings)} is clearly faster"
 
 
 def _pairs(number: int) -> str:

@@ -143,7 +143,7 @@ class Sweep:
 
     def __str__(self) -> str:
         names = list(dict.fromkeys(name for effect in self.effects for name in effect.settings))
-        rows = [[*names, "samples/s", "against as written", ""]]
+        rows = [[*names, "samples/s", "vs the code as written", ""]]
         for effect in sorted(self.effects, key=lambda one: -(one.speedup or 0.0)):
             rate = effect.candidate_samples_per_s
             unit = "" if effect.unit == "samples/s" else f" {effect.unit}"
@@ -165,9 +165,9 @@ class Sweep:
         """What was found, without a full stop: `Sweep of 6 combinations: num_workers=4 is best, 2.10x (1.9-2.3)`."""
         tried = f"Sweep of {formatting.count(len(self.effects), 'combination')}"
         if self.stopped:
-            tried += ", stopped before its end"
+            tried += ", stopped early"
         if self.found is None:
-            return f"{tried}: none is verified faster than the code as written"
+            return f"{tried}: none is clearly faster than the code as written"
         one = self.found
         gain = formatting.speedup(self.speedup, one.low, one.high)
         return f"{tried}: {formatting.clean(describe(self.best))} is best, {gain}"
@@ -178,7 +178,9 @@ class Sweep:
         written = (path for one in self.effects for path in one.written)
         notes = list(formatting.left_behind(written, (clause for one in self.effects for clause in one.not_restored)))
         if self.ties:
-            notes.append("Not told apart from it: " + "; ".join(formatting.clean(describe(one)) for one in self.ties))
+            notes.append(
+                "Not clearly slower than the best: " + "; ".join(formatting.clean(describe(one)) for one in self.ties)
+            )
         for name in dict.fromkeys(name for effect in self.effects for name in effect.settings):
             knob = knobs.known(name)
             if knob.safety is Safety.CHANGES_TRAINING:

@@ -163,7 +163,7 @@ def check_budget(steps: int | None, seconds: float | None) -> None:
 def baseline_ended(ended: Recording) -> str:
     """Why a trial ended with its baseline: a failure there is not that of the settings under trial."""
     own = ended.outcome in ("failed", "out-of-memory")
-    return f"without the change too, {ended.reason}" if own else ended.reason
+    return f"also without the change: {ended.reason}" if own else ended.reason
 
 
 def _last_line(error: BaseException) -> str:

@@ -20,9 +20,9 @@ def no_largest(setup: Setup) -> str:
     """Why no largest batch can be looked for in a loop, one sentence; empty where it can."""
     loader = trained_from(setup)  # where the memory ran out in the first step, nobody learned what trains
     if not setup.on_gpu:
-        return "The loop runs on no GPU: a host's memory is shared, and no batch fills it."
+        return "The loop does not use a GPU: CPU memory is shared, so there is no largest batch."
     if loader is None or not loader.batch_size:
-        return "The loop pulls from no DataLoader with a batch size of its own."
+        return "The loop uses no DataLoader with a batch size."
     try:
         knobs.allow({"batch_size": 2 * loader.batch_size}, setup)
     except Refused as refused:

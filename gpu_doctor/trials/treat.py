@@ -20,7 +20,7 @@ from gpu_doctor.trials.runner import Runner
 
 TOGETHER: Final = "all together"
 """Label of the row that tells of the last trial: everything that was kept against the code as written."""
-NOT_AGAIN: Final = "What was kept step by step was not tried once more against the code as written."
+NOT_AGAIN: Final = "The kept settings were not measured together against the code as written."
 WAVES: Final = 6
 """Workers that start together deliver together: a trial lasts for so many rounds of all of them, or it measures how the
 first ones came in (16 workers in 50 steps looked slower than 12 where they were 20 % faster)."""
@@ -245,14 +245,14 @@ class _Climb:
         first = self.rungs[1]
         why = "their losses differ for no known reason" if _gains(effect) else "they did not"
         self.notes.append(
-            f"{describe(self.kept)}: each helped alone; together {why} ({effect}). Kept is what was verified against "
-            f"the code as written, {first.label}."
+            f"{describe(self.kept)}: each helped alone; together {why} ({effect}). Only {first.label} is kept: it was "
+            "verified against the code as written."
         )
         self.kept, self.speedup, self.rungs = dict(first.settings), first.speedup, self.rungs[:2]
 
     def cut_short(self) -> None:
         """Says that an interrupt came before the end."""
-        self.notes.append("The treatment was interrupted: this is what was verified until then.")
+        self.notes.append("The treatment was interrupted: this was verified before.")
         if len(self.rungs) > 2 and self.rungs[-1].label != TOGETHER:
             self.notes.append(NOT_AGAIN)
 
@@ -279,7 +279,7 @@ def _fix(case: Runner, kept: dict[str, Any]) -> Fix:
     try:
         return case.fix(kept) if kept else Fix()
     except Exception as error:
-        said = f"The change of your cells could not be worked out ({type(error).__name__}: {error})."
+        said = f"The change could not be written into your cells ({type(error).__name__}: {error})."
         return Fix(settings=kept, notes=(said,), paste=case.code(kept), complete=False)
 
 
@@ -287,7 +287,7 @@ def _why(case: Runner, diagnosis: Diagnosis) -> str:
     """Why there was nothing to try: the code fails by itself, or the verdict leaves nothing to turn."""
     base = case.baseline
     if base is not None and base.outcome in ("failed", "out-of-memory"):
-        return f"the code as written ended with {base.reason}. Make it run through first."
+        return f"the code as written fails with {base.reason}. Fix it first."
     return diagnosis.verdict
 
 

@@ -79,9 +79,9 @@ def test_code_shows_the_persons_own_cell_changed(blank: Page) -> None:
     blank.get_by_role("button", name="Copy this cell, whole").click()
     blank.get_by_text("copied", exact=True).wait_for(timeout=3000)
     assert blank.evaluate("navigator.clipboard.readText()") == CURED
-    failed = {**told(fix()), "error": "The change could not be worked out: why."}
+    failed = {**told(fix()), "error": "The change could not be written into your cells: why."}
     blank.evaluate("(fix) => window.tell({ fixes: { 'num_workers=3': fix } })", failed)
-    assert "could not be worked out: why." in blank.locator(".gd-verdict .gd-fix").inner_text()
+    assert "could not be written into your cells: why." in blank.locator(".gd-verdict .gd-fix").inner_text()
     assert "num_workers=3" in blank.locator(".gd-verdict .gd-code pre").inner_text()
 
 
@@ -118,7 +118,7 @@ def test_the_waterfall_and_what_was_not_kept(blank: Page) -> None:
     assert told.locator(".gd-rung b").all_inner_texts() == ["1.00x", "3.33x", "4.13x"]
     assert "1.18-1.31" in told.inner_text() and "did not fit into memory" in told.locator(".gd-dropped").inner_text()
     assert "Decode images once" in told.locator(".gd-byhand").inner_text()
-    told.get_by_role("button", name="turn the knobs to it").click()
+    told.get_by_role("button", name="set the knobs to this").click()
     blank.locator("[data-ask=real]").click()
     assert asked(blank)[-1]["settings"] == BOTH
 

@@ -76,7 +76,7 @@ def test_without_bokeh_the_panel_says_so_and_the_rest_works(blank: Page) -> None
     blank.add_init_script("Object.defineProperty(window, 'Bokeh', { get: () => undefined, set: () => {} })")
     show(blank, shown(starved()), plots=False)
     blank.get_by_text("The plots could not be drawn").wait_for(timeout=10_000)
-    assert "The run is not touched by it." in blank.locator(".gd-key").inner_text()
+    assert "The run is not affected." in blank.locator(".gd-key").inner_text()
     assert "waits for data" in blank.locator(".gd-text").inner_text()
     blank.locator("[data-knob=num_workers]").select_option(label="2")
     blank.locator("[data-ask=real]").click()

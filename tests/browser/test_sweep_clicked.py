@@ -18,7 +18,7 @@ from tests.support.trial_parts import searched, swept, treated
 
 pytestmark = pytest.mark.timeout(600)
 
-NO_GPU = "The loop runs on no GPU: a host's memory is shared, and no batch fills it."
+NO_GPU = "The loop does not use a GPU: CPU memory is shared, so there is no largest batch."
 SHELF = """
 # Real trials of this loop on the CPU; only the memory that they are asked about is a card's of 4 GB.
 from gpu_doctor.report.panel import state
@@ -103,7 +103,7 @@ def test_a_grid_that_is_too_large_cannot_be_run(blank: Page) -> None:
 
 def test_results_turn_the_knobs_and_a_search_is_asked_for(blank: Page) -> None:
     show(blank, treated(plan=None, sweep=swept(), largest=searched()), plots=False)
-    blank.locator(".gd-sweep .gd-link", has_text="turn the knobs").click()
+    blank.locator(".gd-sweep .gd-link", has_text="set the knobs").click()
     assert blank.locator("[data-knob=num_workers]").evaluate("el => el.selectedOptions[0].textContent") == "2"
     blank.locator(".gd-largest .gd-link").click()
     assert blank.locator("[data-knob=batch_size]").evaluate("el => el.selectedOptions[0].textContent") == "256"
@@ -150,7 +150,7 @@ def test_stop_ends_a_sweep_and_the_panel_stays_usable(lab: Lab, page: Page) -> N
     wait_until(lambda: state(page)["header"]["progress"], 30, "No progress")
     page.locator("[data-ask=stop]").first.click()
     wait_until(lambda: finished(page), 20, "The sweep did not stop")
-    assert "stopped before its end" in state(page)["sweep"]["sentence"]
+    assert "stopped early" in state(page)["sweep"]["sentence"]
     assert notebook.kernel_value("state_of_training()") == before
     assert "num_workers=2" in json.dumps(tried(page, "num_workers", "2"))
 

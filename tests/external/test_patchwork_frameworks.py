@@ -319,7 +319,7 @@ def test_copies_of_a_trainer_are_the_frameworks_own(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize(
     ("cells", "said"),
-    [(LIGHTNING, "do not wait for each other already"), (ACCELERATE, "DataLoaderConfiguration(non_blocking")],
+    [(LIGHTNING, "non_blocking=True already"), (ACCELERATE, "DataLoaderConfiguration(non_blocking")],
 )
 def test_what_no_line_does_is_said_without_lines_to_paste(cells: list[str], said: str) -> None:
     fix = patchwork.fix(cells, {"non_blocking": True}, Setup(), lambda name: f"paste {name}")

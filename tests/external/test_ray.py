@@ -32,7 +32,7 @@ def test_what_cannot_travel_is_refused_in_a_sentence(cluster: executors.RayExecu
 def test_an_exception_in_the_cell_and_a_lost_process_are_failures(cluster: executors.RayExecutor) -> None:
     case = gpu_doctor.case(CELL + "    if len(seen) > 3: raise ValueError('bad row')", namespace())
     (effect,) = cluster.trials(case, [{"num_workers": 0}], against={}, **BUDGET)
-    assert (effect.outcome, effect.reason) == ("failed", "without the change too, ValueError: bad row")
+    assert (effect.outcome, effect.reason) == ("failed", "also without the change: ValueError: bad row")
     case = gpu_doctor.case("import os; os._exit(3)", namespace())
     (effect,) = cluster.trials(case, [{"num_workers": 0}], against={}, **BUDGET)
     assert effect.outcome == "failed" and "lost on the cluster: WorkerCrashedError" in effect.reason

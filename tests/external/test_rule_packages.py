@@ -106,4 +106,4 @@ def test_its_finding_is_named_with_the_package_and_what_it_does_wrong_is_said(in
     assert "The rule 'older' of acme-rules was left out (ValueError: it says VERSION = 0" in said
     assert "no decoder" in said and "cost_share is 7.0" in said
     assert "The decoder of Acme's files takes the time." in said
-    assert "quiet []" in said and "There is no rule" not in said
+    assert "quiet []" in said and "there is no rule" not in said

@@ -48,7 +48,7 @@ def test_a_scaler_without_an_autocast_is_shown_as_yours_and_can_be_switched_off(
     if not enabled:
         return
     on_a_card = Setup(**{**vars(found), "device": "cuda:0"})
-    assert "GradScaler of its own" in KNOB.refusal("fp16", on_a_card) and KNOB.refusal("bf16", on_a_card) == ""
+    assert "has its own GradScaler" in KNOB.refusal("fp16", on_a_card) and KNOB.refusal("bf16", on_a_card) == ""
     effect = case.trial({"amp": "off"}, steps=10, seconds=5)
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
     baseline, candidate = case.trials[-1]

@@ -68,4 +68,4 @@ def test_the_magic_refuses_before_the_cell_runs(shell: InteractiveShell) -> None
     shell.user_ns["seen"] = []
     with capture_output() as said:
         shell.run_cell("%%gpudoctor --no-view --vary model=3\n" + BY_HAND)
-    assert "not assigned by a literal" in said.stderr + said.stdout and shell.user_ns["seen"] == []
+    assert "assign it a plain value" in said.stderr + said.stdout and shell.user_ns["seen"] == []

@@ -155,7 +155,7 @@ def test_a_model_whose_call_or_forward_is_no_longer_its_class() -> None:
     net.compile(backend="eager")
     own = vars(net)["_compiled_call_impl"]
     patched.forward = lambda x: x  # type: ignore[method-assign]
-    for one, reason in ((net, "compiles the model itself"), (patched, "replaced by other code")):
+    for one, reason in ((net, "compiles the model itself"), (patched, "Other code replaced")):
         scope = TrialScope({"net": one, "opt": torch.optim.SGD(one.parameters(), lr=0.1)})
         with pytest.raises(Refused, match=reason), knobs.turned({"compile": True}, scope):
             pytest.fail("not reached")
@@ -184,7 +184,7 @@ def test_refusals_found_and_code() -> None:
     assert KNOB.found(own) is True and "itself" in KNOB.refusal(False, own) and KNOB.refusal(True, own) == ""
     wrapped = dataclasses.replace(SEEN, model=ModelFacts(wrapper="DistributedDataParallel"))
     assert "before it is wrapped" in KNOB.refusal(True, wrapped)
-    assert "No optimizer" in KNOB.refusal(True, Setup(torch_version="2"))
+    assert "No torch optimizer" in KNOB.refusal(True, Setup(torch_version="2"))
     assert "seconds to minutes" in KNOB.choices(SEEN)[1].label
     assert KNOB.code(True, SEEN).startswith("model.compile()")
 

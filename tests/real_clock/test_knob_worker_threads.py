@@ -53,7 +53,7 @@ def test_found_choices_and_code() -> None:
     assert KNOB.found(setup) == 0 and KNOB.found(Setup()) is None
     assert [choice.value for choice in KNOB.choices(setup)] == [0, 1, 2, 4]
     assert KNOB.refusal(1, setup) == "" and KNOB.parsed("1") == 1
-    with pytest.raises(ValueError, match="from 0 up"):
+    with pytest.raises(ValueError, match="of at least 0"):
         KNOB.parsed("-1")
     compile(KNOB.code(1, setup).replace("...", "*a"), "<code>", "exec")
 

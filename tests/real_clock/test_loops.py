@@ -51,7 +51,7 @@ def evaluated(recording: Recording) -> tuple[int, int]:
 def test_a_loop_is_measured_as_it_was(name: str) -> None:
     truth, recording = once(name)
     steps = recording.steps
-    assert not [note for note in recording.notes if not note.startswith("Watching costs")]
+    assert not [note for note in recording.notes if not note.startswith("Recording takes")]
     assert steps.count.sum() == truth.steps
     assert steps.samples.sum() == truth.samples
     assert steps.batches.sum() == truth.batches

@@ -136,7 +136,7 @@ def test_a_tap_that_cannot_be_set_stays_off_and_the_others_listen(monkeypatch: p
     with listening(recorder, {}):
         list(DataLoader(TensorDataset(torch.rand(16, 4)), batch_size=8))
     recording = recorder.close()
-    assert recording.notes == ("The broken tap could not be set and stayed off: seam is gone",)
+    assert recording.notes == ("The broken tap could not be installed: seam is gone",)
     assert len(recording.steps) == 2
 
 

@@ -39,7 +39,7 @@ def test_without_workers_goes_what_needs_them() -> None:
     ("cells", "said"),
     [
         (["from tests.unit.cell.test_patchwork_loop import made\nloader = made()\n" + LOOP], "was not found"),
-        (["args = (ds, 16)\nloader = DataLoader(*args)\n" + LOOP], "in a way not seen here"),
+        (["args = (ds, 16)\nloader = DataLoader(*args)\n" + LOOP], "in a way that cannot be read here"),
         (
             [
                 "def pair():\n    return [DataLoader(ds, 16), DataLoader(ds, 16)]\nfor loader in pair():\n    pass\n"

@@ -103,7 +103,7 @@ def test_a_probe_that_fails_half_way_takes_itself_off_and_the_others_go_on() -> 
     poller.open()
     turn(poller, clock, 2.4)
     assert (sick.reads, sick.closed, well.reads, well.closed) == (2, 1, 5, 0)
-    assert notes == ["The source 0 probe failed and took itself off: the bus fell off"]
+    assert notes == ["The source 0 probe failed and was switched off: the bus fell off"]
     assert len(readings) == 1 + 5
     poller.close()
     assert (sick.closed, well.closed) == (1, 1)
@@ -125,7 +125,7 @@ def test_a_probe_that_cannot_open_or_has_no_source_is_absent() -> None:
     poller.tick()
     poller.close()
     assert len(readings) == 1
-    assert notes == ["The source 0 probe could not be opened and stayed off: no such bus"]
+    assert notes == ["The source 0 probe could not be started: no such bus"]
 
 
 def test_what_is_not_a_number_is_not_recorded() -> None:
@@ -187,7 +187,7 @@ def test_a_sampler_that_fails_is_taken_off_and_the_probes_go_on() -> None:
     poller.open()
     turn(poller, clock, 0.9)
     poller.close()
-    assert notes == ["The line costs end here: no frame"] and len(readings) == 2
+    assert notes == ["The line costs stop here: no frame"] and len(readings) == 2
 
 
 def test_the_thread_reads_at_start_and_at_stop_and_is_gone_then() -> None:
@@ -232,7 +232,7 @@ def test_stop_before_start_and_a_reading_that_hangs() -> None:
     poller = Poller([("hanging", hanging)], lambda *reading: added.append(reading), note=notes.append)
     poller.start()
     poller.stop(timeout=0.05)
-    assert len(notes) == 1 and "did not come back in time" in notes[0]
+    assert len(notes) == 1 and "took too long" in notes[0]
     release.set()
     poller.stop(timeout=5)
     assert added == []  # a late reading belongs to no run

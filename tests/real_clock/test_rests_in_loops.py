@@ -125,7 +125,7 @@ def watched(
 def counted(training: Training, recording: Recording) -> None:
     assert recording.steps.count.sum() == training.steps
     assert np.nansum(recording.steps.samples) == training.samples
-    assert not [note for note in recording.notes if not note.startswith(("Steps of", "Watching costs"))]
+    assert not [note for note in recording.notes if not note.startswith(("Steps of", "Recording takes"))]
 
 
 def plain(training: Training) -> None:
@@ -137,7 +137,7 @@ def test_plain_epochs() -> None:
     training, recording = watched(plain)
     counted(training, recording)
     assert training.naps > 2 * LONG
-    assert any("were timed in all their parts" in note for note in recording.notes)
+    assert any("were timed in every phase" in note for note in recording.notes)
 
 
 class HostAsDevice:

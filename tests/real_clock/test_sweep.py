@@ -97,7 +97,7 @@ def test_the_table_says_what_is_best_what_ties_and_what_changes_the_training() -
     assert lines[1].split() == ["num_workers", "batch_size", "samples/s", "against", "as", "written"]
     assert lines[2].endswith("best") and lines[2].split()[:3] == ["4", "64", "250"]
     assert "ValueError: no" in lines[5]
-    assert "Not told apart from it: num_workers=2, batch_size=64" in text
+    assert "Not clearly slower than the best: num_workers=2, batch_size=64" in text
     assert "batch_size changes the training" in text and "num_workers changes" not in text
     plain = json.loads(json.dumps(found.to_dict()))
     assert plain["best"] == {"num_workers": 4, "batch_size": 64}
@@ -113,10 +113,10 @@ def test_settings_whose_losses_break_are_never_the_best_and_differing_losses_are
     found = Sweep((broken, dataclasses.replace(effect(2, 2.4, 2.2, 2.6), **differing)))
     assert found.best == {"num_workers": 2, "batch_size": 64} and found.ties == ()
     lines = str(found).splitlines()
-    assert lines[2].endswith("loss breaks: NaN or infinite from step 3 on")
+    assert lines[2].endswith("loss becomes NaN or infinite from step 3 on")
     assert lines[3].endswith("best") and "loss differs from step 7 on, by up to 20 %" in lines[3]
     first, second = places(found)[1:]
-    assert "loss breaks" in first.said and not first.faster and not first.best
+    assert "loss becomes NaN or infinite" in first.said and not first.faster and not first.best
     assert "loss differs from step 7 on" in second.said and second.faster and second.best
     assert (Sweep((broken,)).best, Sweep((broken,)).speedup) == ({}, 1.0)
 
@@ -132,7 +132,7 @@ def test_what_the_trials_of_a_sweep_left_behind_is_said_once() -> None:
 def test_where_nothing_is_faster_the_code_as_written_is_best() -> None:
     found = Sweep((effect(2, 1.04, 0.98, 1.1, "inconclusive"), effect(4, 0.8, 0.7, 0.9, "slower")))
     assert (found.best, found.speedup, found.ties) == ({}, 1.0, ())
-    assert "none is verified faster than the code as written" in str(found)
+    assert "none is clearly faster than the code as written" in str(found)
 
 
 def entry(workers: int, step_s: float) -> race.Entry:
@@ -148,7 +148,7 @@ def test_only_what_is_clearly_worse_is_dropped() -> None:
     entries = [entry(0, 0.030), entry(2, 0.0100), entry(4, 0.0101)]
     race.drop_the_worse(entries)
     assert [one.going for one in entries] == [False, True, True]
-    assert entries[0].dropped == "given up after 1 pair of runs, num_workers=2 is clearly faster"
+    assert entries[0].dropped == "stopped after 1 pair of runs: num_workers=2 is clearly faster"
 
 
 def test_settings_whose_losses_break_drop_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def test_a_stop_ends_the_sweep_and_keeps_what_it_has() -> None:
     case.say = saying  # type: ignore[method-assign]
     found = case.sweep({"num_workers": [0, 2, 4]}, steps=5, seconds=10)
     assert case.sweeps == [found]
-    assert found.stopped and "stopped before its end" in str(found)
+    assert found.stopped and "stopped early" in str(found)
     assert [one.outcome for one in found.effects][1:] == ["stopped", "stopped"]
     assert found.effects[0].speedup is not None
     assert not any(progress.startswith("num_workers=4") for progress in rounds)

@@ -30,7 +30,7 @@ CURED: Final = CELL.replace("shuffle=True)", "shuffle=True, num_workers=4)").rep
 )
 WORKERS: Final[dict[str, Any]] = {"num_workers": 4}
 BOTH: Final[dict[str, Any]] = {"num_workers": 4, "amp": "bf16"}
-GIVEN_UP: Final = "given up after 1 pair of runs, num_workers=2, amp=bf16 is clearly faster"
+GIVEN_UP: Final = "stopped after 1 pair of runs: num_workers=2, amp=bf16 is clearly faster"
 WROTE: Final = "Your cell wrote runs/x.pt during the trial."
 
 

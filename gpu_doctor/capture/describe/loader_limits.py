@@ -26,8 +26,7 @@ KNOBS_ON_LOADERS: Final = (
     *("num_workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers", "worker_threads"),
 )
 FORKED_THREADS: Final = (
-    "Workers start by fork here, and forked workers with more than one thread hang: OpenMP, which torch computes with, "
-    "does not survive a fork."
+    "Forked workers with more than one thread hang, because OpenMP does not survive a fork: keep worker_threads=1."
 )
 """Tried (torch 2.13, Linux): a worker forked after a parallel product in the training process never came back."""
 
@@ -67,7 +66,7 @@ def refusal(loader: Any, knob: str, value: Any = None) -> str:
     if knob == "num_workers":
         return _num_workers(loader, values, value)
     if value is not None and int(values.get("num_workers", 0)) == 0 and bool(value):
-        return f"{knob} acts on worker processes only: set num_workers above 0 first."
+        return f"{knob} needs worker processes: set num_workers above 0 first."
     if knob == "worker_threads" and value is not None and int(value) > 1 and start_method_of(loader) == "fork":
         return FORKED_THREADS
     return ""
@@ -92,24 +91,21 @@ def _held_iterator(values: dict[str, Any]) -> str:
     ]
     if own:
         return (
-            f"The loader keeps a running iterator of its own (attribute {own[0]}), which a change does not reach: "
-            "make the loader anew in the cell."
+            f"The loader holds a running iterator (attribute {own[0]}) that keeps the old settings: create the "
+            "loader again in the cell."
         )
     # Two references are the loader's own and getrefcount's argument; one more is a loop that is still going on.
     if getattr(values.get("_iterator"), "_tasks_outstanding", 0) > 0 and sys.getrefcount(values["_iterator"]) > 2:
-        return (
-            "An iterator of this loader's persistent workers is half way through an epoch and in use elsewhere: "
-            "finish or delete it first."
-        )
+        return "The loader's persistent workers are in the middle of an epoch: finish or delete that iterator first."
     return ""
 
 
 def _batch_size(values: dict[str, Any], value: Any) -> str:
     batch_sampler = values.get("batch_sampler")
     if batch_sampler is None:
-        return "batch_size=None: the dataset itself yields whole batches, so their size is set there."
+        return "The dataset yields whole batches (batch_size=None): set their size in the dataset."
     if type(batch_sampler) is not BatchSampler:
-        return f"A custom batch_sampler ({type(batch_sampler).__name__}) owns the batches: set the size there."
+        return f"Your batch_sampler ({type(batch_sampler).__name__}) decides the batch size: set it there."
     if value is None or not batch_sampler.drop_last or issubclass(type(values.get("dataset")), IterableDataset):
         return ""
     try:
@@ -117,7 +113,7 @@ def _batch_size(values: dict[str, Any], value: Any) -> str:
     except Exception:
         return ""
     if int(value) > samples:
-        return f"The loader draws {samples} samples an epoch and has drop_last=True: a batch of {value} leaves none."
+        return f"With drop_last=True and {samples} samples an epoch, a batch size of {value} leaves no batch."
     return ""
 
 
@@ -125,7 +121,7 @@ def _pin_memory(values: dict[str, Any], value: Any) -> str:
     if value is False:
         return ""
     if _holds_gpu_tensors(values.get("dataset")):
-        return "The dataset's tensors are on the GPU already: only tensors in host memory can be pinned."
+        return "The dataset's tensors are on the GPU already: only tensors in CPU memory can be pinned."
     return ""
 
 
@@ -134,7 +130,7 @@ def _num_workers(loader: Any, values: dict[str, Any], value: Any) -> str:
     if value == 0 and not issubclass(type(dataset), IterableDataset):
         return ""
     if multiprocessing.current_process().daemon:
-        return "This process is a daemonic worker itself and may not start worker processes."
+        return "This process is itself a daemonic worker, which cannot start worker processes."
     if issubclass(type(dataset), IterableDataset):
         one_copy = int(values.get("num_workers", 0)) <= 1 and value is not None and int(value) <= 1
         if not one_copy and not shards_itself(dataset, values.get("worker_init_fn")):
@@ -142,7 +138,7 @@ def _num_workers(loader: Any, values: dict[str, Any], value: Any) -> str:
             return f"{type(dataset).__name__} is an IterableDataset that does not use get_worker_info: " + (
                 "every worker would deliver all items again. Shard it by worker first."
                 if known
-                else "whether workers would repeat each other's items cannot be told. Shard it by worker first."
+                else "workers may repeat each other's items. Shard it by worker first."
             )
     if value == 0:
         return ""
@@ -159,8 +155,7 @@ def _unpicklable(loader: Any, values: dict[str, Any]) -> str:
     main_travels = hasattr(sys.modules.get("__main__"), "__file__")
     if main_travels and _trains_on_import():
         return (
-            f"Workers start by {method} here, and each imports this script again: put what trains under "
-            'if __name__ == "__main__".'
+            f'Workers start by {method} and import this script again: put the training under if __name__ == "__main__".'
         )
     for what in ("dataset", "collate_fn", "worker_init_fn"):
         value = values.get(what)
@@ -168,7 +163,7 @@ def _unpicklable(loader: Any, values: dict[str, Any]) -> str:
             why = _cannot_travel(part, main_travels)
             if why:
                 inside = "is" if part is value else "holds"
-                return f"Workers start by {method} here, and {what} {inside} {why}."
+                return f"Workers start by {method}, which needs pickling, but {what} {inside} {why}."
     return ""
 
 

@@ -159,7 +159,7 @@ class FetchBook:
         try:
             file, slot = self._slot(key, workers)
         except OSError as error:
-            self._recorder.note(f"The workers' fetches could not be metered: {error}")
+            self._recorder.note(f"The fetches in workers could not be timed: {error}")
             yield None
             return
         user, edges = loader.worker_init_fn, self._edges.setdefault(key, Edges())

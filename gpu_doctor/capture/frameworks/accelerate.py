@@ -18,8 +18,8 @@ FRAMEWORK: Final = Framework(
     optimizer_passes_on=True,
     copies=CopiesItself(
         by=_ACCELERATOR,
-        advice="accelerate copies the batches itself: make it with Accelerator(dataloader_config="
-        "DataLoaderConfiguration(non_blocking=True)), DataLoaderConfiguration being one of accelerate.utils.",
+        advice="accelerate copies the batches itself. Use Accelerator(dataloader_config="
+        "DataLoaderConfiguration(non_blocking=True)), with DataLoaderConfiguration from accelerate.utils.",
         only_if=".prepare",
         unless=".cuda(",
         in_own_loop=True,

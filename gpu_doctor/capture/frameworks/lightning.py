@@ -22,7 +22,7 @@ FRAMEWORK: Final = Framework(
     # lightning.fabric.utilities.apply_func.move_data_to_device gives non_blocking=True but for the devices cpu and mps.
     copies=CopiesItself(
         by=_TRAINER,
-        advice="Lightning's own copies to a GPU do not wait for each other already: what they need is pinned batches, "
+        advice="Lightning copies batches with non_blocking=True already: pin them too with "
         "DataLoader(..., pin_memory=True).",
     ),
 )

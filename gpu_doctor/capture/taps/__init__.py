@@ -67,7 +67,7 @@ def listening(
                 try:
                     stack.enter_context(tap(scope))
                 except Exception as error:
-                    recorder.note(f"The {name} tap could not be set and stayed off: {error}")
+                    recorder.note(f"The {name} tap could not be installed: {error}")
             try:
                 yield scope
             except BaseException as error:

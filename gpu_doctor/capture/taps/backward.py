@@ -55,7 +55,7 @@ def tap(scope: TapScope) -> Iterator[None]:
             try:
                 listener = Listener(scope, module)
             except Exception as error:
-                recorder.note(f"The forward of {type(module).__name__} could not be listened to: {error}")
+                recorder.note(f"The forward of {type(module).__name__} could not be timed: {error}")
                 continue
             scope.patches.hook(f"forward of {type(module).__name__}", listener.end)
             listeners[id(module)] = listener

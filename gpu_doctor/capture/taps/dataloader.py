@@ -269,4 +269,4 @@ def _hear_first_pull(scope: TapScope, recorder: Recorder) -> None:
         try:
             hear()
         except Exception as error:
-            recorder.note(f"The models could not be looked for: {error}")
+            recorder.note(f"The search for models failed: {error}")

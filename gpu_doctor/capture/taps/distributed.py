@@ -121,9 +121,7 @@ class Listening:
                 if own_s is not None:
                     self._by_rank = peers.exchanged(self._run, own_s)
         except Exception as error:
-            self._scope.recorder.note(
-                f"The ranks did not tell each other how long they work on a step: {_first(error)}"
-            )
+            self._scope.recorder.note(f"The ranks could not exchange their step times: {_first(error)}")
         try:
             self._read_reducers()
         except Exception as error:
@@ -149,7 +147,7 @@ class Listening:
             self._hidden_s = sum(one.get("avg_backward_compute_comm_overlap_time", 0) for one in timed) * 1e-9
         elif alive:
             self._scope.recorder.note(
-                "DistributedDataParallel has timed no backward: what reducing gradients costs is not known."
+                "DistributedDataParallel timed no backward: the cost of reducing gradients is unknown."
             )
 
 

@@ -248,7 +248,7 @@ def _listening(
             except Exception as error:
                 if hear in heard:
                     heard.remove(hear)
-                recorder.note(f"What {type(module).__name__} is handed could not be read: {error}")
+                recorder.note(f"The inputs of {type(module).__name__} could not be read: {error}")
 
     return call
 

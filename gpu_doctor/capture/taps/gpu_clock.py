@@ -72,7 +72,7 @@ def tap(scope: TapScope) -> Iterator[None]:
 
     def failed(error: Exception) -> None:
         take_away()
-        recorder.note(f"The GPU's own clock failed and was taken off after {ledger.step_count} steps: {error}")
+        recorder.note(f"GPU timing failed and was switched off after {ledger.step_count} steps: {error}")
 
     def give() -> None:
         nonlocal given

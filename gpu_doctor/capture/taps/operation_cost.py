@@ -33,7 +33,7 @@ def tell(recorder: Recorder) -> None:
     try:
         facts["operation_s"] = operation_s()
     except Exception as error:
-        recorder.note(f"What an operation takes at least could not be timed: {error}")
+        recorder.note(f"The shortest operation could not be timed: {error}")
 
 
 def operation_s(clock: Callable[[], float] = time.perf_counter) -> float:

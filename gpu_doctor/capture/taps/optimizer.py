@@ -187,7 +187,7 @@ def tap(scope: TapScope) -> Iterator[None]:
             except Exception as error:
                 if hear in scope.stepped:
                     scope.stepped.remove(hear)
-                recorder.note(f"What an optimizer's step shows could not be read: {error}")
+                recorder.note(f"An optimizer step could not be read: {error}")
 
     def stepped_within() -> None:
         """A backward ends, in which autograd's threads may have stepped optimizers: one event stands for them all.

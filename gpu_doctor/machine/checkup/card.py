@@ -38,7 +38,7 @@ def mig_slice(card: CardFacts) -> CheckLine | None:
     if not card.mig:
         return None
     memory = f" with {size(card.memory_bytes)}" if card.memory_bytes is not None else ""
-    found = f"A MIG slice{memory}: part of the card is all there is, and its utilization is not measured by NVML."
+    found = f"A MIG slice{memory}: you have a part of the card, and NVML does not measure its utilization."
     return CheckLine("MIG", OK, found)
 
 
@@ -51,14 +51,14 @@ def neighbours(card: CardFacts, facts: Facts) -> CheckLine:
         held = f" and {holds} {size(card.other_bytes)}{_of(card)}" if card.other_bytes is not None else ""
         found = f"{count} other {uses} the GPU{held}."
         return CheckLine(
-            topic, LOOK, found, "See nvidia-smi: shut down what you do not need (often a forgotten kernel)."
+            topic, LOOK, found, "Run nvidia-smi and shut down what you do not need (often a forgotten kernel)."
         )
     if idle_here and (card.memory_used_bytes or 0) > STRAY_BYTES and not card.mig:
-        found = f"{size(card.memory_used_bytes or 0)}{_of(card)} in use, by no process that can be seen from here."
-        return CheckLine(topic, LOOK, found, "Someone outside this container may share the GPU: ask nvidia-smi there.")
+        found = f"{size(card.memory_used_bytes or 0)}{_of(card)} in use by a process that is not visible here."
+        return CheckLine(topic, LOOK, found, "Another container or user may share the GPU: run nvidia-smi on the host.")
     if idle_here and (card.busy_pct or 0) >= BUSY_PCT:
         found = f"The GPU is {card.busy_pct:.0f} % busy, though this process does not use it."
-        return CheckLine(topic, LOOK, found, "Someone else computes on it: see nvidia-smi on the host.")
+        return CheckLine(topic, LOOK, found, "Another program uses it: run nvidia-smi on the host.")
     if count is None:
         return CheckLine(topic, UNKNOWN, "The driver does not list processes here (usual inside a container).")
     return CheckLine(topic, OK, "None on the GPU.")
@@ -78,7 +78,7 @@ def link(card: CardFacts) -> CheckLine | None:
     """PCIe link: lanes, the slot's generation, and the generation now where the card is busy."""
     gen, width, gen_max, width_max = card.pcie_gen, card.pcie_width, card.pcie_gen_max, card.pcie_width_max
     if not gen or not width or not gen_max or not width_max:
-        return CheckLine("PCIe link", UNKNOWN, "The driver does not tell the link.")
+        return CheckLine("PCIe link", UNKNOWN, "The driver does not report the PCIe link.")
     card_gen = max(card.pcie_gen_card or gen_max, gen_max)
     best = f"gen {card_gen} x{width_max} ({_gb_per_s(card_gen, width_max)})"
     if width < width_max:
@@ -90,7 +90,7 @@ def link(card: CardFacts) -> CheckLine | None:
     if gen < gen_max and (card.busy_pct or 0) >= BUSY_PCT:
         found = f"gen {gen} x{width} ({_gb_per_s(gen, width)}) although the GPU is busy, {best} possible."
         return CheckLine("PCIe link", LOOK, found, "Look for PCIe power saving (ASPM) or a poor riser.")
-    resting = f" It rests at gen {gen} while idle, which is normal." if gen < gen_max else ""
+    resting = f" It drops to gen {gen} while idle, which is normal." if gen < gen_max else ""
     return CheckLine("PCIe link", OK, f"{best}.{resting}")
 
 
@@ -98,7 +98,7 @@ def power(card: CardFacts) -> CheckLine | None:
     """Power limit against the card's default."""
     limit, default = card.power_limit_w, card.power_default_w
     if limit is None:
-        return CheckLine("power limit", UNKNOWN, "The driver does not tell the power limit.")
+        return CheckLine("power limit", UNKNOWN, "The driver does not report the power limit.")
     if default is not None and limit < POWER_CAP_SHARE * default:
         found = f"Capped at {limit:.0f} W of the card's {default:.0f} W."
         return CheckLine("power limit", LOOK, found, f"nvidia-smi -pl {default:.0f} (as root) lifts the cap.")
@@ -109,7 +109,7 @@ def clocks(card: CardFacts) -> CheckLine | None:
     """Why the clocks are where they are."""
     bits = card.limit_bits
     if bits is None:
-        return CheckLine("clocks", UNKNOWN, "The driver does not tell why the clocks are where they are.")
+        return CheckLine("clocks", UNKNOWN, "The driver does not report what limits the clocks.")
     now = f"SM clock {card.sm_clock_mhz} MHz" if card.sm_clock_mhz is not None else "SM clock unknown"
     now += f" of {card.sm_clock_max_mhz} MHz" if card.sm_clock_max_mhz is not None else ""
     now += f", {card.temperature_c} °C" if card.temperature_c is not None else ""
@@ -120,10 +120,10 @@ def clocks(card: CardFacts) -> CheckLine | None:
         to_do = "Check cooling, airflow and power cables; on a rented machine, ask for another one."
         return CheckLine("clocks", status, f"Throttled: {said}. {now}.", to_do)
     if bits & HELD_BIT:
-        to_do = "nvidia-smi -rac and -rgc (as root) give the clocks back to the card."
-        return CheckLine("clocks", LOOK, f"Held by a setting (application or locked clocks). {now}.", to_do)
+        to_do = "nvidia-smi -rac and nvidia-smi -rgc (as root) reset the clocks."
+        return CheckLine("clocks", LOOK, f"A setting limits the clocks (application or locked clocks). {now}.", to_do)
     if bits & POWER_CAP_BIT:
-        return CheckLine("clocks", OK, f"At the power limit, as a busy card is. {now}.")
+        return CheckLine("clocks", OK, f"At the power limit, which is normal for a busy card. {now}.")
     return CheckLine("clocks", OK, f"Not throttled. {now}.")
 
 
@@ -135,10 +135,10 @@ def persistence(card: CardFacts, facts: Facts) -> CheckLine | None:
     capped = limit is not None and default is not None and limit < POWER_CAP_SHARE * default
     to_do = "nvidia-persistenced, or nvidia-smi -pm 1 (as root), keeps it initialised."
     if capped or (card.limit_bits or 0) & HELD_BIT:
-        found = "Off: the power limit and clocks that were set are lost when the last process leaves the GPU."
+        found = "Off: settings of power limit and clocks are lost when the last process leaves the GPU."
         return CheckLine("persistence", LOOK, found, to_do)
     if facts.cards_installed >= MANY_CARDS and not facts.cuda_in_use:
-        found = "Off: the first use after a rest initialises the GPU, for 1 to 3 s a card (NVIDIA)."
+        found = "Off: the first use after a pause initialises the GPU, 1 to 3 s per card (NVIDIA)."
         return CheckLine("persistence", LOOK, found, to_do)
     return None
 

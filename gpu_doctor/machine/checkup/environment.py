@@ -12,12 +12,12 @@ THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 THREADS_PER_CORE: Final = 1.25
 """As for torch's threads (host_lines)."""
 SWITCHES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
-    "CUDA_LAUNCH_BLOCKING": (("1",), "the host waits for every kernel, which is for finding errors"),
+    "CUDA_LAUNCH_BLOCKING": (("1",), "the CPU waits for every GPU kernel, which is meant for debugging"),
     "PYTORCH_NO_CUDA_MEMORY_CACHING": (
         ("1",),
-        "torch asks the driver for every tensor's memory, which waits each time",
+        "torch gets the memory of every tensor from the driver, which is slow",
     ),
-    "PYTORCH_NO_HIP_MEMORY_CACHING": (("1",), "torch asks the driver for every tensor's memory, which waits each time"),
+    "PYTORCH_NO_HIP_MEMORY_CACHING": (("1",), "torch gets the memory of every tensor from the driver, which is slow"),
     "NVIDIA_TF32_OVERRIDE": (("0",), "TF32 is off whatever the code says: float32 products run without tensor cores"),
     "TORCH_COMPILE_DISABLE": (("1",), "torch.compile does nothing"),
     "TORCHDYNAMO_DISABLE": (("1",), "torch.compile does nothing"),
@@ -49,7 +49,9 @@ def _threads(name: str, facts: Facts) -> CheckLine | None:
     to_do = f"Set {name}={cores} before the kernel starts, or unset it."
     numbers = said.split(",")  # OpenMP takes one for each level of nesting; the first is the outermost
     if not all(one.strip().isdigit() and int(one) > 0 for one in numbers):
-        return CheckLine(name, WRONG, f"{name}={said!r:.40} is no number of threads: what then happens differs.", to_do)
+        return CheckLine(
+            name, WRONG, f"{name}={said!r:.40} is not a number of threads: each library reads it differently.", to_do
+        )
     threads = int(numbers[0])
     if threads > max(facts.usable_cores, 1.0) * THREADS_PER_CORE:
         found = (

@@ -56,7 +56,7 @@ def _rocm(torch: TorchFacts) -> CheckLine:
     found = f"torch {torch.version} is a ROCm build (HIP {torch.hip}) and sees {_count(torch.devices)}."
     if not torch.available:
         return CheckLine("GPU", WRONG, found, f"torch says: {torch.problem or 'no device'}. Check the AMD driver.")
-    return CheckLine("GPU", OK, f"{found} Utilization and clocks are not measured: they are read from NVIDIA cards.")
+    return CheckLine("GPU", OK, f"{found} Utilization and clocks are not measured: that works on NVIDIA cards only.")
 
 
 def seen(facts: Facts) -> Iterator[CheckLine]:
@@ -64,7 +64,7 @@ def seen(facts: Facts) -> Iterator[CheckLine]:
     torch, cards = facts.torch, facts.cards
     if not facts.cards_installed:
         if torch is not None and torch.available:
-            found = f"torch sees {_count(torch.devices)}, NVML cannot be asked: its readings will be missing."
+            found = f"torch sees {_count(torch.devices)}, but NVML does not answer: its readings will be missing."
             yield CheckLine("GPU", UNKNOWN, found)
         return
     names = "; ".join(f"{card.name}{_memory(card)}" for card in cards)
@@ -80,7 +80,7 @@ def seen(facts: Facts) -> Iterator[CheckLine]:
     else:
         hidden = facts.cards_installed - len(cards)
         rest = f" {hidden} more in the machine, not visible to this process." if hidden > 0 else ""
-        yield CheckLine("GPU", OK, f"{_count(len(cards))}, the same by NVML and torch: {names}.{rest}")
+        yield CheckLine("GPU", OK, f"torch and NVML both see {_count(len(cards))}: {names}.{rest}")
     if facts.order_note:
         found, _, to_do = facts.order_note.partition(". ")
         yield CheckLine("GPU order", LOOK, f"{found}.", to_do)
@@ -98,7 +98,7 @@ def driver(facts: Facts) -> Iterator[CheckLine]:
         else:
             yield CheckLine("driver", UNKNOWN, "NVIDIA's management library is not reachable from here.")
     elif problem:
-        to_do = "After a driver update the machine must be restarted; otherwise look at what nvidia-smi says."
+        to_do = "After a driver update, restart the machine; otherwise run nvidia-smi to see the error."
         yield CheckLine("driver", WRONG, f"The NVIDIA driver does not answer: {problem.rstrip('.')}.", to_do)
     elif torch is None or not torch.cuda or facts.driver_cuda is None:
         yield CheckLine("driver", OK, f"NVIDIA driver {facts.driver or 'of unknown version'}.")
@@ -108,11 +108,11 @@ def driver(facts: Facts) -> Iterator[CheckLine]:
 
 def _driver_missing(facts: Facts, cards: str) -> CheckLine:
     if facts.driver_loaded:
-        found = f"{cards} by NVIDIA in the machine, with a driver, but none is given to this container or user."
-        to_do = "If you want one, start the container with --gpus all (NVIDIA Container Toolkit)."
+        found = f"The machine has {cards} by NVIDIA and a driver, but this container or user has no access."
+        to_do = "To use one, start the container with --gpus all (NVIDIA Container Toolkit)."
         return CheckLine("driver", LOOK, found, to_do)
     found = f"{cards} by NVIDIA on the PCI bus, but no NVIDIA driver: torch cannot use it."
-    return CheckLine("driver", WRONG, found, "Install the NVIDIA driver (cards.com/drivers), then restart.")
+    return CheckLine("driver", WRONG, found, "Install the NVIDIA driver (nvidia.com/drivers), then restart.")
 
 
 def _driver_and_build(facts: Facts, torch: TorchFacts, serves: tuple[int, int]) -> CheckLine:
@@ -131,16 +131,16 @@ def build(facts: Facts, torch: TorchFacts) -> Iterator[CheckLine]:
     """Whether this torch can use the card at all."""
     if not torch.cuda:
         card = facts.cards[0].name if facts.cards else "an NVIDIA card"
-        found = f"torch {torch.version} is built for the CPU only, beside {card}: training would run on the CPU."
+        found = f"torch {torch.version} is built for the CPU only: training would run on the CPU, not on {card}."
         serves = f" for CUDA {facts.driver_cuda[0]}.{facts.driver_cuda[1]} or lower" if facts.driver_cuda else ""
         to_do = f"Install a CUDA build of torch{serves} ({_GET_TORCH}), then restart the kernel."
         yield CheckLine("torch build", WRONG, found, to_do)
     elif torch.available:
         yield CheckLine("torch build", OK, f"torch {torch.version} with CUDA {torch.cuda} can use the GPU.")
     elif facts.cards:
-        reason = f" It says: {torch.problem.rstrip('.')}." if torch.problem else ""
+        reason = f" torch says: {torch.problem.rstrip('.')}." if torch.problem else ""
         found = f"torch {torch.version} is built for CUDA {torch.cuda} but cannot use the GPU.{reason}"
-        yield CheckLine("torch build", WRONG, found, "Mend the driver line above first, then restart the kernel.")
+        yield CheckLine("torch build", WRONG, found, "Fix the driver first (the line above), then restart the kernel.")
     else:
         yield CheckLine("torch build", UNKNOWN, f"torch {torch.version} is built for CUDA {torch.cuda}.")
 
@@ -153,9 +153,9 @@ def architecture(card: CardFacts, torch: TorchFacts) -> CheckLine | None:
     found = f"compute capability {major}.{minor}"
     support = architecture_support(card.capability, torch.arches)
     if support == NATIVE:
-        return CheckLine("architecture", OK, f"{found}: in this torch build.")
+        return CheckLine("architecture", OK, f"{found}: supported by this torch build.")
     if support == TRANSLATED:
-        found = f"{found}: not in this torch build, which translates its kernels at first use (slow start)."
+        found = f"{found}: not in this torch build, which compiles its kernels at first use (slow start)."
         return CheckLine("architecture", LOOK, found, f"Install a newer torch build: {_GET_TORCH}.")
     have = ", ".join(torch.arches)
     to_do = f"Install a torch build that has sm_{major}{minor}: {_GET_TORCH}."

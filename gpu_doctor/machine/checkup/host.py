@@ -47,19 +47,19 @@ def cores(facts: Facts) -> CheckLine:
     usable, every = facts.usable_cores, facts.os_cores
     if usable < every:
         why = "CPU affinity" if facts.affinity_cores <= usable else "the container's CPU quota"
-        found = f"{number(usable)} of the machine's {every} cores are usable: {why} sets the rest aside."
-        count = f"os.cpu_count() answers {every} here"
-        to_do = f"Size threads, and workers that compute, by {number(usable)}: {count}."
+        found = f"{number(usable)} of the machine's {every} cores are usable: {why} limits them."
+        count = f"os.cpu_count() returns {every} here"
+        to_do = f"Choose threads and loader workers for {number(usable)} cores: {count}."
         return CheckLine("CPU cores", LOOK, found, to_do)
     if usable <= 1:
         found = "1 core: loader workers and the training loop share it."
-        return CheckLine("CPU cores", LOOK, found, "Workers help only where samples wait for disk or network.")
+        return CheckLine("CPU cores", LOOK, found, "Workers help only if samples wait for disk or network.")
     if facts.physical_cores and facts.physical_cores < usable:
         behind = "1 core" if facts.physical_cores == 1 else f"{facts.physical_cores} cores"
         found = f"All {number(usable)} logical cores are usable; they are the hardware threads of {behind}."
         if facts.physical_cores > 1:
             return CheckLine("CPU cores", OK, found)
-        to_do = "Two threads of one core compute about 1.25 times as much as one: expect no more of loader workers."
+        to_do = "Two threads of one core do about 1.25 times the work of one: loader workers gain no more."
         return CheckLine("CPU cores", LOOK, found, to_do)
     return CheckLine("CPU cores", OK, f"All {number(usable)} cores of the machine are usable.")
 
@@ -71,12 +71,12 @@ def torch_threads(facts: Facts) -> CheckLine | None:
     threads, usable = facts.torch.threads, facts.usable_cores
     found = f"torch computes on {threads} thread{'s' * (threads != 1)}; {number(usable)} cores are usable."
     if threads > max(usable, 1) * THREADS_PER_CORE:
-        to_do = f"torch.set_num_threads({max(int(usable), 1)}): more threads than cores take turns and wait."
+        to_do = f"Use torch.set_num_threads({max(int(usable), 1)}): more threads than cores take turns and wait."
         return CheckLine("torch threads", LOOK, found, to_do)
     if not facts.cards and threads == 1 and usable >= 2:
         said = facts.environment.get("OMP_NUM_THREADS")
         found += f" OMP_NUM_THREADS={said:.40} is set." if said is not None else ""
-        to_do = f"If nothing else needs them, torch.set_num_threads({int(usable)}); see OMP_NUM_THREADS."
+        to_do = f"If nothing else needs them, use torch.set_num_threads({int(usable)}); see OMP_NUM_THREADS."
         return CheckLine("torch threads", LOOK, found, to_do)
     return CheckLine("torch threads", OK, found)
 
@@ -86,7 +86,7 @@ def shared_memory(facts: Facts) -> CheckLine:
     if facts.shm is None:
         return CheckLine("/dev/shm", UNKNOWN, "This system has no /dev/shm that can be read.")
     free, total = facts.shm
-    found = f"{size(free)} of {size(total)} free; workers hand their batches over in it."
+    found = f"{size(free)} of {size(total)} free; workers pass their batches through it."
     yardstick = f"a batch of 256 float32 images of 224 x 224 takes {size(BATCH_BYTES)}, and each worker keeps 2 ready"
     to_do = f"Start the container with --shm-size=8g (or --ipc=host): {yardstick}."
     if free < SHM_WRONG_BYTES:
@@ -115,7 +115,7 @@ def ram(facts: Facts) -> CheckLine:
         return CheckLine("RAM", UNKNOWN, "psutil could not read the host's memory.")
     available, total = facts.ram
     found = f"{size(available)} of {size(total)} available."
-    to_do = "Free memory first (other kernels hold theirs until they are shut down): every worker needs its own."
+    to_do = "Free memory first (shut down other kernels): every worker needs its own."
     if available < RAM_WRONG_BYTES:
         return CheckLine("RAM", WRONG, found, to_do)
     if available < RAM_LOOK_SHARE * total:

@@ -43,7 +43,7 @@ class Checkup:
     def summary(self) -> str:
         """How many lines of each status, worst first: `1 wrong, 2 worth a look, 9 ok`."""
         counts = {status: sum(line.status == status for line in self.lines) for status in STATUSES}
-        return ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "nothing was looked at"
+        return ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "nothing was checked"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the summary and the lines."""

@@ -242,7 +242,7 @@ def opened(scope: ProbeScope) -> Iterator[Reader | None]:
             scope.note(sight.note)
         if any(gpu.mig for gpu in sight.gpus):
             scope.note(
-                "The GPU is a MIG slice of a card: clocks, power and link are the card's, utilization is not told."
+                "The GPU is a MIG slice: clocks, power and link are the whole card's, utilization is not measured."
             )
         found = [_Device(vendor, gpu, scope.clock) for gpu in sight.gpus]
         rarely_at = float("-inf")
@@ -260,7 +260,7 @@ def opened(scope: ProbeScope) -> Iterator[Reader | None]:
                     device.close()
                     if not found:
                         raise
-                    scope.note(f"GPU {device.gpu.index} stopped answering and is not read any more: {error}")
+                    scope.note(f"GPU {device.gpu.index} stopped answering, so its readings end here: {error}")
             if rarely:
                 readings += neighbours(vendor, [device.gpu for device in found], cuda_in_use())
             return readings

@@ -15,7 +15,7 @@ from gpu_doctor.trials.knobs import Choice, Knob, KnobTable
 ASKS: Final = ("stop", "trial", "real", "treat", "sweep", "largest", "fix", "before", "rows")
 TRIAL_STEPS: Final = 50
 MOST_STEPS: Final = 100_000
-UNKNOWN: Final = "What can be turned is known once the loop has run."
+UNKNOWN: Final = "Run the loop once to see which knobs apply."
 
 
 NOT_RUN: Final = "as written (not run yet)"
@@ -90,7 +90,7 @@ def _offer(knob: Knob, written: Any, setup: Setup) -> dict[str, Any]:
     offered = knob.choices(setup)
     free = [one for one in offered if not one.refusal and one.value != written]
     reasons = list(dict.fromkeys(one.refusal for one in offered if one.refusal))
-    refusal = "" if free else reasons[0] if reasons else "This loop leaves nothing to choose here."
+    refusal = "" if free else reasons[0] if reasons else "This loop has no other value to choose."
     return {
         "choices": [_choice(one, written) for one in offered],
         "refusal": formatting.clean(refusal, 300),
@@ -125,10 +125,10 @@ def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
         ValueError: one sentence, if it does not have the form; nothing of it may then be done.
     """
     if not isinstance(content, dict) or content.get("ask") not in ASKS:
-        raise ValueError("The page asked for something that the panel does not offer.")
+        raise ValueError("The panel has no such action: reload the page.")
     given, steps = content.get("settings") or {}, content.get("steps")
     if not isinstance(given, dict):
-        raise ValueError("Settings are given as knob names and values.")
+        raise ValueError("Settings must be knob names with their values.")
     settings = {name: _checked(name, value, knobs) for name, value in given.items()}
     if steps is None:
         steps = TRIAL_STEPS
@@ -147,7 +147,7 @@ def _checked(name: Any, value: Any, knobs: KnobTable) -> SettingValue:
     if name not in knobs:
         raise ValueError(f"There is no knob named {formatting.clean(name, 60)!r}.")
     if not isinstance(value, (str, int, float, bool)):
-        raise ValueError(f"{knobs[name].label} takes a plain value.")
+        raise ValueError(f"{knobs[name].label} takes a number, a text, True or False.")
     return knobs[name].parsed(str(value))
 
 

@@ -100,7 +100,7 @@ def fix_shown(fix: Fix) -> dict[str, Any]:
         lines = [*lines[:MOST_LINES], ["place", f"and {formatting.count(len(lines) - MOST_LINES, 'more line')}"]]
     notes = [formatting.clean(note, 600) for note in fix.notes]
     if not fix.cells and not fix.paste and not notes:
-        notes = ["Nothing to change: the cell is as it should be."]
+        notes = ["Nothing to change: the cell has these settings already."]
     return {
         "lines": lines,
         # What is copied is the user's own text to the letter, but for halves of letters, which no page can hold.

@@ -69,7 +69,7 @@ def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool)
     against = _cell("1.00x" if name == "baseline" and rate else formatting.DASH)
     if base_rate and rate:
         against = _cell(
-            formatting.factor(rate / base_rate), title="One run beside another: no interval. A trial has one."
+            formatting.factor(rate / base_rate), title="Two single runs have no interval: a trial measures one."
         )
     if recording.outcome != "completed":
         name = f"{name} ({formatting.OUTCOME_LABELS.get(recording.outcome, recording.outcome)})"
@@ -140,7 +140,7 @@ def _device(sides: Sides | None, on_gpu: bool) -> dict[str, str]:
     busy = getattr(candidate, name)
     if busy is None:
         return _cell(formatting.DASH, title=TOO_SHORT if candidate.on_gpu or not on_gpu else NO_GPU)
-    return _cell(formatting.percent(busy), title=f"baseline beside it: {formatting.percent(getattr(base, name))}")
+    return _cell(formatting.percent(busy), title=f"baseline in this trial: {formatting.percent(getattr(base, name))}")
 
 
 def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> list[dict[str, str]]:
@@ -162,13 +162,13 @@ def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> li
         _cell(settings),
         _cell(
             formatting.number(effect.candidate_samples_per_s, formatting.DASH),
-            title=f"baseline beside it: {formatting.rate(effect.baseline_samples_per_s, effect.unit)}",
+            title=f"baseline in this trial: {formatting.rate(effect.baseline_samples_per_s, effect.unit)}",
         ),
         _against(effect),
         _cell(_foretold(effect)),
         _cell(
             formatting.share(effect.candidate_wait_share, formatting.DASH),
-            title=f"baseline beside it: {formatting.share(effect.baseline_wait_share)}",
+            title=f"baseline in this trial: {formatting.share(effect.baseline_wait_share)}",
         ),
         _device(sides, on_gpu),
         _cell(formatting.size(effect.peak_bytes, formatting.DASH)),

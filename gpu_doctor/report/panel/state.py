@@ -131,7 +131,7 @@ def _header(shown: PanelInput) -> dict[str, Any]:
         "settings": formatting.clean(describe(shown.settings), 120) if shown.settings and running else "",
         "stop": ""
         if shown.stop_live or shown.status == "waiting"
-        else "To stop: interrupt the kernel (Kernel menu, or the square).",
+        else "To stop, interrupt the kernel (Kernel menu, or the stop button).",
         "progress": None,
     }
     if progress is not None:
@@ -228,7 +228,7 @@ def _footer(shown: PanelInput, vitals: Vitals | None) -> dict[str, Any]:
     notes = list(dict.fromkeys(formatting.clean(note) for note in (*judged, *shown.notes)))
     if len(notes) > MOST_NOTES:
         more = formatting.count(len(notes) - MOST_NOTES, "more note")
-        notes = [*notes[:MOST_NOTES], f"The recording keeps {more}."]
+        notes = [*notes[:MOST_NOTES], f"The recording has {more}."]
     return {"overhead": f"overhead {formatting.share(own)}" if own is not None else "", "notes": notes}
 
 
@@ -243,7 +243,7 @@ def awaited(shown: PanelInput) -> str:
     if not shown.step_count:
         return "No training step yet: the verdict comes with the first ones."
     measured = shown.diagnosis.vitals.measured_steps if shown.diagnosis is not None else 0
-    return f"Listening to the loop: {measured} of the {FEWEST_STEPS} steps that a verdict takes were measured."
+    return f"Listening to the loop: {measured} of the {FEWEST_STEPS} steps needed for a verdict are measured."
 
 
 def ended(shown: PanelInput) -> str:
@@ -264,7 +264,7 @@ def raised(shown: PanelInput) -> str:
         return ""
     run = shown.recordings[-1]
     steps = len(run.steps)
-    seen = f"what is shown is of the {formatting.count(steps, 'step')} before" if steps else "no step had ended"
+    seen = f"the figures show the {formatting.count(steps, 'step')} before it" if steps else "no step had ended"
     return f"The cell raised {formatting.clean(run.reason, 300) or 'an exception'}; {seen}."
 
 

@@ -14,8 +14,8 @@ from gpu_doctor.recording import Recording
 from gpu_doctor.recording.steps import TRAINING
 
 _NOTE: Final = (
-    "Compared per sample seen. With {times} the batch there are {fewer} steps per epoch: most trainings then want the "
-    "learning rate scaled alike ({scaled}), with a few hundred steps of warm-up (Goyal et al. 2017)."
+    "The losses are compared per sample. With {times} the batch there are {fewer} steps per epoch: usually scale the "
+    "learning rate alike ({scaled}), with a few hundred steps of warm-up (Goyal et al. 2017)."
 )
 _SAME: Final = 0.01
 """Samples a step that differ by less are the same: a last batch that is smaller."""

@@ -40,8 +40,8 @@ STALL_S: Final = 0.01
 """A candidate too fast for that is faster if it would be with one stall of the scheduler more (a tick at 100 Hz)."""
 UNMEASURED: Final = ("failed", "out-of-memory", "refused")
 """Outcomes that leave no speed: a candidate that fails is no cure, however fast its first steps were."""
-COLD: Final = "as one side read from the storage what others found in the page cache"
-ALL_COLD: Final = f"no fair pair of runs, {COLD}: what was read is cached now, so try once more"
+COLD: Final = "because one side read from disk and the other from the page cache"
+ALL_COLD: Final = f"no fair pair of runs, {COLD}: try again, the data is cached now"
 BROKEN: Final = (*UNMEASURED, "interrupted", "stopped")
 """Outcomes after which a comparison has no further pair."""
 BUSY_FROM: Final = 0.10
@@ -124,7 +124,7 @@ class Effect:
     def loss_words(self) -> str:
         """What became of the loss: `loss within 0.3 %, as bf16 rounds`; empty where there is nothing to compare."""
         if self._breaks_anyway():
-            return "loss NaN or infinite in the end, without the change too"
+            return "loss is NaN or infinite at the end, also without the change"
         return formatting.losses(self.loss_verdict, self.loss_drift, self.loss_first_step, self.loss_dtype)
 
     def _breaks_anyway(self) -> bool:
@@ -252,8 +252,8 @@ def _with_speed(effect: Effect, pairs: Sequence[tuple[Steps, Steps]], by_samples
     verdict = _verdict(result)
     short = verdict in ("faster", "slower") and _too_short(*seconds)
     told = (
-        f"only {1e3 * min(seconds):.2g} ms of steps were measured on one side, where a stall of the machine outweighs "
-        "any change: let the loop run for more steps"
+        f"one side measured only {1e3 * min(seconds):.2g} ms of steps, too short to compare: let the loop run for more "
+        "steps"
     )
     return dataclasses.replace(
         effect,
@@ -291,7 +291,7 @@ def _verdict(result: Ratio) -> str:
 def _nothing(pairs: Sequence[tuple[Steps, Steps]]) -> str:
     """Why there is no speed to compare."""
     sides = [name for i, name in enumerate(("baseline", "candidate")) if not any(len(pair[i]) for pair in pairs)]
-    where = f" on the {sides[0]}'s side" if len(sides) == 1 else ""
+    where = f" in the {sides[0]}" if len(sides) == 1 else ""
     return f"No training step was seen{where}, so there is no speed to compare."
 
 

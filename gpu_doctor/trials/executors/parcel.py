@@ -37,8 +37,8 @@ PROTOCOL: Final = 5
 _MARK: Final = "_gpu_doctor_mark"
 _CUDNN: Final = ("benchmark", "deterministic")
 NOT_PYTHON: Final = (
-    "The cell is no plain Python (a %magic, a !command or a top-level await), and a cluster runs nothing else: move "
-    "such lines to a cell of their own."
+    "A cluster runs plain Python only, and the cell has a %magic, a !command or a top-level await: move such lines to "
+    "another cell."
 )
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

@@ -73,7 +73,7 @@ class RoundsOut:
                 if not self.out:
                     return
                 done = sum(not entry.going for entry in entries)
-                case.say(f"{done} of {len(entries)} decided, {len(self.out)} on the cluster")
+                case.say(f"{done} of {len(entries)} finished, {len(self.out)} running on the cluster")
                 ready, _ = self.ray.wait(list(self.out), num_returns=1, timeout=POLL_S)
                 for one in ready:
                     self._back(one)
@@ -195,9 +195,9 @@ class RayExecutor:
         num_cpus, num_gpus = self._options.pop("num_cpus", num_cpus), self._options.pop("num_gpus", num_gpus)
         asked = [one for one in (num_cpus, num_gpus) if one is not None]
         if not all(isinstance(one, (int, float)) and one >= 0 for one in asked):
-            raise ValueError("num_cpus and num_gpus of a trial are numbers, 0 or more.")
+            raise ValueError("num_cpus and num_gpus must be numbers of at least 0.")
         if (width is not None and width < 1) or not patience_s > 0:
-            raise ValueError("The number of trials at once (width) is at least 1, and patience_s is above 0.")
+            raise ValueError("width (trials at once) must be at least 1, and patience_s above 0.")
         self._ray: Any = ray
         self._address, self._width, self._patience_s = address, width, patience_s
         self.num_cpus: float | None = num_cpus

@@ -109,7 +109,7 @@ def _unpackable(error: Exception) -> str:
             "with ray.init(runtime_env={'working_dir': '.'})"
         )
     lines = str(error).strip().splitlines()
-    return f"what the cell needs could not be made again there ({type(error).__name__}: {lines[0] if lines else ''})"
+    return f"the variables of the cell could not be rebuilt there ({type(error).__name__}: {lines[0] if lines else ''})"
 
 
 @contextmanager

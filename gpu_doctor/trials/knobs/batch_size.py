@@ -23,9 +23,9 @@ class BatchSize:
     label = "batch size"
     safety = Safety.CHANGES_TRAINING
     changes = (
-        "Another batch size means another number of steps per epoch and other gradient noise: scale the learning rate "
-        "with it (linear scaling rule, Goyal et al. 2017: batch times k, learning rate times k, after a warm-up) and "
-        "compare the loss per sample seen."
+        "Another batch size changes the steps per epoch and the gradient noise: scale the learning rate with it "
+        "(linear scaling rule, Goyal et al. 2017: batch times k, learning rate times k, after a warm-up) and compare "
+        "the loss per sample."
     )
     front = True
     written_with = "loader"
@@ -54,14 +54,14 @@ class BatchSize:
         if said or loader is None:
             return said
         if loader.batch_size is None:
-            return "The dataset itself yields whole batches, so their size is set there."
+            return "The dataset yields whole batches: set their size in the dataset."
         try:
             batch_sizes(int(value), setup)
         except Refused as odd:
             return str(odd)
         length = loader.dataset_len
         if loader.drop_last and loader.dataset_kind == "map" and length is not None and int(value) > length:
-            return f"The dataset has {length} samples and the loader drop_last=True: a batch of {value} leaves none."
+            return f"With drop_last=True and {length} samples, a batch size of {value} leaves no batch."
         return ""
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:

@@ -283,7 +283,7 @@ def unfit(name: str, written: SettingValue | None, value: SettingValue) -> str:
     wanted = literals.NONE if written is None else literals.kind(written)
     if wanted is literals.NONE or literals.kind(value) is wanted:
         return ""
-    return f"{name} is {_KINDS[wanted]} in the cell ({written!r:.60}), and {value!r:.60} is none."
+    return f"{name} must be {_KINDS[wanted]}, as in the cell ({written!r:.60}), not {value!r:.60}."
 
 
 def _rewritten(cell: CellSource, old: ast.expr, new: ast.expr) -> Iterator[Edit]:

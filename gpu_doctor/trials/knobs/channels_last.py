@@ -28,7 +28,7 @@ _IMAGE_DIMS: Final = 4
 WRAPPERS: Final = ("FullyShardedDataParallel", "DistributedDataParallel")
 """They have laid the weights or gradients out in flat memory already."""
 CONVOLUTIONS: Final = ("Conv2d", "ConvTranspose2d", "LazyConv2d")
-NO_CONVOLUTION: Final = "The trained model has no 2D convolutions, whose layout this is about."
+NO_CONVOLUTION: Final = "The trained model has no 2D convolutions, so the layout makes no difference."
 _VIEW: Final = "view size is not compatible"
 
 
@@ -57,8 +57,8 @@ class Layouts:
         for one in wanted:
             if one.untyped_storage().is_shared() or one.untyped_storage().nbytes() != one.numel() * one.element_size():
                 raise Refused(
-                    f"Weights of {type(module).__name__} share their memory with other tensors, which would be "
-                    "left behind if they were stored anew: change the layout where the model is made."
+                    f"Weights of {type(module).__name__} share memory with other tensors: change the layout where "
+                    "the model is created."
                 )
         self._modules.append(module)
         for one in wanted:
@@ -110,9 +110,7 @@ class Layouts:
 
 def wrapped(name: str) -> str:
     """Why the model of this wrapper keeps its layout."""
-    return (
-        f"{name} has laid the weights or gradients out in flat memory: change the layout before the model is wrapped."
-    )
+    return f"{name} keeps weights or gradients in flat memory: change the layout before the model is wrapped."
 
 
 def _convolves(module: nn.Module) -> bool:
@@ -163,7 +161,7 @@ class ChannelsLast:
         if value == self.found(setup):
             return ""
         if not setup.optimizers:
-            return "No optimizer of torch stepped, so no trained module is known whose layout could be changed."
+            return "No torch optimizer stepped, so the trained model is not known."
         if not value:
             found = self.found(setup)
             return "Your code stores the weights channels last itself: change it there." if found else ""
@@ -206,7 +204,7 @@ def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
             return original(module, *map(_last, args), **{name: _last(one) for name, one in kwargs.items()})
         except RuntimeError as error:
             if _VIEW in str(error):
-                said = "calls .view() on images, which needs them channels first: write .reshape() or .flatten() there."
+                said = "calls .view() on images, which fails with channels last: use .reshape() or .flatten() there."
                 raise Refused(f"{type(module).__name__} {said}") from error
             raise
 

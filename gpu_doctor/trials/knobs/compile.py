@@ -43,7 +43,7 @@ CAPABILITY: Final = 7
 OWN = "Your code compiles the model itself: change it there."
 WARM_UP = (
     "compile=True: the first steps (and each new shape) compile, which takes seconds to minutes and counts as warm-up; "
-    "compiled code draws its random numbers (dropout) in an order of its own."
+    "compiled code draws its random numbers (dropout) in another order."
 )
 
 
@@ -198,7 +198,7 @@ class Compile:
         if not value:
             return ""
         if not setup.optimizers:
-            return "No optimizer of torch stepped, so no trained module is known that could be compiled."
+            return "No torch optimizer stepped, so the trained model is not known."
         wrapper = setup.model.wrapper if setup.model is not None else ""
         if wrapper:
             return _wrapped(wrapper)
@@ -269,15 +269,15 @@ def _allow(module: nn.Module) -> None:
         raise Refused(_wrapped(name))
     for part in module.modules():
         if issubclass(type(part), torch.jit.ScriptModule):
-            raise Refused(f"{name} has scripted parts (torch.jit), which torch.compile does not take.")
+            raise Refused(f"{name} has scripted parts (torch.jit), which torch.compile cannot compile.")
         if compiles_itself(part):
             raise Refused(OWN)
     if "forward" in vars(module):
-        raise Refused(f"The forward of this {name} was replaced by other code: compile it there.")
+        raise Refused(f"Other code replaced the forward of this {name}: compile it there.")
     said = unsupported(device_type(module))
     if said:
         raise Refused(said)
 
 
 def _wrapped(name: str) -> str:
-    return f"The model is inside of {name}: compile it by hand before it is wrapped."
+    return f"Compile the model by hand before {name} wraps it."

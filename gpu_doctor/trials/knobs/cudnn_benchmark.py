@@ -47,7 +47,7 @@ class CudnnBenchmark:
         if not setup.on_gpu:
             return "The loop does not train on a CUDA device: cuDNN computes convolutions there only."
         if setup.layers and not any("Conv" in kind for kind in setup.layers):
-            return "The model has no convolutions, and cuDNN would have nothing to choose."
+            return "The model has no convolutions, so cuDNN has nothing to choose."
         return ""
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
@@ -77,5 +77,5 @@ def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
             yield
     finally:
         if torch.backends.cudnn.benchmark != value:
-            scope.notes.append("cudnn_benchmark: the code set it past the setting under trial, which did not hold.")
+            scope.notes.append("cudnn_benchmark: the code replaced the trial's setting with its own.")
         torch.backends.cudnn.benchmark = before

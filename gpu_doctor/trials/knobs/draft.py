@@ -36,4 +36,4 @@ class Draft:
 
     def no_line(self, name: str, value: SettingValue) -> NotPlaced:
         """What a knob raises that has no line for a value."""
-        return NotPlaced(f"There is no line for {name}={value} in the cells as they are.")
+        return NotPlaced(f"{name}={value} could not be written into the cells: set it by hand.")

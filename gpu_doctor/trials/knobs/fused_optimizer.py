@@ -109,7 +109,7 @@ class Fusing:
     def _leave(self, optimizer: Optimizer, reason: str) -> None:
         self._left.add(id(optimizer))
         self._optimizers.setdefault(id(optimizer), (optimizer, vars(optimizer).get(_FLAG, _MISSING)))  # keeps its id
-        self._notes.append(f"fused_optimizer left one {type(optimizer).__name__} as it is: {reason}")
+        self._notes.append(f"fused_optimizer did not change one {type(optimizer).__name__}: {reason}")
 
     def _move_steps(self, optimizer: Optimizer, group: dict[str, Any]) -> None:
         """Step counters to where the update reads them: the parameter's device if fused, else the host.
@@ -197,7 +197,7 @@ class FusedOptimizer:
         if value == self.found(setup):
             return ""
         if not setup.optimizers:
-            return "No optimizer of torch stepped, so there is none whose update could be fused."
+            return "No torch optimizer stepped, so there is no update to fuse."
         if not value:
             return ""
         if setup.optimizer_facts is not None:
@@ -250,5 +250,5 @@ def _written(draft: Draft, value: bool) -> Edits:
         if value and each.kind == REPLACE:
             found[each] = "None"  # torch takes one of the two
     if not found:
-        raise NotPlaced("The call that makes the optimizer was not found in the cells.")
+        raise NotPlaced("The call that creates the optimizer was not found in the cells.")
     return list(set_arguments(found))

@@ -34,7 +34,7 @@ def held(knob: str, scope: TrialScope, setters: Mapping[str, Any], *, properties
                 if not on[0] or type(value) not in (bool, str) or _of_the_cpu(args):  # else torch's to refuse
                     return original(*args)
                 if value != kept and not notes:
-                    notes.append(f"{knob}: the code sets {value!r} itself; the setting under trial was kept.")
+                    notes.append(f"{knob}: the code sets {value!r}; the trial kept its own setting.")
                 return None
 
             return setter

@@ -17,7 +17,7 @@ MOST = 2**31 - 1
 MOST_AT_ONCE = 256
 """Processes or threads. A worker takes about four of the 1024 files that a process may usually open (`ulimit -n`), and
 a slip of the finger (`num_workers=100000`) must not take the machine down."""
-NO_LOADER = "The cell pulls from no DataLoader, so there is nothing to turn."
+NO_LOADER = "The cell uses no DataLoader, so there is nothing to change."
 
 
 def loader_refusal(knob: str, setup: Setup) -> str:
@@ -41,8 +41,8 @@ def batch_sizes(value: int, setup: Setup) -> dict[str, int]:
         found[stem], rest = divmod(size * value, first)
         if rest or not found[stem]:
             raise Refused(
-                f"The loop trains from loaders of batch size {first} and {size}, and with {value} instead of {first} "
-                f"the other would not be a whole number: take a multiple of {first // gcd(first, size)}."
+                f"The loop trains from loaders of batch size {first} and {size}, which keep their ratio: choose a "
+                f"multiple of {first // gcd(first, size)}, not {value}."
             )
     return found
 
@@ -80,8 +80,10 @@ def loaders_turned(knob: str, value: SettingValue, scope: TrialScope) -> Iterato
         running = True
         yield
     if knob == "batch_size" and others:
-        kept = "One loader" if len(others) == 1 else f"{len(others)} loaders"
-        scope.notes.append(f"{kept} of which it is not known whether the loop trains from it kept its batch size.")
+        kept, which = ("One loader", "it") if len(others) == 1 else (f"{len(others)} loaders", "them")
+        scope.notes.append(
+            f"{kept} kept the batch size as written: it is not known whether the loop trains from {which}."
+        )
 
 
 def whole_number(text: str, knob: str, least: int, most: int = MOST) -> int:
@@ -95,7 +97,7 @@ def whole_number(text: str, knob: str, least: int, most: int = MOST) -> int:
     except ValueError:
         number = least - 1
     if number < least:
-        raise ValueError(f"{knob} takes a whole number from {least} up, such as {knob}={max(least, 4)}.")
+        raise ValueError(f"{knob} takes a whole number of at least {least}, such as {knob}={max(least, 4)}.")
     if number > most:
         raise ValueError(f"{knob} takes a whole number from {least} to {most}, such as {knob}={max(least, 4)}.")
     return number

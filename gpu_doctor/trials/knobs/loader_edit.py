@@ -26,7 +26,7 @@ WORKERS_ONLY: Final = {
 }
 """What torch refuses to take without workers, and its value for none."""
 REPEATED: Final = (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.Lambda)
-NOT_FOUND: Final = "The call that makes the loader was not found in the cells."
+NOT_FOUND: Final = "The call that creates the loader was not found in the cells."
 
 
 class LoaderLines:
@@ -51,7 +51,7 @@ class LoaderLines:
                 if not number:
                     raise
                 if alike[0] is not None and alike[0].role == "training":
-                    self.notes.append(f"Another loader that trains is left as it is. {reason}")
+                    self.notes.append(f"Another training loader was not changed. {reason}")
         return edits
 
     def _groups(self, settings: Settings) -> list[list[LoaderSetup | None]]:
@@ -79,7 +79,7 @@ class LoaderLines:
         if rest or not size:
             step = first.batch_size // gcd(first.batch_size, this.batch_size)
             raise NotPlaced(
-                f"Its batches of {this.batch_size} keep their ratio if the batch size is a multiple of {step}."
+                f"Its batch size of {this.batch_size} keeps the ratio only if you choose a multiple of {step}."
             )
         return {**settings, "batch_size": size}
 
@@ -112,7 +112,7 @@ class LoaderLines:
         found = slot(self.cells, self._makers(self.setup.training_loader)[0], "worker_init_fn")
         place = f"{found.site.place[0].upper()}{found.site.place[1:]}"
         if found.kind != ADD:
-            raise NotPlaced(f"{place} gives a worker_init_fn already: set the workers' threads in it.")
+            raise NotPlaced(f"{place} passes a worker_init_fn already: set the workers' threads in it.")
         name = "worker_threads"
         while name in self.cells.namespace or any(name in names_in(cell) for cell in self.cells.cells):
             name = f"set_{name}"
@@ -134,7 +134,7 @@ class LoaderLines:
             if same > 1 or any(isinstance(one, REPEATED) for one in mine.site.cell.ancestors(mine.site.call)):
                 shared.setdefault(mine.site.place, []).append(f"{name}={value}")
         for place, given in shared.items():
-            self.notes.append(f"Every loader that is made by {place} gets {', '.join(given)}.")
+            self.notes.append(f"Every loader created by {place} gets {', '.join(given)}.")
 
     def _slots(self, made: Made, settings: Settings) -> dict[Slot, str]:
         found: dict[Slot, str] = {}
@@ -149,12 +149,12 @@ class LoaderLines:
             if name == "batch_size" and given_to(self.cells, made, "batch_sampler") is not None:
                 sampler = batch_sampler_of(self.cells, made)
                 if sampler is None:
-                    raise NotPlaced("The batches are made by a batch_sampler whose own call was not found.")
+                    raise NotPlaced("The batches come from a batch_sampler whose call was not found.")
                 made_of = sampler
             one = slot(self.cells, made_of, name)
             if one.kind == HIDDEN:
                 raise NotPlaced(
-                    f"{one.site.place[0].upper()}{one.site.place[1:]} hands {name} on in a way not seen here."
+                    f"{one.site.place[0].upper()}{one.site.place[1:]} passes {name} in a way that cannot be read here."
                 )
             self._say_unused(one, text)
             found[one] = text
@@ -172,4 +172,4 @@ class LoaderLines:
             if isinstance(node.ctx, ast.Load) and node is not one.node and ast.unparse(node) == written
         ]
         if others:
-            self.notes.append(f"{written} is used elsewhere too ({', '.join(others[:3])}) and stays there as it is.")
+            self.notes.append(f"{written} is also used elsewhere ({', '.join(others[:3])}) and is not changed there.")

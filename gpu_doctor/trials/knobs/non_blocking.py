@@ -27,7 +27,7 @@ from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
 from gpu_doctor.trials.knobs.loader import on_or_off
 
-NO_GPU = "The loop trains on the CPU: there is no copy to a GPU that it could wait for."
+NO_GPU = "The loop trains on the CPU: there is no copy to a GPU."
 _DTYPES: Final = ("float", "half", "double", "int", "long", "bool", "dtype", "bfloat")
 
 
@@ -58,7 +58,7 @@ class NonBlocking:
             return NO_GPU if setup.device == "cpu" else other
         loader = trained_from(setup)
         if loader is not None and not loader.pin_memory:
-            return "A copy from pageable memory always waits: set pin_memory=True with it."
+            return "A copy from pageable memory always waits: set pin_memory=True too."
         return ""
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
@@ -83,7 +83,7 @@ def _turned(value: bool, scope: TrialScope) -> Iterator[None]:
         yield
         return
     if scope.setup == Setup() and not torch.cuda.is_available():
-        raise Refused("No GPU: there is no copy to a GPU that the loop could wait for.")
+        raise Refused("No GPU: non_blocking acts on copies to a GPU only.")
     acted = 0
 
     def copy(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -176,7 +176,7 @@ def _let_pass(lines: LoopLines, loop: Loop, batch: ast.expr) -> None:
     elif _takes(own, "non_blocking"):
         return
     if name:
-        raise NotPlaced(f"`to` of {name} takes no non_blocking: hand it on to the copies inside of that method.")
+        raise NotPlaced(f"`to` of {name} takes no non_blocking: pass it to the copies inside that method.")
 
 
 def _moves_by_itself(node: ast.ClassDef) -> bool:

@@ -24,8 +24,8 @@ class NumWorkers:
     label = "num_workers"
     safety = Safety.SAFE
     changes = (
-        "Random augmentation draws other numbers in workers, and a generator that the dataset made, such as "
-        "default_rng(0), repeats in each of them."
+        "Random augmentation draws other numbers in workers. A generator of the dataset, such as default_rng(0), gives "
+        "the same numbers in every worker."
     )
     front = True
     written_with = "loader"

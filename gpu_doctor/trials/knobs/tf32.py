@@ -23,7 +23,7 @@ from gpu_doctor.trials.matmul_precision import precisions, put_back
 
 CAPABILITY: Final = 8
 """TF32 came with compute capability 8.0 (Ampere; NVIDIA's Ampere tuning guide)."""
-NO_CARD: Final = "TF32 is a format of NVIDIA cards from compute capability 8.0 on, and the loop trains on {0}."
+NO_CARD: Final = "TF32 needs an NVIDIA card with compute capability 8.0 or more, and the loop trains on {0}."
 NEWER: Final = "The precision was set by torch's newer names (fp32_precision = ...): set it to 'tf32' there."
 
 
@@ -34,8 +34,8 @@ class TF32:
     label = "TF32"
     safety = Safety.CHANGES_TRAINING
     changes = (
-        "Float32 products keep 10 of 23 bits of their factors' mantissa and add up in float32: the loss curve differs "
-        "slightly; compare it over the same samples before you keep it."
+        "Float32 products round their factors to 10 of 23 mantissa bits and add up in float32. The losses differ "
+        "slightly: compare them over the same samples before you keep it."
     )
     front = False
     written_with = ""
@@ -61,7 +61,7 @@ class TF32:
         device = next((one for one in setup.devices if one.index == index), None)
         if device is not None and device.capability is not None and device.capability[0] < CAPABILITY:
             major, minor = device.capability
-            return f"{device.name} (compute capability {major}.{minor}) has no TF32: it came with 8.0."
+            return f"{device.name} (compute capability {major}.{minor}) has no TF32, which needs 8.0 or more."
         if value and setup.dtype not in ("float32", ""):
             return f"The parameters are {setup.dtype}: TF32 is for products in float32."
         return ""
@@ -111,8 +111,8 @@ def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
 
 def _refuse_without_card() -> None:
     if not torch.cuda.is_available() or torch.version.hip is not None:
-        raise Refused("No GPU: TF32 is a format of NVIDIA cards from compute capability 8.0 on.")
+        raise Refused("No GPU: TF32 needs an NVIDIA card with compute capability 8.0 or more.")
     capability = torch.cuda.get_device_capability()
     if capability[0] < CAPABILITY:
         name, (major, minor) = torch.cuda.get_device_name(), capability
-        raise Refused(f"{name} (compute capability {major}.{minor}) has no TF32: it came with 8.0.")
+        raise Refused(f"{name} (compute capability {major}.{minor}) has no TF32, which needs 8.0 or more.")

@@ -43,7 +43,7 @@ class Threads:
         return whole_number(text, self.name, 1, MOST_AT_ONCE)
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
-        return "" if int(value) >= 1 else "torch computes with one thread at least."
+        return "" if int(value) >= 1 else "threads must be at least 1."
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
         return _turned(int(value), scope)
@@ -71,7 +71,7 @@ def _turned(count: int, scope: TrialScope) -> Iterator[None]:
     finally:
         held.on = False
         if (now := torch.get_num_threads()) != count:
-            scope.notes.append(f"threads: the code set {now} threads past the setting of {count}, which did not hold.")
+            scope.notes.append(f"threads: the code set {now} threads and replaced the trial's {count}.")
         torch.set_num_threads(before)
         scope.notes.extend((*held.notes, *patches.notes))
 
@@ -90,8 +90,6 @@ class _Held:
             if not self.on or not plain:
                 original(*args, **named)
             elif args[0] != self.count and not self.notes:
-                self.notes.append(
-                    f"threads: the code sets {args[0]} threads itself; the setting of {self.count} was kept."
-                )
+                self.notes.append(f"threads: the code sets {args[0]} threads; the trial kept {self.count}.")
 
         return set_num_threads

@@ -106,13 +106,13 @@ class TrainedModules:
         if not fresh:
             self._settled.add(optimizer)
             if not self._called:
-                self._scope.notes.append(f"{self._label} did not act: no module that the optimizer trains was called.")
+                self._scope.notes.append(f"{self._label} had no effect: no trained module was called.")
 
     def _wrap(self, module: nn.Module) -> None:
         if module in self._modules:
             return
         if issubclass(type(module), torch.jit.ScriptModule):
-            self._scope.notes.append(f"{self._label} left a scripted module as it is.")
+            self._scope.notes.append(f"{self._label} did not change a scripted module.")
             return
         self.allow(module)
         self._modules.add(module)

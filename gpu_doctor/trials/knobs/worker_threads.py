@@ -26,7 +26,7 @@ class WorkerThreads:
     name = "worker_threads"
     label = "worker threads"
     safety = Safety.SAFE
-    changes = "Where the dataset adds up numbers, the order of its sums is another one: last digits differ."
+    changes = "Sums in the dataset are added up in another order, so their last digits differ."
     front = False
     written_with = ""
 

@@ -67,7 +67,7 @@ def unlogged(notes: list[str]) -> Iterator[None]:
                 _mlflow(mlflow, patches, held)
             yield
     finally:
-        notes.extend(f"{name}: what the code would log there in a trial was held back." for name in held)
+        notes.extend(f"{name}: the trial logged nothing there." for name in held)
         notes.extend(patches.notes)
 
 

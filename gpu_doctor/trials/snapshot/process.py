@@ -42,9 +42,9 @@ def process_undos(reporting: bool = True) -> list[tuple[str, Undo]]:
         ("torch's default dtype", lambda: torch.set_default_dtype(dtype)),
         ("torch's matmul precision", lambda: put_back(precision)),
         ("torch's switches", _switches_undo()),
-        ("the environment and the folder", _surroundings_undo()),
+        ("environment variables and working directory", _surroundings_undo()),
         ("Python's built-in functions", _builtins_undo()),
-        ("how processes are started", _starting_undo()),
+        ("the multiprocessing start method", _starting_undo()),
         *(reporting_undos() if reporting else ()),
     ]
     undos.append(("the GPU's random numbers", _gpu_undo()))

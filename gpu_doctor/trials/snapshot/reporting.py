@@ -25,7 +25,7 @@ def reporting_undos() -> list[tuple[str, Undo]]:
     """What belongs to the process and to no name, of what a cell reports through."""
     return [
         ("loggers", _loggers_undo()),
-        ("filters of warnings", _warnings_undo()),
+        ("warning filters", _warnings_undo()),
         ("print options", _printing_undo()),
         ("figures", _figures_undo()),
     ]

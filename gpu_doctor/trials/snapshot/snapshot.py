@@ -117,8 +117,8 @@ class Snapshot:
         needed = tensors.host_bytes + arrays.bytes
         if needed > limit:
             raise SnapshotTooLarge(
-                f"Keeping the state for a trial needs {formatting.size(needed)}, and only {formatting.size(limit)} may "
-                "be taken for it: free memory, or delete large variables that the cell does not need."
+                f"A trial needs a copy of the state, {formatting.size(needed)}, and only {formatting.size(limit)} may "
+                "be used for it: free memory, or delete large variables that the cell does not need."
             )
         try:
             tensors.copy()
@@ -127,8 +127,8 @@ class Snapshot:
             if isinstance(error, RuntimeError) and "memory" not in str(error):
                 raise
             raise SnapshotTooLarge(
-                f"Keeping the state for a trial needs {formatting.size(needed)}, and memory ran out while it was "
-                f"copied ({formatting.clean(str(error), 80)}): free some, or delete large variables that the cell does "
+                f"A trial needs a copy of the state, {formatting.size(needed)}, and memory ran out while it was "
+                f"made ({formatting.clean(str(error), 80)}): free some, or delete large variables that the cell does "
                 "not need."
             ) from error
         self._stores = [tensors, arrays]

@@ -167,7 +167,7 @@ class TensorStore:
             if tensor._version != version:
                 notes.append(
                     f"A dataset's tensor of {tensor.numel() * tensor.element_size() / 2**20:.0f} MiB was changed in "
-                    "place and was too large to be kept: load it anew."
+                    "place and was too large to copy: load it again."
                 )
         return notes
 
@@ -279,7 +279,7 @@ class ArrayStore:
             if _probe(array) != probe:
                 notes.append(
                     f"A dataset's array of {array.nbytes / 2**20:.0f} MiB was changed in place and was too large to "
-                    "be kept: load it anew."
+                    "copy: load it again."
                 )
         return notes
 

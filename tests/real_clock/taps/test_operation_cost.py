@@ -83,7 +83,7 @@ def test_what_cannot_be_measured_is_noted_once(monkeypatch: pytest.MonkeyPatch) 
     recording = recorded(8, 4)
     assert recording.setup.operation_s is None
     assert [one for one in recording.notes if "no such operator" in one] == [
-        "What an operation takes at least could not be timed: no such operator"
+        "The shortest operation could not be timed: no such operator"
     ]
 
 

@@ -33,7 +33,7 @@ TOO_MUCH = (
     "which 3.00 GiB is free. Including non-PyTorch memory, this process has 75.50 GiB memory in use. Of the allocated "
     "memory 74.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated."
 )
-PICKLED = f"{CANNOT}spawn here, and dataset is defined in the notebook: move it to a module."
+PICKLED = f"{CANNOT}spawn, which needs pickling, but dataset is defined in the notebook: move it to a module."
 SPAWN: dict[str, Any] = {"start_method": "spawn", "refusals": {"num_workers": PICKLED}, "batches": 1000}
 FED = Loop(workers=8, fetch=4.0, cores=8.0)
 """Eight workers that keep up with ease."""

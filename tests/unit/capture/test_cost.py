@@ -192,8 +192,8 @@ def stepping(step_ns: int, steps: int = 12_000) -> Recorder:
 def test_of_steps_that_are_too_short_the_recording_says_what_watching_costs() -> None:
     recording = stepping(100_000).close()
     (note,) = recording.notes
-    assert note.startswith("Watching costs about ")
-    assert "whose steps take 100 µs" in note
+    assert note.startswith("Recording takes about ")
+    assert "its steps take only 100 µs" in note
     assert recording.overhead_s >= 0.01 * float(np.sum(recording.steps.wall_s))
 
 
@@ -211,12 +211,12 @@ def test_a_run_without_steps_says_nothing() -> None:
 
 
 def test_the_sentence_names_longer_steps_in_milliseconds() -> None:
-    assert "take 1.50 ms" in too_dear(0.03, 1.5, 1000)
+    assert "take only 1.50 ms" in too_dear(0.03, 1.5, 1000)
 
 
 def test_what_looking_for_models_takes_is_said_where_it_is_much() -> None:
     assert too_dear(0.001, 2.0, 1000, 0.1) == ""
-    assert "models of its optimizers took 25 %" in too_dear(0.001, 2.0, 1000, 0.5)
+    assert "25 % of this loop finding the models of its optimizers" in too_dear(0.001, 2.0, 1000, 0.5)
     recorder = stepping(5_000_000, steps=500)
     recorder.searched_s, recorder.searches = 1.0, 20
     recording = recorder.close()

@@ -258,7 +258,7 @@ def test_the_devices_work_is_told_apart_by_the_phase_that_launched_it() -> None:
     assert vitals.gpu_forward_share == vitals.gpu_backward_share == pytest.approx(5 / 12.5, abs=0.01)
     assert vitals.gpu_optimizer_share == pytest.approx(2 / 12.5, abs=0.01)
     assert vitals.gpu_busy_share == pytest.approx(1, abs=0.01)
-    assert efficiency(vitals) == ["of the GPU's own time 40 % forward, 40 % backward, 16 % optimizer"]
+    assert efficiency(vitals) == ["GPU time: 40 % forward, 40 % backward, 16 % optimizer"]
 
 
 def test_a_phase_of_a_launch_bound_step_holds_the_devices_waits_for_its_launches() -> None:

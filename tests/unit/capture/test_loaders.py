@@ -263,7 +263,7 @@ def test_no_pickle_carries_what_lives_in_the_notebook(method: str, monkeypatch: 
     monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
     kind = type("Notebook", (Numbers,), {"__module__": "__main__"})
     spawned = DataLoader(kind(), num_workers=1, multiprocessing_context=method)
-    assert f"Workers start by {method} here, and dataset is" in refusal(spawned, "num_workers", 2)
+    assert f"Workers start by {method}, which needs pickling, but dataset is" in refusal(spawned, "num_workers", 2)
     assert refusal(DataLoader(kind()), "num_workers", 2) == ""
     local = DataLoader(Numbers(), num_workers=1, multiprocessing_context=method, collate_fn=lambda batch: batch)
     assert "lambda" in refusal(local, "num_workers", 2)
@@ -273,14 +273,14 @@ def test_no_pickle_carries_what_lives_in_the_notebook(method: str, monkeypatch: 
 def test_a_loader_that_keeps_its_iterator_is_refused() -> None:
     loader = DataLoader(Numbers())
     loader.mine = iter(loader)  # type: ignore[attr-defined]
-    assert "iterator of its own" in refusal(loader, "num_workers", 2)
+    assert "running iterator" in refusal(loader, "num_workers", 2)
 
 
 def test_a_persistent_iterator_in_use_is_refused() -> None:
     loader = DataLoader(Numbers(), num_workers=1, persistent_workers=True)
     running = iter(loader)
     next(running)
-    assert "half way" in refusal(loader, "num_workers", 2)
+    assert "in the middle of" in refusal(loader, "num_workers", 2)
     del running
     assert refusal(loader, "num_workers", 2) == ""
     shut_down(loader._iterator)

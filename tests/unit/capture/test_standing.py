@@ -30,7 +30,7 @@ def test_a_slow_loop_is_not_promised_a_verdict_in_five_seconds() -> None:
     early = drawn(shown(few, status="recording", elapsed_s=2.5, step_count=1))["verdict"]["text"]
     assert early == "Listening to the loop: the verdict comes within 30 steps or 5 seconds."
     late = drawn(shown(few, status="recording", elapsed_s=7.5, step_count=3))["verdict"]["text"]
-    assert late == "Listening to the loop: 3 of the 5 steps that a verdict takes were measured."
+    assert late == "Listening to the loop: 3 of the 5 steps needed for a verdict are measured."
     none = shown(few, status="recording", elapsed_s=60.0, step_count=0, diagnosis=None)
     assert drawn(none)["verdict"]["text"] == "No training step yet: the verdict comes with the first ones."
 
@@ -56,7 +56,7 @@ def test_the_header_says_how_the_run_ended(outcome: str, says: str, broken: bool
 def test_what_the_cell_raised_is_said_above_all_that_it_wrote() -> None:
     failed = starved(steps=3, outcome="failed", reason="ValueError: seven")
     assert drawn(shown(failed))["message"] == (
-        "The cell raised ValueError: seven; what is shown is of the 3 steps before."
+        "The cell raised ValueError: seven; the figures show the 3 steps before it."
     )
     assert drawn(shown(failed, message="Another."))["message"] == "Another."
     assert drawn(shown(starved()))["message"] == ""

@@ -51,7 +51,7 @@ def test_other_literals_are_only_offered_where_a_person_names_values() -> None:
             taken = checked_request({"ask": "trial", "settings": {f"vary.{name}": value}}, table)["settings"]
             assert taken == {f"vary.{name}": value}
             assert type(taken[f"vary.{name}"]) is (str if name == "name" else Source)
-    with pytest.raises(ValueError, match="betas is a tuple"):
+    with pytest.raises(ValueError, match="betas must be a tuple"):
         checked_request({"ask": "trial", "settings": {"vary.betas": "__import__('os')"}}, table)
 
 
@@ -75,13 +75,13 @@ def test_values_are_split_at_commas_outside_of_brackets_and_quotations(text: str
     [
         ("betas=(0.9,0.99", r"^'betas=\(0.9,0.99' varies nothing, a bracket is not closed: --vary takes NAME=VALUE"),
         ("betas='a,b", "a quotation is not closed: --vary takes"),
-        ("betas=0.9,0.99", r"^betas is a tuple in the cell \(\(0.9, 0.99\)\), and 0.9 is none\.$"),
-        ("betas=[0.9,0.99]", r"^betas is a tuple in the cell \(\(0.9, 0.99\)\), and \[0.9, 0.99\] is none\.$"),
-        ("betas=(0.9,f())", r"^betas is a tuple in the cell \(\(0.9, 0.99\)\), and '\(0.9,f\(\)\)' is none\.$"),
-        ("lr=None", r"^lr is a number in the cell \(0.1\), and None is none\.$"),
+        ("betas=0.9,0.99", r"^betas must be a tuple, as in the cell \(\(0.9, 0.99\)\), not 0.9\.$"),
+        ("betas=[0.9,0.99]", r"^betas must be a tuple, as in the cell \(\(0.9, 0.99\)\), not \[0.9, 0.99\]\.$"),
+        ("betas=(0.9,f())", r"^betas must be a tuple, as in the cell \(\(0.9, 0.99\)\), not '\(0.9,f\(\)\)'\.$"),
+        ("lr=None", r"^lr must be a number, as in the cell \(0.1\), not None\.$"),
         ("lr=" + "9" * 400, r"^lr takes a finite number\.$"),
         ("clip=1e999", r"^clip takes a finite number\.$"),
-        ("data=3", "^data is not assigned by a literal at the top"),
+        ("data=3", "^To vary data, assign it a plain value at the top"),
     ],
 )
 def test_a_value_that_does_not_fit_is_answered_in_a_sentence(given: str, said: str) -> None:
@@ -109,7 +109,7 @@ def test_what_a_value_calls_itself_is_never_run() -> None:
     ns: dict[str, Any] = {"ran": []}
     case = gpu_doctor.case("a = None\nb = 1\n", ns)
     for settings in ({"vary.a": Loud(3)}, {"vary.b": Loud(3)}):
-        with pytest.raises(Refused, match=r"cannot be written as a literal|b is a whole number"):
+        with pytest.raises(Refused, match=r"cannot be written as a literal|b must be a whole number"):
             case.run(settings)
         assert not case.fix(settings, []).complete and ns["ran"] == []
 

@@ -35,13 +35,13 @@ def test_gradients_are_unscaled_once_before_the_first_clip() -> None:
 def test_clips_in_different_blocks_are_left_to_the_hand(lines: str, complete: bool) -> None:
     fix, cell = fixed(LOOP.format(lines), {"amp": "fp16"})
     assert fix.complete is complete, str(fix)
-    assert complete or ("clipped in other blocks" in fix.notes[0] and cell == LOOP.format(lines))
+    assert complete or ("clips gradients outside the block" in fix.notes[0] and cell == LOOP.format(lines))
 
 
 def test_a_clip_in_every_turn_of_an_accumulation_is_left_to_the_hand() -> None:
     loop = LOOP.format(CLIP.format(0)).replace("    optimizer.step()\n", "    if step % 2:\n        optimizer.step()\n")
     fix, cell = fixed(loop, {"amp": "fp16"})
-    assert not fix.complete and cell == loop and "clipped in other blocks" in fix.notes[0]
+    assert not fix.complete and cell == loop and "clips gradients outside the block" in fix.notes[0]
 
 
 IN_A_FUNCTION = """def plain(function):
@@ -63,7 +63,7 @@ def test_the_scaler_is_made_once_and_not_in_every_epoch() -> None:
     assert fix.complete and '\nscaler = torch.amp.GradScaler("cpu")\n@plain\ndef train_one_epoch' in cell
     inside = "if True:\n" + "".join(f"    {line}\n" for line in IN_A_FUNCTION.splitlines())
     fix, cell = fixed(inside, {"amp": "fp16"})
-    assert not fix.complete and cell == inside and "make the GradScaler before it" in fix.notes[0]
+    assert not fix.complete and cell == inside and "create the GradScaler before it" in fix.notes[0]
 
 
 def test_the_scaler_has_a_name_that_no_cell_uses() -> None:

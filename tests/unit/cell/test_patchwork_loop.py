@@ -188,8 +188,8 @@ def test_what_is_shared_is_said() -> None:
         {"batch_size": 8},
     )  # fmt: skip
     assert fix.complete
-    assert "Every loader that is made by line 3 of this cell gets batch_size=8." in fix.notes
-    assert "SIZE is used elsewhere too (line 5 of this cell) and stays there as it is." in fix.notes
+    assert "Every loader created by line 3 of this cell gets batch_size=8." in fix.notes
+    assert "SIZE is also used elsewhere (line 5 of this cell) and is not changed there." in fix.notes
 
 
 TRAINER = """class Trainer:
@@ -217,7 +217,7 @@ def test_a_trainer_of_ones_own() -> None:
     settings: dict[str, Any] = {"num_workers": 1, "batch_size": 8, "amp": "fp16", "fused_optimizer": True}
     fix = case.fix(settings, [PRELUDE.replace("opt = ", "# opt = "), TRAINER])
     assert fix.complete, str(fix)
-    assert fix.notes == ("Every loader that is made by line 1 of this cell gets batch_size=8.",)
+    assert fix.notes == ("Every loader created by line 1 of this cell gets batch_size=8.",)
     _, recording = ran([cell.after for cell in fix.cells])
     trained, evaluated = sorted(recording.setup.loaders, key=lambda one: one.role == "evaluation")
     assert (trained.num_workers, trained.batch_size, evaluated.num_workers, evaluated.batch_size) == (1, 8, 0, 8)

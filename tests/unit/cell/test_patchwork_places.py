@@ -29,8 +29,8 @@ def test_batches_of_several_training_loaders_keep_their_ratio() -> None:
     fix = patchwork.fix([ZIPPED], {"batch_size": 6}, train, str, case.namespace)
     assert "DataLoader(ds, 6), DataLoader(val_ds, batch_size=4)\n" in fix.cells[0].after
     assert fix.notes == (
-        "Another loader that trains is left as it is. Its batches of 4 keep their ratio if the batch size is a "
-        "multiple of 4.",
+        "Another training loader was not changed. Its batch size of 4 keeps the ratio only if you choose a multiple of "
+        "4.",
     )
 
 

@@ -246,12 +246,21 @@ def test_the_cell_may_hush_a_rule(comment: str) -> None:
 @pytest.mark.parametrize(
     ("comment", "note"),
     [
-        ("ignore loader-without-worker", "There is no rule loader-without-worker to ignore: is loader-without-workers"),
-        ("ignore slow-python, loader_without_wrokers", "There is no rule loader-without-wrokers to ignore: is loader-"),
-        ("ignore slow-python loader-without-wrokers", "There is no rule loader-without-wrokers to ignore: is loader-"),
-        ("ignore slow-python, my-own-rule", "There is no rule my-own-rule to ignore"),
-        ("ignore everything", "There is no rule everything to ignore."),
-        ("ignore", "A comment `# gpudoctor: ignore` names no rule"),
+        (
+            "ignore loader-without-worker",
+            "`# gpudoctor: ignore`: there is no rule loader-without-worker. Did you mean loader-without-workers?",
+        ),
+        (
+            "ignore slow-python, loader_without_wrokers",
+            "`# gpudoctor: ignore`: there is no rule loader-without-wrokers. Did you mean loader-",
+        ),
+        (
+            "ignore slow-python loader-without-wrokers",
+            "`# gpudoctor: ignore`: there is no rule loader-without-wrokers. Did you mean loader-",
+        ),
+        ("ignore slow-python, my-own-rule", "`# gpudoctor: ignore`: there is no rule my-own-rule"),
+        ("ignore everything", "`# gpudoctor: ignore`: there is no rule everything."),
+        ("ignore", "`# gpudoctor: ignore` needs the name of a rule"),
     ],
 )
 def test_a_name_that_no_rule_has_is_said_once(comment: str, note: str) -> None:

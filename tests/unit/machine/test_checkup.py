@@ -52,7 +52,7 @@ def not_ok(checkup: Checkup) -> dict[str, str]:
 def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch) -> None:
     checkup = machine(monkeypatch, Card(util=(0, 0)))
     assert not_ok(checkup) == {}
-    assert "1 GPU, the same by NVML and torch: NVIDIA H200 (141.0 GiB)" in line(checkup, "GPU").found
+    assert "torch and NVML both see 1 GPU: NVIDIA H200 (141.0 GiB)" in line(checkup, "GPU").found
     assert "serves CUDA 13.0" in line(checkup, "driver").found
     assert line(checkup, "PCIe link").found == "gen 5 x16 (63.0 GB/s)."
     assert all(not one.to_do for one in checkup.lines)
@@ -75,7 +75,7 @@ def test_a_t4_on_colab(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not_ok(checkup) == {"other processes": "not measured"}
     assert "serves CUDA 12.4; torch is built for 12.6" in line(checkup, "driver").found
     assert "version compatibility" in line(checkup, "driver").found
-    assert "rests at gen 1 while idle, which is normal" in line(checkup, "PCIe link").found
+    assert "drops to gen 1 while idle, which is normal" in line(checkup, "PCIe link").found
     assert "compute capability 7.5" in line(checkup, "architecture").found
 
 
@@ -94,13 +94,13 @@ def test_a_throttled_and_capped_card(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (0x0, "ok", "Not throttled"),
         (0x1, "ok", "Not throttled"),  # idle
-        (0x2, "worth a look", "Held by a setting"),
+        (0x2, "worth a look", "A setting limits the clocks"),
         (0x4, "ok", "At the power limit"),
         (0x8, "wrong", "hardware slowdown"),
         (0x20, "worth a look", "software thermal slowdown"),
         (0x80, "wrong", "power brake"),
         (0x100, "ok", "Not throttled"),  # display clock
-        (None, "not measured", "does not tell"),
+        (None, "not measured", "does not report"),
     ],
 )
 def test_clock_reasons(monkeypatch: pytest.MonkeyPatch, bits: int | None, status: str, said: str) -> None:
@@ -119,7 +119,7 @@ def test_a_shared_card(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_signs_of_somebody_who_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     held = machine(monkeypatch, Card(used=40 * GIB, processes=None))
-    assert "40.0 GiB of 141.0 GiB in use, by no process" in line(held, "other processes").found
+    assert "40.0 GiB of 141.0 GiB in use by a process that is not visible here" in line(held, "other processes").found
     busy = machine(monkeypatch, Card(util=(88, 3)))
     assert "88 % busy, though this process does not use it" in line(busy, "other processes").found
     ours = judged(dataclasses.replace(HOST, cards=(CardFacts(memory_used_bytes=40 * GIB),), cuda_in_use=True))
@@ -146,7 +146,11 @@ def test_a_driver_that_needs_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = dataclasses.replace(CUDA_13, available=False, devices=0)
     checkup = machine(monkeypatch, Card(), torch=torch, init_fails=18)
     found = line(checkup, "driver")
-    assert found.status == "wrong" and "Driver/library version mismatch" in found.found and "restarted" in found.to_do
+    assert (
+        found.status == "wrong"
+        and "Driver/library version mismatch" in found.found
+        and "restart the machine" in found.to_do
+    )
 
 
 def test_a_driver_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +169,10 @@ def test_a_driver_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cpu_only_torch_beside_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
     checkup = machine(monkeypatch, Card("Tesla T4"), torch=CPU_ONLY, cuda=12040)
     found = line(checkup, "torch build")
-    assert found.status == "wrong" and "built for the CPU only, beside Tesla T4" in found.found
+    assert (
+        found.status == "wrong"
+        and "built for the CPU only: training would run on the CPU, not on Tesla T4" in found.found
+    )
     assert "CUDA 12.4 or lower" in found.to_do
     assert not_ok(checkup) == {"torch build": "wrong", "other processes": "worth a look"}  # it is 71 % busy
 
@@ -195,7 +202,7 @@ def test_architecture(monkeypatch: pytest.MonkeyPatch, capability: Any, arches: 
         (Card(gen=3, gen_max=3), "worth a look", "The slot gives gen 3 x16 (15.8 GB/s), the card can do gen 5"),
         (Card(gen=1), "worth a look", "although the GPU is busy"),
         (Card(gen=1, util=(0, 0)), "ok", "while idle"),
-        (Card(width=None), "not measured", "does not tell"),
+        (Card(width=None), "not measured", "does not report"),
     ],
 )
 def test_pcie_link(monkeypatch: pytest.MonkeyPatch, card: Card, status: str, said: str) -> None:
@@ -231,7 +238,7 @@ def test_persistence_is_told_where_it_matters(monkeypatch: pytest.MonkeyPatch) -
     assert held.found == capped.found
     four = [Card(uuid=f"GPU-{n}", bus=f"0000:{n}0:00.0", persistence=0) for n in range(4)]
     (many,) = told(*four)
-    assert "1 to 3 s a card" in many.found and many.found.startswith("GPU 0, 1, 2, 3: ")
+    assert "1 to 3 s per card" in many.found and many.found.startswith("GPU 0, 1, 2, 3: ")
     assert told(*(dataclasses.replace(one, persistence=1) for one in four)) == []
 
 
@@ -262,10 +269,10 @@ def test_cards_are_matched_with_torchs_by_uuid(monkeypatch: pytest.MonkeyPatch) 
     ("environment", "status", "said"),
     [
         ({"OMP_NUM_THREADS": "64"}, "worth a look", "OMP_NUM_THREADS=64 on 16 usable cores"),
-        ({"MKL_NUM_THREADS": "many"}, "wrong", "MKL_NUM_THREADS='many' is no number"),
-        ({"OMP_NUM_THREADS": "0"}, "wrong", "is no number of threads"),
-        ({"CUDA_LAUNCH_BLOCKING": "1"}, "worth a look", "waits for every kernel"),
-        ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, "worth a look", "asks the driver for every tensor"),
+        ({"MKL_NUM_THREADS": "many"}, "wrong", "MKL_NUM_THREADS='many' is not a number"),
+        ({"OMP_NUM_THREADS": "0"}, "wrong", "is not a number of threads"),
+        ({"CUDA_LAUNCH_BLOCKING": "1"}, "worth a look", "waits for every GPU kernel"),
+        ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, "worth a look", "memory of every tensor from the driver"),
         ({"NVIDIA_TF32_OVERRIDE": "0"}, "worth a look", "without tensor cores"),
         ({"TORCH_COMPILE_DISABLE": "1"}, "worth a look", "torch.compile does nothing"),
     ],

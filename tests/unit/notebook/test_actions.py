@@ -26,7 +26,7 @@ def test_an_interrupted_treatment_shows_the_plan_so_far(loop: Loop) -> None:
     Actions(visit).take({"ask": "treat"})
     loop.is_free()
     assert visit.plan == "what was verified"
-    assert visit.message.startswith("Interrupted: everything that the trial touched was put back")
+    assert visit.message.startswith("Interrupted: the state before the trial is restored")
     assert (visit.status, visit.seen[-1]) == ("idle", "settled")
 
 
@@ -59,7 +59,7 @@ def test_stop_withdraws_what_waits_and_another_may_follow(loop: Loop) -> None:
     asked = Actions(visit)
     asked.take({"ask": "trial", "settings": {"num_workers": 2}})
     asked.take({"ask": "stop"})
-    assert (visit.status, visit.message) == ("idle", "Withdrawn before it began.")
+    assert (visit.status, visit.message) == ("idle", "The request was cancelled before it began.")
     assert "stopped" not in visit.seen, "nothing runs that could be stopped"
     asked.take({"ask": "trial", "settings": {"num_workers": 4}})
     loop.is_free()
@@ -81,7 +81,7 @@ def test_without_a_kernels_loop_nothing_waits(monkeypatch: pytest.MonkeyPatch) -
     visit: Any = Visited()
     asked = Actions(visit)
     asked.take({"ask": "trial"})
-    assert visit.status == "idle" and "no kernel loop" in visit.message
+    assert visit.status == "idle" and "no event loop" in visit.message
     asked.take({"ask": "stop"})
     assert visit.seen[-1] == "stopped"
 

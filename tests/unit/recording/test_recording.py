@@ -206,5 +206,5 @@ def test_steps_of_some_columns_are_filled_honestly() -> None:
     assert steps.start_s.tolist() == [0, 1]
     assert steps.other_s.tolist() == [0.5, 1.5]
     assert np.isnan(steps.samples).all()
-    with pytest.raises(ValueError, match="one length"):
+    with pytest.raises(ValueError, match="the same length"):
         Steps.of(wall_s=[1.0], samples=[1.0, 2.0])

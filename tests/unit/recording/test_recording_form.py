@@ -120,5 +120,5 @@ def test_numbers_of_numpys_are_written_as_plain_ones(tmp_path: Path) -> None:
     settings = load(recording.save(tmp_path / "run.npz")).settings
     assert settings == {"vary.lr": 0.1, "batch_size": 8} and type(settings["batch_size"]) is int
     odd = Recording(steps=steps, settings={"vary.lr": object()})  # type: ignore[dict-item]
-    with pytest.raises(TypeError, match="plain values, and no object"):
+    with pytest.raises(TypeError, match="plain values only, not a object"):
         odd.save(tmp_path / "odd.npz")

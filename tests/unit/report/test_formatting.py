@@ -57,7 +57,7 @@ NAN = float("nan")
         (formatting.loss(NAN), "NaN"),
         (formatting.parity(0.0), "same"),
         (formatting.parity(0.003), "within 0.3 %"),
-        (formatting.parity(math.inf), "breaks: NaN or infinite"),
+        (formatting.parity(math.inf), "becomes NaN or infinite"),
     ],
 )
 def test_a_figure_is_said_as_people_read_it(said: str, expected: str) -> None:

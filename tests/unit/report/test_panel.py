@@ -126,7 +126,7 @@ def test_every_knob_says_how_safe_it_is_and_what_it_changes() -> None:
 def test_a_loader_that_refuses_disables_the_knob_with_its_reason() -> None:
     recording = starved()
     loader = recording.setup.loaders[0]
-    reason = "The batches are made by a batch_sampler of its own."
+    reason = "The batches come from its own batch_sampler."
     refusing = type(loader)(**{**vars(loader), "refusals": {"batch_size": reason}})
     setup = Setup(**{**vars(recording.setup), "loaders": (refusing,)})
     assert control(drawn(shown(recording, setup=setup)), "batch_size")["refusal"] == reason
@@ -225,7 +225,9 @@ def test_the_knobs_are_asked_once_a_setup(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_the_diagnosis_notes_stands_in_the_footer_while_the_run_goes_on() -> None:
     recording = starved(source="# gpudoctor: ignore slow-pyton")
     live = PanelInput(status="recording", setup=recording.setup, diagnosis=diagnose(recording))
-    assert drawn(live)["footer"]["notes"] == ["There is no rule slow-pyton to ignore: is slow-python meant?"]
+    assert drawn(live)["footer"]["notes"] == [
+        "`# gpudoctor: ignore`: there is no rule slow-pyton. Did you mean slow-python?"
+    ]
 
 
 def test_hostile_names_and_figures_survive_as_text() -> None:

@@ -48,7 +48,7 @@ def test_on_a_cpu_the_rest_gets_warmer_and_both_figures_are_said() -> None:
     cure = first(diagnosis)
     assert cure.predicted_speedup is not None and cure.predicted_high is not None
     assert cure.predicted_speedup < cure.predicted_high
-    assert all("if all of it goes, at most" in one for one in everywhere(diagnosis))
+    assert all("if all of it is saved, at most" in one for one in everywhere(diagnosis))
 
 
 @pytest.mark.parametrize("rule", NOT_TO_BE_KNOWN)

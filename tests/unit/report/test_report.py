@@ -84,7 +84,7 @@ def test_without_a_gpu_none_is_invented() -> None:
 def test_a_gpu_that_is_not_used_is_named() -> None:
     setup = Setup(device="cpu", devices=(DeviceSetup(0, "NVIDIA T4"),))
     said = as_text.text(diagnosed(recording(setup=setup)))
-    assert "an NVIDIA T4 is there, and the loop does not train on it" in said
+    assert "an NVIDIA T4, but the loop does not use it" in said
 
 
 def test_hostile_text_stays_text() -> None:

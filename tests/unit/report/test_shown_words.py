@@ -33,7 +33,7 @@ def test_cores_seconds_left_and_exceptions_in_words() -> None:
 
 def test_one_more_is_no_plural() -> None:
     notes = tuple(f"note {number}" for number in range(MOST_NOTES + 1))
-    assert _footer(shown(starved(), notes=notes), None)["notes"][-1] == "The recording keeps 1 more note."
+    assert _footer(shown(starved(), notes=notes), None)["notes"][-1] == "The recording has 1 more note."
     changed = fix("a\n", "\n".join(map(str, range(MOST_LINES - 4))))  # and two heads, a place, two lines removed
     assert fix_shown(changed)["lines"][-1] == ["place", "and 1 more line"]
 

@@ -52,7 +52,7 @@ def test_a_sweep_is_asked_for_with_its_grid() -> None:
         ({"num_workers": []}, "num_workers has no values to try"),
         ({"wrokers": [1]}, "no knob named 'wrokers'"),
         ({"num_workers": ["two"]}, "num_workers takes a whole number"),
-        ({"num_workers": [[1]]}, "num_workers takes a plain value"),
+        ({"num_workers": [[1]]}, "num_workers takes a number, a text, True or False"),
         ({"num_workers": list(range(SWEEP_TRIALS + 1))}, f"a sweep takes {SWEEP_TRIALS}"),
     ],
 )
@@ -92,7 +92,7 @@ def test_an_interrupted_sweep_shows_what_was_tried(loop: Loop) -> None:
     visit.case.sweep = sweep
     Actions(visit).take({"ask": "sweep", "grid": {"num_workers": [1]}})
     loop.is_free()
-    assert visit.sweep == "so far" and visit.message.startswith("Interrupted: everything")
+    assert visit.sweep == "so far" and visit.message.startswith("Interrupted: the state before")
 
 
 def test_the_largest_batch_is_looked_for_between_cells(loop: Loop) -> None:
@@ -110,7 +110,7 @@ def test_the_largest_batch_is_looked_for_between_cells(loop: Loop) -> None:
 def test_a_search_that_cannot_be_says_why_before_the_click() -> None:
     on_cpu, on_gpu = starved(), starved(gpu=True)
     assert drawn(shown(on_cpu))["noLargest"] == no_largest(on_cpu.setup)
-    assert no_largest(on_cpu.setup).startswith("The loop runs on no GPU")
+    assert no_largest(on_cpu.setup).startswith("The loop does not use a GPU")
     assert drawn(shown(on_gpu))["noLargest"] == ""
     assert drawn(PanelInput())["noLargest"] == UNKNOWN
     loader = dataclasses.replace(on_gpu.setup.loaders[0], refusals={"batch_size": "A batch_sampler owns the batches."})
@@ -134,14 +134,14 @@ def test_the_fastest_combination_stands_first_and_each_says_how_it_ended() -> No
     panel = drawn(treated(sweep=swept()))["sweep"]
     assert panel["settings"] == {"num_workers": 2, "amp": "bf16"}
     assert panel["sentence"] == "6 combinations: num_workers=2, amp=bf16 is best, 2.38x (2.2-2.5)."
-    assert any("Not told apart from it: num_workers=2, amp=off" in one for one in panel["notes"])
+    assert any("Not clearly slower than the best: num_workers=2, amp=off" in one for one in panel["notes"])
     assert drawn(treated())["sweep"] is None
 
 
 def test_a_sweep_without_a_gain_turns_no_knob() -> None:
     none = Sweep((Effect({"num_workers": 2}, {}, 1.0, 0.9, 1.1, "no-difference"),), stopped=True)
     panel = drawn(treated(sweep=none))["sweep"]
-    assert panel["settings"] == {} and "stopped before its end" in panel["sentence"]
+    assert panel["settings"] == {} and "stopped early" in panel["sentence"]
     assert places(Sweep(())) == ()
 
 

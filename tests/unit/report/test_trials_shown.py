@@ -152,7 +152,7 @@ def test_the_device_column_is_read_from_the_trial() -> None:
         table = drawn(treated(gpu))["table"]
         at = table["head"].index(name)
         assert table["rows"][1][at]["text"].replace("\u00a0", " ") == said
-        assert "baseline beside it" in table["rows"][1][at]["title"]
+        assert "baseline in this trial" in table["rows"][1][at]["title"]
 
 
 def test_a_device_that_was_not_read_is_a_dash_that_says_why() -> None:
@@ -202,13 +202,13 @@ def test_a_step_that_lost_shrinks_the_bar_and_all_together_is_no_further_step() 
     steps = told(plan((), waterfall=rungs)).steps
     assert steps[2].added < 0 and steps[2].before == pytest.approx(0.75)
     assert (steps[3].label, steps[3].before, steps[3].added, steps[3].whole) == ("all together", 0.0, 0.9, True)
-    assert steps[3].gain == "measured at once (1.70-1.90)"
+    assert steps[3].gain == "measured together (1.70-1.90)"
 
 
 def test_a_loss_that_breaks_is_why_a_fast_setting_was_not_kept() -> None:
     fast = Effect({"amp": "fp16"}, {}, 2.0, 1.9, 2.1, "faster", loss_drift=float("inf"))
     [one] = told(plan((fast,), waterfall=(), settings={})).dropped
-    assert one.why == "2.00x (1.9-2.1) faster, but the loss breaks: NaN or infinite"
+    assert one.why == "2.00x (1.9-2.1) faster, but the loss becomes NaN or infinite"
 
 
 def test_what_the_climb_says_is_shown() -> None:
@@ -302,7 +302,7 @@ def test_a_fix_is_shown_as_lines_and_copied_to_the_letter() -> None:
     assert {kind for kind, _ in shown["lines"]} == {"head", "place", "same", "removed", "added"}
     assert shown["cells"] == [{"label": "this cell", "text": CURED}]
     assert shown["complete"] and not shown["error"]
-    assert fix_shown(Fix())["notes"] == ["Nothing to change: the cell is as it should be."]
+    assert fix_shown(Fix())["notes"] == ["Nothing to change: the cell has these settings already."]
     half = fix_shown(fix("a = 1\n", "a = '\ud800'\n"))
     json.dumps(half).encode()
     assert half["cells"][0]["text"].encode("utf-8")
@@ -313,9 +313,7 @@ def test_a_fix_is_shown_as_lines_and_copied_to_the_letter() -> None:
 def test_a_fix_that_fails_is_one_sentence_and_few_are_kept() -> None:
     details = Details(Asked(ValueError("no place for it")))  # type: ignore[arg-type]
     details.fix({"num_workers": 2})
-    assert (
-        details.fixes["num_workers=2"]["error"] == "The change of your cells could not be worked out: no place for it"
-    )
+    assert details.fixes["num_workers=2"]["error"] == "The change could not be written into your cells: no place for it"
     details = Details(Asked(fix()))  # type: ignore[arg-type]
     for number in range(MOST_FIXES + 5):
         details.fix({"num_workers": number})
@@ -327,7 +325,7 @@ def test_a_fix_that_fails_is_one_sentence_and_few_are_kept() -> None:
 def test_before_the_click_it_is_said_what_cannot_come_back() -> None:
     namespace = {"it": (number for number in range(3)), "values": np.zeros(1000)}
     said = details.sentences(namespace)
-    assert said[0]["text"].startswith("A trial puts model, optimizer") and "8 KiB kept" in said[0]["text"]
+    assert said[0]["text"].startswith("A trial restores model, optimizer") and "copy of 8 KiB" in said[0]["text"]
     assert said[1]["tone"] == "bad" and "it (generator)" in said[1]["text"]
     assert len(details.sentences({"values": np.zeros(10)})) == 1
 
@@ -335,7 +333,7 @@ def test_before_the_click_it_is_said_what_cannot_come_back() -> None:
 def test_before_the_click_large_data_is_said_to_be_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
     said = details.sentences({"train": TensorDataset(torch.zeros(512))})
-    named = "Large data is read and not copied: train (a tensor of 2 KiB); "
+    named = "Large data is not copied: train (a tensor of 2 KiB); "
     assert said[1] == {"text": f"{named}changes to it are listed, not undone.", "tone": ""}
 
 

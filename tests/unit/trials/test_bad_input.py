@@ -24,15 +24,15 @@ from tests.support.bad_input_parts import LOOP, namespace
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"num_workers": -1}, "from 0 up"),
-        ({"num_workers": "many"}, "from 0 up"),
-        ({"num_workers": True}, "from 0 up"),
-        ({"batch_size": 0}, "from 1 up"),
-        ({"batch_size": 2.5}, "from 1 up"),
+        ({"num_workers": -1}, "of at least 0"),
+        ({"num_workers": "many"}, "of at least 0"),
+        ({"num_workers": True}, "of at least 0"),
+        ({"batch_size": 0}, "of at least 1"),
+        ({"batch_size": 2.5}, "of at least 1"),
         ({"batch_size": "64"}, "takes 64, not '64'"),
         ({"amp": "int4"}, "off, bf16 or fp16"),
-        ({"threads": 0}, "from 1 up"),
-        ({"prefetch_factor": -3}, "from 1 up"),
+        ({"threads": 0}, "of at least 1"),
+        ({"prefetch_factor": -3}, "of at least 1"),
         ({"persistent_workers": "x"}, "True or False"),
     ],
 )
@@ -89,7 +89,9 @@ def test_a_budget_that_measures_nothing(budget: Any) -> None:
 def test_a_number_of_trials_that_is_none(most: Any) -> None:
     case = gpu_doctor.case("x = 1")
     for attempt in (case.treat, lambda **given: case.sweep({"num_workers": [0]}, **given)):
-        with pytest.raises(ValueError, match=r"max_trials is a whole number from 1 up, such as max_trials=\d+, not "):
+        with pytest.raises(
+            ValueError, match=r"max_trials must be a whole number of at least 1, such as max_trials=\d+, not "
+        ):
             attempt(max_trials=most)
 
 
@@ -131,7 +133,7 @@ def test_a_knob_that_is_given_by_no_name() -> None:
     ("settings", "says"),
     [
         ({"num_workers": "two"}, "num_workers takes a whole number"),
-        ({"batch_size": 0}, "batch_size takes a whole number from 1 up"),
+        ({"batch_size": 0}, "batch_size takes a whole number of at least 1"),
         ({"lr": 3}, "vary.NAME, for a variable that has a literal at the cell's top"),
     ],
 )
@@ -148,7 +150,7 @@ def test_no_line_is_written_for_a_value_that_a_knob_does_not_have(settings: Any,
         ({"code": 3}, "the text of a cell or a function"),
         ({"code": lambda model: model}, "it needs model: give it as functools.partial"),
         ({"code": "x = 1", "namespace": [1]}, "such as globals"),
-        ({"code": "x = 1", "name": 3}, "name is a text"),
+        ({"code": "x = 1", "name": 3}, "name must be a text"),
     ],
 )
 def test_code_that_cannot_be_a_case(given: Any, says: str) -> None:
@@ -166,7 +168,7 @@ def test_functions_that_need_no_argument_are_cases() -> None:
 def test_a_trial_of_code_that_fails_as_written_does_not_blame_the_setting() -> None:
     effect = gpu_doctor.case(LOOP + "1 / 0", namespace()).trial({"batch_size": 64})
     assert effect.outcome == "failed"
-    assert effect.reason == "without the change too, ZeroDivisionError: division by zero"
+    assert effect.reason == "also without the change: ZeroDivisionError: division by zero"
 
 
 class FailsInWorker(torch.utils.data.Dataset[Any]):

@@ -281,7 +281,7 @@ def test_the_sentence() -> None:
 
 
 def test_losses_that_are_no_numbers_on_both_sides_are_no_good_news() -> None:
-    nan, said = float("nan"), "loss NaN or infinite in the end, without the change too"
+    nan, said = float("nan"), "loss is NaN or infinite at the end, also without the change"
     both = Effect({"num_workers": 2}, {}, 2.0, 1.9, 2.1, "faster", loss_drift=0.0, loss_verdict="equal")
     assert "loss" not in str(both)
     for end, verdict in ((nan, "equal"), (float("inf"), None)):
@@ -290,7 +290,7 @@ def test_losses_that_are_no_numbers_on_both_sides_are_no_good_news() -> None:
     fine = dataclasses.replace(
         both, baseline_loss=0.5, candidate_loss=nan, loss_verdict="not-finite", loss_drift=math.inf
     )
-    assert "breaks" in fine.loss_words
+    assert "becomes NaN" in fine.loss_words
     apart = dataclasses.replace(both, baseline_loss=nan, candidate_loss=nan, loss_verdict="different", loss_drift=0.2)
     assert "differs" in apart.loss_words, "what the change did before is not hidden by it"
 

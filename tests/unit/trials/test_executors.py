@@ -161,8 +161,8 @@ class Rows:
             "lines, conn",
             "`conn` (sqlite3.Connection) and `lines` (generator) cannot be sent to another machine: make them",
         ),
-        ("%time 1 + 1", "The cell is no plain Python"),
-        ("await f()", "The cell is no plain Python"),
+        ("%time 1 + 1", "A cluster runs plain Python only"),
+        ("await f()", "A cluster runs plain Python only"),
     ],
 )
 def test_what_cannot_travel_is_named_in_one_sentence(cell: str, said: str) -> None:
@@ -250,7 +250,7 @@ def test_torch_computes_there_on_as_many_threads_as_here_and_no_more_than_were_a
 
 def test_luggage_that_cannot_be_unpacked_there_is_a_failure_in_words() -> None:
     assert one_round(b"nothing", "b", {}, {}, 5, 5.0)["failure"].startswith(
-        "what the cell needs could not be made again"
+        "the variables of the cell could not be rebuilt"
     )
 
 

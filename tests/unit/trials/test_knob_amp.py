@@ -249,7 +249,7 @@ def test_refusals() -> None:
     assert "more than one optimizer" in KNOB.refusal("fp16", two)
     assert "LBFGS" in KNOB.refusal("fp16", Setup(**{**vars(t4), "optimizers": ("LBFGS",)}))
     assert "bfloat16" in KNOB.refusal("bf16", Setup(**{**vars(SEEN), "dtype": "bfloat16"}))
-    assert "No optimizer" in KNOB.refusal("bf16", Setup(torch_version="2"))
+    assert "No torch optimizer" in KNOB.refusal("bf16", Setup(torch_version="2"))
     assert "mps" in KNOB.refusal("bf16", Setup(**{**vars(SEEN), "device": "mps"}))
 
 

@@ -69,7 +69,7 @@ def test_turned_changes_the_training_loader_and_len_and_leaves_evaluation() -> N
 def test_a_custom_batch_sampler_that_trains_is_refused() -> None:
     custom = DataLoader(DATA, batch_sampler=[[0, 1]])
     with (
-        pytest.raises(Refused, match="owns the batches"),
+        pytest.raises(Refused, match="decides the batch size"),
         knobs.turned({"batch_size": 4}, TrialScope({}, setup_of(custom))),
     ):
         pytest.fail("not reached")

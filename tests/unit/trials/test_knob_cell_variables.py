@@ -46,16 +46,16 @@ def test_lines_keep_their_numbers_in_tracebacks() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"vary.nothing": 3}, "not assigned by a literal at the top"),
-        ({"vary.model": 3}, "not assigned by a literal at the top"),
-        ({"vary.i": 3}, "not assigned by a literal at the top"),
-        ({"vary.lr": "fast"}, "lr is a number in the cell"),
+        ({"vary.nothing": 3}, "assign it a plain value at the top"),
+        ({"vary.model": 3}, "assign it a plain value at the top"),
+        ({"vary.i": 3}, "assign it a plain value at the top"),
+        ({"vary.lr": "fast"}, "lr must be a number, as in the cell"),
         ({"vary.lr": float("nan")}, "finite"),
-        ({"vary.lr": True}, "lr is a number in the cell"),
-        ({"vary.batch_size": 16.5}, "batch_size is a whole number in the cell"),
-        ({"vary.shuffle": 1}, "shuffle is True or False in the cell"),
-        ({"vary.name": 3}, "name is a text in the cell"),
-        ({"vary.lr": None}, "lr is a number in the cell"),
+        ({"vary.lr": True}, "lr must be a number, as in the cell"),
+        ({"vary.batch_size": 16.5}, "batch_size must be a whole number, as in the cell"),
+        ({"vary.shuffle": 1}, "shuffle must be True or False, as in the cell"),
+        ({"vary.name": 3}, "name must be a text, as in the cell"),
+        ({"vary.lr": None}, "lr must be a number, as in the cell"),
         ({"vary.lr": object()}, "vary.lr takes a literal"),
         ({"vary.": 1}, "no knob named"),
         ({"vary.a b": 1}, "no knob named"),
@@ -94,7 +94,7 @@ def test_a_name_with_two_values_is_refused(cell: str) -> None:
     "cell", ["if True:\n    a = 1", "a = f(1)", "a = [1, f()]", "a: int", "*a, b = 1, 2", "b = a, c = 1, 2"]
 )
 def test_what_is_no_literal_at_the_top_is_refused(cell: str) -> None:
-    with pytest.raises(Refused, match="not assigned by a literal"):
+    with pytest.raises(Refused, match="assign it a plain value"):
         replaced(CellSource(cell).tree, {"a": 3})  # type: ignore[arg-type]
 
 
@@ -177,5 +177,5 @@ for xb, yb in batches():
 
 @pytest.mark.parametrize("text", ["fast", "nan", "[1]", "None", "1+1"])
 def test_a_value_of_another_kind_is_answered_with_the_value(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^lr is a number in the cell \(0\.001\), and .* is none\.$"):
+    with pytest.raises(ValueError, match=r"^lr must be a number, as in the cell \(0\.001\), not .*\.$"):
         knobs_of(BY_HAND, {"lr": [text]})

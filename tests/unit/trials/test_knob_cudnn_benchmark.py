@@ -56,7 +56,7 @@ def test_the_code_that_sets_it_itself_does_not_turn_it_back() -> None:
             assert torch.backends.cudnn.benchmark is True
         torch.backends.cudnn.benchmark = True
     assert torch.backends.cudnn.benchmark is False and patching.active() == ()
-    assert scope.notes == ["cudnn_benchmark: the code sets False itself; the setting under trial was kept."]
+    assert scope.notes == ["cudnn_benchmark: the code sets False; the trial kept its own setting."]
     torch.backends.cudnn.benchmark = True
     assert torch.backends.cudnn.benchmark is True
     torch.backends.cudnn.benchmark = False

@@ -132,7 +132,7 @@ def test_refused_with_the_optimizers_name() -> None:
     rms = Setup(optimizers=("RMSprop",), optimizer_facts=(OptimizerFacts("RMSprop", 4, 100),))
     assert KNOB.refusal(True, rms) == "torch has no fused update for RMSprop on cpu in this version."
     assert "RMSprop" in KNOB.refusal(True, dataclasses.replace(rms, optimizer_facts=None))
-    assert "No optimizer" in KNOB.refusal(True, Setup(torch_version="2"))
+    assert "No torch optimizer" in KNOB.refusal(True, Setup(torch_version="2"))
     assert KNOB.refusal(True, SEEN) == "" and KNOB.refusal(False, SEEN) == ""
     assert KNOB.found(SEEN) is False and KNOB.found(Setup()) is None
     fused = dataclasses.replace(SEEN, optimizer_facts=(OptimizerFacts("Adam", 4, 100, fused=True, can_fuse=True),))

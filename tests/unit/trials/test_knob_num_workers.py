@@ -137,8 +137,8 @@ def test_parse_assignments() -> None:
     for bad, said in (
         (["num_workers"], "KNOB=VALUE"),
         (["num_workers=two"], "whole number"),
-        (["num_workers=-1"], "from 0 up"),
-        (["batch_size=0"], "from 1 up"),
+        (["num_workers=-1"], "of at least 0"),
+        (["batch_size=0"], "of at least 1"),
         (["workers=2"], "knobs are"),
         (["amp=off", "amp=bf16"], "twice"),
         (["pin_memory=maybe"], "True or False"),

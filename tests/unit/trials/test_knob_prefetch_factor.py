@@ -41,5 +41,5 @@ def test_needs_workers_unless_they_are_turned_on_too() -> None:
 
 def test_parsed() -> None:
     assert KNOB.parsed("4") == 4
-    with pytest.raises(ValueError, match="from 1 up"):
+    with pytest.raises(ValueError, match="of at least 1"):
         KNOB.parsed("0")

@@ -39,7 +39,7 @@ def test_found_and_choices() -> None:
 
 def test_refused_where_there_is_none() -> None:
     t4 = dataclasses.replace(A100, devices=(DeviceSetup(0, "Tesla T4", capability=(7, 5)),))
-    assert KNOB.refusal(True, t4) == "Tesla T4 (compute capability 7.5) has no TF32: it came with 8.0."
+    assert KNOB.refusal(True, t4) == "Tesla T4 (compute capability 7.5) has no TF32, which needs 8.0 or more."
     assert "trains on the CPU" in KNOB.refusal(True, Setup(torch_version="2", flags=A100.flags))
     assert "on mps" in KNOB.refusal(True, dataclasses.replace(A100, device="mps"))
     assert "bfloat16" in KNOB.refusal(True, dataclasses.replace(A100, dtype="bfloat16"))
@@ -115,7 +115,7 @@ def test_the_code_that_sets_it_itself_does_not_turn_it_back(line: str) -> None:
         exec(line, {"torch": torch})
         assert switches()[::2] == ("high", True)
     assert precisions() == before and len(scope.notes) == 1
-    assert scope.notes[0].startswith("tf32: the code sets ") and "was kept" in scope.notes[0]
+    assert scope.notes[0].startswith("tf32: the code sets ") and "kept its own" in scope.notes[0]
     assert patching.active() == ()
 
 

@@ -22,7 +22,7 @@ def test_choices_hold_what_was_found() -> None:
     setup = Setup(torch_threads=3, usable_cores=4.0)
     assert KNOB.found(setup) == 3
     assert [choice.value for choice in KNOB.choices(setup)] == [1, 2, 3, 4]
-    assert "one thread" in KNOB.refusal(0, setup)
+    assert "at least 1" in KNOB.refusal(0, setup)
     assert KNOB.code(2, setup) == "torch.set_num_threads(2)"
 
 
@@ -38,8 +38,8 @@ def test_code_that_sets_its_own_number_does_not_turn_the_knob_back() -> None:
             torch.set_num_threads(0)
     assert torch.get_num_threads() == before
     assert torch.set_num_threads is not theirs
-    assert [note for note in scope.notes if "was kept" in note] == [
-        f"threads: the code sets {before + 3} threads itself; the setting of {before + 1} was kept."
+    assert [note for note in scope.notes if "the trial kept" in note] == [
+        f"threads: the code sets {before + 3} threads; the trial kept {before + 1}."
     ]
     theirs(before + 1)  # a name kept from within works on
     assert torch.get_num_threads() == before + 1
@@ -51,4 +51,4 @@ def test_a_number_set_past_the_knob_is_told() -> None:
     with knobs.turned({"threads": before + 1}, scope):
         original(before + 2)  # `from torch import set_num_threads` in a cell above
     assert torch.get_num_threads() == before
-    assert any("did not hold" in note for note in scope.notes)
+    assert any("replaced the trial's" in note for note in scope.notes)

@@ -227,14 +227,14 @@ def test_a_peak_that_is_the_optimizers_does_not_end_the_search(batch: int, at_le
     assert found.batch_size is not None and found.batch_size >= at_least
     assert len(found.tried) <= MOST_PROBES
     assert found.peak_bytes is not None and found.peak_bytes <= (1 - MARGIN) * 4 * GIB
-    assert ("larger ones may fit" in str(found)) == said
+    assert ("larger batches may fit" in str(found)) == said
 
 
 def test_no_answer_is_invented_where_there_is_no_gpu_no_loader_or_no_run() -> None:
     case = gpu_doctor.case("pass", {})
     assert largest_batch(case) == Largest(None, reason="Run the code once first: the batch size is not known.")
     case.recordings.append(Loop().recording())
-    assert "no GPU" in largest_batch(case).reason
+    assert "does not use a GPU" in largest_batch(case).reason
     case.recordings.append(on_gpu(has_loader=False).recording())
     assert "no DataLoader" in largest_batch(case).reason
     held = on_gpu(loader={"refusals": {"batch_size": "A custom batch sampler owns the batches."}}).recording()

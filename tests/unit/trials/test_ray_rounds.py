@@ -20,7 +20,7 @@ def test_a_round_that_is_out_is_cancelled_once_its_candidate_is_clearly_worse() 
     cluster = Cluster({0: 2, 4: 3}, {0: 30.0, 4: 1.0})  # 0 is back first, and its second round is out when 4 comes
     entries = raced(cluster, racing=True)
     assert cluster.cancelled == ["0-2"]
-    assert entries[0].dropped.startswith("given up after 1 pair of runs, num_workers=4")
+    assert entries[0].dropped.startswith("stopped after 1 pair of runs: num_workers=4")
     assert [len(entry.candidates) for entry in entries] == [1, 1]
     assert not any(entry.stopped for entry in entries)
 

@@ -25,7 +25,7 @@ from tests.support.panel_parts import starved
         ("--name my run", "'run' belongs to no option: put quotes around a text with spaces, as in --name 'my run'."),
         ("--steps", "--steps takes a value, such as --steps 50."),
         ("--save", "--save takes a value, such as --save run.npz."),
-        ("# as it was", "The line of %%gpudoctor takes options only: put the comment on a line of its own below it."),
+        ("# as it was", "The line of %%gpudoctor takes options only: put the comment on the line below."),
         ("explain slow-getitem", "Write %gpudoctor explain slow-getitem, with one percent sign, in a cell of its own"),
     ],
 )
@@ -68,7 +68,7 @@ def test_knobs_are_listed_with_what_they_can_be_and_why_not() -> None:
 
 def test_of_a_knob_that_every_run_turned_nobody_knows_how_it_is_written() -> None:
     text = " ".join(repr(knob_list(knobs.KNOBS, starved().setup, turned={"num_workers": 0})).split())
-    assert text.startswith("num_workers as written not run yet (turned to 0 in the last run); can be 0, 1, 2")
+    assert text.startswith("num_workers as written not run yet (the last run used 0); can be 0, 1, 2")
     assert "as written off; can be bf16" in text and "run a cell with" not in text
 
 

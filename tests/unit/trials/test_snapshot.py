@@ -412,7 +412,7 @@ def test_workers_started_in_the_trial_are_stopped() -> None:
 
 
 def test_too_large_is_refused_with_the_figures() -> None:
-    with pytest.raises(SnapshotTooLarge, match=r"needs 4 KiB, and only 100 B"):
+    with pytest.raises(SnapshotTooLarge, match=r"needs a copy of the state, 4 KiB, and only 100 B"):
         Snapshot.take({"x": torch.zeros(1000)}, limit_bytes=100)
     assert Snapshot.take({"x": torch.zeros(1000)}, limit_bytes=4000).bytes >= 4000
 
@@ -421,7 +421,7 @@ def test_a_container_may_have_less_room_than_the_machine(monkeypatch: pytest.Mon
     monkeypatch.setattr("psutil.virtual_memory", lambda: types.SimpleNamespace(available=2**40))
     monkeypatch.setattr("gpu_doctor.machine.cgroup.memory_bytes", lambda: (2**30, 2**30 - 1000))
     assert room_bytes() == 500
-    with pytest.raises(SnapshotTooLarge, match=r"needs 4 KiB, and only 500 B"):
+    with pytest.raises(SnapshotTooLarge, match=r"needs a copy of the state, 4 KiB, and only 500 B"):
         Snapshot.take({"x": torch.zeros(1000)})
     monkeypatch.setattr("gpu_doctor.machine.cgroup.memory_bytes", lambda: (2**30, 2**31))
     assert room_bytes() == 0
@@ -435,7 +435,9 @@ def test_a_copy_that_runs_out_of_memory_is_a_refusal(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.TensorStore.copy", full)
     values = {"x": torch.zeros(1000)}
-    with pytest.raises(SnapshotTooLarge, match=r"needs 4 KiB, and memory ran out while it was copied \(CUDA"):
+    with pytest.raises(
+        SnapshotTooLarge, match=r"needs a copy of the state, 4 KiB, and memory ran out while it was made \(CUDA"
+    ):
         Snapshot.take(values)
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.TensorStore.copy", lambda self: torch.zeros(2).view(3))
     with pytest.raises(RuntimeError, match="shape"):

@@ -203,7 +203,7 @@ def test_a_safe_gain_whose_losses_differ_for_no_known_reason_is_left_for_the_han
     plan = Differing(WORLDS["an optimizer"], first_step).treat(steps=50)
     assert plan.settings == {} and plan.effects[0].settings == {"fused_optimizer": True}
     (left,) = [one for one in plan.by_hand if "fused_optimizer=True is 2.00x as fast" in one]
-    assert f"loss differs from step {first_step} on, by up to 2 %, and no reason is known" in left
+    assert f"loss differs from step {first_step} on, by up to 2 %, for an unknown reason" in left
     for told in (plan_text(plan), html.unescape(plan_html(plan))):
         assert left in told, "named among what is left"
         assert f"faster, but its loss differs from step {first_step} on" in told, "and beside what was not kept"
@@ -215,9 +215,9 @@ def test_losses_that_differ_for_a_known_reason_are_kept_and_the_reason_is_told()
     varies = Differing(WORLDS["an optimizer"], 1, loss_varies=True).treat(steps=50)
     drawn = Differing(SLOW_SERVER, 1).treat(1, steps=50)
     for plan, name, why in (
-        (grown, "fused_optimizer", "training makes that grow"),
-        (varies, "fused_optimizer", "runs without the change differ from each other by as much"),
-        (drawn, "num_workers", "workers draw random numbers"),
+        (grown, "fused_optimizer", "the difference grows in training"),
+        (varies, "fused_optimizer", "runs without the change differ as much"),
+        (drawn, "num_workers", "workers draw other random numbers"),
     ):
         kept = plan.waterfall[1]
         assert name in plan.settings and (kept.loss_verdict, kept.losses.partition(",")[0]) == (
@@ -239,7 +239,7 @@ def test_reasons_are_looked_for_in_what_was_turned() -> None:
     assert why({**workers, "threads": 2}, workers) == "", "on both sides it explains nothing"
     assert why({"pin_memory": True}, {}, 20) == "", "every number stays the same"
     assert why({"compile": True}, {}) == ""
-    assert why({"compile": True}, {}, layers=("Linear", "Dropout1d")) == "dropout draws another mask"
+    assert why({"compile": True}, {}, layers=("Linear", "Dropout1d")) == "dropout draws other masks"
     assert why({"threads": 2}, {}, layers=("Linear", "Dropout1d")) == ""
     assert why({"amp": "bf16"}, {}) == "amp changes the training"
 
@@ -350,7 +350,7 @@ def test_stop_ends_it_with_what_was_kept_so_far() -> None:
     plan = case.treat(steps=50)
     assert len(plan.effects) == 2
     assert len(plan.waterfall) == 3
-    assert "not tried once more" in plan.notes[0]
+    assert "not measured together" in plan.notes[0]
 
 
 class Interrupted(WorldCase):
@@ -381,7 +381,7 @@ def test_an_interrupt_passes_on_and_leaves_the_plan_of_what_was_verified() -> No
     assert [one.outcome for one in kept.effects] == ["budget-reached", "interrupted"]
     assert case.effects == list(kept.effects)
     assert kept.speedup > 1.5 and len(kept.waterfall) == 2
-    assert "The treatment was interrupted: this is what was verified until then." in str(kept)
+    assert "The treatment was interrupted: this was verified before." in str(kept)
     assert case.namespace["weights"].tolist() == [0.0, 0.0, 0.0]
 
 
@@ -399,7 +399,7 @@ def test_an_interrupt_of_the_last_trial_keeps_what_was_verified_step_by_step() -
         case.treat(4, steps=50)
     (kept,) = case.plans
     assert len(kept.waterfall) > 2 and kept.waterfall[-1].label != TOGETHER
-    assert "not tried once more" in str(kept)
+    assert "not measured together" in str(kept)
 
 
 def test_a_plan_is_plain_data_and_says_what_is_left_by_hand() -> None:

@@ -39,7 +39,7 @@ def autocast(lines: LoopLines, torch: str, device: str, dtype: str) -> Edits:
     if len(calls) > 1 or not isinstance(statement, ast.Expr) or statement.value is not calls[0]:
         raise NotPlaced(f"The loop of {cell.label} calls backward() more than once, or within another expression.")
     if calls[0].args:
-        raise NotPlaced(f"backward() of line {calls[0].lineno} of {cell.label} is not that of a loss.")
+        raise NotPlaced(f"backward() on line {calls[0].lineno} of {cell.label} is not called on a loss.")
     if any(dotted(one.func)[-1:] in (["autocast"], ["GradScaler"]) for one in cell.walk(ast.Call)):
         raise NotPlaced(f"{cell.label[0].upper()}{cell.label[1:]} enters autocast itself: change its dtype there.")
     assert isinstance(calls[0].func, ast.Attribute)
@@ -104,7 +104,7 @@ def _scaling(lines: LoopLines, torch: str, device: str, cell: CellSource, loop: 
         if isinstance(one.func, ast.Attribute) and _is_optimizer(lines, one.func.value)
     ]
     if len(steps) != 1 or steps[0].args or steps[0].keywords:
-        raise NotPlaced(f"Gradient scaling wants one optimizer.step() without a closure in the loop of {cell.label}.")
+        raise NotPlaced(f"Gradient scaling needs one optimizer.step() without a closure in the loop of {cell.label}.")
     assert isinstance(steps[0].func, ast.Attribute)
     scaler, optimizer = _scaler(lines), cell.of(steps[0].func.value)
     statement = statement_of(cell, steps[0])
@@ -129,9 +129,7 @@ def _once(lines: LoopLines, cell: CellSource, loop: Loop, line: str) -> Edits:
         return lines.before_loop(line)
     outermost = [one for one in cell.ancestors(loop) if not isinstance(one, ast.Module)][-1]
     if not isinstance(outermost, (*FUNCTIONS, ast.ClassDef)):
-        raise NotPlaced(
-            f"The function around the loop of {cell.label} is not at its top: make the GradScaler before it."
-        )
+        raise NotPlaced(f"The function around the loop of {cell.label} is nested: create the GradScaler before it.")
     begin = cell.line_begin(min([outermost.lineno, *(one.lineno for one in outermost.decorator_list)]))
     return [(cell, Edit(begin, begin, f"{line}{cell.newline}"))]
 
@@ -149,7 +147,9 @@ def _first_clip(cell: CellSource, loop: Loop, step: ast.stmt) -> ast.stmt | None
     blocks = {id(block_of(cell, one)[0]) for one in clips}
     around = next(one for one in cell.ancestors(step) if not isinstance(one, (ast.With, ast.AsyncWith)))
     if len(blocks) > 1 or around not in cell.ancestors(clips[0]):
-        raise NotPlaced(f"Gradients are clipped in other blocks of {cell.label} than the one of optimizer.step().")
+        raise NotPlaced(
+            f"{cell.label[0].upper()}{cell.label[1:]} clips gradients outside the block of optimizer.step()."
+        )
     return clips[0]
 
 

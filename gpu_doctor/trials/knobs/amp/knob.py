@@ -25,8 +25,8 @@ DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _SHORT: Final = {"bfloat16": "bf16", "float16": "fp16"}
 BF16_CAPABILITY: Final = 8
 """From compute capability 8.0 (Ampere) on, tensor cores compute bf16; before, it is emulated (CUDA C guide)."""
-OWN_SCALER: Final = "Your loop scales its gradients with a GradScaler of its own: wrap its forward in autocast there."
-LSTM_BF16: Final = "torch's LSTM raises in bf16 on a CPU without AVX-512, which this one lacks."
+OWN_SCALER: Final = "Your loop has its own GradScaler: wrap its forward in autocast there."
+LSTM_BF16: Final = "torch's LSTM fails in bf16 on this CPU, which has no AVX-512."
 CPU_FP16: Final = "fp16 is slow on a CPU. Try bf16."
 
 
@@ -37,8 +37,8 @@ class Amp:
     label = "AMP"
     safety = Safety.CHANGES_TRAINING
     changes = (
-        "Matrix products and convolutions are computed in half precision, weights and optimizer stay fp32: the loss "
-        "curve differs slightly from step to step; compare it over the same samples before you keep it."
+        "Matrix products and convolutions run in half precision, weights and optimizer stay fp32. The losses differ "
+        "slightly: compare them over the same samples before you keep it."
     )
     front = True
     written_with = ""
@@ -71,7 +71,7 @@ class Amp:
         if setup.grad_scaler and value == "fp16":
             return OWN_SCALER
         if not setup.optimizers:
-            return "No optimizer of torch stepped, so no trained module is known that could run in half precision."
+            return "No torch optimizer stepped, so the trained model is not known."
         if setup.dtype not in ("float32", ""):
             return f"The parameters are {setup.dtype}: mixed precision is for models in float32."
         kind = setup.device.partition(":")[0]
@@ -113,7 +113,7 @@ class Amp:
         text = "".join(cell.text for cell in draft.cells.cells)
         if "BCELoss" in text or "binary_cross_entropy(" in text:
             draft.notes.append(
-                "On a GPU binary_cross_entropy cannot be computed under autocast: take BCEWithLogitsLoss and leave the "
+                "binary_cross_entropy fails under autocast on a GPU: use BCEWithLogitsLoss and remove the "
                 "sigmoid out of the model."
             )
         return edits
@@ -130,7 +130,7 @@ def mixed_precision(dtype: torch.dtype, scope: TrialScope, allow: Any = None) ->
         stack.enter_context(autocasting(dtype, scope, allow, scaling.meet if scaling else None))
         yield scaling
         if scaling is not None and scaling.skipped:
-            scope.notes.append(f"fp16: {scaling.skipped} steps were skipped while the loss scale was being found.")
+            scope.notes.append(f"fp16 skipped {scaling.skipped} steps while it searched for the loss scale.")
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def _turned(value: str, scope: TrialScope, as_written: bool) -> Iterator[None]:
             yield
         return
     if value == "fp16" and (_names_amp(scope.source) or _own_scaler(scope.namespace)):
-        raise Refused("The cell uses autocast or a GradScaler of its own: fp16 has to be set there.")
+        raise Refused("The cell has its own autocast or GradScaler: set fp16 there.")
     if value == "fp16" and scope.setup == Setup() and not torch.cuda.is_available():
         raise Refused(CPU_FP16)  # before the cell runs rather than half way through it
 
@@ -195,7 +195,7 @@ def _bf16_refusal(setup: Setup) -> str:
     for device in setup.devices:
         if setup.on_gpu and device.index == index and device.capability and device.capability[0] < BF16_CAPABILITY:
             major, minor = device.capability
-            return f"{device.name} (compute capability {major}.{minor}) emulates bf16: take fp16."
+            return f"{device.name} (compute capability {major}.{minor}) emulates bf16: try fp16."
     return ""
 
 

@@ -189,7 +189,7 @@ def test_the_first_pull_is_told_once_and_may_fail() -> None:
         list(batches(20))
         list(batches(20))
     assert told == [1]
-    assert recorder.notes == ["The models could not be looked for: no"]
+    assert recorder.notes == ["The search for models failed: no"]
 
 
 def test_iterators_are_not_kept_alive() -> None:

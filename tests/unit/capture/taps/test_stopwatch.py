@@ -203,7 +203,7 @@ def test_an_error_of_the_clock_ends_the_clock_and_not_the_loop(method: str, monk
     assert len(recorder.table.steps()) == 41
     assert 0 < recorder.table.steps().device_steps.sum() < 20
     assert len(recorder.notes) == 1
-    assert "clock" in recorder.notes[0] and f"CUDA error in {method}" in recorder.notes[0]
+    assert "GPU timing" in recorder.notes[0] and f"CUDA error in {method}" in recorder.notes[0]
     assert calls == most  # it is asked no more
 
 

@@ -24,7 +24,7 @@ def test_sick() -> None:
 
 
 def test_fewer_workers_that_the_loader_refuses_are_left_to_the_hand() -> None:
-    held = LOOP.but(loader={"refusals": {"num_workers": "The loader keeps a running iterator of its own."}})
+    held = LOOP.but(loader={"refusals": {"num_workers": "The loader holds a running iterator."}})
     cure = surely(RULE, read(held.recording(), None, **LOW, workers_rss_bytes=40 * GIB)).prescriptions[0]
     assert not cure.settings and cure.safety.value == "by-hand" and "iterator" in cure.text
 

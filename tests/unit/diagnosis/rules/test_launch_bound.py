@@ -52,10 +52,10 @@ def test_a_full_queue_with_a_low_utilisation_figure() -> None:
 
 
 def test_a_batch_that_the_knob_cannot_change_is_left_to_the_hand() -> None:
-    refusing = {**PINNED, "refusals": {"batch_size": "A custom batch_sampler owns the batches."}}
+    refusing = {**PINNED, "refusals": {"batch_size": "Your batch_sampler decides the batch size."}}
     cure = sick(RULE, SMALL.but(loader=refusing)).prescriptions[0]
     assert not cure.settings and cure.safety.value == "by-hand"
-    assert "owns the batches" in cure.text and "batch_size=128" in cure.code
+    assert "decides the batch size" in cure.text and "batch_size=128" in cure.code
 
 
 def test_a_small_data_set_would_have_no_steps_left() -> None:

@@ -17,7 +17,7 @@ from tests.support.judged import threat, with_more
 from tests.support.recordings import KEY, Loop
 
 RULE = "workers-cannot-start"
-SAID = f"{CANNOT}spawn here, and dataset is defined in the notebook: move it to a module."
+SAID = f"{CANNOT}spawn, which needs pickling, but dataset is defined in the notebook: move it to a module."
 SPAWN: dict[str, Any] = {"start_method": "spawn", "refusals": {"num_workers": SAID}, "batches": 1000}
 WAITING = Loop(wait=20.0, fetch_cpu=1.0, loader=SPAWN)
 
