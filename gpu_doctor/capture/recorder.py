@@ -1,4 +1,4 @@
-"""The pen: the only mutable thing while a run goes on; it closes into a frozen recording.
+"""Collects what taps and probes report while a run goes on, and turns it into a frozen recording.
 
 Each list in it has one writer: the training thread writes the ledger and the losses, the poller the readings and the
 line costs. Readers on other threads slice by cursor. There is no lock: a reader that is one row late is fine, a

@@ -1,4 +1,4 @@
-"""What of a loop's names comes from where: which hold a batch or a model's output, and which models are trained.
+"""Which names of a loop hold a batch or a model's output, and which models the loop trains.
 
 Read from the text and from the objects that the namespace holds; nothing is executed.
 """

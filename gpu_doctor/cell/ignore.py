@@ -1,4 +1,4 @@
-"""Which rules the cell told to be quiet: `# gpudoctor: ignore slow-python, slow_collate because I plot`."""
+"""Which rules a cell switches off: `# gpudoctor: ignore slow-python, slow_collate because I plot`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict on a run that goes on: there within seconds, renewed ever more rarely, and held still on its bar."""
+"""The verdict during a run: first within seconds, then renewed ever more rarely, and kept from flickering."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes in what code writes and displays, and keeps it for the panel, while the kernel goes on hearing the page.
+"""Captures what code writes and displays for the panel, while the kernel still receives the page's messages.
 
 IPython's own `capture_output` puts a bare display publisher in the place of the kernel's, and ipykernel tells the
 publisher of every message that it handles, those on a subshell's thread included: on the bare one that fails

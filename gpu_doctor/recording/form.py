@@ -1,4 +1,4 @@
-"""Whether what a file gave has the form that a dataclass declares.
+"""Checks that values read from a file have the types that a dataclass declares.
 
 Files are copied, mailed and edited. What is not of this form would be found out by a rule or a plot, in words about
 numpy. Told apart are texts, numbers, groups and nothing: whether a number is whole is no matter for a reader.

@@ -1,4 +1,4 @@
-"""What a sweep, and a search for the largest batch, may be asked for. Needs no torch: the panel asks it too."""
+"""Checks what is asked of a sweep and of a search for the largest batch. Needs no torch: the panel asks it too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker process runs first so that it computes with so many threads; it travels to spawned workers as well."""
+"""The worker_init_fn that sets how many threads a worker computes with; it can be pickled for spawned workers."""
 
 from __future__ import annotations
 

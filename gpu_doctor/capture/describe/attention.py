@@ -1,4 +1,4 @@
-"""What a model's own code says of its kernels, read from the byte code of its classes: attention written by hand.
+"""Finds attention written by hand in a model, from the byte code of its classes.
 
 Nothing is run and no file is read: some ten microseconds a class, once a run.
 """

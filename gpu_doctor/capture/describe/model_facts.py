@@ -1,4 +1,4 @@
-"""The make of models and optimizers, as rules ask for it: devices, dtypes, layouts, awkward widths, kernels in use."""
+"""Facts about models and optimizers that rules read: devices, dtypes, layouts, awkward widths, kernels in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The meter around one fetch, and what it costs: the clocks, the kernel's counters, the workers' dear lines.
+"""The meter around one fetch, and what it costs: clocks, the kernel's counters, the workers' most expensive lines.
 
 Measured on a virtual machine of 2 cores, hot: one metered in full costs a fetch 3 us more, with the kernel's counters
 14 us (caches cold and other programs beside it: 14 and 50 us). These are read for as many fetches as 0.2 % of the fetch

@@ -1,4 +1,4 @@
-"""The page of text in which a process leaves the dear lines of its fetches, and the line costs read off such pages.
+"""How a process reports the most expensive lines of its fetches: a page of text, read back as line costs.
 
 A page has three cells: a turn (odd while it is being written), seconds of looks at a computing thread, seconds of
 looks at a sleeping one; then a row for each line, dearest first, as many as fit. One process writes it, any may read.

@@ -1,4 +1,4 @@
-"""Lets a thread that looks at another's stack have Python's lock at once, so that it sees the line that is running.
+"""Gives a thread that samples another's stack the GIL at once, so that it sees the line that is running.
 
 A look that falls due while the other thread computes must wait for the interpreter's lock, by default 5 ms, or until
 the other thread gives it up by itself: in a call that waits. Such calls would then be blamed for all that computes

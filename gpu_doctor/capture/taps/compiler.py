@@ -1,4 +1,4 @@
-"""Keeps torch's compiler from reading our code where the user's compiles a whole step: backward, optimizer and all.
+"""Keeps torch.compile from tracing our hooks when the user compiles a whole step: backward, optimizer and all.
 
 What stands around these would be compiled with the step, and made anew for every count that it reads: the step took
 several times as long, and torch warned with names of our files. Left out, each call of ours breaks the graph where

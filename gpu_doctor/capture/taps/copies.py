@@ -1,4 +1,4 @@
-"""What copies of a module that is listened to carry of ours: nothing, for our call would go on running the original.
+"""Keeps our wrapper out of copies of a watched module (deepcopy, pickle): it would run the original module.
 
 torch leaves the place of a module's compiled call out of its own copies and pickles. A module's own `__deepcopy__` or
 `__getstate__` does not, and neither do the replicas of `DataParallel`: they take the module's dict as it is.

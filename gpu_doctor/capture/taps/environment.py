@@ -1,4 +1,4 @@
-"""What stands around the loop: versions, devices, thread settings, torch's switches, the trained model's make."""
+"""Reads the environment of the loop: versions, devices, thread settings, torch's switches, the trained model's make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers that are none of torch's and call none of its hooks, as the shelf of frameworks has them.
+"""Hears the steps of optimizers that are not torch's and call none of its hooks, such as fastai's.
 
 Their steps are heard as any; what is known of torch's optimizers (their options, knobs for them) holds for none of
 them, so they are not listed among the setup's optimizers.

@@ -1,4 +1,4 @@
-"""Optimizers that step in the midst of a backward pass, on a thread that is autograd's own.
+"""Optimizers that step during the backward pass, on autograd's thread.
 
 "Optimizer in backward" steps in a hook of every parameter as soon as its gradient is there. On a CPU the thread that
 called `backward` runs the hooks; a CUDA device has a thread of autograd's for that, while the one that called waits.

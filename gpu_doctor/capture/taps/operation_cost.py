@@ -1,4 +1,4 @@
-"""What an operation costs on this machine when its numbers cost nothing: the least that a small one can take.
+"""Measures the fixed cost of one torch operation on this machine: the time that even the smallest takes.
 
 A loop whose operations take hardly longer computes little: it goes from operation to operation, and a larger batch or a
 compiled model has fewer of them for each sample. Measured when the run is over, by a graph of tiny layers whose

@@ -1,4 +1,4 @@
-"""Parameters that were met, by identity; none is kept alive, and an id that a dead one leaves behind is unknown."""
+"""Remembers the parameters that were seen, by identity; none is kept alive, and a dead one's id is forgotten."""
 
 from __future__ import annotations
 

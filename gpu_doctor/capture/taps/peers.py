@@ -1,4 +1,4 @@
-"""How the ranks of a process group tell each other how long they work on a step, without ever waiting for long.
+"""Exchanges step times between the ranks of a process group, without ever waiting for long.
 
 It goes through the group's key-value store, not through a collective: a rank that is gone, or that runs other code,
 is no partner for a collective and would leave this one hanging.

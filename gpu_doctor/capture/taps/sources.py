@@ -1,4 +1,4 @@
-"""One iterator over a loader, as the dataloader tap knows it: what its batches hold, and which asks are metered."""
+"""One iterator over a loader, as the dataloader tap knows it: what its batches hold, and which fetches are metered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets the looks at the training thread's stack in at once, so that they see the line that runs.
+"""Gives the line sampler the GIL at once, so that it sees the line that the training thread is running.
 
 A thread that asks for the interpreter's lock gets it when the running thread calls something that lets it go (most of
 torch does), or after the switch interval, 5 ms by default. With steps of some ms of plain Python that made the looks

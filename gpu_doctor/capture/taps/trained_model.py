@@ -1,4 +1,4 @@
-"""Notes the make of model and optimizers when one first steps, and has the outermost modules looked at now and then."""
+"""Records facts of model and optimizers at the first optimizer step, and inspects outermost modules now and then."""
 
 from __future__ import annotations
 

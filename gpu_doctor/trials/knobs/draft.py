@@ -1,4 +1,4 @@
-"""The user's cells while knobs write themselves into them: their text, what the loop of a run was, what to tell."""
+"""The user's cells while knobs write their settings into them: text, the loop of the run, notes for the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the loaders that a run found a setting is about. Needs no torch: the panel asks it too."""
+"""Which of a run's loaders a setting applies to. Needs no torch: the panel asks it too."""
 
 from __future__ import annotations
 

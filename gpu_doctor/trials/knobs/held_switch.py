@@ -1,4 +1,4 @@
-"""Keeps a switch of torch where a knob put it, though the code sets it itself: else a trial would be one of nothing.
+"""Keeps a switch of torch at a knob's value even if the code sets it: otherwise the trial would change nothing.
 
 Seed helpers do (`torch.backends.cudnn.benchmark = False`). Every way to a switch ends in a function of `torch._C`, of
 which `torch.backends` keeps some by itself: both are held.

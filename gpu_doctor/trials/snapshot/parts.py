@@ -1,4 +1,4 @@
-"""What objects keep inside of them, past any override: attributes, slots, closures, what a cache remembers."""
+"""Reads what an object holds without running its overrides: attributes, slots, closures, what a cache remembers."""
 
 from __future__ import annotations
 

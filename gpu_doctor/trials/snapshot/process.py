@@ -1,4 +1,4 @@
-"""How what belongs to the process and to no name is put back: random numbers, torch's switches, the environment.
+"""Puts back the state of the process: random numbers, torch's switches, the environment.
 
 What it reports through (logging, warnings) is in `reporting.py`. Functions that a cell leaves for the end of the
 process (`atexit`) stay: Python does not tell which there are.

@@ -1,4 +1,4 @@
-"""How what a cell reports through is put back: loggers and their handlers, filters of warnings, print options, figures.
+"""Puts back what a cell reports through: loggers and their handlers, filters of warnings, print options, figures.
 
 A handler that every run of a cell adds would write each later line once more. Nothing that was there before is closed.
 """
