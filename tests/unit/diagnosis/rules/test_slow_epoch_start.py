@@ -5,11 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
-import gpu_doctor
 from gpu_doctor.diagnosis.forecast.epoch_end import LEAVES, leaving_share
 from tests.support.found import asked, sick, top
 from tests.support.recordings import Loop
@@ -80,28 +76,6 @@ def test_a_weighted_draw_of_which_two_epochs_were_seen_is_not_cut_short() -> Non
     early = SHUFFLING.but(steps=103, steps_per_epoch=100, loader=loader)
     codes = [one.code for found in [asked(RULE, early)] if found is not None for one in found.prescriptions]
     assert not any("num_samples" in code for code in codes)
-
-
-def test_a_permutation_of_millions_for_a_few_batches() -> None:
-    """The time of `randperm(n).tolist()` is the truth: taken here, without our tool."""
-    torch.manual_seed(0)
-    data = TensorDataset(torch.randn(1_000_000, 4), torch.zeros(1_000_000))
-    net = nn.Linear(4, 1)
-    world = {"loader": DataLoader(data, batch_size=8, shuffle=True), "net": net}
-    cell = """
-import torch
-opt = torch.optim.SGD(net.parameters(), lr=0.01)
-for epoch in range(4):
-    for i, (x, y) in enumerate(loader):
-        opt.zero_grad()
-        (net(x)[:, 0] - y).square().mean().backward()
-        opt.step()
-        if i == 30:
-            break
-"""
-    diagnosis = gpu_doctor.diagnose(gpu_doctor.case(cell, world).run())
-    found = next(one for one in diagnosis.findings if one.rule == RULE)
-    assert diagnosis.findings[0] is found and found.cost_share > 0.3
 
 
 def test_what_an_epoch_drew_is_freed_at_its_end() -> None:
