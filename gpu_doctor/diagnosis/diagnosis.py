@@ -30,7 +30,7 @@ SURE_STEPS: Final = 20
 """Below so many measured steps a verdict is called early."""
 BY_OPTIMIZER: Final = ("amp", "channels_last", "compile", "fused_optimizer")
 """Knobs that find the model by the optimizer that steps it: a loop that predicts, or updates by hand, has none."""
-NO_OPTIMIZER: Final = "no optimizer of torch steps in this loop, and by it a trial would find the model"
+NO_OPTIMIZER: Final = "a trial needs an optimizer of torch that steps in the loop, and there is none"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def judged(recording: Recording) -> tuple[Diagnosis | None, Recording]:
     try:
         return diagnose(recording), recording
     except Exception as error:
-        note = f"The diagnosis failed ({type(error).__name__}: {error}); the run is not touched by it."
+        note = f"The diagnosis failed ({type(error).__name__}: {error}); the run is not affected."
         return None, dataclasses.replace(recording, notes=(*recording.notes, note))
 
 

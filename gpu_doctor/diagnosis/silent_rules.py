@@ -18,14 +18,14 @@ class Silence:
     reason: str
 
 
-HUSHED: Final = "told to be quiet in the cell"
+HUSHED: Final = "ignored by a comment in the cell"
 FAILED: Final = "failed: "
 NO_GPU: Final = "no GPU"
 
 _CLOCK: Final = "the GPU's own clock was not read"
-_NVML: Final = "NVML, which reads the GPU, did not answer"
+_NVML: Final = "NVML did not answer"
 _LOADED: Final = "the GPU's clocks and link were not read under load"
-_COPIES: Final = "copies to the GPU were not looked at"
+_COPIES: Final = "copies to the GPU were not recorded"
 _GPU_MEMORY: Final = "the GPU's memory was not read"
 _ON_GPU: Final = {
     **dict.fromkeys(("gpu_gap_share", "gpu_busy_share", "queue_empty_share"), _CLOCK),
@@ -43,9 +43,9 @@ _ON_GPU: Final = {
 }
 """Vitals that only a loop on a GPU has."""
 _STEP: Final = "no step was timed"
-_FETCH: Final = "the fetch of a batch was not metered"
+_FETCH: Final = "the fetch of a batch was not timed"
 _ANYWHERE: Final = {
-    **dict.fromkeys(("loader", "workers"), "the loop pulls from no DataLoader"),
+    **dict.fromkeys(("loader", "workers"), "the loop uses no DataLoader"),
     **dict.fromkeys(("step_wall_s", "run_s", "steps_per_s", "other_share"), _STEP),
     **dict.fromkeys(("exposed_wait_share", "data_wait_share", "consumer_s"), "the wait for data was not timed"),
     **dict.fromkeys(("exposed_transfer_share", "transfer_share"), "copies to the device were not timed"),
@@ -53,22 +53,22 @@ _ANYWHERE: Final = {
     **dict.fromkeys(("backward_share", "loss_share"), "no backward pass was seen"),
     "optimizer_share": "no optimizer step was seen",
     "optimizer_facts": "no optimizer of torch was seen to step",
-    "evaluation_share": "evaluation was not told apart",
+    "evaluation_share": "the evaluation was not identified",
     "dispatch_share": "operations are counted of one backward a step, and timed when a run is over",
     **dict.fromkeys(
         ("fetch_wall_s", "fetch_cpu_s", "collate_s", "collate_cpu_s", "fetch_median_s", "fetch_p99_s"), _FETCH
     ),
     "fetch_stored_bytes": "how much came from the storage could not be counted",
-    **dict.fromkeys(("epochs", "edge_share"), "epochs were not told apart"),
+    **dict.fromkeys(("epochs", "edge_share"), "epochs were not separated"),
     "batches_per_step": "the batches of a step were not counted",
     **dict.fromkeys(("samples_per_s", "samples_per_step"), "the number of samples in a batch was not seen"),
-    "chores": "costly calls beside the training were not listened for",
+    "chores": "costly calls besides the training were not recorded",
     "peak_bytes": "the peak of memory was not read",
     "host_growth_bytes_per_step": "too few readings of the process' memory in so short a run",
     **dict.fromkeys(("host_memory_available_bytes", "host_memory_total_bytes"), "the machine's memory was not read"),
-    "world_size": "it was not seen whether other processes train along",
-    "step_s_by_rank": "the ranks did not tell each other their own times",
-    **dict.fromkeys(("model", "parameters", "inputs", "evaluation_facts"), "no model was seen at work"),
+    "world_size": "other training processes were not counted",
+    "step_s_by_rank": "the ranks did not exchange their step times",
+    **dict.fromkeys(("model", "parameters", "inputs", "evaluation_facts"), "no model was seen running"),
     "torch_threads": "the threads that torch computes with were not counted",
 }
 """Vitals that any loop may have, the most telling cause first: a rule that lacks several is given the first."""

@@ -64,5 +64,5 @@ def test_torchs_own_message_is_understood() -> None:
     recording = ran("torch.empty(1 << 50, device='cuda')", 30.0)
     assert recording.outcome == "out-of-memory"
     (found,) = [one for one in diagnose(recording).findings if one.rule == "out-of-memory"]
-    assert "more were asked for" in found.headline
+    assert "trying to allocate" in found.headline
     assert "free on the card" in found.evidence[0] and "of the card" in found.evidence[0]

@@ -25,7 +25,7 @@ normalisations, activations and sums). Of seven small models, each that reached 
 four times the batch (catalogue: mean op time near dispatch cost)."""
 ARITHMETIC_SHARE: Final = 0.2
 """Of forward, loss and backward, what the arithmetic of the larger batch may take for all of them to be fixed."""
-ROOM: Final = "; nobody knows whether it fits: at most so many times the memory is needed"
+ROOM: Final = "; it may not fit: it needs at most that many times the memory"
 NARROW: Final = 1.25
 """From a single batch size, a forecast for another is given only if it lies between 1x and this."""
 

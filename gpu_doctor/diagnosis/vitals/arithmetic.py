@@ -87,7 +87,7 @@ def _peak(setup: Setup) -> float | None:
 def flops_at_most(setup: Setup) -> float | None:
     """Floating-point operations of a forward and its backward if every weight were used at every position.
 
-    None where no model was seen at work.
+    None where no model was seen running.
     """
     inputs = setup.inputs
     if inputs is None or not inputs.shape or not setup.parameters:

@@ -210,7 +210,7 @@ def test_nothing_of_a_gpu_is_invented_without_one() -> None:
 
 
 def test_a_loop_without_a_loader_says_so() -> None:
-    assert "pulls from no DataLoader" in (silence(of(Loop(has_loader=False)), "loader-without-workers") or "")
+    assert "uses no DataLoader" in (silence(of(Loop(has_loader=False)), "loader-without-workers") or "")
 
 
 def test_every_rule_judges_or_says_why_not() -> None:
@@ -237,9 +237,9 @@ def test_every_rule_judges_or_says_why_not() -> None:
 def test_the_cell_may_hush_a_rule(comment: str) -> None:
     diagnosis = of(SLEEPING.but(source=f"for x in loader:\n    pass\n{comment}\n"))
     assert all(one.rule != "loader-without-workers" for one in diagnosis.findings)
-    assert Silence("loader-without-workers", "told to be quiet in the cell") in diagnosis.silent
+    assert Silence("loader-without-workers", "ignored by a comment in the cell") in diagnosis.silent
     assert not diagnosis.notes
-    hushed = {one.rule for one in diagnosis.silent if one.reason == "told to be quiet in the cell"}
+    hushed = {one.rule for one in diagnosis.silent if one.reason == "ignored by a comment in the cell"}
     assert hushed <= {"loader-without-workers", "slow-python"}
 
 
@@ -276,7 +276,7 @@ def test_a_name_that_no_rule_has_is_said_once(comment: str, note: str) -> None:
 
 def test_a_hushed_rule_is_listed_before_there_is_a_verdict() -> None:
     diagnosis = of(SLEEPING.but(steps=3, source="# gpudoctor: ignore slow-python, out-of-memory"))
-    hushed = [one.rule for one in diagnosis.silent if one.reason == "told to be quiet in the cell"]
+    hushed = [one.rule for one in diagnosis.silent if one.reason == "ignored by a comment in the cell"]
     assert sorted(hushed) == ["out-of-memory", "slow-python"]
     assert "slow-python" in str(diagnosis)
 

@@ -62,7 +62,7 @@ SEEN: dict[str, Any] = {
         ("optimizer_facts", "unfused-optimizer", "no optimizer"),
         ("evaluation", "eval-with-gradients", "no model"),
         ("torch_threads", "cpu-oversubscription", "the threads"),
-        ("world", "straggler", "it was not seen whether"),
+        ("world", "straggler", "other training processes were not counted"),
     ],
 )
 def test_what_was_not_found_around_the_loop_is_a_reason_too(fact: str, rules: str, why: str) -> None:
@@ -90,7 +90,7 @@ def test_ranks_that_told_each_other_nothing_are_a_reason_and_a_rank_alone_is_non
         ranks: {one.rule: one.reason for one in diagnose(heard({**SEEN, "world": World(ranks)})).silent}
         for ranks in (1, 2)
     }
-    assert "straggler" not in silent[1] and silent[2]["straggler"].startswith("the ranks did not tell")
+    assert "straggler" not in silent[1] and silent[2]["straggler"].startswith("the ranks did not exchange")
 
 
 def test_a_gpu_that_the_loop_does_not_use_is_not_denied() -> None:

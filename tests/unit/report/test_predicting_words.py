@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis.diagnosis import NO_OPTIMIZER
 from gpu_doctor.recording.setup import Chore, InputFacts, ModelFacts, World
 from gpu_doctor.report import text
 from tests.support.recordings import Loop, line, on_gpu
@@ -57,7 +58,7 @@ def told(diagnosis: Diagnosis) -> list[str]:
 @pytest.mark.parametrize("name", LOOPS)
 def test_no_word_of_training(name: str) -> None:
     diagnosis = diagnose(replace(LOOPS[name].recording(), chores=COPIED))
-    said = [one.replace("no optimizer of torch steps", "") for one in told(diagnosis)]
+    said = [one.replace(NO_OPTIMIZER, "") for one in told(diagnosis)]
     assert [one for one in said if TRAINING_WORDS.search(one)] == []
     assert text(diagnosis)
 

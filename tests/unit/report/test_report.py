@@ -220,9 +220,7 @@ def test_a_risk_is_marked_with_what_will_happen_and_has_no_price_of_nothing() ->
 
 def test_a_run_that_ended_is_no_risk_any_more() -> None:
     one = recording(outcome="out-of-memory", reason="CUDA out of memory.")
-    ended = Finding(
-        "out-of-memory", "The GPU's memory did not suffice.", 0.0, risk="The same settings will fail again."
-    )
+    ended = Finding("out-of-memory", "The GPU ran out of memory.", 0.0, risk="The same settings will fail again.")
     assert "out-of-memory, ⚠ ended the run" in as_text.text(diagnosed(one, findings=(ended,)), one)
 
 

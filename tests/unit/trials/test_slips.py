@@ -74,6 +74,4 @@ def test_of_a_knob_that_every_run_turned_nobody_knows_how_it_is_written() -> Non
 
 def test_before_any_run_no_knob_says_what_a_loop_allows() -> None:
     said = " ".join(repr(knob_list(knobs.KNOBS, Setup())).split())
-    assert (
-        said.count("run a cell with %%gpudoctor first") == len(knobs.KNOBS) and "pulls from no DataLoader" not in said
-    )
+    assert said.count("run a cell with %%gpudoctor first") == len(knobs.KNOBS) and "uses no DataLoader" not in said

@@ -64,7 +64,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     return Finding(
         rule="dense-embedding-gradients",
-        headline=f"Whole tables are written for a few of their rows: at least {percent(cost)} of the time.",
+        headline=f"Embedding updates write whole tables for a few rows: at least {percent(cost)} of the time.",
         cost_share=cost,
         evidence=(
             *model.tables[:3],

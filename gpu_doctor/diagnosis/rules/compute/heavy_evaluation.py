@@ -76,10 +76,10 @@ def _passes(vitals: Vitals, share: float) -> Finding:
     often = _each_step(vitals)
     return Finding(
         rule="heavy-evaluation",
-        headline=f"Passes of the trained model without gradients take {percent(share)} of the time "
+        headline=f"Forward passes of the trained model without gradients take {percent(share)} of the time "
         "(evaluation, or rollouts that collect the training's data).",
         cost_share=share,
-        evidence=("no loader delivered their batches", *hot_lines(vitals, ("evaluation",))),
+        evidence=("their batches came from no loader", *hot_lines(vitals, ("evaluation",))),
         prescriptions=(
             *((FROM_TRAINING,) if often and vitals.loader is not None else ()),
             Prescription(

@@ -59,7 +59,7 @@ def check(vitals: Vitals) -> Finding | None:
     share = loss * inside / whole + backward * max(1.0 - OF_THE_MODEL * calls * leaves / operations, 0.0)
     return Finding(
         rule="loss-in-a-loop",
-        headline=f"The loss is made piece by piece in a Python loop: with its backward up to {percent(share)} of the "
+        headline=f"A Python loop computes the loss piece by piece: with its backward up to {percent(share)} of the "
         "time.",
         cost_share=share,
         evidence=(

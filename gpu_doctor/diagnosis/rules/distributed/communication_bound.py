@@ -93,7 +93,7 @@ def _figures(vitals: Vitals, called: float, reducing_s: float, waited_s: float) 
     else:
         said.append(f"gradients are reduced for {millis(reducing_s)} of a {millis(step_s)} step, unhidden")
     if vitals.step_s_by_rank is None:
-        said.append("the ranks did not tell each other their own times: a late rank may be the cause")
+        said.append("the ranks did not exchange their step times: a late rank may be the cause")
     elif waited_s > 0:
         said.append(f"without {millis(waited_s)} a step in which this rank waits for the slowest one")
     return tuple(said)

@@ -42,7 +42,7 @@ HOST_SAYS = ("DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator:
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB)"
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 SEGMENTS = Prescription(
-    text="Let the allocator join free pieces (set it before torch is imported, in a fresh kernel)",
+    text="Let the allocator join free blocks (set it before torch is imported, in a fresh kernel)",
     safety=Safety.BY_HAND,
     code='import os\nos.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"',
 )
@@ -80,7 +80,7 @@ def _on_gpu(vitals: Vitals) -> Finding:
         "asked for": tried,
         "free on the card": free,
         "in use by torch": allocated,
-        "held by torch in pieces that did not fit": cached,
+        "held by torch in blocks that did not fit": cached,
         "held by other processes": others or None,
         "of the card": total,
     }
@@ -106,14 +106,14 @@ def _on_gpu(vitals: Vitals) -> Finding:
     if _predicts(vitals):
         cures += without_graph(vitals)
     cures += _smaller(vitals, total, needed, evidence)
-    asked = f" when {formatting.size(tried)} more were asked for" if tried is not None else ""
+    asked = f" when trying to allocate {formatting.size(tried)} more" if tried is not None else ""
     return Finding(
         rule="out-of-memory",
-        headline=f"The GPU's memory did not suffice: the run ended after {_steps(vitals)}{asked}.",
+        headline=f"The GPU ran out of memory: the run ended after {_steps(vitals)}{asked}.",
         cost_share=0.0,
         evidence=tuple(one for one in evidence if one),
         prescriptions=tuple(cures),
-        risk="The run did not reach its end; the same settings will fail again.",
+        risk="The run did not finish; the same settings will fail again.",
     )
 
 
@@ -185,7 +185,9 @@ def _fixed_bytes(vitals: Vitals) -> float | None:
 
 def _on_host(vitals: Vitals) -> Finding:
     asked = re.search(r"tried to allocate (\d+) bytes", vitals.reason)
-    said = f"{formatting.size(float(asked[1]))} more were asked for" if asked else formatting.clean(vitals.reason, 160)
+    said = (
+        f"tried to allocate {formatting.size(float(asked[1]))} more" if asked else formatting.clean(vitals.reason, 160)
+    )
     evidence = [said]
     if vitals.host_memory_available_bytes is not None and vitals.host_memory_total_bytes is not None:
         left, total = vitals.host_memory_available_bytes, vitals.host_memory_total_bytes
@@ -199,11 +201,11 @@ def _on_host(vitals: Vitals) -> Finding:
         cures.insert(0, fewer_workers(vitals.loader, (vitals.workers or 0) // 2))
     return Finding(
         rule="out-of-memory",
-        headline=f"The host's memory did not suffice: the run ended after {_steps(vitals)}.",
+        headline=f"The machine ran out of memory: the run ended after {_steps(vitals)}.",
         cost_share=0.0,
         evidence=tuple(evidence),
         prescriptions=tuple(cures),
-        risk="The run did not reach its end; the same settings will fail again.",
+        risk="The run did not finish; the same settings will fail again.",
     )
 
 

@@ -50,7 +50,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     return Finding(
         rule="blocking-transfer",
-        headline=f"Each batch's copy is waited for: {percent(cost)} of the time the GPU has nothing to do, "
+        headline=f"The loop waits for each batch's copy: {percent(cost)} of the time the GPU has nothing to do, "
         "though the memory is pinned.",
         cost_share=cost,
         evidence=(

@@ -24,7 +24,7 @@ MADE = {"parameter_bytes": 1 << 30, "optimizers": ("Adam",)}
 def test_sick(steps: int) -> None:
     recording = with_outcome(on_gpu(steps=steps, batch=64, setup=MADE).recording(), "out-of-memory", SAID)
     found = surely(RULE, recording)
-    assert "8.0 GiB more were asked for" in found.headline and found.risk
+    assert "trying to allocate 8.0 GiB more" in found.headline and found.risk
     assert "3.0 GiB free on the card" in found.evidence[0]
     cure = next(one for one in found.prescriptions if one.settings)
     # 4 GiB do not depend on the batch; 64 samples need 78 more at least, and 0.9 x 79 - 4 = 67 are there.
@@ -92,7 +92,7 @@ def test_a_model_too_large_for_any_batch() -> None:
 def test_the_hosts_memory() -> None:
     reason = "RuntimeError: [enforce fail at alloc_cpu.cpp:119] DefaultCPUAllocator: can't allocate memory"
     found = surely(RULE, with_outcome(Loop(wait=1.0, workers=4).recording(), "out-of-memory", reason))
-    assert "host's memory" in found.headline and found.prescriptions[0].settings == {"num_workers": 2}
+    assert "The machine ran out of memory" in found.headline and found.prescriptions[0].settings == {"num_workers": 2}
     refused = Loop(wait=1.0, workers=2, loader={"refusals": {"num_workers": "The loader keeps its iterator."}})
     cure = surely(RULE, with_outcome(refused.recording(), "out-of-memory", reason)).prescriptions[0]
     assert not cure.settings and cure.text.startswith("Use 1 loader worker (not by a trial")
@@ -114,8 +114,8 @@ for i in range(9):
     assert result.error is not None
     diagnosis = diagnose(result.recording)
     assert [one.rule for one in diagnosis.findings] == [RULE]
-    assert diagnosis.verdict == "The host's memory did not suffice: the run ended after 3 steps."
-    assert "more were asked for" in diagnosis.findings[0].evidence[0]
+    assert diagnosis.verdict == "The machine ran out of memory: the run ended after 3 steps."
+    assert "tried to allocate" in diagnosis.findings[0].evidence[0]
 
 
 def test_an_unknown_message_invents_nothing() -> None:
