@@ -244,7 +244,7 @@ def test_a_treatment_from_the_panel(lab: Lab, page: Page) -> None:
     page.locator("input[type=number]").fill("25")
     page.locator("[data-ask=treat]").hover()
     wait_until(lambda: state(page)["before"], 15, "What a trial touches was not said")
-    assert "kept)" in state(page)["before"][0]["text"]
+    assert "(a copy of" in state(page)["before"][0]["text"]
     page.locator("[data-ask=treat]").click()
     wait_until(lambda: state(page)["status"] == "treating", 30, "The treatment did not begin")
     wait_until(lambda: finished(page) and state(page)["plan"], 180, "The treatment did not end")

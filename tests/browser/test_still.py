@@ -76,7 +76,7 @@ def test_code_shows_the_persons_own_cell_changed(blank: Page) -> None:
     assert diff.locator(".gd-removed").count() == 2
     blank.locator(".gd-verdict .gd-toggle").click()
     assert diff.inner_text().rstrip() == CURED.rstrip(), "the whole cell"
-    blank.get_by_role("button", name="Copy this cell, whole").click()
+    blank.get_by_role("button", name="Copy this cell with the change").click()
     blank.get_by_text("copied", exact=True).wait_for(timeout=3000)
     assert blank.evaluate("navigator.clipboard.readText()") == CURED
     failed = {**told(fix()), "error": "The change could not be written into your cells: why."}
