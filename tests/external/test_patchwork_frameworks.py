@@ -329,7 +329,7 @@ def test_what_no_line_does_is_said_without_lines_to_paste(cells: list[str], said
 def test_a_model_that_cannot_be_told_is_said() -> None:
     cells = ["import lightning, torch\ntrainer = lightning.Trainer()\n", "trainer.fit(a)\ntrainer.fit(b)\n"]
     fix = patchwork.fix(cells, {"channels_last": True}, Setup(), lambda name: f"paste {name}")
-    assert "handed to a trainer on line 1 of this cell and line 2 of this cell" in fix.notes[0]
+    assert "passed to a trainer on line 1 of this cell and line 2 of this cell" in fix.notes[0]
     assert fix.paste == "paste channels_last"
     one = ["import lightning\ntrainer = lightning.Trainer()\n", "trainer.fit(a or b)\n"]
     fix = patchwork.fix(one, {"channels_last": True}, Setup(), str)
