@@ -98,7 +98,10 @@ def test_a_grid_that_is_too_large_cannot_be_run(blank: Page) -> None:
         *(f"batch_size={n}" for n in (32, 64, 128, 256, 512, 1024)),
     )
     assert blank.locator("[data-ask=sweep]").is_disabled()
-    assert "36 combinations are too many: a sweep takes at most 32" in blank.locator(".gd-grid-of [role=status]").inner_text()
+    assert (
+        "36 combinations are too many: a sweep takes at most 32"
+        in blank.locator(".gd-grid-of [role=status]").inner_text()
+    )
 
 
 def test_results_turn_the_knobs_and_a_search_is_asked_for(blank: Page) -> None:

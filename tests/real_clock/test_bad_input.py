@@ -13,7 +13,7 @@ pytestmark = pytest.mark.core
 SCRIPT = "<script>alert(1)</script>"
 
 
-@pytest.mark.parametrize(("code", "says"), [("1 / 0", "ended with ZeroDivisionError"), ("x = 1", "No training step")])
+@pytest.mark.parametrize(("code", "says"), [("1 / 0", "fails with ZeroDivisionError"), ("x = 1", "No training step")])
 def test_a_treatment_with_nothing_to_try_says_why(code: str, says: str) -> None:
     plan = gpu_doctor.case(code).treat(steps=3, seconds=3)
     assert says in str(plan)
