@@ -140,7 +140,7 @@ def test_what_the_compiler_cannot_do_is_a_refusal_with_its_words(monkeypatch: py
     [
         (lambda: torch.compile(Net(), backend="eager"), "compiles the model itself"),
         (lambda: nn.Sequential(torch.jit.script(nn.Linear(8, 2))), "scripted parts"),
-        (lambda: nn.DataParallel(Net()), "before it is wrapped"),
+        (lambda: nn.DataParallel(Net()), "by hand before"),
     ],
 )
 def test_models_that_are_refused_before_anything_is_changed(make: Callable[[], nn.Module], reason: str) -> None:
@@ -183,7 +183,7 @@ def test_refusals_found_and_code() -> None:
     own = dataclasses.replace(SEEN, model=ModelFacts(compiled=True))
     assert KNOB.found(own) is True and "itself" in KNOB.refusal(False, own) and KNOB.refusal(True, own) == ""
     wrapped = dataclasses.replace(SEEN, model=ModelFacts(wrapper="DistributedDataParallel"))
-    assert "before it is wrapped" in KNOB.refusal(True, wrapped)
+    assert "by hand before" in KNOB.refusal(True, wrapped)
     assert "No torch optimizer" in KNOB.refusal(True, Setup(torch_version="2"))
     assert "seconds to minutes" in KNOB.choices(SEEN)[1].label
     assert KNOB.code(True, SEEN).startswith("model.compile()")

@@ -194,7 +194,7 @@ def test_an_effect_says_it() -> None:
     [
         (("equal", 0.0), "loss the same in every step"),
         (("not-finite", math.inf, 12), "loss becomes NaN or infinite from step 12 on"),
-        (("per-sample", 0.021), "mean loss per sample seen within 2 %"),
+        (("per-sample", 0.021), "mean loss per sample within 2 %"),
         ((None, None), ""),
         ((None, 0.04), "loss within 4 %"),
     ],

@@ -45,7 +45,7 @@ def test_a_sweep_on_the_cluster_gives_the_worse_up_early(cluster: executors.RayE
     space = namespace(1e-2)
     found = gpu_doctor.case(CELL, space).sweep({"num_workers": [0, 4]}, executor=cluster, **BUDGET)
     assert found.best == {"num_workers": 4} and found.speedup > FASTER
-    assert found.effects[0].reason.startswith("given up after")
+    assert found.effects[0].reason.startswith("stopped after")
     assert space["seen"] == []
 
 

@@ -69,7 +69,7 @@ def test_a_sweep_finds_the_best_and_gives_the_worse_up_early() -> None:
     assert space["loader"].num_workers == 0
     assert found.best == {"num_workers": 4}
     assert found.speedup > FASTER
-    assert found.effects[0].reason.startswith("given up after")
+    assert found.effects[0].reason.startswith("stopped after")
     assert "num_workers=4 is clearly faster" in found.effects[0].reason
 
 
@@ -94,7 +94,7 @@ def test_the_table_says_what_is_best_what_ties_and_what_changes_the_training() -
     text = str(found)
     lines = text.splitlines()
     assert lines[0].startswith("Sweep of 4 combinations: num_workers=4, batch_size=64 is best, 2.5")
-    assert lines[1].split() == ["num_workers", "batch_size", "samples/s", "against", "as", "written"]
+    assert lines[1].split() == ["num_workers", "batch_size", "samples/s", "vs", "the", "code", "as", "written"]
     assert lines[2].endswith("best") and lines[2].split()[:3] == ["4", "64", "250"]
     assert "ValueError: no" in lines[5]
     assert "Not clearly slower than the best: num_workers=2, batch_size=64" in text

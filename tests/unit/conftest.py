@@ -17,10 +17,14 @@ MOST_CPU_S: Final = float(os.environ.get("GPU_DOCTOR_UNIT_CPU_S", "1"))
 
 @pytest.fixture(autouse=True, scope="session")
 def torch_is_set_up() -> None:
-    """What torch imports at its import and at a first step takes seconds, which are no single test's own."""
+    """What torch imports at its import and at a first step takes seconds, which are no single test's own.
+
+    One thread each: the tests share the cores, and threads that wait for each other spin, which counts as CPU time.
+    """
     with contextlib.suppress(ImportError):  # the diagnosis half is tested without it, too
         import torch
 
+        torch.set_num_threads(1)
         weight = torch.zeros(1, requires_grad=True)
         optimizer = torch.optim.SGD([weight], lr=0.1)
         weight.sum().backward()
