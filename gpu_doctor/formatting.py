@@ -75,6 +75,11 @@ def measured(value: float | None) -> bool:
     return value is not None and not math.isnan(value)
 
 
+def whole(value: float | None, unit: str, missing: str = NOT_MEASURED) -> str:
+    """A reading that needs no decimals: `1 410 MHz`, `70 W`, `91 °C`."""
+    return missing if value is None or math.isnan(value) else f"{grouped(value)} {unit}"
+
+
 def grouped(value: float, decimals: int = 0) -> str:
     """A number with its thousands grouped: `1 840`, `12 345.6`."""
     return f"{value:,.{decimals}f}".replace(",", NARROW_SPACE)
@@ -177,6 +182,36 @@ def size(value: float | None, missing: str = NOT_MEASURED) -> str:
         amount, unit = amount / 1024.0, larger
     decimals = 1 if unit in ("GiB", "TiB") and abs(amount) < 99.95 else 0
     return f"{grouped(amount, decimals)} {unit}"
+
+
+def bandwidth(bytes_per_s: float | None, missing: str = NOT_MEASURED) -> str:
+    """Bytes a second in decimal units, as links and disks are sold: `25 GB/s`, `412 MB/s`, `64 kB/s`."""
+    if bytes_per_s is None or math.isnan(bytes_per_s):
+        return missing
+    scale, unit = next(((s, u) for s, u in ((1e9, "GB/s"), (1e6, "MB/s")) if bytes_per_s >= 0.9995 * s), (1e3, "kB/s"))
+    return f"{number(bytes_per_s / scale)} {unit}"
+
+
+def flops(per_s: float | None, missing: str = NOT_MEASURED) -> str:
+    """Arithmetic, in the prefix that leaves one to three digits before the point: `412 TFLOP/s`."""
+    if per_s is None or not (math.isfinite(per_s) and per_s > 0):
+        return missing
+    step = min(max(int(math.log10(per_s) // 3), 2), 5)
+    return f"{per_s / 10 ** (3 * step):.3g} {'MGTP'[step - 2]}FLOP/s"
+
+
+def average(value: float | None, missing: str = NOT_MEASURED) -> str:
+    """A mean of counts: `4`, `2.5`, `0.07`."""
+    if value is None or math.isnan(value):
+        return missing
+    if abs(value) < 0.95:
+        return f"{value:.2g}"
+    return grouped(value, 0 if round(value, 1) == round(value) or abs(value) >= 99.95 else 1)
+
+
+def about(value: float) -> str:
+    """A forecast of a number in two digits: `340`, `12 000`."""
+    return grouped(float(f"{value:.2g}"))
 
 
 def factor(value: float | None, missing: str = NOT_MEASURED) -> str:

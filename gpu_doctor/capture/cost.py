@@ -91,11 +91,12 @@ def too_dear(tapped_s: float, loop_s: float, steps: int, searched_s: float = 0.0
         searched_s: what looking for the models of new optimizers took, of the same wall-clock.
     """
     if loop_s >= WORTH_SAYING_S and searched_s > SEARCHED_SHARE * loop_s:
-        return f"gpu_doctor spent {100 * searched_s / loop_s:.2g} % of this loop finding the models of its optimizers."
+        spent = formatting.share(searched_s / loop_s)
+        return f"gpu_doctor spent {spent} of this loop finding the models of its optimizers."
     if steps < 1 or loop_s < WORTH_SAYING_S or tapped_s <= BUDGET_SHARE * loop_s:
         return ""
     took = formatting.seconds(loop_s / steps)
-    return f"Recording takes about {100 * tapped_s / loop_s:.2g} % of this loop: its steps take only {took}."
+    return f"Recording takes about {formatting.share(tapped_s / loop_s)} of this loop: its steps take only {took}."
 
 
 def event_cost_ns(clock: Callable[[], int] = time.perf_counter_ns) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
 
+from gpu_doctor import formatting
 from gpu_doctor.capture.blockrows import Rows
 from gpu_doctor.capture.eventnotes import Pulse
 from gpu_doctor.capture.usual import FEWEST, Usual
@@ -201,9 +202,9 @@ class Rests:
         count = self._pulse.count
         if not self.rested or self.rested < WORTH_SAYING * count:
             return ""
-        took = self.rested_ns / self.rested * 1e-6
-        part = 100 * (count - self.rested) / count
+        took = formatting.seconds(self.rested_ns / self.rested * 1e-9)
+        part = formatting.share((count - self.rested) / count)
         return (
-            f"Steps of {took:.2g} ms: {part:.2g} % of them were timed in every phase. Of the others, the wait, the "
+            f"Steps of {took}: {part} of them were timed in every phase. Of the others, the wait, the "
             "total and the samples were measured; their phases are taken from the timed steps."
         )

@@ -293,6 +293,11 @@ class Setup:
         return int(number) if number.isdigit() else 0
 
     @property
+    def card(self) -> DeviceSetup | None:
+        """The GPU that the loop trains on; None where it trains on none, or nothing was found of it."""
+        return next((one for one in self.devices if one.index == self.gpu_index), None)
+
+    @property
     def training_loader(self) -> LoaderSetup | None:
         """The first loader that the run trained from, or None.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -76,9 +75,8 @@ class Row:
 def device_words(setup: Setup) -> str:
     """The device that the loop trains on; never a GPU that was not found."""
     if setup.on_gpu:
-        number = setup.device.partition(":")[2] or "0"
-        name = next((one.name for one in setup.devices if str(one.index) == number), "")
-        return clean(name) or f"GPU {clean(number)}"
+        name = setup.card.name if setup.card is not None else ""
+        return clean(name) or f"GPU {setup.gpu_index}"
     if setup.devices:
         return f"CPU (the machine has {formatting.article(clean(setup.devices[0].name))}, but the loop does not use it)"
     return f"CPU ({NO_GPU})" if setup.device == "cpu" else clean(setup.device)
@@ -260,7 +258,7 @@ def efficiency(vitals: Vitals) -> list[str]:
     clock; empty where nothing was measured."""
     said = []
     if vitals.flops_per_s is not None:
-        speed = arithmetic_speed(vitals.flops_per_s)
+        speed = formatting.flops(vitals.flops_per_s)
         if vitals.mfu_share is not None:
             kind = _KINDS.get(arithmetic_kind(vitals.setup), "")
             speed += f", {formatting.share(vitals.mfu_share)} of the card's dense {kind} peak"
@@ -273,11 +271,3 @@ def efficiency(vitals: Vitals) -> list[str]:
         told = ", ".join(f"{formatting.share(share)} {name}" for name, share in parts.items() if share)
         said.append(f"GPU time: {told}")
     return said
-
-
-def arithmetic_speed(flops_per_s: float) -> str:
-    """`412 TFLOP/s`, in the prefix that leaves one to three digits before the point."""
-    if not (math.isfinite(flops_per_s) and flops_per_s > 0):
-        return formatting.NOT_MEASURED
-    step = min(max(int(math.log10(flops_per_s) // 3), 2), 5)
-    return f"{flops_per_s / 10 ** (3 * step):.3g} {'MGTP'[step - 2]}FLOP/s"

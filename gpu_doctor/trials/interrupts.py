@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from gpu_doctor import formatting
+
 if TYPE_CHECKING:
     from gpu_doctor.capture import Recorder
 
@@ -59,7 +61,7 @@ class StepGuard:
     def _wait(self, recorder: Recorder, limit_s: float) -> None:
         if recorder.over.wait(limit_s) or recorder.ledger.step_count or recorder.ending:
             return
-        self.reason = f"no training step within {limit_s:.0f} s"
+        self.reason = f"no training step within {formatting.seconds(limit_s)}"
         recorder.pulse.ending = recorder.ending or "budget-reached"
         if _claimed(recorder):
             _insist(recorder, STOP_PATIENCE_S)

@@ -151,7 +151,7 @@ class Sweep:
             rows.append(
                 [
                     *(str(effect.settings.get(name, "")) for name in names),
-                    "-" if rate is None else f"{rate:.4g}{unit}",
+                    formatting.DASH if rate is None else f"{formatting.number(rate)}{unit}",
                     effect._judgement() + (f", {effect.loss_words}" if differs(effect) or breaks(effect) else ""),
                     mark,
                 ]
@@ -236,7 +236,7 @@ class Largest:
         if self.batch_size is None:
             return f"Largest batch that fits: not known. {formatting.clean(self.reason)}"
         room = f", {formatting.size(self.peak_bytes)} of {formatting.size(self.limit_bytes)}" if self.peak_bytes else ""
-        said = f"Largest batch that fits: {self.batch_size} ({100 * MARGIN:.0f} % left free{room})."
+        said = f"Largest batch that fits: {self.batch_size} ({formatting.share(MARGIN)} left free{room})."
         if self.best_batch_size is not None:
             rate = formatting.rate(self.best_samples_per_s)
             largest = dict(self.rates).get(self.batch_size)

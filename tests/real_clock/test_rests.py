@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from gpu_doctor import formatting
 from gpu_doctor.capture.eventnotes import LEAF
 from gpu_doctor.capture.ledger import Pull
 from gpu_doctor.capture.rests import FIRST_STEPS, FULL, REST, SHORT_NS
@@ -490,5 +491,5 @@ def test_the_note_says_how_many_steps_were_timed() -> None:
     loop.exhaust(pull)
     loop.close()
     said = loop.rests.said()
-    part = 100 * (1 - loop.rests.rested / 4000)
-    assert said.startswith(f"Steps of {loop.table.steps().wall_s.mean() * 1e3:.2g} ms: {part:.2g} % of them were timed")
+    took, part = formatting.seconds(loop.table.steps().wall_s.mean()), formatting.share(1 - loop.rests.rested / 4000)
+    assert said.startswith(f"Steps of {took}: {part} of them were timed")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.prediction import BAND, Forecast, error_band
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.vitals.arithmetic import CORE_FLOPS, flops_at_most
@@ -13,11 +14,6 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
 from gpu_doctor.diagnosis.vitals.memory_fit import fit_of_runs
 
-EMPTY_SHARE: Final = 0.8
-BUSY_PCT: Final = 70.0
-SYNC_SHARE: Final = 0.05
-"""A loop is bound by its launches as launch-bound says: the queue empty at the end of so many steps, the GPU not busy,
-and no waits for values that empty it."""
 DISPATCH_SHARE: Final = 0.3
 """A CPU is bound by going from operation to operation from this part of the wall-clock on, at the least that an
 operation can take: those of a usual model take 1.4 times as much (6.8 and 9.3 us, linear layers alone and with
@@ -73,7 +69,8 @@ def _between_two(v: Vitals, other: Vitals, target: float) -> Forecast | None:
     peak = None if fit is None else fit.peak_bytes(target)
     total = v.memory_total_bytes
     fits = "" if peak is None or not total or peak < 0.95 * total else ", which would probably not fit into the memory"
-    why = f"{1e3 * max(s0 - slope * b0, 0):.3g} ms plus {1e6 * slope:.3g} us a sample, from two batch sizes seen{fits}"
+    fixed = formatting.seconds(max(s0 - slope * b0, 0.0))
+    why = f"{fixed} plus {formatting.seconds(slope)} a sample, from two batch sizes{fits}"
     return Forecast(speedup, speedup * (1 - band), speedup * (1 + band), step, why, peak)
 
 
@@ -87,7 +84,7 @@ def _launch_bound(v: Vitals, factor: float) -> Forecast | None:
     step, util, wait = v.step_wall_s, v.gpu_util_pct, v.exposed_wait_share
     if factor <= 1.0 or step is None or util is None or wait is None:
         return None
-    if (v.queue_empty_share or 0.0) < EMPTY_SHARE or (v.sync_share or 0.0) >= SYNC_SHARE or util >= BUSY_PCT:
+    if not v.launches_limit:
         return None
     feeding = min(wait + (v.exposed_transfer_share or 0.0), 1.0)  # grows with the batch
     launches, kernels = step * (1.0 - feeding), step * util / 100.0
@@ -97,7 +94,7 @@ def _launch_bound(v: Vitals, factor: float) -> Forecast | None:
     speedup, off = factor * step / likely, error_band(v)
     total, peak = v.memory_total_bytes, v.peak_bytes
     room = bool(peak and total and peak * factor > 0.95 * total)
-    why = f"{1e3 * launches:.3g} ms of launches a step, whatever the batch" + (ROOM if room else "")
+    why = f"{formatting.seconds(launches)} of launches a step, whatever the batch" + (ROOM if room else "")
     low, high = (factor * step / one for one in (worst, best))
     return Forecast(speedup, low * (1 - off), high * (1 + off / 2), likely, why)
 
@@ -119,7 +116,7 @@ def _dispatch_bound(v: Vitals, factor: float, step: float) -> Forecast | None:
     fixed, least = min(ahead + backward + (v.optimizer_share or 0.0), 1.0), factor * fetched_s(v)
     worst, best = max(step * (fixed + factor * (1.0 - fixed)), least), max(step, least)
     likely, off = math.sqrt(worst * best), error_band(v)
-    why = f"{1e3 * fixed * step:.3g} ms of operations and updates a step that take as long for any batch"
+    why = f"{formatting.seconds(fixed * step)} of operations and updates a step that take as long for any batch"
     low, high = (factor * step / one for one in (worst, best))
     return Forecast(factor * step / likely, low * (1 - off), high * (1 + off / 2), likely, why)
 
@@ -138,5 +135,5 @@ def _one_size(v: Vitals, factor: float) -> Forecast | None:
     if not 1.0 / NARROW <= bound <= NARROW:
         return None
     speedup, band = math.sqrt(bound), error_band(v)
-    why = f"fetching, {100 * wait:.0f} % of the step, which grows with the batch"
+    why = f"fetching, {formatting.share(wait)} of the step, which grows with the batch"
     return Forecast(speedup, min(1.0, bound) * (1 - band), max(1.0, bound) * (1 + band), step * factor / speedup, why)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.machine.cards import link_gb_per_s
 
@@ -81,7 +82,7 @@ def copies_with(v: Vitals, pins: bool, others: Sequence[Vitals] = ()) -> Copies 
     rates = _rates(v, pins, others)
     if rates is None:
         return None
-    (low, usual, high), whence = rates
+    (low, usual, high), source = rates
     calls_s = COPY_S * (v.transfers_per_step or 1.0)
     # Without workers it is the loop itself that copies each batch into pinned memory before it copies it to the GPU.
     pinning_s = nbytes / PIN_BYTES_PER_S if pins and not v.workers else 0.0
@@ -91,7 +92,7 @@ def copies_with(v: Vitals, pins: bool, others: Sequence[Vitals] = ()) -> Copies 
         left_s = min(nbytes / rate + calls_s, exposed * step_s)
         return step_s * (1.0 - exposed) + left_s + pinning_s * doubt
 
-    why = f"copies of {nbytes / 1e6:.3g} MB a step at {usual / 1e9:.3g} GB/s, {whence}"
+    why = f"copies of {formatting.size(nbytes)} a step at {formatting.bandwidth(usual)}, {source}"
     if pinning_s:
         why += ", and the loop pins each batch itself as there are no workers"
     return Copies(step(usual, 1.0), step(high, PIN_DOUBT[0]), step(low, PIN_DOUBT[1]), why)
@@ -109,10 +110,10 @@ def _rates(v: Vitals, pins: bool, others: Sequence[Vitals]) -> tuple[tuple[float
         return (seen * (1.0 - MEASURED_DOUBT), seen, max(most, seen)), "as copies from pinned memory were measured"
     if link is not None:
         least = max(link[0], min(seen or 0.0, link[1]))
-        return (least, link[1], link[2]), f"at most what PCIe {gen:.0f} with {width:.0f} lanes gives"
+        return (least, link[1], link[2]), f"at most what PCIe {round(gen or 0)} with {round(width or 0)} lanes gives"
     copying_s = _copying_s(v)
     if not pins or not copying_s or not v.transfer_bytes_per_step:
         return None  # how much of a pinned copy's wait is copying cannot be told without the link
     pageable = v.transfer_bytes_per_step / copying_s
     low, usual, high = (pageable * gain for gain in PINNED_GAINS)
-    return (low, usual, high), f"about twice what pageable copies reach here ({pageable / 1e9:.3g} GB/s)"
+    return (low, usual, high), f"about twice what pageable copies reach here ({formatting.bandwidth(pageable)})"

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.batch_size import DISPATCH_SHARE as DISPATCH_SHARE
 from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast as batch_forecast
 from gpu_doctor.diagnosis.forecast.copies import copies_with
@@ -185,7 +186,9 @@ def _alone(s: Stages, fetch: float, v: Vitals, doubt: float) -> float:
 
 
 def _cores(s: Stages) -> str:
-    return f"{s.cores:.3g} usable cores" if s.worth[1] == 1.0 else f"{s.cores:.3g} hardware threads that share cores"
+    if s.worth[1] == 1.0:
+        return formatting.cores(s.cores)
+    return f"{formatting.count(s.cores, 'hardware thread')} that share cores"
 
 
 def _edge_with(s: Stages, workers: int, v: Vitals, doubt: float) -> tuple[float, float]:
@@ -233,7 +236,9 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
         # read: by threads they do, by users or containers they do not. The forecast lies between the two.
         frozen = max(_step_with(s, workers, v, DOUBT[1], s.frozen_cores)[0], step)
         step, doubtful = math.sqrt(step * frozen), max(frozen, doubtful)
-        stage += f", on a busy machine (about {s.others:.2g} threads of other programs run beside this one)"
+        stage += (
+            f", on a busy machine (other programs run about {formatting.average(s.others)} threads beside this one)"
+        )
     elif (s.fetch_cpu + s.consumer_cpu) > SATURATED * step * s.cores:
         band += BAND  # processes that compete for cores: the model is a bound, seldom reached
     if s.storage > step and workers * s.loaders > max(s.workers, 1):

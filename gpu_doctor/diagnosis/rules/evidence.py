@@ -1,4 +1,4 @@
-"""How rules put what they saw into words: shares, seconds, lines of the user's code."""
+"""How rules put what they saw into words: phases, chores, lines of the user's code."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.setup import Chore
@@ -18,19 +19,6 @@ SEEN_SHARE = 0.02
 """A line is named from this share of the wall-clock on."""
 ASKS = re.compile(r"^(async )?for\b|\bnext\(|\benumerate\(")
 """Text of a line that asks a loader for its batch."""
-
-
-def percent(share: float) -> str:
-    """`71 %`; one decimal below 10 %."""
-    return f"{share * 100:.1f} %" if share < 0.0995 else f"{share * 100:.0f} %"
-
-
-def millis(seconds: float) -> str:
-    """`41.3 ms`; `3.2 us` below a tenth of one."""
-    ms = seconds * 1e3
-    if ms < 0.1:
-        return f"{ms * 1e3:.1f} us"
-    return f"{ms:.2f} ms" if ms < 1 else f"{ms:.1f} ms" if ms < 100 else f"{ms:.0f} ms"
 
 
 def who(vitals: Vitals) -> str:
@@ -110,7 +98,7 @@ def stock_line(vitals: Vitals) -> tuple[str, ...]:
     empty, ready = vitals.empty_share, vitals.ready_batches
     if empty is None or ready is None:
         return ()
-    return (f"no batch was ready {percent(empty)} of the time; on average {ready:.1f} were",)
+    return (f"no batch was ready {formatting.share(empty)} of the time; on average {formatting.average(ready)} were",)
 
 
 def chore_line(chore: Chore) -> tuple[str, ...]:
@@ -130,4 +118,4 @@ def line_text(cost: LineCost, source: str = "") -> str:
     lines = source.split("\n")
     if source and cell == "cell" and cost.text and cost.text.strip() not in "".join(lines[cost.line - 1 : cost.line]):
         cell = "another cell's"
-    return f"{percent(cost.share)} at {cell} line {cost.line} in {cost.function}: {cost.text}"
+    return f"{formatting.share(cost.share)} at {cell} line {cost.line} in {cost.function}: {cost.text}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 SCALED = (
@@ -36,12 +36,12 @@ def products_share(vitals: Vitals) -> float | None:
 
 
 def priced(vitals: Vitals, gain: float, why: str = "") -> str:
-    """How such a finding was priced, as evidence: at products that take so many times less."""
+    """What the price of such a finding assumes, as evidence: products so many times as fast."""
     passes = "forward" if vitals.predicts else "forward and backward"
     if (told := _told(vitals)) is None:
-        return f"priced at a {gain}x faster GPU step{why}: measure it"
-    taken = f"{passes} take{'s' if vitals.predicts else ''} {percent(told)} of the GPU's time"
-    return f"{taken}; priced at {gain}x faster ones{why}: measure it"
+        return f"estimated for a GPU step {formatting.forecast(gain)} as fast{why}: measure it"
+    taken = f"{passes} take{'s' if vitals.predicts else ''} {formatting.share(told)} of the GPU's time"
+    return f"{taken}; estimated for ones {formatting.forecast(gain)} as fast{why}: measure it"
 
 
 def compared(vitals: Vitals) -> str:

@@ -45,7 +45,7 @@ def with_workers(loader: LoaderSetup, count: int, seen: Forecast) -> Prescriptio
     if SHARD_FIRST in refusal and count == 1:
         refusal = ""  # a single one delivers every item once
     shard, code = SHARD_FIRST in refusal, f"DataLoader(..., num_workers={count})"
-    load = "Give each worker items of its own, then load" if shard else "Load"
+    load = "Give each worker its own items, then load" if shard else "Load"
     return Prescription(
         text=f"{load} with {count} worker{'s' if count > 1 else ''}" + _by_hand(refusal),
         safety=Safety.BY_HAND if refusal else Safety.SAFE,
@@ -80,7 +80,7 @@ def without_graph(vitals: Vitals) -> tuple[Prescription, ...]:
 def whole_batches(loader: LoaderSetup) -> Prescription:
     """Batches in one piece for data in memory, drawn in the order in which the loader draws its samples."""
     if loader.dataset_kind == "iterable":
-        text = "Let the stream make whole batches, many rows in one call, and not one row after the other"
+        text = "Let the stream yield whole batches, many rows in one call, instead of row by row"
         return Prescription(text, Safety.BY_HAND, code=CHUNKED)
     text = "Take whole batches out of the data: index with a list of indices instead of sample by sample"
     if loader.dataset not in INDEXED:

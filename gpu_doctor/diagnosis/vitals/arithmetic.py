@@ -72,7 +72,7 @@ def arithmetic_kind(setup: Setup) -> str:
     kind = setup.autocast or setup.dtype
     if kind != "float32":
         return kind
-    card = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
+    card = setup.card
     if card is None or card.capability is None or card.capability < TF32_CAPABILITY:
         return kind
     allowed = setup.flags.get("matmul_precision", "highest") != "highest"
@@ -80,8 +80,7 @@ def arithmetic_kind(setup: Setup) -> str:
 
 
 def _peak(setup: Setup) -> float | None:
-    card = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
-    return None if card is None else peak_flops_per_s(card.name, arithmetic_kind(setup))
+    return None if setup.card is None else peak_flops_per_s(setup.card.name, arithmetic_kind(setup))
 
 
 def flops_at_most(setup: Setup) -> float | None:

@@ -14,6 +14,10 @@ PHASES: Final = ("forward", "backward", "optimizer")
 """Phases whose work is told apart on the device."""
 
 
+QUEUE_EMPTY_SHARE: Final = 0.8
+"""The queue is empty at the end of at least 80 % of steps (catalogue)."""
+
+
 @dataclass(frozen=True)
 class DeviceVitals:
     """A part of Vitals. On a GPU all are of the steps that were marked on it."""
@@ -34,6 +38,14 @@ class DeviceVitals:
     """of its backwards, and of its optimizers; the rest of gpu_busy_share is the loss, clipping and the like."""
     queue_empty_share: float | None = None
     """Share of steps at whose end the GPU had already finished everything that was launched."""
+
+    @property
+    def gpu_outruns_host(self) -> bool:
+        """The host is what limits a GPU's loop, not the GPU: its queue runs dry, and faster kernels gain nothing.
+
+        False where nobody counted, and on a CPU device.
+        """
+        return (self.queue_empty_share or 0.0) >= QUEUE_EMPTY_SHARE
 
 
 def device(rest: Steps, on_gpu: bool) -> dict[str, float | None]:

@@ -19,6 +19,10 @@ from gpu_doctor.recording.setup import Chore, Traffic
 FORWARD_TIMES: Final = 1.5
 """A forward and a loss that a backward belongs to take no longer than this times the backward (0.6 to 1.4 were measured
 on small models)."""
+LAUNCHING_BUSY_PCT: Final = 70.0
+"""A GPU that waits for launches is busy below 70 % (catalogue)."""
+SYNC_SHARE: Final = 0.05
+"""From here on waits for values empty the queue, not slow launches (host-sync)."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +178,16 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     def once_share(self) -> float:
         """`other_once_share` beyond the chores that lay outside of every phase: a single checkpoint has a rule."""
         return max(self.other_once_share - self.chores_between_share, 0.0)
+
+    @property
+    def launches_limit(self) -> bool:
+        """A GPU's loop is as fast as its host launches: the queue is empty, the GPU not busy, and no wait empties it.
+
+        False where nobody counted, and on a CPU device.
+        """
+        if not self.gpu_outruns_host or self.gpu_util_pct is None:
+            return False
+        return self.gpu_util_pct < LAUNCHING_BUSY_PCT and (self.sync_share or 0.0) < SYNC_SHARE
 
     @property
     def predicts(self) -> bool:

@@ -24,7 +24,7 @@ def machine(recording: Recording, rest: Steps) -> dict[str, float | None]:
         return _mean(recording.one_series(name, device if name in OF_A_GPU else None), rest)
 
     peak = recording.peak_bytes if np.isfinite(recording.peak_bytes) else None
-    total = next((one.memory_bytes for one in setup.devices if device is not None and one.index == device), None)
+    total = None if setup.card is None else setup.card.memory_bytes
     return {
         "gpu_util_pct": mean("gpu_util_pct"),
         "tensor_active_pct": mean("tensor_active_pct"),

@@ -87,7 +87,7 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
         return found
     reserved, allocated = (recording.one_series(f"torch_{name}_bytes", device) for name in ("reserved", "allocated"))
     used = _most(recording.one_series("gpu_memory_used_bytes", device))
-    total = next((one.memory_bytes for one in recording.setup.devices if one.index == device), None)
+    total = None if recording.setup.card is None else recording.setup.card.memory_bytes
     peak = recording.one_series("torch_peak_bytes", device)
     top = _most(peak)
     left = None if not total or top is None else max(float(total) - top, 0.0)

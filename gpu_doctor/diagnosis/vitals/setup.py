@@ -23,7 +23,7 @@ class SetupVitals:
     @property
     def card(self) -> DeviceSetup | None:
         """What was found of that device."""
-        return next((one for one in self.setup.devices if f"cuda:{one.index}" == self.gpu), None)
+        return self.setup.card if self.on_gpu else None
 
     @property
     def capability(self) -> tuple[int, int] | None:

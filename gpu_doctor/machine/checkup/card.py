@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.machine.cards import HELD_BIT, POWER_CAP_BIT, THROTTLE_BITS, link_gb_per_s
 from gpu_doctor.machine.checkup.facts import CardFacts, Facts
-from gpu_doctor.machine.checkup.host import size
 from gpu_doctor.machine.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
 
 STRAY_BYTES: Final = 2 << 30
@@ -37,7 +37,7 @@ def mig_slice(card: CardFacts) -> CheckLine | None:
     """MIG is noted: part of a card, and without counters of its own."""
     if not card.mig:
         return None
-    memory = f" with {size(card.memory_bytes)}" if card.memory_bytes is not None else ""
+    memory = f" with {formatting.size(card.memory_bytes)}" if card.memory_bytes is not None else ""
     found = f"A MIG slice{memory}: you have a part of the card, and NVML does not measure its utilization."
     return CheckLine("MIG", OK, found)
 
@@ -48,16 +48,18 @@ def neighbours(card: CardFacts, facts: Facts) -> CheckLine:
     idle_here = not facts.cuda_in_use
     if count:
         uses, holds = ("process uses", "holds") if count == 1 else ("processes use", "hold")
-        held = f" and {holds} {size(card.other_bytes)}{_of(card)}" if card.other_bytes is not None else ""
+        held = f" and {holds} {formatting.size(card.other_bytes)}{_of(card)}" if card.other_bytes is not None else ""
         found = f"{count} other {uses} the GPU{held}."
         return CheckLine(
             topic, LOOK, found, "Run nvidia-smi and shut down what you do not need (often a forgotten kernel)."
         )
     if idle_here and (card.memory_used_bytes or 0) > STRAY_BYTES and not card.mig:
-        found = f"{size(card.memory_used_bytes or 0)}{_of(card)} in use by a process that is not visible here."
+        found = (
+            f"{formatting.size(card.memory_used_bytes or 0)}{_of(card)} in use by a process that is not visible here."
+        )
         return CheckLine(topic, LOOK, found, "Another container or user may share the GPU: run nvidia-smi on the host.")
     if idle_here and (card.busy_pct or 0) >= BUSY_PCT:
-        found = f"The GPU is {card.busy_pct:.0f} % busy, though this process does not use it."
+        found = f"The GPU is {formatting.percent(card.busy_pct)} busy, though this process does not use it."
         return CheckLine(topic, LOOK, found, "Another program uses it: run nvidia-smi on the host.")
     if count is None:
         return CheckLine(topic, UNKNOWN, "The driver does not list processes here (usual inside a container).")
@@ -80,15 +82,15 @@ def link(card: CardFacts) -> CheckLine | None:
     if not gen or not width or not gen_max or not width_max:
         return CheckLine("PCIe link", UNKNOWN, "The driver does not report the PCIe link.")
     card_gen = max(card.pcie_gen_card or gen_max, gen_max)
-    best = f"gen {card_gen} x{width_max} ({_gb_per_s(card_gen, width_max)})"
+    best = f"gen {card_gen} x{width_max} ({_bandwidth(card_gen, width_max)})"
     if width < width_max:
-        found = f"x{width} of x{width_max} lanes: {_gb_per_s(gen_max, width)} at gen {gen_max}, {best} possible."
+        found = f"x{width} of x{width_max} lanes: {_bandwidth(gen_max, width)} at gen {gen_max}, {best} possible."
         return CheckLine("PCIe link", LOOK, found, "Seat the card in a full-width slot; copies to the GPU take longer.")
     if gen_max < card_gen:
-        found = f"The slot gives gen {gen_max} x{width} ({_gb_per_s(gen_max, width)}), the card can do {best}."
+        found = f"The slot gives gen {gen_max} x{width} ({_bandwidth(gen_max, width)}), the card can do {best}."
         return CheckLine("PCIe link", LOOK, found, "A faster slot or BIOS setting shortens copies to the GPU.")
     if gen < gen_max and (card.busy_pct or 0) >= BUSY_PCT:
-        found = f"gen {gen} x{width} ({_gb_per_s(gen, width)}) although the GPU is busy, {best} possible."
+        found = f"gen {gen} x{width} ({_bandwidth(gen, width)}) although the GPU is busy, {best} possible."
         return CheckLine("PCIe link", LOOK, found, "Look for PCIe power saving (ASPM) or a poor riser.")
     resting = f" It drops to gen {gen} while idle, which is normal." if gen < gen_max else ""
     return CheckLine("PCIe link", OK, f"{best}.{resting}")
@@ -100,9 +102,9 @@ def power(card: CardFacts) -> CheckLine | None:
     if limit is None:
         return CheckLine("power limit", UNKNOWN, "The driver does not report the power limit.")
     if default is not None and limit < POWER_CAP_SHARE * default:
-        found = f"Capped at {limit:.0f} W of the card's {default:.0f} W."
-        return CheckLine("power limit", LOOK, found, f"nvidia-smi -pl {default:.0f} (as root) lifts the cap.")
-    return CheckLine("power limit", OK, f"{limit:.0f} W.")
+        found = f"Capped at {formatting.whole(limit, 'W')} of the card's {formatting.whole(default, 'W')}."
+        return CheckLine("power limit", LOOK, found, f"nvidia-smi -pl {round(default)} (as root) lifts the cap.")
+    return CheckLine("power limit", OK, f"{formatting.whole(limit, 'W')}.")
 
 
 def clocks(card: CardFacts) -> CheckLine | None:
@@ -110,8 +112,12 @@ def clocks(card: CardFacts) -> CheckLine | None:
     bits = card.limit_bits
     if bits is None:
         return CheckLine("clocks", UNKNOWN, "The driver does not report what limits the clocks.")
-    now = f"SM clock {card.sm_clock_mhz} MHz" if card.sm_clock_mhz is not None else "SM clock unknown"
-    now += f" of {card.sm_clock_max_mhz} MHz" if card.sm_clock_max_mhz is not None else ""
+    now = (
+        f"SM clock {formatting.whole(card.sm_clock_mhz, 'MHz')}"
+        if card.sm_clock_mhz is not None
+        else "SM clock unknown"
+    )
+    now += f" of {formatting.whole(card.sm_clock_max_mhz, 'MHz')}" if card.sm_clock_max_mhz is not None else ""
     now += f", {card.temperature_c} °C" if card.temperature_c is not None else ""
     reasons = {bit: words for bit, words in THROTTLE_BITS.items() if bits & bit}
     if reasons:
@@ -144,9 +150,9 @@ def persistence(card: CardFacts, facts: Facts) -> CheckLine | None:
 
 
 def _of(card: CardFacts) -> str:
-    return f" of {size(card.memory_bytes)}" if card.memory_bytes is not None else ""
+    return f" of {formatting.size(card.memory_bytes)}" if card.memory_bytes is not None else ""
 
 
-def _gb_per_s(gen: int, width: int) -> str:
+def _bandwidth(gen: int, width: int) -> str:
     speed = link_gb_per_s(gen, width)
-    return "bandwidth unknown" if speed is None else f"{speed:.1f} GB/s"
+    return "bandwidth unknown" if speed is None else formatting.bandwidth(1e9 * speed)

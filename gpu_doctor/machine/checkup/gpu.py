@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.machine.cards import NATIVE, TRANSLATED, architecture_support, too_old, version
 from gpu_doctor.machine.checkup.card import card_lines
 from gpu_doctor.machine.checkup.facts import CardFacts, Facts, TorchFacts
-from gpu_doctor.machine.checkup.host import size
 from gpu_doctor.machine.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
 
 _GET_TORCH: Final = "see pytorch.org/get-started/locally"
@@ -179,7 +179,7 @@ def _count(count: int) -> str:
 
 
 def _memory(card: CardFacts) -> str:
-    return "" if card.memory_bytes is None else f" ({size(card.memory_bytes)})"
+    return "" if card.memory_bytes is None else f" ({formatting.size(card.memory_bytes)})"
 
 
 def _shown(facts: Facts) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.machine.checkup.facts import Facts
 from gpu_doctor.machine.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
 
@@ -17,8 +18,6 @@ SHM_LOOK_BYTES: Final = 8 * BATCH_BYTES
 THREADS_PER_CORE: Final = 1.25
 RAM_LOOK_SHARE: Final = 0.10
 RAM_WRONG_BYTES: Final = 1 << 30
-_MIB: Final = 1 << 20
-_GIB: Final = 1 << 30
 
 
 def host_lines(facts: Facts) -> Iterator[CheckLine]:
@@ -32,36 +31,26 @@ def host_lines(facts: Facts) -> Iterator[CheckLine]:
     yield ram(facts)
 
 
-def size(count: float) -> str:
-    """Bytes in a person's words: `147 MiB`, `79.6 GiB`."""
-    return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / _MIB:.0f} MiB"
-
-
-def number(value: float) -> str:
-    """A number of cores: `4`, or `1.5` where a quota gives a fraction."""
-    return f"{value:.0f}" if value == int(value) else f"{value:.1f}"
-
-
 def cores(facts: Facts) -> CheckLine:
     """Usable cores against the machine's."""
     usable, every = facts.usable_cores, facts.os_cores
     if usable < every:
         why = "CPU affinity" if facts.affinity_cores <= usable else "the container's CPU quota"
-        found = f"{number(usable)} of the machine's {every} cores are usable: {why} limits them."
+        found = f"{formatting.average(usable)} of the machine's {every} cores are usable: {why} limits them."
         count = f"os.cpu_count() returns {every} here"
-        to_do = f"Choose threads and loader workers for {number(usable)} cores: {count}."
+        to_do = f"Choose threads and loader workers for {formatting.cores(usable)}: {count}."
         return CheckLine("CPU cores", LOOK, found, to_do)
     if usable <= 1:
         found = "1 core: loader workers and the training loop share it."
         return CheckLine("CPU cores", LOOK, found, "Workers help only if samples wait for disk or network.")
     if facts.physical_cores and facts.physical_cores < usable:
         behind = "1 core" if facts.physical_cores == 1 else f"{facts.physical_cores} cores"
-        found = f"All {number(usable)} logical cores are usable; they are the hardware threads of {behind}."
+        found = f"All {formatting.average(usable)} logical cores are usable; they are the hardware threads of {behind}."
         if facts.physical_cores > 1:
             return CheckLine("CPU cores", OK, found)
         to_do = "Two threads of one core do about 1.25 times the work of one: loader workers gain no more."
         return CheckLine("CPU cores", LOOK, found, to_do)
-    return CheckLine("CPU cores", OK, f"All {number(usable)} cores of the machine are usable.")
+    return CheckLine("CPU cores", OK, f"All {formatting.average(usable)} cores of the machine are usable.")
 
 
 def torch_threads(facts: Facts) -> CheckLine | None:
@@ -69,7 +58,7 @@ def torch_threads(facts: Facts) -> CheckLine | None:
     if facts.torch is None or facts.torch.threads is None:
         return None
     threads, usable = facts.torch.threads, facts.usable_cores
-    found = f"torch computes on {threads} thread{'s' * (threads != 1)}; {number(usable)} cores are usable."
+    found = f"torch computes on {threads} thread{'s' * (threads != 1)}; {formatting.average(usable)} cores are usable."
     if threads > max(usable, 1) * THREADS_PER_CORE:
         to_do = f"Use torch.set_num_threads({max(int(usable), 1)}): more threads than cores take turns and wait."
         return CheckLine("torch threads", LOOK, found, to_do)
@@ -86,8 +75,9 @@ def shared_memory(facts: Facts) -> CheckLine:
     if facts.shm is None:
         return CheckLine("/dev/shm", UNKNOWN, "This system has no /dev/shm that can be read.")
     free, total = facts.shm
-    found = f"{size(free)} of {size(total)} free; workers pass their batches through it."
-    yardstick = f"a batch of 256 float32 images of 224 x 224 takes {size(BATCH_BYTES)}, and each worker keeps 2 ready"
+    found = f"{formatting.size(free)} of {formatting.size(total)} free; workers pass their batches through it."
+    batch = f"a batch of 256 float32 images of 224 x 224 takes {formatting.size(BATCH_BYTES)}"
+    yardstick = f"{batch}, and each worker keeps 2 ready"
     to_do = f"Start the container with --shm-size=8g (or --ipc=host): {yardstick}."
     if free < SHM_WRONG_BYTES:
         return CheckLine("/dev/shm", WRONG, found, to_do)
@@ -114,7 +104,7 @@ def ram(facts: Facts) -> CheckLine:
     if facts.ram is None:
         return CheckLine("RAM", UNKNOWN, "psutil could not read the host's memory.")
     available, total = facts.ram
-    found = f"{size(available)} of {size(total)} available."
+    found = f"{formatting.size(available)} of {formatting.size(total)} available."
     to_do = "Free memory first (shut down other kernels): every worker needs its own."
     if available < RAM_WRONG_BYTES:
         return CheckLine("RAM", WRONG, found, to_do)

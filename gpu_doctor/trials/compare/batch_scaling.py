@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from gpu_doctor import formatting
 from gpu_doctor.recording import Recording
 from gpu_doctor.recording.steps import TRAINING
 
@@ -38,13 +39,13 @@ def note(ratio: float | None) -> str:
     """Two sentences on the learning rate; empty for the same batch."""
     if ratio is None:
         return ""
-    fewer = f"{ratio:.3g} times fewer" if ratio > 1 else f"{1 / ratio:.3g} times more"
-    return _NOTE.format(times=f"{ratio:.3g} times", fewer=fewer, scaled=f"x{ratio:.3g}")
+    fewer = f"{formatting.average(ratio)} times fewer" if ratio > 1 else f"{formatting.average(1 / ratio)} times more"
+    return _NOTE.format(times=f"{formatting.average(ratio)} times", fewer=fewer, scaled=f"x{formatting.average(ratio)}")
 
 
 def clause(ratio: float | None) -> str:
     """The same as one clause; empty for the same batch."""
-    return f"scale the learning rate with the batch (x{ratio:.3g})" if ratio is not None else ""
+    return f"scale the learning rate with the batch (x{formatting.average(ratio)})" if ratio is not None else ""
 
 
 def _samples_a_step(side: Sequence[Recording]) -> float:

@@ -252,8 +252,8 @@ def _with_speed(effect: Effect, pairs: Sequence[tuple[Steps, Steps]], by_samples
     verdict = _verdict(result)
     short = verdict in ("faster", "slower") and _too_short(*seconds)
     told = (
-        f"one side measured only {1e3 * min(seconds):.2g} ms of steps, too short to compare: let the loop run for more "
-        "steps"
+        f"one side measured only {formatting.seconds(min(seconds))} of steps, too short to compare: let the loop run "
+        "for more steps"
     )
     return dataclasses.replace(
         effect,

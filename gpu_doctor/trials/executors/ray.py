@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any, Final
 from uuid import uuid4
 
+from gpu_doctor import formatting
 from gpu_doctor.recording import Settings, Setup
 from gpu_doctor.trials import race
 from gpu_doctor.trials.compare.effect import Effect
@@ -123,7 +124,7 @@ class RoundsOut:
         late = [one for one, (_, sent) in self.out.items() if time.monotonic() - sent > self.limit_s]
         for one in late:
             entry, _ = self.out[one]
-            entry.failure = f"the cluster gave no answer within {self.limit_s:.0f} s"
+            entry.failure = f"the cluster gave no answer within {formatting.seconds(self.limit_s)}"
             entry.going = False
         self._cancel(late)
 

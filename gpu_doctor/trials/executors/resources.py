@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpu_doctor import formatting
 from gpu_doctor.recording import Settings, Setup
 from gpu_doctor.trials.knobs.found_loaders import meant
 
@@ -40,8 +41,8 @@ class Request:
 
     def __str__(self) -> str:
         wanted = ((self.cpus, "CPU"), (self.gpus, "GPU"))
-        plain = (f"{amount:g} {name}{'' if amount == 1 else 's'}" for amount, name in wanted)
-        return ", ".join([*plain, *(f"{amount:g} {name}" for name, amount in self.more.items())])
+        plain = (f"{formatting.average(amount)} {name}{'' if amount == 1 else 's'}" for amount, name in wanted)
+        return ", ".join([*plain, *(f"{formatting.average(amount)} {name}" for name, amount in self.more.items())])
 
 
 def cores(found: Setup | None, sides: Iterable[Settings], threads: int) -> int:

@@ -57,8 +57,7 @@ class TF32:
             return NO_CARD.format("the CPU" if setup.device == "cpu" else setup.device)
         if torch.version.hip is not None:
             return NO_CARD.format("an AMD card")
-        index = int(setup.device.partition(":")[2] or 0)
-        device = next((one for one in setup.devices if one.index == index), None)
+        device = setup.card
         if device is not None and device.capability is not None and device.capability[0] < CAPABILITY:
             major, minor = device.capability
             return f"{device.name} (compute capability {major}.{minor}) has no TF32, which needs 8.0 or more."

@@ -166,7 +166,7 @@ class TensorStore:
         for tensor, version in self._watched:
             if tensor._version != version:
                 notes.append(
-                    f"A dataset's tensor of {tensor.numel() * tensor.element_size() / 2**20:.0f} MiB was changed in "
+                    f"A dataset's tensor of {formatting.size(tensor.numel() * tensor.element_size())} was changed in "
                     "place and was too large to copy: load it again."
                 )
         return notes
@@ -278,7 +278,7 @@ class ArrayStore:
         for array, probe in self._watched:
             if _probe(array) != probe:
                 notes.append(
-                    f"A dataset's array of {array.nbytes / 2**20:.0f} MiB was changed in place and was too large to "
+                    f"A dataset's array of {formatting.size(array.nbytes)} was changed in place and was too large to "
                     "copy: load it again."
                 )
         return notes

@@ -25,7 +25,7 @@ def told(loop: Loop, size: int) -> Forecast:
 
 def test_launches_take_as_long_for_a_larger_batch() -> None:
     assert told(LAUNCHES, 128).speedup == pytest.approx(4.0, rel=0.01)
-    assert "10 ms of launches" in told(LAUNCHES, 128).why
+    assert "10.0 ms of launches" in told(LAUNCHES, 128).why
 
 
 def test_until_the_kernels_fill_the_step() -> None:

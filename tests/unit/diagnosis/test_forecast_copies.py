@@ -38,7 +38,7 @@ def test_the_link_says_how_long_a_pinned_copy_takes() -> None:
     # PCIe 4 x16: 25 GB/s of 31.5, so 2 ms of the 5 remain: 15 -> 12 ms
     found = told(on_link(unpinned()))
     assert found.speedup == pytest.approx(15 / 12, rel=0.02)
-    assert "PCIe 4 with 16 lanes" in found.why and "50 MB" in found.why
+    assert "PCIe 4 with 16 lanes" in found.why and "48 MiB" in found.why
     assert found.high < 15 / 11.4 * 1.06
     slow = told(on_link(unpinned(), 3.0, 4.0))  # 3.9 GB/s: no faster than what was measured, so nothing gained
     assert slow.speedup == pytest.approx(1.0)

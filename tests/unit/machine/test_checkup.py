@@ -52,7 +52,7 @@ def not_ok(checkup: Checkup) -> dict[str, str]:
 def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch) -> None:
     checkup = machine(monkeypatch, Card(util=(0, 0)))
     assert not_ok(checkup) == {}
-    assert "torch and NVML both see 1 GPU: NVIDIA H200 (141.0 GiB)" in line(checkup, "GPU").found
+    assert "torch and NVML both see 1 GPU: NVIDIA H200 (141 GiB)" in line(checkup, "GPU").found
     assert "serves CUDA 13.0" in line(checkup, "driver").found
     assert line(checkup, "PCIe link").found == "gen 5 x16 (63.0 GB/s)."
     assert all(not one.to_do for one in checkup.lines)
@@ -85,7 +85,7 @@ def test_a_throttled_and_capped_card(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert not_ok(checkup) == {"clocks": "wrong", "power limit": "worth a look"}
     assert "hardware thermal slowdown" in line(checkup, "clocks").found
-    assert "810 MHz of 1980 MHz, 91 °C" in line(checkup, "clocks").found
+    assert "810 MHz of 1\u202f980 MHz, 91 °C" in line(checkup, "clocks").found
     assert line(checkup, "power limit").found == "Capped at 350 W of the card's 700 W."
 
 
@@ -112,14 +112,14 @@ def test_a_shared_card(monkeypatch: pytest.MonkeyPatch) -> None:
     checkup = machine(monkeypatch, Card(processes=[(1, 20 * GIB), (2, 10 * GIB)]))
     assert not_ok(checkup) == {"other processes": "worth a look"}
     found = line(checkup, "other processes").found
-    assert found == "2 other processes use the GPU and hold 30.0 GiB of 141.0 GiB."
+    assert found == "2 other processes use the GPU and hold 30.0 GiB of 141 GiB."
     one = machine(monkeypatch, Card(processes=[(1, None)]))
     assert line(one, "other processes").found == "1 other process uses the GPU."
 
 
 def test_signs_of_somebody_who_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     held = machine(monkeypatch, Card(used=40 * GIB, processes=None))
-    assert "40.0 GiB of 141.0 GiB in use by a process that is not visible here" in line(held, "other processes").found
+    assert "40.0 GiB of 141 GiB in use by a process that is not visible here" in line(held, "other processes").found
     busy = machine(monkeypatch, Card(util=(88, 3)))
     assert "88 % busy, though this process does not use it" in line(busy, "other processes").found
     ours = judged(dataclasses.replace(HOST, cards=(CardFacts(memory_used_bytes=40 * GIB),), cuda_in_use=True))
@@ -373,7 +373,7 @@ def test_apple_and_amd() -> None:
         ({"shm": None}, "/dev/shm", "not measured", "no /dev/shm"),
         ({"start_method": "spawn"}, "worker start", "worth a look", "start by spawn"),
         ({"start_method": "forkserver"}, "worker start", "worth a look", "start by forkserver"),
-        ({"ram": (4 * GIB, 128 * GIB)}, "RAM", "worth a look", "4.0 GiB of 128.0 GiB"),
+        ({"ram": (4 * GIB, 128 * GIB)}, "RAM", "worth a look", "4.0 GiB of 128 GiB"),
         ({"ram": (512 * MIB, 128 * GIB)}, "RAM", "wrong", "512 MiB"),
         ({"ram": None}, "RAM", "not measured", "could not read"),
     ],

@@ -465,7 +465,7 @@ def test_big_data_is_named_before_the_trial(monkeypatch: pytest.MonkeyPatch) -> 
     assert snapshot.unrestorable == ()
     assert unrestorable(space) == tuple(f"{one}, if it is changed" for one in snapshot.large)
     data.table[3:20] = 1  # type: ignore[attr-defined]
-    assert "array of 0 MiB was changed in place" in snapshot.restore()[0]
+    assert "array of 4 KiB was changed in place" in snapshot.restore()[0]
 
 
 def test_what_is_kept_of_a_device_goes_where_there_is_room() -> None:

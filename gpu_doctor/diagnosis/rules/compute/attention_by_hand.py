@@ -19,7 +19,7 @@ When to leave it
     When the weights themselves are wanted (to plot them), or the attention is not of this form.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -27,13 +27,11 @@ NEEDS = ("forward_share", "backward_share", "model", "inputs")
 
 LOOKED_AT = 3
 """Inputs that must have been seen: the first may be a try."""
-EMPTY_SHARE = 0.8
-"""From here on the GPU waits for launches (launch-bound): what fewer kernels gain there is not known."""
 DOUBT = 1.5
 """Of the attention's part of the arithmetic its fused kernel saved 1.1 to 1.7 times as much on the CPU of this page,
 1.15 times in PyTorch's blog. The least is nothing: whether all tokens ask for attention or one query is not seen."""
 BY_HAND = (
-    "Let one fused kernel compute the attention",
+    "Compute the attention with one fused kernel",
     "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # q, k, v: batch, heads, tokens, head size",
 )
 WEIGHTS = (
@@ -48,7 +46,7 @@ def check(vitals: Vitals) -> Finding | None:
     forward, backward, busy = vitals.forward_share, vitals.backward_share, vitals.gpu_busy_share
     if model is None or not model.attention or not model.product_weights or not tokens or vitals.compiled:
         return None
-    if forward is None or backward is None or (vitals.queue_empty_share or 0.0) >= EMPTY_SHARE:
+    if forward is None or backward is None or vitals.gpu_outruns_host:
         return None
     if vitals.on_gpu and busy is None:
         return None
@@ -64,12 +62,14 @@ def check(vitals: Vitals) -> Finding | None:
     text, code = WEIGHTS if model.asks_weights else BY_HAND
     return Finding(
         rule="attention-by-hand",
-        headline=f"Attention in pieces: about {percent(cost)} of the time, where one fused kernel would do.",
+        headline=f"Attention runs as separate operations: about {formatting.share(cost)} of the time; one fused "
+        "kernel can do it.",
         cost_share=cost,
         evidence=(
             *model.attention,
-            f"priced for sequences of {tokens} (the input: {_shape(vitals)}), where each token looks at all others",
-            f"attention is then {percent(part)} of the arithmetic, and {passes} {percent(spent)} of the time",
+            f"estimated for sequences of {tokens} (input {_shape(vitals)}), where each token attends to all others",
+            f"attention is then {formatting.share(part)} of the arithmetic, and {passes} {formatting.share(spent)} "
+            "of the time",
         ),
         prescriptions=(
             Prescription(

@@ -1,4 +1,4 @@
-"""The model is handed ever new input shapes, and the first step with each of them is slow.
+"""The model keeps getting new input shapes, and the first step with each of them is slow.
 
 What it means
     Libraries prepare for a shape when they first see it: cuDNN tries its algorithms (`cudnn.benchmark`), torch.compile
@@ -15,7 +15,7 @@ When to leave it
     When the slow firsts end soon: all shapes have been seen after an epoch.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -65,13 +65,13 @@ def check(vitals: Vitals) -> Finding | None:
         )
     return Finding(
         rule="changing-shapes",
-        headline=f"New input shapes take {percent(cost)} of the time: each first step with one is slow.",
+        headline=f"New input shapes cost {formatting.share(cost)} of the time: the first step with each is slow.",
         cost_share=cost,
         evidence=(
-            f"{'at least ' if inputs.shapes >= 64 else ''}{inputs.shapes} shapes in {inputs.looked_at} forwards that "
-            f"were looked at, {usual} most often",
-            f"{inputs.new_shape_steps} forwards with a new shape; together their steps took {inputs.new_shape_s:.2f} s "
-            "longer than those with a known shape of about the same size",
+            f"{'at least ' if inputs.shapes >= 64 else ''}{inputs.shapes} shapes in {inputs.looked_at} inspected "
+            f"forward passes, {usual} most often",
+            f"{inputs.new_shape_steps} forward passes had a new shape; together their steps took "
+            f"{formatting.seconds(inputs.new_shape_s)} longer than steps of about the same size with a known shape",
         ),
         prescriptions=tuple(cures),
     )

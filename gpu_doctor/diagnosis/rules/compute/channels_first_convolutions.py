@@ -17,8 +17,8 @@ When to leave it
     first: each such place copies.
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.compute import cudnn_not_tuned
-from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -35,8 +35,6 @@ STORED = 0.5
 """From this share of convolutions on the model has been converted: those with one input channel cannot be told."""
 OTHERS = (*cudnn_not_tuned.PRODUCTS, "Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose3d", "LSTM", "GRU")
 """Layers of the heavy kind whose kernels are the same in either layout."""
-QUEUE_EMPTY = 0.8
-"""A GPU that waits for launches gains nothing from faster convolutions (bar of launch-bound)."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -51,18 +49,19 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     if model.channels_last >= STORED * model.convolutions or (inputs is not None and inputs.channels_last):
         return None
-    if (vitals.queue_empty_share or 0.0) >= QUEUE_EMPTY:
+    if vitals.gpu_outruns_host:
         return None
     cost = busy * (1.0 - 1.0 / GAIN)
     return Finding(
         rule="channels-first-convolutions",
-        headline=f"Channels first: at least {percent(cost)} of the time goes into the layout of convolutions.",
+        headline=f"Convolutions run channels first: that memory layout costs at least {formatting.share(cost)} of "
+        "the time.",
         cost_share=cost,
         evidence=(
             f"{model.convolutions - model.channels_last} of {model.convolutions} 2D convolutions in {dtype} have "
             "weights stored channels first",
-            f"the GPU is busy {percent(busy)} of the time; priced at a {GAIN:g}x faster GPU step, the low end of what "
-            "is reported: measure it",
+            f"the GPU is busy {formatting.share(busy)} of the time; estimated for a GPU step "
+            f"{formatting.forecast(GAIN)} as fast, the low end of what is reported: measure it",
         ),
         prescriptions=(
             Prescription(

@@ -14,7 +14,7 @@ When to leave it
     When input shapes change from batch to batch (each new shape is timed anew), or when runs must repeat bit for bit.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -22,8 +22,6 @@ NEEDS = ("gpu_busy_share", "inputs")
 
 ASSUMED_GAIN = 1.1
 """Price only: PyTorch's tuning guide recommends it without a figure; a tenth is what such reports begin with."""
-EMPTY_SHARE = 0.8
-"""From here on the queue runs dry, and faster kernels gain nothing (launch-bound)."""
 LOOKED_AT = 5
 """Fewer inputs looked at do not say that the shape is fixed."""
 CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
@@ -45,17 +43,18 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     convolutions = sum(setup.layers.get(name, 0) for name in CONVOLUTIONS)
     products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
-    if convolutions <= products or (vitals.queue_empty_share or 0.0) >= EMPTY_SHARE:
+    if convolutions <= products or vitals.gpu_outruns_host:
         return None
     cost = busy * (1.0 - 1.0 / ASSUMED_GAIN)
     return Finding(
         rule="cudnn-not-tuned",
-        headline=f"cuDNN guesses its convolution algorithms: timing them may save about {percent(cost)} of the time.",
+        headline=f"cuDNN guesses its convolution algorithms: timing them may save about {formatting.share(cost)} of "
+        "the time.",
         cost_share=cost,
         evidence=(
             f"{convolutions} convolutions, cudnn.benchmark off, every input of shape {inputs.shape}; the GPU is busy "
-            f"{percent(busy)} of the time",
-            f"priced at a {ASSUMED_GAIN}x faster GPU step: measure it",
+            f"{formatting.share(busy)} of the time",
+            f"estimated for a GPU step {formatting.forecast(ASSUMED_GAIN)} as fast: measure it",
         ),
         prescriptions=(TIMED,),
     )

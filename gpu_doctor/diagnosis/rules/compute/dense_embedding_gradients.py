@@ -21,7 +21,7 @@ When to leave it
 import math
 import re
 
-from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -64,13 +64,15 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     return Finding(
         rule="dense-embedding-gradients",
-        headline=f"Embedding updates write whole tables for a few rows: at least {percent(cost)} of the time.",
+        headline=f"Each step rewrites whole embedding tables for a few rows: at least {formatting.share(cost)} of "
+        "the time.",
         cost_share=cost,
         evidence=(
             *model.tables[:3],
-            f"the model's first input holds {looked_up:.0f} indices a step, {percent(touched)} of the largest table",
-            f"stepping whole tables takes {millis(stepping * step_s)} a step and writing their gradient "
-            f"{millis(zeros_s)} or more",
+            f"the model's first input has {formatting.grouped(looked_up)} indices a step: {formatting.share(touched)} "
+            "of the largest table's rows",
+            f"updating whole tables takes {formatting.seconds(stepping * step_s)} a step, and writing their gradients "
+            f"at least {formatting.seconds(zeros_s)}",
         ),
         prescriptions=(_cure(facts[0].name, model.tables[0]),),
     )
@@ -80,15 +82,15 @@ def _cure(optimizer: str, table: str) -> Prescription:
     sparse = f"nn.{'EmbeddingBag' if 'EmbeddingBag' in table else 'Embedding'}(rows, width, sparse=True)"
     if optimizer in SAME:
         return Prescription(
-            text="Let the embedding make sparse gradients (gains about this, if no other input looks up more)",
+            text="Use sparse gradients for the embedding (gains about this, if no other input looks up more rows)",
             safety=Safety.BY_HAND,
             code=sparse,
             changes="The same updates, as long as the optimizer has no momentum and no weight decay.",
         )
     own = "torch.optim.SparseAdam" if optimizer in ADAMS else "torch.optim.SGD"
     return Prescription(
-        text="Let the embedding make sparse gradients, with an optimizer of its own (gains about this, if no other "
-        "input looks up more)",
+        text="Use sparse gradients for the embedding, with an optimizer of its own (gains about this, if no other "
+        "input looks up more rows)",
         safety=Safety.BY_HAND,
         code=f"{sparse}\n"
         f"table_optimizer = {own}(embedding.parameters(), lr=...)  # beside {optimizer} for all other parameters",

@@ -18,8 +18,8 @@ When to leave it
     When the result needs 15 digits: solvers, ill-conditioned systems, checks of gradients.
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import half_precision
-from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.arithmetic import FLOPS_PER_WEIGHT, positions
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -33,8 +33,6 @@ SPARED = 0.5
 CORE_FLOPS = 18e9
 """Float64 operations a second of one core in layers of 256 to 1024 (measured here, torch 2.13, an EPYC with AVX2, whose
 peak is 40e9): what a step's arithmetic takes."""
-EMPTY_SHARE = 0.8
-"""From here on the GPU waits for launches, which take as long in float32 (bar of launch-bound)."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -48,14 +46,13 @@ def check(vitals: Vitals) -> Finding | None:
     doubles = model.dtype_bytes.get("float64", 0)
     return Finding(
         rule="double-precision",
-        headline=f"Double precision: about {percent(cost)} of the time goes into computing with 64 bits, not 32.",
+        headline=f"The model computes in float64: about {formatting.share(cost)} of the time would be saved in "
+        "float32.",
         cost_share=cost,
         evidence=(
-            f"{doubles / 1e6:.1f} MB of {sum(model.dtype_bytes.values()) / 1e6:.1f} MB of parameters are float64",
-            f"the GPU computes {percent(spent)} of the time, and cards not made for float64 do it at 1/32 or 1/64 of "
-            "the rate: measure it"
-            if vitals.on_gpu
-            else f"by the model's size, arithmetic takes {percent(spent)} of the time; priced at half: measure it",
+            f"{formatting.size(doubles)} of {formatting.size(sum(model.dtype_bytes.values()))} of parameters are "
+            "float64",
+            _measured(vitals, spent),
         ),
         prescriptions=(
             Prescription(
@@ -69,10 +66,18 @@ def check(vitals: Vitals) -> Finding | None:
     )
 
 
+def _measured(vitals: Vitals, spent: float) -> str:
+    """What the price is made of, as evidence."""
+    if vitals.on_gpu:
+        slow = "cards not made for float64 compute it at 1/32 or 1/64 of the rate: measure it"
+        return f"the GPU computes {formatting.share(spent)} of the time, and {slow}"
+    return f"by the model's size, arithmetic takes {formatting.share(spent)} of the time; half is counted: measure it"
+
+
 def _arithmetic(vitals: Vitals) -> float | None:
     """Share of the wall-clock that goes into arithmetic; None where it cannot be told."""
     if vitals.on_gpu:
-        return None if (vitals.queue_empty_share or 0.0) >= EMPTY_SHARE else vitals.gpu_busy_share
+        return None if vitals.gpu_outruns_host else vitals.gpu_busy_share
     inputs, parameters, step_s = vitals.inputs, vitals.parameters, vitals.step_wall_s
     if inputs is None or not inputs.shape or not parameters or not step_s:
         return None

@@ -17,8 +17,8 @@ When to leave it
 
 import re
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import half_precision
-from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -28,8 +28,6 @@ EXCLUDES = ("unaligned-shapes", "channels-first-convolutions")
 
 ASSUMED_GAIN = 1.5
 """Price only: as full-precision, since emulated products run as float32 does."""
-EMPTY_SHARE = 0.8
-"""From here on the queue runs dry, and faster products gain nothing (launch-bound)."""
 BACKWARD = re.compile(r"(?<!accelerator)(?<!fabric)(?<!engine)\.backward\(")
 """The loop itself calls backward on a loss, so that a scaler would stand in its text too."""
 SCALED = re.compile(r"scaler|GradScaler|\.scale\(|\bscale_loss\b|\*\s*loss_scale|loss_scale\s*\*", re.IGNORECASE)
@@ -49,23 +47,22 @@ def check(vitals: Vitals) -> Finding | None:
 
 def _emulated(vitals: Vitals) -> Finding | None:
     setup, busy = vitals.setup, vitals.gpu_busy_share
-    if busy is None or (vitals.queue_empty_share or 0.0) >= EMPTY_SHARE:
+    if busy is None or vitals.gpu_outruns_host:
         return None
-    device = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
-    name = device.name if device is not None else "this GPU"
+    name = setup.card.name if setup.card is not None else "this GPU"
     cost, predicts = (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN), vitals.predicts
     return Finding(
         rule="emulated-half-precision",
-        headline=f"{name} emulates bfloat16: about {percent(cost)} of the time is lost in its products.",
+        headline=f"{name} emulates bfloat16: about {formatting.share(cost)} of the time is lost in matrix products.",
         cost_share=cost,
         evidence=(
             f"{'autocast' if setup.autocast else 'the parameters'} in bfloat16 on a card without native bfloat16; the "
-            f"GPU is busy {percent(busy)} of the time",
+            f"GPU is busy {formatting.share(busy)} of the time",
             half_precision.priced(vitals, ASSUMED_GAIN, ", as float32 against float16"),
         ),
         prescriptions=(
             Prescription(
-                text=f"Take float16 autocast{'' if predicts else ' with a gradient scaler'} on this card",
+                text=f"Use float16 autocast{'' if predicts else ' with a gradient scaler'} on this card",
                 safety=Safety.BY_HAND,
                 code=half_precision.code(vitals, "float16"),
                 changes="float16 has more bits and less range than bfloat16; compare the "
@@ -80,7 +77,7 @@ def _unscaled(vitals: Vitals) -> Finding:
     bf16 = half_precision.code(vitals, "bfloat16")
     cures = [Prescription(text="Scale the loss", safety=Safety.BY_HAND, code=half_precision.SCALED)]
     if native:
-        cures.insert(0, Prescription(text="Take bfloat16, which needs no scaler", safety=Safety.BY_HAND, code=bf16))
+        cures.insert(0, Prescription(text="Use bfloat16, which needs no scaler", safety=Safety.BY_HAND, code=bf16))
     return Finding(
         rule="emulated-half-precision",
         headline="float16 without a gradient scaler: small gradients become zero.",

@@ -16,7 +16,8 @@ When to leave it
     When the gradients are wanted (forces, saliency, attacks): those are not counted here.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import hot_lines, percent
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -33,8 +34,6 @@ BACKWARD_LEAST, BACKWARD_USUAL = 0.8, 1.4
 """Plain backward over plain forward: 0.8 to 2.4 in 9 loops on one CPU core (see debug-mode-on), in the middle 1.4."""
 ATTENTION = "NonDynamicallyQuantizableLinear"
 """The output layer of nn.MultiheadAttention, as layers are counted."""
-QUEUE_EMPTY = 0.8
-"""On a GPU the recording costs the host's time only, which counts where the GPU waits for it (bar of launch-bound)."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -42,7 +41,7 @@ def check(vitals: Vitals) -> Finding | None:
     facts = vitals.evaluation_facts
     if facts is None or facts.with_gradients < FEWEST or vitals.forward_share is None:
         return None
-    if vitals.on_gpu and (vitals.queue_empty_share or 0.0) < QUEUE_EMPTY:
+    if vitals.on_gpu and not vitals.gpu_outruns_host:
         return None
     low, usual, high = FUSED_GAINS if vitals.setup.layers.get(ATTENTION) else GAINS
     trains = bool(vitals.setup.optimizers)
@@ -52,12 +51,13 @@ def check(vitals: Vitals) -> Finding | None:
     what = "Evaluation" if trains else "The model"
     return Finding(
         rule="eval-with-gradients",
-        headline=f"{what} records gradients that nobody uses: about {percent(cost)} of the time.",
+        headline=f"{what} records gradients that nobody uses: about {formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            f"{facts.with_gradients} of {facts.forwards} forwards in evaluation mode that were looked at recorded "
-            "gradients, and no backward asked for them",
-            f"they take {percent(spent)} of the time; priced at {usual:g}x of what they take without",
+            f"{facts.with_gradients} of {facts.forwards} inspected forward passes in evaluation mode recorded "
+            "gradients that no backward pass used",
+            f"they take {formatting.share(spent)} of the time, estimated as {formatting.average(usual)} times as long "
+            "as without gradients",
             *hot_lines(vitals, ("evaluation",) if trains else ("forward",)),
         ),
         prescriptions=(

@@ -19,7 +19,6 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import half_precision
 from gpu_doctor.diagnosis.rules.compute import tf32_off
-from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -45,7 +44,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
     used = vitals.tensor_active_pct is not None and vitals.tensor_active_pct >= TENSOR_ACTIVE_PCT
-    if setup.dtype != "float32" or setup.autocast or not products or used or (vitals.queue_empty_share or 0.0) >= 0.8:
+    if setup.dtype != "float32" or setup.autocast or not products or used or vitals.gpu_outruns_host:
         return None
     dtype = "bf16" if device.capability >= BF16_CAPABILITY else "fp16"
     name = "bfloat16" if dtype == "bf16" else "float16"
@@ -60,11 +59,12 @@ def check(vitals: Vitals) -> Finding | None:
     )
     return Finding(
         rule="full-precision",
-        headline=f"Full precision: about {percent(cost)} of the time goes into float32 products on "
+        headline=f"Full precision: about {formatting.share(cost)} of the time goes into float32 products on "
         f"{formatting.article(device.name)}.",
         cost_share=cost,
         evidence=(
-            f"{products} layers with float32 products, no autocast; the GPU is busy {percent(busy)} of the time",
+            f"{products} layers with float32 products, no autocast; the GPU is busy {formatting.share(busy)} of the "
+            "time",
             half_precision.priced(vitals, ASSUMED_GAIN, ", the low end of what is reported"),
         ),
         prescriptions=(

@@ -18,7 +18,8 @@ When to leave it
     as such: half of them is half of the data.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import hot_lines, percent
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -29,7 +30,7 @@ EVALUATION_SHARE = 0.20
 EACH_STEP = 0.5
 """Of the steps: so often no validation data is gone through, but the batch at hand."""
 FROM_TRAINING = Prescription(
-    text="If it runs on the batch that is trained on (its accuracy): take the outputs that training has made of it",
+    text="If it runs on the training batch (for its accuracy): use the outputs that training has computed already",
     safety=Safety.BY_HAND,
     code="outputs = model(inputs)  # as trained on\n"
     "hits += (outputs.detach().argmax(1) == targets).sum()  # no second forward",
@@ -46,7 +47,7 @@ def check(vitals: Vitals) -> Finding | None:
         return _passes(vitals, share)
     return Finding(
         rule="heavy-evaluation",
-        headline=f"Evaluation takes {percent(share)} of the time.",
+        headline=f"Evaluation takes {formatting.share(share)} of the time.",
         cost_share=share,
         evidence=hot_lines(vitals, ("evaluation",)),
         prescriptions=(
@@ -76,19 +77,19 @@ def _passes(vitals: Vitals, share: float) -> Finding:
     often = _each_step(vitals)
     return Finding(
         rule="heavy-evaluation",
-        headline=f"Forward passes of the trained model without gradients take {percent(share)} of the time "
-        "(evaluation, or rollouts that collect the training's data).",
+        headline=f"Forward passes of the trained model without gradients take {formatting.share(share)} of the time "
+        "(evaluation, or rollouts that collect training data).",
         cost_share=share,
-        evidence=("their batches came from no loader", *hot_lines(vitals, ("evaluation",))),
+        evidence=("their batches did not come from a DataLoader", *hot_lines(vitals, ("evaluation",))),
         prescriptions=(
             *((FROM_TRAINING,) if often and vitals.loader is not None else ()),
             Prescription(
-                text="If it is an evaluation: less often, or on a part of the data",
+                text="If it is evaluation: do it less often, or on a part of the data",
                 safety=Safety.BY_HAND,
                 code=f"if {_seldom(vitals)}:\n    evaluate(model)",
             ),
             Prescription(
-                text="If it collects the training's data: let one forward serve several environments or prompts",
+                text="If it collects training data: let one forward pass serve several environments or prompts",
                 safety=Safety.BY_HAND,
                 code="actions = policy(torch.stack(observations))  # of all environments at once",
             ),

@@ -17,7 +17,8 @@ When to leave it
     When the pieces are large themselves, or of sizes too different to be padded.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, millis, percent
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
@@ -36,8 +37,6 @@ A_WEIGHT = 20.0
 transformer's some 6), a loop over 64 samples with two weights 100 and more."""
 OF_THE_MODEL = 10.0
 """As many of them are laid to the model, for each tensor."""
-QUEUE_EMPTY = 0.8
-"""On a GPU the pieces cost where it waits for launches (bar of launch-bound)."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -48,7 +47,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     if operations < max(MANY_OPERATIONS, A_WEIGHT * leaves):
         return None
-    if vitals.on_gpu and (vitals.queue_empty_share or 0.0) < QUEUE_EMPTY:
+    if vitals.on_gpu and not vitals.gpu_outruns_host:
         return None
     seen = [one for one in vitals.lines if one.before_backward]
     looped = [one for one in seen if one.looped]
@@ -59,12 +58,12 @@ def check(vitals: Vitals) -> Finding | None:
     share = loss * inside / whole + backward * max(1.0 - OF_THE_MODEL * calls * leaves / operations, 0.0)
     return Finding(
         rule="loss-in-a-loop",
-        headline=f"A Python loop computes the loss piece by piece: with its backward up to {percent(share)} of the "
-        "time.",
+        headline=f"A Python loop computes the loss piece by piece: up to {formatting.share(share)} of the time, "
+        "backward included.",
         cost_share=share,
         evidence=(
-            f"{millis(loss * step_s)} of every {millis(step_s)} step lie between forward and backward, "
-            f"{millis(backward * step_s)} in the backward",
+            f"of every step of {formatting.seconds(step_s)}, {formatting.seconds(loss * step_s)} lie between forward "
+            f"and backward and {formatting.seconds(backward * step_s)} in the backward",
             f"the backward goes through {operations} operations for {leaves} tensors that get gradients",
             *dearest_lines(looped, vitals.source),
         ),

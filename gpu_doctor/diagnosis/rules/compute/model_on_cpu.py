@@ -15,7 +15,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import millis, percent, taking
+from gpu_doctor.diagnosis.rules.evidence import taking
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -39,19 +39,20 @@ def check(vitals: Vitals) -> Finding | None:
     if share * wall < TINY_S:
         return None
     fed = f", its inputs on {setup.inputs.device}" if setup.inputs is not None and setup.inputs.device else ""
-    before = "" if vitals.predicts else " before its optimizer is made"
+    before = "" if vitals.predicts else " before its optimizer is created"
     return Finding(
         rule="model-on-cpu",
-        headline=f"The model is on the CPU and computes there {percent(share)} of the time; "
-        f"{formatting.article(setup.devices[0].name)} stands idle.",
+        headline=f"The model is on the CPU, where it computes {formatting.share(share)} of the time; "
+        f"{formatting.article(setup.devices[0].name)} is idle.",
         cost_share=share,
         evidence=(
-            f"{model.device_bytes['cpu'] / 1e6:.1f} MB of parameters, all on the CPU{fed}",
-            f"{taking(vitals)} {millis(share * wall)} a step; priced as all of it, since the GPU's time is not known",
+            f"{formatting.size(model.device_bytes['cpu'])} of parameters, all on the CPU{fed}",
+            f"{taking(vitals)} {formatting.seconds(share * wall)} a step; all of it is counted, as the GPU's time is "
+            "not known",
         ),
         prescriptions=(
             Prescription(
-                text=f"Put the model on the GPU{before}, and every batch too",
+                text=f"Move the model to the GPU{before}, and every batch too",
                 safety=Safety.BY_HAND,
                 code='model = model.to("cuda")\ninputs = inputs.to("cuda", non_blocking=True)',
             ),

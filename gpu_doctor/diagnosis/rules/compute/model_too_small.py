@@ -15,7 +15,7 @@ When to leave it
     When the run is short anyway, or the model is about to grow.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.host import launch_bound
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.arithmetic import CORE_FLOPS, flops_at_most
@@ -28,7 +28,7 @@ LARGE_BATCH = 1024
 """From here on a batch counts as large: small-batch's cure has been taken already."""
 
 FEWER_LAUNCHES = Prescription(
-    text="To shorten the step all the same, launch fewer pieces: compile the model",
+    text="To shorten the step anyway, launch fewer kernels: compile the model",
     safety=Safety.SAFE,
     settings={"compile": True},
     code="model.compile()  # the first steps take seconds to minutes",
@@ -52,13 +52,15 @@ def check(vitals: Vitals) -> Finding | None:
     compiled = vitals.compiled
     return Finding(
         rule="model-too-small",
-        headline=f"The model is too small to fill this GPU: it idles {percent(bound.cost_share)} of the time.",
+        headline=f"The model is too small to fill this GPU: it idles {formatting.share(bound.cost_share)} of the time.",
         cost_share=bound.cost_share,
         evidence=(
             *bound.evidence,
-            f"{'the whole data set' if whole else f'{batch} samples'} in a batch, {setup.parameters} weights: "
-            f"{flops / 1e6:.1f} million operations a step, at most",
-            f"a step takes {millis(wall)}; {vitals.usable_cores:g} CPU cores would need about {millis(cpu_s)} for them",
+            f"{'the whole dataset' if whole else formatting.count(batch, 'sample')} in a batch and "
+            f"{formatting.grouped(setup.parameters)} weights: at most {formatting.number(flops / 1e6)} million "
+            "operations a step",
+            f"a step takes {formatting.seconds(wall)}; {formatting.cores(vitals.usable_cores)} of the CPU would need "
+            f"about {formatting.seconds(cpu_s)} for them",
         ),
         prescriptions=(
             Prescription(

@@ -15,8 +15,8 @@ When to leave it
     When the run is shorter than the compilation, or input shapes change all the time.
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_idle
-from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.prescriptions import larger_batch
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -26,12 +26,6 @@ NEEDS = ("queue_empty_share", "gpu_util_pct", "exposed_wait_share", "sync_share"
 EXCLUDES = ("launch-bound",)
 """The same symptom: compiling keeps the training as it is, so it comes first, and the larger batch second."""
 
-EMPTY_SHARE = 0.8
-"""The queue is empty at the end of at least 80 % of steps (as launch-bound)."""
-BUSY_PCT = 70.0
-"""And the GPU is busy below 70 % (as launch-bound)."""
-SYNC_SHARE = 0.05
-"""Above, waits for values empty the queue (host-sync)."""
 FEW_SHAPES = 2
 """A full and a last batch; more shapes make torch.compile compile again."""
 LOOKED_AT = 5
@@ -47,9 +41,7 @@ def check(vitals: Vitals) -> Finding | None:
     model, inputs = vitals.model, vitals.inputs
     if empty is None or util is None or wait is None or sync is None or model is None or inputs is None:
         return None
-    if empty < EMPTY_SHARE or util >= BUSY_PCT or sync >= SYNC_SHARE:
-        return None
-    if vitals.compiled or inputs.looked_at < LOOKED_AT or inputs.shapes > FEW_SHAPES:
+    if not vitals.launches_limit or vitals.compiled or inputs.looked_at < LOOKED_AT or inputs.shapes > FEW_SHAPES:
         return None
     if (vitals.capability or CAPABILITY) < CAPABILITY:
         return None
@@ -59,13 +51,15 @@ def check(vitals: Vitals) -> Finding | None:
     shape = " x ".join(str(length) for length in inputs.shape)
     return Finding(
         rule="not-compiled",
-        headline=f"Launching operations one by one: about {percent(cost)} of the time the GPU waits for the next.",
+        headline=f"Operations are launched one by one: about {formatting.share(cost)} of the time the GPU waits for "
+        "the next.",
         cost_share=cost,
         evidence=(
-            f"the queue is empty at the end of {percent(empty)} of steps; NVML utilisation {util:.0f} %",
+            f"the queue is empty at the end of {formatting.share(empty)} of steps; NVML utilisation "
+            f"{formatting.percent(util)}",
             f"the model is not compiled, and its input is always {shape}"
             if inputs.shapes == 1
-            else f"the model is not compiled, and its input is {shape} but for a last batch",
+            else f"the model is not compiled, and its input is {shape} except for a last batch",
         ),
         prescriptions=(
             Prescription(

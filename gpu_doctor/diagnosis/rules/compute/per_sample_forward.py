@@ -17,7 +17,8 @@ When to leave it
     When one sample fills the device already, or batch statistics would change what is trained (batch norm).
 """
 
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, percent
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.host import launch_bound
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -58,10 +59,11 @@ def check(vitals: Vitals) -> Finding | None:
     pad = "" if inputs.shapes <= 2 else " Samples of different sizes are padded to one, or sorted by size into batches."
     return Finding(
         rule="per-sample-forward",
-        headline=f"The model is called for one sample at a time: up to {percent(share)} of the time.",
+        headline=f"The model is called for one sample at a time: up to {formatting.share(share)} of the time.",
         cost_share=share,
         evidence=(
-            f"{often:.0f} {more}forwards in a step of {samples:.0f} samples, {each} of a tensor of shape ({shape})",
+            f"{formatting.grouped(often)} {more}forward passes in a step of {formatting.count(samples, 'sample')}, "
+            f"{each} with a tensor of shape ({shape})",
             *dearest_lines(lines, vitals.source),
         ),
         prescriptions=(

@@ -17,9 +17,10 @@ When to leave it
     When the figure decides something at each step (a line search, early stopping by the step).
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import without
 from gpu_doctor.diagnosis.rules.compute.heavy_evaluation import FROM_TRAINING
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, millis, percent
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
@@ -29,7 +30,7 @@ NEEDS = ("forward_share", "backward_share", "step_wall_s")
 FORWARD_SHARE = 0.10
 """As for Python in the loop: TraceML 0.5 warns of a residual from 10 % on."""
 SELDOM = Prescription(
-    text="What needs a forward of its own: every n steps, on as few samples as will do",
+    text="What needs a forward pass of its own: every n steps, on as few samples as possible",
     safety=Safety.BY_HAND,
     code="if step % 100 == 0:\n    with torch.no_grad():\n        ...",
 )
@@ -53,10 +54,11 @@ def check(vitals: Vitals) -> Finding | None:
     gain = without(vitals, share)  # its code stays warm, the batch and what is made of it do not
     return Finding(
         rule="redundant-forward",
-        headline=f"The model runs again in each step, and nothing that trains reads it: {percent(share)} of the time.",
+        headline=f"The model runs once more in each step, and training does not use it: {formatting.share(share)} of "
+        "the time.",
         cost_share=share,
         evidence=(
-            f"{millis(share * step_s)} of every {millis(step_s)} step",
+            f"{formatting.seconds(share * step_s)} of every step of {formatting.seconds(step_s)}",
             *dearest_lines(lines, vitals.source),
         ),
         prescriptions=(

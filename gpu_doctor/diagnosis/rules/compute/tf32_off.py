@@ -17,7 +17,6 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import half_precision
-from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -28,8 +27,6 @@ CAPABILITY = (8, 0)
 ASSUMED_GAIN = 1.3
 """Price only: TF32's peak is half of that of half precision on the same card (NVIDIA A100 data sheet), so its gain is
 taken as the lower part of full-precision's."""
-EMPTY_SHARE = 0.8
-"""From here on the queue runs dry, and faster products gain nothing (launch-bound)."""
 PRODUCTS = ("Linear", "MultiheadAttention", "Bilinear", "NonDynamicallyQuantizableLinear")
 """Layers whose products `set_float32_matmul_precision` is about; convolutions and RNNs go to cuDNN."""
 CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d")
@@ -44,8 +41,7 @@ def changes(vitals: Vitals) -> str:
 
 def applies(vitals: Vitals) -> bool:
     """Whether float32 matrix products are the model's main work and could run in TF32."""
-    setup = vitals.setup
-    device = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None)
+    setup, device = vitals.setup, vitals.setup.card
     if device is None or device.capability is None or device.capability < CAPABILITY or "AMD" in device.name:
         return False
     products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
@@ -57,20 +53,20 @@ def applies(vitals: Vitals) -> bool:
 def check(vitals: Vitals) -> Finding | None:
     """Fires on a GPU with TF32 that is busy with float32 matrix products of full precision."""
     busy = vitals.gpu_busy_share
-    if busy is None or not applies(vitals) or (vitals.queue_empty_share or 0.0) >= EMPTY_SHARE:
+    device = vitals.setup.card
+    if busy is None or device is None or not applies(vitals) or vitals.gpu_outruns_host:
         return None
     setup = vitals.setup
-    device = next(one for one in setup.devices if f"cuda:{one.index}" == setup.device)
     cost = (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN)
     products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
     return Finding(
         rule="tf32-off",
-        headline=f"TF32 is off: about {percent(cost)} of the time is lost in float32 products on "
+        headline=f"TF32 is off: about {formatting.share(cost)} of the time is lost in float32 products on "
         f"{formatting.article(device.name)}.",
         cost_share=cost,
         evidence=(
-            f'{products} layers with float32 products, matmul precision "highest"; the GPU is busy {percent(busy)} of '
-            "the time",
+            f'{products} layers with float32 products, matmul precision "highest"; the GPU is busy '
+            f"{formatting.share(busy)} of the time",
             half_precision.priced(vitals, ASSUMED_GAIN),
         ),
         prescriptions=(

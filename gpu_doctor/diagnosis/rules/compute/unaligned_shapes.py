@@ -19,7 +19,7 @@ When to leave it
 import math
 import re
 
-from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -30,8 +30,6 @@ ALIGNED = 8
 ASSUMED_GAIN = 2.0
 """Price only: padding GPT-2's vocabulary from 50257 to 50304, a third of its weights, is reported to save a fifth to a
 quarter of the step (A. Karpathy, nanoGPT): such a layer took more than twice as long as it had to."""
-EMPTY_SHARE = 0.8
-"""From here on the queue runs dry, and faster products gain nothing (launch-bound)."""
 HALF = ("float16", "bfloat16")
 _SIZES = re.compile(r"\d+(?: x \d+)+$")
 """The widths at the end of `head: Linear 768 x 50257`."""
@@ -43,7 +41,7 @@ def check(vitals: Vitals) -> Finding | None:
     if busy is None or not setup.on_gpu or model is None or not model.unaligned or not setup.parameters:
         return None
     used = setup.autocast or setup.dtype
-    if used not in HALF or (vitals.queue_empty_share or 0.0) >= EMPTY_SHARE:
+    if used not in HALF or vitals.gpu_outruns_host:
         return None
     weights = sum(_weights(text) for text in model.unaligned)
     share = min(weights / setup.parameters, 1.0)
@@ -56,12 +54,13 @@ def check(vitals: Vitals) -> Finding | None:
     rows = _rows(setup.inputs.shape if setup.inputs is not None else ())
     return Finding(
         rule="unaligned-shapes",
-        headline=f"Layers of odd width hold {percent(share)} of the weights: tensor cores cannot read them in full.",
+        headline=f"Widths that are no multiple of {ALIGNED} slow tensor cores down: layers with "
+        f"{formatting.share(share)} of the weights.",
         cost_share=cost,
         evidence=(
             *model.unaligned[:3],
-            f"{used} products, the GPU is busy {percent(busy)} of the time; priced at products that take "
-            f"{ASSUMED_GAIN:g} times as long as padded ones: measure it",
+            f"{used} products, the GPU is busy {formatting.share(busy)} of the time; estimated for products that take "
+            f"{formatting.average(ASSUMED_GAIN)} times as long as padded ones: measure it",
             *((f"batches of {rows} are no multiple of {ALIGNED} either",) if rows % ALIGNED else ()),
         ),
         prescriptions=(

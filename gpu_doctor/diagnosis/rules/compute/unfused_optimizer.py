@@ -23,8 +23,8 @@ When to leave it
 
 from collections.abc import Sequence
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import CACHED_BYTES, Gain, without
-from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.host import host_sync
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -65,8 +65,6 @@ SGD_GAINS = (1.3, 1.8, 3.5)
 """As above, for tensors below SMALL elements (measured here: 1.7x to 2.3x, with momentum 3.4x to 4.1x)."""
 SMALL = 30_000
 """Mean elements of a tensor up to which SGD is bound by its dispatches (measured here: no gain at 130 000)."""
-QUEUE_EMPTY = 0.8
-"""On a GPU the host's seconds in the optimizer cost nothing while the queue is full (bar of launch-bound)."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -74,7 +72,7 @@ def check(vitals: Vitals) -> Finding | None:
     share, facts = vitals.optimizer_share, vitals.optimizer_facts
     if share is None or not facts or share < OPTIMIZER_SHARE:
         return None
-    if vitals.on_gpu and (vitals.queue_empty_share or 0.0) < QUEUE_EMPTY:
+    if vitals.on_gpu and not vitals.gpu_outruns_host:
         return None
     slow = [(one, gains) for one in facts if (gains := _gains(one, vitals.on_gpu)) is not None]
     tensors = sum(one.tensors for one in facts)
@@ -94,15 +92,17 @@ def check(vitals: Vitals) -> Finding | None:
     now = "one parameter at a time" if one.foreach is False or not vitals.on_gpu else "in groups of operations"
     return Finding(
         rule="unfused-optimizer",
-        headline=f"{one.name} takes {percent(theirs)} of the time and is not fused.",
+        headline=f"{one.name} takes {formatting.share(theirs)} of the time and is not fused.",
         cost_share=cost,
         evidence=(
-            f"it steps {one.tensors} tensors with {one.elements:,} elements {now}".replace(",", " "),
-            f"{millis(theirs * (vitals.step_wall_s or 0.0))} a step; priced at a step that is {low:.2g}x as fast",
+            f"it updates {formatting.count(one.tensors, 'tensor')} with {formatting.count(one.elements, 'element')} "
+            f"{now}",
+            f"{formatting.seconds(theirs * (vitals.step_wall_s or 0.0))} a step; estimated for a fused one "
+            f"{formatting.forecast(low)} as fast",
         ),
         prescriptions=(
             Prescription(
-                text="Let one fused kernel step all parameters",
+                text="Update all parameters with one fused kernel",
                 safety=Safety.SAFE,
                 settings={"fused_optimizer": True},
                 code=f"torch.optim.{one.name}(model.parameters(), lr=..., fused=True)",

@@ -20,7 +20,6 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -29,8 +28,6 @@ NEEDS = ("backward_share", "model")
 BACKWARD_OF_STEP = 2.0 / 3.0
 """Of the device's arithmetic of a training step: 2 products a weight in the backward to 1 in the forward (Kaplan et
 al. 2020, 2.1)."""
-EMPTY_SHARE = 0.8
-"""From here on the GPU waits for the host, whose seconds count then (bar of launch-bound)."""
 READS = re.compile(r"\.grad\b(?!_)")
 """Text that reads gradients itself."""
 FORWARD_GAINS = (0.0, 0.17, 0.3)
@@ -43,7 +40,7 @@ def check(vitals: Vitals) -> Finding | None:
     model, backward = vitals.model, vitals.backward_share
     if model is None or not model.unstepped or backward is None or READS.search(vitals.source):
         return None
-    hidden = vitals.on_gpu and (vitals.queue_empty_share or 0.0) < EMPTY_SHARE
+    hidden = vitals.on_gpu and not vitals.gpu_outruns_host
     if hidden and vitals.gpu_busy_share is None:
         return None
     spent = (vitals.gpu_busy_share or 0.0) * BACKWARD_OF_STEP if hidden else backward
@@ -58,17 +55,18 @@ def check(vitals: Vitals) -> Finding | None:
     )
     return Finding(
         rule="unused-gradients",
-        headline=f"The backward computes gradients that no optimizer uses, for about {percent(cost)} of the time.",
+        headline=f"The backward computes gradients that no optimizer uses, for about {formatting.share(cost)} of the "
+        "time.",
         cost_share=cost,
         evidence=(
-            f"{formatting.grouped(model.unstepped)} numbers get a gradient in every backward, and no optimizer steps "
-            f"them; the largest of these parameters is {model.unstepped_place}",
-            f"the backward takes {percent(backward)} of the time; by weights, {percent(least)} of its products go to "
-            "them",
+            f"{formatting.grouped(model.unstepped)} weights get a gradient in every backward pass that no optimizer "
+            f"uses; the largest of these parameters is {model.unstepped_place}",
+            f"the backward takes {formatting.share(backward)} of the time; by number of weights, "
+            f"{formatting.share(least)} of its products are for them",
         ),
         prescriptions=(
             Prescription(
-                text="Freeze what is not trained, before the optimizer is made",
+                text="Freeze what is not trained, before the optimizer is created",
                 safety=Safety.BY_HAND,
                 code="model.requires_grad_(False)\n"
                 "model.head.requires_grad_(True)  # what your optimizer steps\n"

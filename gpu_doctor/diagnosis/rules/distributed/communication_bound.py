@@ -16,7 +16,7 @@ When to leave it
     When one rank is late: the others' waiting looks like communication (the rule straggler tells them apart).
 """
 
-from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import Chore
@@ -41,7 +41,8 @@ def check(vitals: Vitals) -> Finding | None:
     dearest = max((one for one in vitals.chores or () if one.kind == KIND), key=lambda one: one.wall_s, default=None)
     return Finding(
         rule="communication-bound",
-        headline=f"{world.world_size} ranks exchange data: {percent(cost)} of the time nothing is computed meanwhile.",
+        headline=f"{world.world_size} ranks exchange data {formatting.share(cost)} of the time, and compute nothing "
+        "meanwhile.",
         cost_share=cost,
         evidence=(*_figures(vitals, called, reducing_s, waited_s), *_line(dearest)),
         prescriptions=(
@@ -87,15 +88,18 @@ def _for_the_late(vitals: Vitals) -> float:
 
 def _figures(vitals: Vitals, called: float, reducing_s: float, waited_s: float) -> tuple[str, ...]:
     step_s = vitals.step_wall_s or 1.0
-    said = [f"collectives called in the loop: {percent(called)} of the time"]
+    said = [f"collectives called in the loop: {formatting.share(called)} of the time"]
     if vitals.reduce_exposed_s is None:
         said.append("what DistributedDataParallel reduces in the backward was not measured")
     else:
-        said.append(f"gradients are reduced for {millis(reducing_s)} of a {millis(step_s)} step, unhidden")
+        said.append(
+            f"reducing gradients takes {formatting.seconds(reducing_s)} of a step of {formatting.seconds(step_s)} "
+            "that the backward does not hide"
+        )
     if vitals.step_s_by_rank is None:
         said.append("the ranks did not exchange their step times: a late rank may be the cause")
     elif waited_s > 0:
-        said.append(f"without {millis(waited_s)} a step in which this rank waits for the slowest one")
+        said.append(f"not counted: {formatting.seconds(waited_s)} a step in which this rank waits for the slowest one")
     return tuple(said)
 
 

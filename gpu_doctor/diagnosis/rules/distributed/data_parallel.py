@@ -16,8 +16,8 @@ When to leave it
     When a step is so long that the copies do not show.
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.distributed.idle_gpus import SHARED_OUT, TRAINED_BY_ALL
-from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -44,10 +44,11 @@ def check(vitals: Vitals) -> Finding | None:
     )
     return Finding(
         rule="data-parallel",
-        headline=f"DataParallel copies the model out and the outputs back every step: {percent(cost)} of the time.",
+        headline=f"DataParallel copies the model out and the outputs back every step: {formatting.share(cost)} of "
+        "the time.",
         cost_share=cost,
         evidence=(
-            f"replicate, scatter and gather: {calls} calls, {millis(seconds / calls)} each"
+            f"replicate, scatter and gather: {calls} calls, {formatting.seconds(seconds / calls)} each"
             + (f", over {gpus} GPUs" if gpus else ""),
         ),
         prescriptions=(

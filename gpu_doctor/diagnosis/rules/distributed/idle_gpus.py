@@ -17,7 +17,7 @@ When to leave it
     others are meant for somebody else.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -51,11 +51,11 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="idle-gpus",
         headline=f"{idle} of {used + idle} GPUs {'do' if idle > 1 else 'does'} nothing: shared evenly, the work would "
-        f"take up to {percent(cost)} less time.",
+        f"take up to {formatting.share(cost)} less time.",
         cost_share=cost,
         evidence=(
             f"parameters on {used} GPU{'s' if used > 1 else ''}, {idle} more visible; one process, no process group",
-            f"the GPU in use is busy {percent(busy)} of the time",
+            f"the GPU in use is busy {formatting.share(busy)} of the time",
         ),
         prescriptions=(
             Prescription(

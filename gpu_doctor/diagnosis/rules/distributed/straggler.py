@@ -17,7 +17,8 @@ When to leave it
 
 from statistics import median_low
 
-from gpu_doctor.diagnosis.rules.evidence import hot_lines, millis, percent
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -40,13 +41,13 @@ def check(vitals: Vitals) -> Finding | None:
     mine = world is not None and world.rank == late
     return Finding(
         rule="straggler",
-        headline=f"Rank {late} is late: {percent(cost)} of the time {len(by_rank) - 1} other rank"
+        headline=f"Rank {late} is late: {formatting.share(cost)} of the time {len(by_rank) - 1} other rank"
         f"{'s wait' if len(by_rank) > 2 else ' waits'} for it.",
         cost_share=cost,
         evidence=(
-            f"own work on a step of {millis(step_s)}: {millis(slowest)} on rank {late}"
+            f"of a step of {formatting.seconds(step_s)}, own work takes {formatting.seconds(slowest)} on rank {late}"
             + (" (this process)" if mine else "")
-            + f", {millis(usual)} on the usual one",
+            + f", {formatting.seconds(usual)} on the usual one",
             *(hot_lines(vitals, ("data_wait", "other", "evaluation")) if mine else ()),
         ),
         prescriptions=(

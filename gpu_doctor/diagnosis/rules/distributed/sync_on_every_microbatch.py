@@ -15,7 +15,7 @@ When to leave it
     When the exchange is hidden behind the backward anyway.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -39,13 +39,13 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     return Finding(
         rule="sync-on-every-microbatch",
-        headline=f"Gradients are reduced after each of {batches:.3g} micro-batches: {percent(cost)} of the time "
-        "goes into exchanges that the step does not need.",
+        headline=f"Gradients are reduced after each of {formatting.average(batches)} micro-batches: "
+        f"{formatting.share(cost)} of the time goes into exchanges that the step does not need.",
         cost_share=cost,
         evidence=(
-            f"{batches:.3g} micro-batches a step, no_sync() never entered",
-            f"a reduction leaves {millis(exposed_s)} unhidden, by DistributedDataParallel's own clock; "
-            f"a step takes {millis(step_s)}",
+            f"{formatting.average(batches)} micro-batches a step, no_sync() never entered",
+            f"the backward does not hide {formatting.seconds(exposed_s)} of a reduction, by DistributedDataParallel's "
+            f"own clock; a step takes {formatting.seconds(step_s)}",
         ),
         prescriptions=(
             Prescription(

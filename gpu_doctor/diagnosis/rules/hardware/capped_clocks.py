@@ -9,13 +9,13 @@ Why it costs you
     most that.
 
 What to try
-    Give the clocks back to the card, or restore its power limit; both need the machine's administrator.
+    Reset the clocks, or restore the power limit; both need administrator rights.
 
 When to leave it
     When the cap is meant: a power budget, quiet, or figures that are to be compared.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -46,7 +46,10 @@ def check(vitals: Vitals) -> Finding | None:
     if capped >= HELD_SHARE:
         if not lowered or default is None:
             return None  # at its own power limit, as a busy card is
-        what, cure = f"the power limit is {limit:.0f} W of the card's {default:.0f} W", f"nvidia-smi -pl {default:.0f}"
+        what, cure = (
+            f"the power limit is {formatting.whole(limit, 'W')} of the card's {formatting.whole(default, 'W')}",
+            f"nvidia-smi -pl {round(default)}",
+        )
     elif held >= HELD_SHARE or (clock < LOW_SHARE * best and capped == 0.0):
         what, cure = "application or locked clocks are set", "nvidia-smi -rgc && nvidia-smi -rac"
     else:
@@ -54,10 +57,8 @@ def check(vitals: Vitals) -> Finding | None:
     lost = 1.0 - clock / best
     return Finding(
         rule="capped-clocks",
-        headline=f"The GPU's clocks are {percent(lost)} below its maximum: {what}.",
+        headline=f"The GPU's clocks are {formatting.share(lost)} below its maximum: {what}.",
         cost_share=lost * busy,
-        evidence=(f"SM clock {clock:.0f} MHz under load, {best:.0f} MHz at most",),
-        prescriptions=(
-            Prescription("Give the clocks back to the card (needs the administrator)", Safety.BY_HAND, code=f"!{cure}"),
-        ),
+        evidence=(f"SM clock {formatting.whole(clock, 'MHz')} under load, {formatting.whole(best, 'MHz')} at most",),
+        prescriptions=(Prescription("Remove the limit (needs administrator rights)", Safety.BY_HAND, code=f"!{cure}"),),
     )

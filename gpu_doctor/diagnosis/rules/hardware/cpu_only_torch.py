@@ -14,7 +14,8 @@ When to leave it
     When the model is so small that launching it on a GPU would take as long, or the GPU is kept for others.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import joined, millis, percent, phases
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import joined, phases
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -41,8 +42,8 @@ def check(vitals: Vitals) -> Finding | None:
         headline=f"torch {setup.torch_version} has no CUDA: the model computes on the CPU beside an NVIDIA GPU.",
         cost_share=cost,
         evidence=(
-            f"{percent(cost)} of the time is {joined(phases(vitals))} on the CPU, "
-            f"{millis(cost * (vitals.step_wall_s or 0.0))} a step",
+            f"{formatting.share(cost)} of the time is {joined(phases(vitals))} on the CPU, "
+            f"{formatting.seconds(cost * (vitals.step_wall_s or 0.0))} a step",
             f"GPUs that this process could use: {vitals.cards_seen}",
         ),
         prescriptions=(

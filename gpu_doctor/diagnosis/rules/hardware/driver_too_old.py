@@ -14,7 +14,8 @@ When to leave it
     When the model is so small that launching it on a GPU would take as long.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import joined, percent, phases
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import joined, phases
 from gpu_doctor.diagnosis.rules.hardware.cpu_only_torch import computing_share
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -37,7 +38,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"driver {driver} serves CUDA {serves[0]}.{serves[1]}; torch {setup.torch_version}",
-            f"{percent(cost)} of the time is {joined(phases(vitals))} on the CPU",
+            f"{formatting.share(cost)} of the time is {joined(phases(vitals))} on the CPU",
         ),
         prescriptions=(
             Prescription("Update the NVIDIA driver (nvidia.com/drivers), then restart", Safety.BY_HAND),

@@ -15,7 +15,6 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -45,13 +44,13 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     evidence = []
     if count:
-        evidence.append(f"{count:.0f} other process{'es' * (count != 1)} on the GPU")
+        evidence.append(f"{round(count)} other process{'es' * (count != 1)} on the GPU")
     if held:
-        evidence.append(f"{formatting.size(held)} of {formatting.size(total)} are held by others")
+        evidence.append(f"others hold {formatting.size(held)} of {formatting.size(total)}")
     cost = min((util or 0.0) / 100.0, 1.0) * (vitals.gpu_busy_share or 0.0) if computes else 0.0
-    said = f"they keep it busy {percent((util or 0.0) / 100.0)} of the time" if computes else ""
+    said = f"they keep it busy {formatting.share((util or 0.0) / 100.0)} of the time" if computes else ""
     if not said and held is not None:
-        said = f"{percent(held / total)} of its memory is not there for this run"
+        said = f"{formatting.share(held / total)} of its memory is not available to this run"
     return Finding(
         rule="shared-gpu",
         headline=f"Others use the same GPU: {said}.",

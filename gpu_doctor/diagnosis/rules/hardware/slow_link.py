@@ -14,7 +14,7 @@ When to leave it
     When copies are hidden behind the computing: the link is then fast enough.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.machine.cards import link_gb_per_s
@@ -36,16 +36,17 @@ def check(vitals: Vitals) -> Finding | None:
     if now is None or best is None or now >= best:
         return None
     link = (
-        f"PCIe gen {gen:.0f} x{width:.0f} ({now:.1f} GB/s) where the card can do gen {best_gen:.0f} x{best_width:.0f}"
+        f"PCIe gen {round(gen)} x{round(width)} ({formatting.bandwidth(1e9 * now)}), "
+        f"while the card can do gen {round(best_gen)} x{round(best_width)}"
     )
     size = vitals.transfer_bytes_per_step
     return Finding(
         rule="slow-link",
-        headline=f"The GPU's link is slow: {link} ({best:.1f} GB/s).",
+        headline=f"The GPU's link is slow: {link} ({formatting.bandwidth(1e9 * best)}).",
         cost_share=exposed * (1.0 - now / best),
         evidence=(
-            f"the GPU waits for copies {percent(exposed)} of the time",
-            *((f"{size / 1e6:.1f} MB are copied a step",) if size else ()),
+            f"the GPU waits for copies {formatting.share(exposed)} of the time",
+            *((f"{formatting.size(size)} are copied a step",) if size else ()),
         ),
         prescriptions=(
             Prescription(

@@ -15,7 +15,7 @@ When to leave it
     When it lasts for seconds at the begin of a run and the clocks come back.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -36,12 +36,13 @@ def check(vitals: Vitals) -> Finding | None:
     cost = min(share * (1.0 - low / (usual or best)), 1.0) * busy
     if cost <= 0:
         return None
-    reasons = [f"{words} in {percent(held)} of the readings under load" for words, held in shares.items()]
-    clocks = f"SM clock {low:.0f} MHz then, {usual:.0f} MHz otherwise, {best:.0f} MHz at most"
-    heat = f"; up to {vitals.temperature_c:.0f} °C" if vitals.temperature_c is not None else ""
+    reasons = [f"{words} in {formatting.share(held)} of the readings under load" for words, held in shares.items()]
+    clocks = f"SM clock {formatting.whole(low, 'MHz')} then, {formatting.whole(usual, 'MHz')} otherwise, "
+    clocks += f"{formatting.whole(best, 'MHz')} at most"
+    heat = f"; up to {formatting.whole(vitals.temperature_c, '°C')}" if vitals.temperature_c is not None else ""
     return Finding(
         rule="throttled",
-        headline=f"The GPU is throttled: {next(iter(shares))} in {percent(share)} of the readings under load.",
+        headline=f"The GPU is throttled: {next(iter(shares))} in {formatting.share(share)} of the readings under load.",
         cost_share=cost,
         evidence=(*reasons[1:], clocks + heat),
         prescriptions=(

@@ -31,9 +31,7 @@ def check(vitals: Vitals) -> Finding | None:
     if vitals.architecture_support != ABSENT and not said:
         return None
     setup = vitals.setup
-    card = next((one for one in setup.devices if f"cuda:{one.index}" == setup.device), None) or next(
-        iter(setup.devices), None
-    )
+    card = setup.card or next(iter(setup.devices), None)
     name = card.name if card is not None else "the GPU"
     arch = f" (sm_{card.capability[0]}{card.capability[1]})" if card is not None and card.capability else ""
     return Finding(

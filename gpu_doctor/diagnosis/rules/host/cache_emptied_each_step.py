@@ -17,7 +17,8 @@ When to leave it
     On a CPU it does nothing and costs nothing. GPU: not yet run on one.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import chore_line, millis, percent
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import chore_line
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -40,11 +41,12 @@ def check(vitals: Vitals) -> Finding | None:
     cost = min(share, 1.0)
     return Finding(
         rule="cache-emptied-each-step",
-        headline=f"Emptying the GPU's memory cache takes {percent(cost)} of the time, and slows the next step too.",
+        headline=f"Emptying the GPU's memory cache takes {formatting.share(cost)} of the time, and slows the next "
+        "step too.",
         cost_share=cost,
         evidence=(
             f"empty_cache() was called {chore.calls} times in {vitals.steps} steps, "
-            f"{millis(chore.wall_s / chore.calls)} each",
+            f"{formatting.seconds(chore.wall_s / chore.calls)} each",
             *chore_line(chore),
         ),
         prescriptions=(

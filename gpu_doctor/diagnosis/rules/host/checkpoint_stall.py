@@ -17,8 +17,9 @@ When to leave it
     When a crash would cost more than the checkpoints do, or in a run this short.
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import without
-from gpu_doctor.diagnosis.rules.evidence import chore_line, millis, percent
+from gpu_doctor.diagnosis.rules.evidence import chore_line
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -52,13 +53,16 @@ def check(vitals: Vitals) -> Finding | None:
     if chore.calls < FEWEST_CALLS:
         return None
     each = chore.wall_s / chore.calls
-    size = "" if chore.nbytes != chore.nbytes else f" for {chore.nbytes / chore.calls / 1e6:.3g} MB"
+    size = "" if chore.nbytes != chore.nbytes else f" for {formatting.size(chore.nbytes / chore.calls)}"
     most = without(vitals, cost, calls_per_step=chore.calls / max(vitals.steps, 1))
     return Finding(
         rule="checkpoint-stall",
-        headline=f"Saving checkpoints takes {percent(cost)} of the time, in which nothing trains.",
+        headline=f"Saving checkpoints takes {formatting.share(cost)} of the time, in which nothing trains.",
         cost_share=cost,
-        evidence=(f"saved {chore.calls} times in {vitals.steps} steps, {millis(each)} each{size}", *chore_line(chore)),
+        evidence=(
+            f"saved {chore.calls} times in {vitals.steps} steps, {formatting.seconds(each)} each{size}",
+            *chore_line(chore),
+        ),
         prescriptions=(
             Prescription(
                 text="Save less often, and to a local disk",

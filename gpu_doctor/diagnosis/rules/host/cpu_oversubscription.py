@@ -20,7 +20,7 @@ When to leave it
 import math
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import percent, taking
+from gpu_doctor.diagnosis.rules.evidence import taking
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -54,21 +54,25 @@ def check(vitals: Vitals) -> Finding | None:
     lost = 1.0 - 1.0 / least_slower((threads + busy) / max(cores, 1.0))
     lost = max(lost, LEAST_LOST) if crowded else lost
     fewer = max(1, min(threads - 1, int(cores) - round(busy)))
-    beside = f" beside {busy:.1f} cores' worth of loader workers" if busy >= HALF_A_CORE else ""
+    beside = f" beside loader workers that keep {formatting.cores(busy)} busy" if busy >= HALF_A_CORE else ""
     return Finding(
         rule="cpu-oversubscription",
         headline=(
-            f"torch computes with {threads} threads{beside} where {formatting.cores(cores)} can be used: that loses "
-            f"{percent(lost)} or more of the computing."
+            f"torch computes with {threads} threads{beside} where {formatting.cores(cores)} can be used: at least "
+            f"{formatting.share(lost)} of the computing time is lost."
         ),
         cost_share=lost * computing,
         evidence=(
-            f"{taking(vitals)} {percent(computing)} of the time",
-            *((f"the CPU is {vitals.cpu_util_pct:.0f} % busy",) if vitals.cpu_util_pct is not None else ()),
+            f"{taking(vitals)} {formatting.share(computing)} of the time",
+            *(
+                (f"the CPU is {formatting.percent(vitals.cpu_util_pct)} busy",)
+                if vitals.cpu_util_pct is not None
+                else ()
+            ),
         ),
         prescriptions=(
             Prescription(
-                text=f"Compute with {fewer} thread{'s' if fewer > 1 else ''}; a trial says what it gives",
+                text=f"Compute with {fewer} thread{'s' if fewer > 1 else ''}; a trial shows what that gains",
                 safety=Safety.SAFE,
                 settings={"threads": fewer},
                 code=f"torch.set_num_threads({fewer})",

@@ -22,8 +22,8 @@ When to leave it
     on a CPU; on a GPU it may choose slower kernels. GPU: not yet run on one.
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_idle
-from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -67,11 +67,11 @@ def check(vitals: Vitals) -> Finding | None:
     least = "at most" if dearest == "blocking" else "at least"
     return Finding(
         rule="debug-mode-on",
-        headline=f"{_NAMES[dearest]}: that costs {least} {percent(cost)} of the time.",
+        headline=f"{_NAMES[dearest]}: that costs {least} {formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
             *(f"{_NAMES[name].lower() if name != 'blocking' else _NAMES[name]}" for name in costs if name != dearest),
-            f"forward and backward take {percent(passes)} of the time",
+            f"forward and backward take {formatting.share(passes)} of the time",
             *(("torch.use_deterministic_algorithms(True) is set as well",) if flags.get("deterministic") else ()),
             *(("torch.cuda.set_sync_debug_mode is set as well",) if flags.get("sync_debug") in _WARNS else ()),
         ),

@@ -16,8 +16,9 @@ When to leave it
     Once between two experiments it is fine. In a loop whose objects do form circles, every few hundred steps.
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import without
-from gpu_doctor.diagnosis.rules.evidence import chore_line, millis, percent
+from gpu_doctor.diagnosis.rules.evidence import chore_line
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -35,7 +36,7 @@ with PyKEEN)."""
 COOLING = 1.4
 """A collection walks through all objects: the step after 0.1 to 0.2 s of it took 1.25 ms longer, after as much Python
 or sleep 0.9 (a step of 3.3 ms)."""
-_EXEMPT = "A library calls it: exempt the objects that are there before the training"
+_EXEMPT = "A library calls it: exempt the objects that exist before the training"
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -51,11 +52,11 @@ def check(vitals: Vitals) -> Finding | None:
     librarys = bool(chore.text) and "collect" not in chore.text
     return Finding(
         rule="garbage-collected-each-step",
-        headline=f"Collecting garbage by hand takes {percent(cost)} of the time.",
+        headline=f"Collecting garbage by hand takes {formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
             f"gc.collect() was called {chore.calls} times in {vitals.steps} steps, "
-            f"{millis(chore.wall_s / chore.calls)} each",
+            f"{formatting.seconds(chore.wall_s / chore.calls)} each",
             *chore_line(chore),
         ),
         prescriptions=(

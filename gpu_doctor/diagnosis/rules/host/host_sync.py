@@ -16,7 +16,8 @@ When to leave it
     other work of the host, that stays when the wait goes: the price is never more than the wait itself.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import hot_lines, percent
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -48,15 +49,15 @@ def check(vitals: Vitals) -> Finding | None:
     cost = max(min(gap - taken, sync * _no_trips(vitals)), 0.0)
     if sync < GAP_SHARE or cost < GAP_SHARE or empty < 0.5:
         return None
-    times = "" if vitals.syncs_per_step is None else f" in {vitals.syncs_per_step:.1f} waits a step"
+    times = "" if vitals.syncs_per_step is None else f" in {formatting.average(vitals.syncs_per_step)} waits a step"
     text, code = OUTPUTS if vitals.predicts else LOSS
     return Finding(
         rule="host-sync",
-        headline=f"Waiting for values from the GPU each step leaves it idle {percent(cost)} of the time.",
+        headline=f"Waiting for values from the GPU each step leaves it idle {formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            f"the host waits {percent(sync)} of the time{times}; "
-            f"the queue is empty at the end of {percent(empty)} of steps",
+            f"the host waits {formatting.share(sync)} of the time{times}; the queue is empty at the end of "
+            f"{formatting.share(empty)} of steps",
             *hot_lines(vitals, ("sync",)),
         ),
         prescriptions=(

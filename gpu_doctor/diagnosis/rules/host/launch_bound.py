@@ -17,10 +17,10 @@ When to leave it
     size was tuned for the result.
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.batch_size import DISPATCH_SHARE
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.rules import gpu_idle
-from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.prescriptions import TIMES, larger_batch
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -29,12 +29,6 @@ NEEDS = ("queue_empty_share", "gpu_util_pct", "exposed_wait_share", "sync_share"
 CPU_NEEDS = ("backward_share", "data_wait_share", "dispatch_share")
 EXCLUDES = ("full-precision", "small-batch")
 
-EMPTY_SHARE = 0.8
-"""The queue is empty at the end of at least 80 % of steps (catalogue)."""
-BUSY_PCT = 70.0
-"""And the GPU is busy below 70 % (catalogue)."""
-SYNC_SHARE = 0.05
-"""Above, the waits themselves empty the queue (host-sync)."""
 WAIT_SHARE = 0.20
 """From here on a CPU's loop is bound by its input, and a larger batch waits longer."""
 LARGER = "Give each operation more to do: a larger batch"
@@ -54,13 +48,16 @@ def _on_gpu(vitals: Vitals) -> Finding | None:
     # Launches are made in these phases alone: while the host is elsewhere (slow-python), it launches nothing.
     launching = [vitals.forward_share, vitals.loss_share, vitals.backward_share, vitals.optimizer_share]
     cost = max(min(idle, sum(share for share in launching if share is not None)), 0.0)
-    if empty < EMPTY_SHARE or util >= BUSY_PCT or sync >= SYNC_SHARE:
+    if not vitals.launches_limit:
         return None
     return Finding(
         rule="launch-bound",
-        headline=f"The GPU outruns the host: about {percent(cost)} of the time it waits for launches.",
+        headline=f"The GPU outruns the host: about {formatting.share(cost)} of the time it waits for launches.",
         cost_share=cost,
-        evidence=(f"the queue is empty at the end of {percent(empty)} of steps; NVML utilisation {util:.0f} %",),
+        evidence=(
+            f"the queue is empty at the end of {formatting.share(empty)} of steps; NVML utilisation "
+            f"{formatting.percent(util)}",
+        ),
         prescriptions=(larger_batch(vitals) or _compiled(vitals),),
     )
 
@@ -78,13 +75,14 @@ def _on_cpu(vitals: Vitals) -> Finding | None:
     backward_s = (vitals.backward_share or 0.0) * step_s
     return Finding(
         rule="launch-bound",
-        headline=f"Small operations: about {percent(share)} of the time goes into getting from one to the next.",
+        headline=f"The operations are small: about {formatting.share(share)} of the time goes into getting from one "
+        "to the next.",
         cost_share=max(cost, 0.0),
         evidence=(
-            f"the backward of a step takes {millis(backward_s)} for {operations} operations, "
-            f"{1e6 * backward_s / operations:.1f} us each; one that computes next to nothing takes "
-            f"{1e6 * least_s:.1f} us here",
-            *([f"{vitals.samples_per_step:.4g} samples a step"] if vitals.samples_per_step else []),
+            f"the backward of a step takes {formatting.seconds(backward_s)} for {operations} operations, "
+            f"{formatting.seconds(backward_s / operations)} each; one that computes next to nothing takes "
+            f"{formatting.seconds(least_s)} here",
+            *([f"{formatting.count(vitals.samples_per_step, 'sample')} a step"] if vitals.samples_per_step else []),
         ),
         prescriptions=(larger,),
     )

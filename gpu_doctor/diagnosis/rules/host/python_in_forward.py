@@ -17,20 +17,19 @@ When to leave it
     While you are debugging the model, and the steps are few.
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import without
 from gpu_doctor.diagnosis.rules import gpu_idle
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, millis, percent
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("forward_share", "step_wall_s")
 
-QUEUE_EMPTY = 0.8
-"""On a GPU it costs where that waits for the host (bar of launch-bound)."""
 PYTHON_SHARE = 0.10
 """As for Python in the loop: TraceML 0.5 warns of a residual from 10 % on."""
 SELDOM = (
-    "Take it out of the forward, or do it every n steps; take a hook off when it has seen enough",
+    "Take it out of the forward, or do it every n steps; remove a hook when it has done its work",
     "if self.step % 100 == 0:  # in the forward\n    ...\nhandle.remove()  # what register_forward_hook returned",
 )
 
@@ -41,7 +40,7 @@ def check(vitals: Vitals) -> Finding | None:
     if step_s is None:
         return None
     if vitals.on_gpu:  # it stalls the GPU inside of the step, where its queue is empty
-        if (vitals.queue_empty_share or 0.0) < QUEUE_EMPTY:
+        if not vitals.gpu_outruns_host:
             return None
         share = min(share, vitals.gpu_forward_share or 0.0)
     if share < PYTHON_SHARE:
@@ -49,10 +48,10 @@ def check(vitals: Vitals) -> Finding | None:
     gain = without(vitals, share)
     return Finding(
         rule="python-in-forward",
-        headline=f"The model's forward does work that its output does not need: {percent(share)} of the time.",
+        headline=f"The model's forward does work that its output does not need: {formatting.share(share)} of the time.",
         cost_share=share,
         evidence=(
-            f"{millis(share * step_s)} of every {millis(step_s)} step",
+            f"{formatting.seconds(share * step_s)} of every step of {formatting.seconds(step_s)}",
             *dearest_lines((one for one in vitals.lines if gpu_idle.aside(one)), vitals.source),
         ),
         prescriptions=(

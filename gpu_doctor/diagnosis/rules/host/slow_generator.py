@@ -23,12 +23,13 @@ import math
 import re
 from dataclasses import replace
 
+from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, elsewhere_lines
 from gpu_doctor.diagnosis.forecast.forecast import WORKERS_PER_CORE
 from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, OTHERS, SATURATED, core_worth
 from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing, pace
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, millis, percent
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LineCost
@@ -105,15 +106,16 @@ def check(vitals: Vitals) -> Finding | None:
         share = min(share, max(vitals.gpu_gap_share - (vitals.exposed_transfer_share or 0.0), 0.0))
     if share < MAKING_SHARE or share * step_s < CHEAP_S:
         return None
-    waited = f"The loop waits for the queue that its batches come from: {percent(share)} of the time."
-    made = f"The loop makes its batches itself: {percent(share)} of the time, in which it does not "
+    waited = f"The loop waits for the queue that its batches come from: {formatting.share(share)} of the time."
+    made = f"The loop makes its batches itself: {formatting.share(share)} of the time, in which it does not "
     made += "predict." if vitals.predicts else "train."
     return Finding(
         rule="slow-generator",
         headline=waited if _handed_on(vitals) else made,
         cost_share=share,
         evidence=(
-            f"{millis(share * step_s)} of every {millis(step_s)} step; no DataLoader is used",
+            f"{formatting.seconds(share * step_s)} of every step of {formatting.seconds(step_s)}; no DataLoader is "
+            "used",
             *dearest_lines(making_lines(vitals), vitals.source),
         ),
         prescriptions=_ways_out(vitals, min(share, 0.99), step_s),
@@ -130,7 +132,7 @@ def _ways_out(vitals: Vitals, share: float, step_s: float) -> tuple[Prescription
     workers = _workers(vitals, share, step_s)
     several = _by_workers(
         *(vitals, share, step_s, workers),
-        "If batch i can be made by itself: a Dataset with several workers",
+        "If each batch can be made independently: a Dataset with several workers",
         DATASET.format(workers=workers),
     )
     if _handed_on(vitals):  # it runs ahead of the training already: one worker would do no better
@@ -192,7 +194,7 @@ def _by_readers(vitals: Vitals, share: float, step_s: float, times: int) -> Pres
     left_s = max((1.0 - share) * step_s, step_s / times, (vitals.consumer_cpu_s or 0.0) / max(vitals.usable_cores, 1.0))
     gain = step_s / left_s
     return Prescription(
-        text=f"Let {times} times as many threads fill the queue: what they wait for can be waited for side by side",
+        text=f"Fill the queue with {times} times as many threads: they can wait at the same time",
         safety=Safety.BY_HAND,
         code=READERS.format(times=times),
         predicted_speedup=gain,

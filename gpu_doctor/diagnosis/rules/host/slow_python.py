@@ -20,10 +20,11 @@ When to leave it
 
 import re
 
+from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, beside_lines, elsewhere_lines, needed_lines
 from gpu_doctor.diagnosis.forecast.epoch_end import leaving_lines, leaving_share
 from gpu_doctor.diagnosis.forecast.removed_work import without
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, library_calls, millis, percent, phases
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines, joined, library_calls, phases
 from gpu_doctor.diagnosis.rules.host import host_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_lines, making_share
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
@@ -44,17 +45,17 @@ LEFT_AT_MOST = 0.5
 goes badly (an estimate: array operations do in 1/10 to 1/100 what a Python loop over their elements does)."""
 SELDOM = ("Do it every n steps, or move it out of the loop", "if step % 100 == 0:\n    ...")
 FED = (
-    "The model is fed with it: do it for the whole batch in one call, or for all of the data once, before the loop",
+    "It prepares the model's input: do it for the whole batch in one call, or once for all data before the loop",
     "x = prepared[indices]  # prepared for all of the data: one indexing a batch",
 )
 NEEDED = (
-    "The training needs it: do it in one call instead of one for each sample or parameter",
+    "Training needs it: do it in one call instead of one for each sample or parameter",
     "x = stored[indices]  # kept in one tensor, not in a list of them\n"
     "torch._foreach_mul_(tensors, factor)  # all tensors in one call",
 )
 THERE = ("It runs inside of that call: let it log and call back less often, if it has options for that", "")
 KEPT = (
-    "What the loop is there for cannot be left out: do it for a whole batch in one call, or for all batches afterwards",
+    "It is what the loop is for: do it for a whole batch in one call, or for all batches afterwards",
     "kept.append(outputs)  # after the loop: torch.cat(kept)",
 )
 UNSEEN = 0.5
@@ -97,11 +98,11 @@ def check(vitals: Vitals) -> Finding | None:
     (text, code), *more = [THERE] if _in_a_library(vitals, lines) else _ways_out(vitals, lines)
     return Finding(
         rule="slow-python",
-        headline=f"Python in the loop: {percent(share)} of the time is outside of "
-        f"{', '.join(('fetch', *phases(vitals)))}.",
+        headline=f"Python in the loop: {formatting.share(share)} of the time is outside of "
+        f"{joined(('fetch', *phases(vitals)))}.",
         cost_share=share,
         evidence=(
-            f"{millis(share * step_s)} of every {millis(step_s)} step",
+            f"{formatting.seconds(share * step_s)} of every step of {formatting.seconds(step_s)}",
             *dearest_lines(lines, vitals.source),
         ),
         prescriptions=(
@@ -114,7 +115,7 @@ def check(vitals: Vitals) -> Finding | None:
                 predicted_high=gain.high,
                 at_most=True,
             ),
-            *(Prescription(f"{text}, where it is of that kind", Safety.BY_HAND, code=code) for text, code in more),
+            *(Prescription(f"{text} (where this applies)", Safety.BY_HAND, code=code) for text, code in more),
         ),
     )
 

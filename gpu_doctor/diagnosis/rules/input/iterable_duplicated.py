@@ -1,4 +1,4 @@
-"""Every worker of an iterable-style dataset delivers all of its items: the loop trains on copies.
+"""Every worker of an iterable-style dataset delivers all items: the loop trains on duplicates.
 
 What it means
     The workers each run `__iter__` on their own copy of the dataset. Where that does not ask `get_worker_info()` which
@@ -12,10 +12,10 @@ What to try
     Let each worker take its share, in `__iter__`: every n-th item, or its own files.
 
 When to leave it
-    When repeating is meant: random augmentation so strong that no two copies are alike.
+    When the repetition is intended: random augmentation so strong that no two copies are alike.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.prescriptions import SHARDED
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -48,13 +48,17 @@ def check(vitals: Vitals) -> Finding | None:
     cost = 1.0 - 1.0 / copies
     return Finding(
         rule="iterable-duplicated",
-        headline=f"All {workers} workers deliver the whole dataset: {percent(cost)} of the steps repeat items.",
+        headline=f"All {workers} workers deliver the whole dataset: {formatting.share(cost)} of the steps repeat "
+        "items.",
         cost_share=cost,
         evidence=(
             f"{loader.dataset} is an IterableDataset"
             + (" whose code never asks get_worker_info()" if unshared else ""),
             *(
-                (f"an epoch held {epoch:.0f} samples, the dataset says that it has {length}",)
+                (
+                    f"an epoch had {formatting.count(epoch, 'sample')}; the dataset's length is "
+                    f"{formatting.grouped(length or 0)}",
+                )
                 if counted is not None
                 else ()
             ),

@@ -17,8 +17,9 @@ When to leave it
     the dataset cannot be sent to worker processes (the panel then says why).
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
-from gpu_doctor.diagnosis.rules.evidence import fetch_lines, millis, percent, who
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, who
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.diagnosis.rules.prescriptions import with_workers
 from gpu_doctor.diagnosis.rules.rule import Finding
@@ -46,14 +47,15 @@ def check(vitals: Vitals) -> Finding | None:
     count, seen = best
     return Finding(
         rule="loader-without-workers",
-        headline=f"The {who(vitals)} waits for data {percent(wait)} of the time: "
+        headline=f"The {who(vitals)} waits for data {formatting.share(wait)} of the time: "
         "num_workers=0 loads batches in the loop's own process.",
         cost_share=wait,
         evidence=(
-            f"a batch takes {millis(fetch_s)} to fetch, {millis(vitals.fetch_cpu_s or 0.0)} "
+            f"a batch takes {formatting.seconds(fetch_s)} to fetch, {formatting.seconds(vitals.fetch_cpu_s or 0.0)} "
             f"{'of CPU on several threads' if vitals.fetch_beside_s else 'of it on the CPU'}, "
-            f"and {millis(vitals.consumer_s or 0.0)} to {'train' if vitals.backward_share else 'work'} on",
-            f"with {count} worker{'s' * (count != 1)} the bound is {seen.why}: {millis(seen.step_s)} a step",
+            f"and {formatting.seconds(vitals.consumer_s or 0.0)} to {'train' if vitals.backward_share else 'work'} on",
+            f"with {formatting.count(count, 'worker')} a step would take {formatting.seconds(seen.step_s)}, limited "
+            f"by {seen.why}",
             *storage_lines(vitals),
             *fetch_lines(vitals),
         ),

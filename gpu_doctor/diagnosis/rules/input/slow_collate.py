@@ -1,7 +1,8 @@
 """Putting samples together into a batch takes at least half of the fetch.
 
 What it means
-    `collate_fn` (padding, stacking, tokenising a whole batch) is the dear part of the fetch, not reading the samples.
+    `collate_fn` (padding, stacking, tokenising a whole batch) is the expensive part of the fetch; reading the samples
+    is not.
 
 Why it costs you
     It runs once a batch in the process that fetches; the loop waits for it.
@@ -9,14 +10,15 @@ Why it costs you
 What to try
     Vectorise it, allocate the batch once and fill it, move tokenising out of the loop. Where torch's own collate only
     stacks samples from memory, index whole batches instead (a BatchSampler with `batch_size=None`). A collate of an
-    installed package (a tokeniser's, a graph library's) is not yours to vectorise: hand it less.
+    installed package (a tokeniser's, a graph library's) is not yours to vectorise: give it less to do.
 
 When to leave it
-    When workers hide it: then the wait is not exposed and this rule is silent. So it is where workers stand idle and
-    the loop waits all the same (an epoch's begin, handing batches over): the collate is not what it waits for.
+    When workers hide it: then the loop does not wait for it, and this rule is silent. It is silent too where workers
+    are idle while the loop waits (at an epoch's start, or as batches are handed over): it waits for something else.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import ASKS, fetch_lines, library_calls, millis, percent
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import ASKS, fetch_lines, library_calls
 from gpu_doctor.diagnosis.rules.prescriptions import ONE_CALL, whole_batches
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -40,9 +42,9 @@ VECTORISE = Prescription(
     safety=Safety.BY_HAND,
     code="def collate_fn(samples): ...  # allocate the batch once, fill it with array operations",
 )
-HAND_IT_LESS = Prescription(
-    text="Hand the collate less: prepare (tokenise, convert) all data once before the loop, keep whole batches in a "
-    "list, or give the loader workers",
+LESS_TO_DO = Prescription(
+    text="Give the collate less to do: prepare (tokenise, convert) all data once before the loop, keep whole batches "
+    "in a list, or use worker processes",
     safety=Safety.BY_HAND,
     code="batches = list(loader)  # once, where order and contents may stay; or prepare the dataset's samples here",
 )
@@ -66,25 +68,27 @@ def check(vitals: Vitals) -> Finding | None:
     cost = min(wait, (wall if plain else collate_s) * a_step)
     return Finding(
         rule="slow-collate",
-        headline=f"Putting batches together sample by sample takes {percent(cost)} of the time ({loader.collate})."
+        headline=f"Putting batches together sample by sample takes {formatting.share(cost)} of the time "
+        f"({loader.collate})."
         if plain
-        else f"Putting batches together takes {percent(cost)} of the time ({loader.collate}).",
+        else f"Putting batches together takes {formatting.share(cost)} of the time ({loader.collate}).",
         cost_share=cost,
         evidence=(
-            f"collate takes {millis(collate_s)} of the {millis(wall)} that a batch takes to fetch{_computing(vitals)}",
+            f"collate takes {formatting.seconds(collate_s)} of the {formatting.seconds(wall)} it takes to fetch a "
+            f"batch{_computing(vitals)}",
             *fetch_lines(vitals),
         ),
         prescriptions=(
             *((whole_batches(loader),) if plain else ()),
             *((WHOLE_ITEMS,) if plain and loader.dataset_kind != "iterable" else ()),
-            *(() if plain else (HAND_IT_LESS if _installed(vitals) else VECTORISE,)),
+            *(() if plain else (LESS_TO_DO if _installed(vitals) else VECTORISE,)),
         ),
     )
 
 
 def _computing(vitals: Vitals) -> str:
     """How much of the collate is computing; what is not waits, for a disk, a lock or a core."""
-    return "" if vitals.collate_cpu_s is None else f", {millis(vitals.collate_cpu_s)} of it on a core"
+    return "" if vitals.collate_cpu_s is None else f", {formatting.seconds(vitals.collate_cpu_s)} of it computing"
 
 
 def _installed(vitals: Vitals) -> bool:

@@ -1,4 +1,4 @@
-"""Each epoch begins with a long wait that no worker's start explains: shuffling, or opening the data anew.
+"""Each epoch starts with a long wait that starting workers does not explain: shuffling, or opening the data again.
 
 What it means
     The first batch of every epoch comes much later than the others. Before it, `iter(loader)` and the sampler run in
@@ -14,14 +14,15 @@ What to try
     num_samples=...)` draws 32 indices at a time), or shuffle shards and not samples. List files once, in `__init__`.
 
 When to leave it
-    When epochs are long in truth and this run only saw short ones.
+    When real epochs are long, and only this run had short ones.
 """
 
 import math
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.epoch_end import leaving_share
 from gpu_doctor.diagnosis.forecast.forecast import drawing_s, taking_s
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, millis, percent
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -43,10 +44,14 @@ def __iter__(self):  # of the dataset: what epochs share is listed and opened on
 batches = iter(loader)  # once, before the loop over epochs
 for step in range(steps_per_epoch):
     batch = next(batches)"""
-PERMUTATION = "Draw indices as they are needed, not all of them at each epoch's begin (samples may then come twice)"
-WEIGHTED = "Draw no more than an epoch uses: all of `num_samples` are drawn at its begin, about {samples} are used"
-STREAM = "Begin the stream once: let it go on for ever and keep one iterator, list and open files before it"
-SAMPLER = "Make the sampler's begin cheaper: work out once, in its `__init__`, what its `__iter__` works out each epoch"
+PERMUTATION = (
+    "Draw indices as they are needed, not all of them at the start of each epoch (a sample may then come twice)"
+)
+WEIGHTED = (
+    "Draw no more than an epoch uses: all of `num_samples` are drawn when it starts, and about {samples} are used"
+)
+STREAM = "Start the stream once: let it run forever, keep one iterator, and list and open the files before it"
+SAMPLER = "Make the sampler start faster: compute once, in its `__init__`, what its `__iter__` computes each epoch"
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -71,19 +76,20 @@ def check(vitals: Vitals) -> Finding | None:
     stream = loader.dataset_kind == "iterable"
     named = "" if stream or not loader.sampler else f"the loader draws from a {loader.sampler}"
     freed_s = left * step_s * vitals.measured_steps / edges
-    freed = (f"freeing what was drawn for an epoch takes {millis(freed_s)} at its end",)
-    over = f" over {loader.dataset_len:,} samples" if loader.dataset_len else ""
+    freed = (f"freeing an epoch's indices takes {formatting.seconds(freed_s)} at its end",)
+    over = f" over {formatting.count(loader.dataset_len, 'sample')}" if loader.dataset_len else ""
     used = _used(vitals)
     text, code = (PERMUTATION, DRAWING) if permutes else (STREAM, ONE_PASS) if stream else (SAMPLER, "")
     if used is not None and loader.sampler == "WeightedRandomSampler":
         text, code = WEIGHTED.format(samples=used), FEWER.format(samples=used)
     return Finding(
         rule="slow-epoch-start",
-        headline=f"Epochs begin late: {percent(cost)} of the time waits for the first batch of an epoch.",
+        headline=f"Epochs start late: the loop waits {formatting.share(cost)} of the time for the first batch of an "
+        "epoch.",
         cost_share=cost,
         evidence=(
-            f"{edges} epoch{'s' * (edges > 1)} began in the measured steps, after {millis(edge_s)} each; "
-            f"fetching a batch takes {millis(fetch_s)} of that",
+            f"{formatting.count(edges, 'epoch')} began during the measured steps, each after a wait of "
+            f"{formatting.seconds(edge_s)}, of which fetching a batch takes {formatting.seconds(fetch_s)}",
             *(freed if left >= NAMING_BAR else ()),
             *((f"{named}{over}",) if named else ()),
             *dearest_lines(waits, vitals.source),

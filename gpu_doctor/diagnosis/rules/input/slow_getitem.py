@@ -1,12 +1,12 @@
-"""Fetching computes so much that no number of workers keeps up, or so little a sample that workers do not pay.
+"""Fetching needs more CPU than any number of workers can give, or so little per sample that workers do not help.
 
 What it means
     Either the CPU seconds of `__getitem__` exceed what the usable cores can give, or the data lies in memory and the
     time goes into taking samples out one by one: Python runs once a sample where one indexing could take a batch.
 
 Why it costs you
-    The device waits for the CPU, step after step. More workers only take the cores from each other, or cost more for
-    handing batches over than they save.
+    The device waits for the CPU, step after step. More workers only take the cores from each other, or cost more to
+    hand batches over than they save.
 
 What to try
     Do less per sample: decode and resize once and store the result (a JPEG can also be decoded smaller), cache what
@@ -23,7 +23,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.forecast.prediction import LEAST_GAIN, Forecast
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, on_cores_s, unqueued_fetch_s
-from gpu_doctor.diagnosis.rules.evidence import fetch_lines, millis, percent
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines
 from gpu_doctor.diagnosis.rules.input import too_many_workers
 from gpu_doctor.diagnosis.rules.prescriptions import cheaper_samples, whole_batches
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
@@ -48,7 +48,7 @@ DECODES = re.compile(
 DECODED_SHARE = 0.3
 """From this part of the fetch on, such lines are what to begin with."""
 SMALLER = Prescription(
-    text="Decode images no larger than they are needed, or store them resized once",
+    text="Decode images no larger than needed, or store them resized once",
     safety=Safety.BY_HAND,
     code="image = Image.open(path)\n"
     'image.draft("RGB", (2 * size, 2 * size))  # before convert() or resize(): a JPEG decodes at 1/2, 1/4 or 1/8',
@@ -92,13 +92,15 @@ def _one_by_one(vitals: Vitals, loader: LoaderSetup, wait: float, fetch_s: float
     plain = loader.collate.startswith("default_collate")  # a collate of the user's own is not to be lost
     one_by_one = "" if _whole_batches(vitals) else " sample by sample"
     dear = cheap or best.speedup >= LEAST_GAIN  # a gain, but not where handing over is dear
-    why = "handing it over from a worker costs about as much" if dear else "the loop itself needs the cores"
+    why = "a worker would take about as long to hand it over" if dear else "the loop itself needs the cores"
     return Finding(
         rule="slow-getitem",
-        headline=f"Fetching{one_by_one} takes {percent(cost)} of the time, and workers would not make it shorter.",
+        headline=f"Fetching{one_by_one} takes {formatting.share(cost)} of the time, and workers would not make it "
+        "shorter.",
         cost_share=cost,
         evidence=(
-            f"a step's fetch takes {millis(cpu_s)} of CPU{_a_sample(vitals, cpu_s)}, {millis(wall_s)} in all; {why}",
+            f"the fetch of a step takes {formatting.seconds(cpu_s)} of CPU time{_a_sample(vitals, cpu_s)}, "
+            f"{formatting.seconds(wall_s)} in all; {why}",
             *fetch_lines(vitals),
         ),
         prescriptions=(whole_batches(loader),) if cheap and plain else _cheaper(vitals, loader),
@@ -119,13 +121,18 @@ def _too_much(vitals: Vitals, loader: LoaderSetup, wait: float, best: tuple[int,
         return None
     return Finding(
         rule="slow-getitem",
-        headline=f"Loading needs too much CPU for any number of workers: {percent(cost)} of the time is a wait for it.",
+        headline="Loading needs more CPU than any number of workers can give: the loop waits for it "
+        f"{formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            f"a batch takes {millis(cpu)} of CPU time{_a_sample(vitals, cpu_s)}; with the loop's own that makes "
-            f"{millis(own_s)} a step on {formatting.cores(vitals.usable_cores)}, "
-            f"where all else takes {millis(consumer)}",
-            *((f"its workers wait {millis(queued_s)} for a core besides",) if queued_s > cpu_s * BUSY_SHARE else ()),
+            f"a batch takes {formatting.seconds(cpu)} of CPU time{_a_sample(vitals, cpu_s)}; with the loop's own "
+            f"CPU time that is {formatting.seconds(own_s)} a step on {formatting.cores(vitals.usable_cores)}; "
+            f"everything else takes {formatting.seconds(consumer)}",
+            *(
+                (f"and its workers wait {formatting.seconds(queued_s)} for a core",)
+                if queued_s > cpu_s * BUSY_SHARE
+                else ()
+            ),
             *fetch_lines(vitals),
         ),
         prescriptions=_cheaper(vitals, loader),
@@ -152,4 +159,4 @@ def _cheaper(vitals: Vitals, loader: LoaderSetup) -> tuple[Prescription, ...]:
 
 
 def _a_sample(vitals: Vitals, seconds: float) -> str:
-    return f" ({millis(seconds / vitals.samples_per_step)} a sample)" if vitals.samples_per_step else ""
+    return f" ({formatting.seconds(seconds / vitals.samples_per_step)} a sample)" if vitals.samples_per_step else ""

@@ -18,9 +18,10 @@ When to leave it
     delivers all it can (the evidence says how much that is): more workers then only share it.
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.forecast.stages import SLOWEST_BYTES_PER_S
-from gpu_doctor.diagnosis.rules.evidence import fetch_lines, millis, percent, who
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, who
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -55,7 +56,7 @@ def check(vitals: Vitals) -> Finding | None:
     cost = wait * min(waiting_s / wall, 1.0)
     return Finding(
         rule="slow-storage",
-        headline=f"The {who(vitals)} waits for the storage {percent(cost)} of the time.",
+        headline=f"The {who(vitals)} waits for the storage {formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(*storage_lines(vitals), *fetch_lines(vitals)),
         prescriptions=(*_more_workers(vitals), SHARDS),
@@ -80,9 +81,10 @@ def storage_lines(vitals: Vitals) -> tuple[str, ...]:
         return ()
     stored = vitals.fetch_stored_bytes or 0.0
     return (
-        f"{millis(waiting_s)} of a fetch of {millis(vitals.fetch_wall_s or 0.0)} wait for the storage: {_size(stored)} "
-        f"of the {_size(max(vitals.fetch_read_bytes or 0.0, stored))} that it reads come from there, not from memory",
-        f"the storage delivers {_size(stored * batches / step_s)}/s to this loop",
+        f"a fetch waits {formatting.seconds(waiting_s)} of its {formatting.seconds(vitals.fetch_wall_s or 0.0)} for "
+        f"the storage: {formatting.size(stored)} of the {formatting.size(max(vitals.fetch_read_bytes or 0.0, stored))} "
+        "that it reads come from there, not from memory",
+        f"the storage delivers {formatting.bandwidth(stored * batches / step_s)} to this loop",
     )
 
 
@@ -95,7 +97,7 @@ def _more_workers(vitals: Vitals) -> tuple[Prescription, ...]:
     refusal = loader.refusals.get("num_workers", "")
     return (
         Prescription(
-            text=f"Load with {count} worker{'s' if count > 1 else ''}, which wait at the same time"
+            text=f"Load with {count} worker{'s' if count > 1 else ''}, which can wait at the same time"
             + (f" (not by a trial: {refusal})" if refusal else ""),
             safety=Safety.BY_HAND if refusal else Safety.SAFE,
             settings={} if refusal else {"num_workers": count},
@@ -105,7 +107,3 @@ def _more_workers(vitals: Vitals) -> tuple[Prescription, ...]:
             predicted_high=seen.high,
         ),
     )
-
-
-def _size(number: float) -> str:
-    return f"{number / 1e6:.3g} MB" if number >= 1e6 else f"{number / 1e3:.3g} kB"

@@ -48,7 +48,7 @@ def check(vitals: Vitals) -> Finding | None:
     if vitals.batch_bytes and need:
         figures[0] += f" x {formatting.size(vitals.batch_bytes)} = {formatting.size(need)}"
     if free is not None:
-        figures.append(f"{formatting.size(free)} of /dev/shm were free when the run began")
+        figures.append(f"{formatting.size(free)} of /dev/shm was free when the run began")
     return Finding(
         rule="small-shared-memory",
         headline="The workers ran out of shared memory."

@@ -17,7 +17,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
-from gpu_doctor.diagnosis.rules.evidence import fetch_lines, millis, percent, stock_line, who
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.diagnosis.rules.prescriptions import with_workers
 from gpu_doctor.diagnosis.rules.rule import Finding
@@ -49,13 +49,15 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     return Finding(
         rule="too-few-workers",
-        headline=f"The {who(vitals)} waits for data {percent(wait)} of the time: "
+        headline=f"The {who(vitals)} waits for data {formatting.share(wait)} of the time: "
         f"{formatting.count(workers, 'worker')} cannot keep up.",
         cost_share=wait,
         evidence=(
-            f"a batch takes a worker {millis(fetch_s)}, {millis(vitals.fetch_cpu_s or 0.0)} of it on the CPU; "
-            f"the {workers} worker{'s are' if workers > 1 else ' is'} busy {percent(min(busy, 1.0))} of the time",
-            f"with {count} worker{'s' * (count != 1)} the bound is {seen.why}: {millis(seen.step_s)} a step",
+            f"a batch takes a worker {formatting.seconds(fetch_s)}, {formatting.seconds(vitals.fetch_cpu_s or 0.0)} of "
+            f"it on the CPU; the {workers} worker{'s are' if workers > 1 else ' is'} busy "
+            f"{formatting.share(min(busy, 1.0))} of the time",
+            f"with {formatting.count(count, 'worker')} a step would take {formatting.seconds(seen.step_s)}, limited "
+            f"by {seen.why}",
             *stock_line(vitals),
             *storage_lines(vitals),
             *fetch_lines(vitals),

@@ -1,4 +1,4 @@
-"""Workers take more than they give: they outnumber the cores, or handing a batch over costs more than fetching it.
+"""Workers cost more than they save: they outnumber the cores, or handing a batch over costs more than fetching it.
 
 What it means
     Either the fetch computes, the cores are taken, and there are more workers than cores: they wait for a core, not for
@@ -24,7 +24,7 @@ from gpu_doctor.diagnosis.forecast.forecast import GOOD_ENOUGH, forecast
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, fetched_s, stages, unqueued_fetch_s
 from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT
-from gpu_doctor.diagnosis.rules.evidence import millis, percent, stock_line
+from gpu_doctor.diagnosis.rules.evidence import stock_line
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -77,16 +77,17 @@ def in_the_way(vitals: Vitals) -> Finding | None:
     if most is None or (slow_to_come and taken_s > most.taking + most.packing):
         return None  # it waits for more than the handing over
     theirs = (
-        "A worker takes more than it gives"
+        "The worker costs more than it saves"
         if vitals.workers == 1
-        else f"{vitals.workers} workers take more than they give"
+        else f"{vitals.workers} workers cost more than they save"
     )
     return Finding(
         rule="too-many-workers",
-        headline=f"{theirs}: {percent(cost)} of the time goes into handing batches over.",
+        headline=f"{theirs}: {formatting.share(cost)} of the time is spent handing batches over.",
         cost_share=cost,
         evidence=(
-            f"the loop waits {millis(taken_s)} a step for what takes {millis(alone_s)} to fetch",
+            f"the loop waits {formatting.seconds(taken_s)} a step for batches that take "
+            f"{formatting.seconds(alone_s)} to fetch",
             *stock_line(vitals),
         ),
         prescriptions=(_with(vitals, 0, "Fetch in the loop itself, without workers", alone),),
@@ -122,15 +123,16 @@ def _crowded(vitals: Vitals) -> Finding | None:
     if cost < NAMING_BAR:
         return None
     text = f"Load with {fewer} worker{'s' if fewer > 1 else ''}"
-    known = "" if queued is None else f"; it waits {millis(queued)} for a core"
+    known = "" if queued is None else f"; it waits {formatting.seconds(queued)} for a core"
     return Finding(
         rule="too-many-workers",
-        headline=f"{workers} workers share {formatting.cores(cores)}: "
-        f"{percent(cost)} of the time goes into taking turns.",
+        headline=f"{workers} workers share {formatting.cores(cores)}: {formatting.share(cost)} of the time is lost as "
+        "they take turns.",
         cost_share=cost,
         evidence=(
-            f"a batch takes a worker {millis(wall)}, only {millis(cpu)} of it on a core{known}",
-            f"fetch and training need {millis(need)} of all cores for a step that takes {millis(step_s)}",
+            f"a batch takes a worker {formatting.seconds(wall)}, only {formatting.seconds(cpu)} of it on a core{known}",
+            f"fetching and training need {formatting.seconds(need)} of all cores in a step of "
+            f"{formatting.seconds(step_s)}",
         ),
         prescriptions=(_with(vitals, fewer, text, seen),),
     )

@@ -10,7 +10,7 @@ Why it costs you
 
 What to try
     Fetch further ahead (`prefetch_factor`), so that the batches in stock last as long as a slow one takes; sort or
-    bucket by length so that batches cost alike; find out what makes the slow ones slow.
+    bucket by length so that batches take equally long; find out what makes the slow ones slow.
 
 When to leave it
     When memory is short: every batch fetched ahead lies in it. Where the slow fetches waited for a core (more processes
@@ -21,7 +21,7 @@ import math
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, SATURATED
-from gpu_doctor.diagnosis.rules.evidence import fetch_lines, millis, percent, stock_line, who
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -85,13 +85,13 @@ def check(vitals: Vitals) -> Finding | None:
     enough = ahead >= wanted
     return Finding(
         rule="uneven-batches",
-        headline=f"A few slow batches make the {who(vitals)} wait {percent(cost)} of the time.",
+        headline=f"A few slow batches make the {who(vitals)} wait {formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            f"fetching takes {millis(median_s)} for most batches, {millis(slow_s)} for the slowest in a hundred; "
-            f"{formatting.count(round(fetchers), 'worker')}, busy "
-            f"{percent(min(mean_s * batches / fetchers / step_s, 1.0))} of the time",
-            f"prefetch_factor={now}: a stock for {millis(now * fetchers * a_batch_s)}",
+            f"fetching takes {formatting.seconds(median_s)} for most batches, {formatting.seconds(slow_s)} for the "
+            f"slowest in a hundred; {formatting.count(round(fetchers), 'worker')}, busy "
+            f"{formatting.share(min(mean_s * batches / fetchers / step_s, 1.0))} of the time",
+            f"prefetch_factor={now}: the batches fetched ahead last {formatting.seconds(now * fetchers * a_batch_s)}",
             *stock_line(vitals),
             *storage_lines(vitals),
             *fetch_lines(vitals),
@@ -108,7 +108,7 @@ def check(vitals: Vitals) -> Finding | None:
                 at_most=True,
             ),
             Prescription(
-                text="Make batches cost alike: bucket by length, cache what is slow",
+                text="Make batches take equally long: bucket by length, cache what is slow",
                 safety=Safety.BY_HAND,
             ),
             *((SHARDS,) if storage_lines(vitals) else ()),

@@ -21,7 +21,7 @@ import re
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
-from gpu_doctor.diagnosis.rules.evidence import percent, who
+from gpu_doctor.diagnosis.rules.evidence import who
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup
@@ -98,9 +98,10 @@ def _wanted(vitals: Vitals) -> Finding | None:
     count, seen = best
     return Finding(
         rule="workers-cannot-start",
-        headline=f"The {who(vitals)} waits for data {percent(wait)} of the time, and workers cannot be started.",
+        headline=f"The {who(vitals)} waits for data {formatting.share(wait)} of the time, and workers cannot be "
+        "started.",
         cost_share=wait,
-        evidence=(*_why(loader), f"with {formatting.count(count, 'worker')} the bound would be {seen.why}"),
+        evidence=(*_why(loader), f"with {formatting.count(count, 'worker')} a step would be limited by {seen.why}"),
         prescriptions=(
             Prescription(
                 text=f"{MODULE.text}, then load with {formatting.count(count, 'worker')}",

@@ -1,4 +1,4 @@
-"""Worker processes are started anew at every epoch, and the loop waits for them.
+"""Worker processes are started again for every epoch, and the loop waits for them.
 
 What it means
     Without `persistent_workers` each epoch starts its own processes; until their first batches are there, nothing
@@ -19,9 +19,9 @@ When to leave it
 from collections.abc import Mapping
 from dataclasses import replace
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import GOOD_ENOUGH, forecast, kept_workers
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
-from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import SettingValue
@@ -53,8 +53,8 @@ def check(vitals: Vitals) -> Finding | None:
     evaluating = "" if both is None else " and evaluation pass" if own is not None else ""
     return Finding(
         rule="workers-restart-each-epoch",
-        headline=f"Workers start anew each {'epoch' if own is not None else 'evaluation pass'}{evaluating}: "
-        f"{percent(cost)} of the time waits for them.",
+        headline=f"Workers are started again each {'epoch' if own is not None else 'evaluation pass'}{evaluating}: "
+        f"the loop waits for them {formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(*(_epochs(vitals) if own is not None else ()), *(_passes(vitals) if both is not None else ())),
         prescriptions=_cures(vitals, own, both),
@@ -67,8 +67,9 @@ def _epochs(vitals: Vitals) -> tuple[str, ...]:
     method = vitals.loader.start_method if vitals.loader is not None else "fork"
     return (
         f"num_workers={vitals.workers}, persistent_workers=False, start method {method}",
-        f"{edges} epoch{'s' * (edges > 1)} began in the measured steps, after {millis(edge_s / edges)} each; "
-        f"fetching a batch takes {millis(vitals.fetch_wall_s or 0.0)} of that",
+        f"{formatting.count(edges, 'epoch')} began during the measured steps, each after a wait of "
+        f"{formatting.seconds(edge_s / edges)}, of which fetching a batch takes "
+        f"{formatting.seconds(vitals.fetch_wall_s or 0.0)}",
         *_timed(vitals),
     )
 
@@ -78,16 +79,19 @@ def _timed(vitals: Vitals) -> tuple[str, ...]:
     start_s, first_s, end_s = vitals.worker_start_s, vitals.worker_first_s, vitals.worker_end_s
     if start_s is None or first_s is None:
         return ()
-    ended = "" if end_s is None else f", ending them {millis(end_s)}"
-    return (f"starting the processes takes {millis(start_s)}, their first batch {millis(first_s)} more{ended}",)
+    ended = "" if end_s is None else f", and ending them {formatting.seconds(end_s)}"
+    return (
+        f"starting the processes takes {formatting.seconds(start_s)}, their first batch "
+        f"{formatting.seconds(first_s)} more{ended}",
+    )
 
 
 def _passes(vitals: Vitals) -> tuple[str, ...]:
     passes = vitals.evaluation_passes or 1
     edge_s = (vitals.evaluation_edge_share or 0.0) * (vitals.run_s or 0.0) / passes
     return (
-        f"{passes} evaluation passes began after {millis(edge_s)} each; "
-        f"fetching a batch takes {millis(vitals.evaluation_fetch_s or 0.0)} of that",
+        f"{passes} evaluation passes began, each after a wait of {formatting.seconds(edge_s)}, "
+        f"of which fetching a batch takes {formatting.seconds(vitals.evaluation_fetch_s or 0.0)}",
     )
 
 
@@ -96,7 +100,7 @@ def _cures(vitals: Vitals, own: Forecast | None, both: Forecast | None) -> tuple
     known: list[tuple[float, Prescription]] = []
     refusals = vitals.loader.refusals if vitals.loader is not None else {}
     if own is not None:
-        one = _cure("Keep the workers over epochs", "persistent_workers", True, own, refusals)
+        one = _cure("Keep the workers from epoch to epoch", "persistent_workers", True, own, refusals)
         known.append((own.speedup, one))
     if both is not None:
         text = f"Keep the workers of evaluation passes ({vitals.evaluation_passes} of them){' as well' if own else ''}"
@@ -104,7 +108,7 @@ def _cures(vitals: Vitals, own: Forecast | None, both: Forecast | None) -> tuple
         known.append((both.speedup / GOOD_ENOUGH, _predicted(Prescription(text, Safety.BY_HAND, code=code), both)))
     alone = forecast(vitals, {"num_workers": 0}) if vitals.workers and own is not None else None
     if alone is not None and alone.speedup >= GOOD_ENOUGH:
-        text = "Fetch in the loop itself: a batch takes less than starting workers and handing it over"
+        text = "Fetch in the loop itself: that is faster than starting workers and handing batches over"
         text += ", of the evaluation data too (not in the figure)" if both is not None and _cheap_passes(vitals) else ""
         known.append((alone.speedup, _cure(text, "num_workers", 0, alone, refusals, _settles(vitals))))
     return tuple(one for _, one in sorted(known, key=lambda pair: -pair[0]))
@@ -130,7 +134,9 @@ def _cure(
 ) -> Prescription:
     refused = bool(refusals.get(knob))
     plain = Prescription(
-        text if settled else f"{text}: at least {seen.low:.2g}x, as starts slow the steps after them; measure it",
+        text
+        if settled
+        else f"{text}: at least {formatting.forecast(seen.low)}, and more as steps after a start are slow; measure it",
         Safety.BY_HAND if refused else Safety.SAFE,
         settings={} if refused else {knob: value},
         code=f"DataLoader(..., {knob}={value})",

@@ -43,16 +43,18 @@ def check(vitals: Vitals) -> Finding | None:
     if not retried and not hoarded:
         return None
     evidence = [
-        f"reserved {formatting.size(reserved)} of {formatting.size(total)}, "
-        f"of which {formatting.size(peak)} were used at most"
+        f"torch has reserved {formatting.size(reserved)} of {formatting.size(total)}, "
+        f"of which at most {formatting.size(peak)} was used"
     ]
     if vitals.inactive_split_bytes:
         evidence.append(f"free pieces inside of blocks in use: {formatting.size(vitals.inactive_split_bytes)}")
     if retries:
-        evidence.append(f"{retries:.0f} allocations fitted only after the allocator had given its cache back")
+        evidence.append(
+            f"{formatting.count(retries, 'allocation')} succeeded only after the allocator had released its cache"
+        )
     return Finding(
         rule="fragmented-memory",
-        headline=f"The GPU's memory is in pieces: {formatting.size(reserved - peak)} are held and never used.",
+        headline=f"The GPU's memory is fragmented: {formatting.size(reserved - peak)} is held and never used.",
         cost_share=0.0,
         evidence=tuple(evidence),
         prescriptions=(

@@ -1,8 +1,8 @@
-"""The host's memory is nearly used up, the process is swapped out, or the system has killed one for want of memory.
+"""The host's memory is nearly used up, the process is swapped out, or the system has killed one to free memory.
 
 What it means
     Hardly any memory is available any more (within the container's limit), or pages of the training process lie in
-    swap and are read back while it runs, or the system has killed a process for want of memory.
+    swap and are read back while it runs, or the system has killed a process to free memory.
 
 Why it costs you
     Swapping turns memory accesses into disk accesses. When nothing is left, the system kills a process: often a loader
@@ -48,21 +48,21 @@ def check(vitals: Vitals) -> Finding | None:
     swapping = bool(vitals.process_swapped_bytes) and (vitals.swap_in_bytes_per_s or 0.0) >= SWAP_IN_BYTES_PER_S
     if not low and not swapping and not killed:
         return None
-    evidence = [*killed, f"least available {formatting.size(left)} of {formatting.size(total)}"]
+    evidence = [*killed, f"at the lowest, {formatting.size(left)} of {formatting.size(total)} was available"]
     if swapping:
         swapped, rate = vitals.process_swapped_bytes or 0.0, vitals.swap_in_bytes_per_s or 0.0
         evidence.append(
-            f"{formatting.size(swapped)} of the process are swapped out; {formatting.size(rate)}/s are read back"
+            f"{formatting.size(swapped)} of the process is swapped out; {formatting.bandwidth(rate)} is read back"
         )
     if vitals.process_rss_bytes is not None:
-        evidence.append(f"the training process holds {formatting.size(vitals.process_rss_bytes)}")
+        evidence.append(f"the training process uses {formatting.size(vitals.process_rss_bytes)}")
     theirs = _workers_bytes(vitals, left, total)
     if theirs:
         evidence.append(
-            f"its {formatting.count(vitals.workers, 'worker')} may hold up to {formatting.size(theirs)} of their own"
+            f"its {formatting.count(vitals.workers, 'worker')} may use up to {formatting.size(theirs)} of their own"
         )
     headline = "The process is being swapped out and read back." if swapping else "The host's memory is nearly used up."
-    headline = headline.replace(".", f": {formatting.size(left)} of {formatting.size(total)} are left.")
+    headline = headline.replace(".", f": {formatting.size(left)} of {formatting.size(total)} is left.")
     if killed:  # what was left when a reading was taken tells less: memory may fill between two of them
         headline = f"The memory of {formatting.size(total)} ran out: the system killed a process."
     return Finding(
@@ -87,7 +87,7 @@ def _killed(vitals: Vitals) -> list[str]:
     told = [vitals.reason] if said else []
     if counted is not None:
         processes = "a process" if counted == 1 else f"{counted} processes"
-        told.append(f"the kernel killed {processes} for want of memory")
+        told.append(f"the operating system killed {processes} to free memory")
     return told
 
 

@@ -41,7 +41,9 @@ HORIZON_S = 24 * 3600.0
 """A rise that needs more than a day to fill the memory is left alone: no notebook's run lasts longer."""
 
 EVALUATED = Prescription(
-    "Run what is not trained on without a graph", Safety.BY_HAND, code="with torch.inference_mode():\n    ..."
+    "Run what is not trained on without recording gradients",
+    Safety.BY_HAND,
+    code="with torch.inference_mode():\n    ...",
 )
 WRITTEN = Prescription(
     "Write the outputs to a file as they come",
@@ -61,7 +63,7 @@ def check(vitals: Vitals) -> Finding | None:
     kept = kept_graphs(vitals.source, tuple(vitals.setup.flags.get("model_names", ())))
     if not _told(vitals, rate, rise, left, kept):
         return None
-    place = "the GPU's memory" if where == "device" else "the process' memory"
+    place = "the GPU's memory" if where == "device" else "the process's memory"
     named = kept[0] if kept else None
     because = f": line {named.line} keeps `{named.value}` of every step" if named is not None else ""
     soon = f"The memory is full after about {_round(left)} more steps." if left is not None else ""
@@ -70,7 +72,7 @@ def check(vitals: Vitals) -> Finding | None:
         headline=f"Memory grows by {formatting.size(rate)} a step{because}.",
         cost_share=0.0,
         evidence=(
-            f"{place} rose by {formatting.size(rise)} while it was watched, and the rate does not fall",
+            f"{place} rose by {formatting.size(rise)} during the recording, and the rate does not fall",
             *(f"cell line {one.line}: {one.text}" for one in kept[:3]),
         ),
         prescriptions=(*((EVALUATED,) if kept else ()), WRITTEN) if vitals.predicts else _cures(kept, vitals.on_gpu),
@@ -119,7 +121,7 @@ def _cures(kept: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:
     code = "\n".join(one.cure for one in kept[:3] if one.cure) or "losses.append(loss.item())"
     if on_gpu:  # a number would have to be waited for
         code = code.replace(".item()", ".detach()")
-    first = Prescription("Let the graph go before a tensor is kept", Safety.BY_HAND, code=code)
+    first = Prescription("Detach tensors before keeping them", Safety.BY_HAND, code=code)
     if kept:
         return (first, EVALUATED)
     seek = Prescription(
@@ -134,4 +136,4 @@ def _cures(kept: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:
 
 def _round(steps: float) -> str:
     """A forecast in two figures: `340`, `12 000`."""
-    return formatting.grouped(float(f"{steps:.2g}"))
+    return formatting.about(steps)

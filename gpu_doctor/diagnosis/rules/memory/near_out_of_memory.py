@@ -18,7 +18,6 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.prescriptions import without_graph
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -36,7 +35,7 @@ HALVED = Prescription(
     "    optimizer.step(); optimizer.zero_grad(set_to_none=True)",
 )
 CHECKPOINTED = Prescription(
-    text="Compute activations again in the backward instead of keeping them",
+    text="Recompute activations in the backward instead of keeping them",
     safety=Safety.BY_HAND,
     code="from torch.utils.checkpoint import checkpoint\nh = checkpoint(block, h, use_reentrant=False)",
 )
@@ -56,14 +55,16 @@ def check(vitals: Vitals) -> Finding | None:
     if share <= NEAR_SHARE:
         return None
     retries = vitals.alloc_retries or 0.0
-    evidence = [f"allocated by torch at the peak {formatting.size(peak)} of {formatting.size(total)}"]
+    evidence = [f"at the peak, torch had allocated {formatting.size(peak)} of {formatting.size(total)}"]
     if beside:
-        evidence.append(f"held beside it by CUDA itself and other processes {formatting.size(beside)}")
+        evidence.append(f"CUDA itself and other processes hold {formatting.size(beside)} more")
     if retries:
-        evidence.append(f"{retries:.0f} allocations fitted only after the allocator had given its cache back")
+        evidence.append(
+            f"{formatting.count(retries, 'allocation')} succeeded only after the allocator had released its cache"
+        )
     return Finding(
         rule="near-out-of-memory",
-        headline=f"The GPU's memory is nearly full: the peak takes {percent(min(share, 1.0))} of it.",
+        headline=f"The GPU's memory is nearly full: the peak takes {formatting.share(min(share, 1.0))} of it.",
         cost_share=0.0,
         evidence=tuple(evidence),
         prescriptions=_predicting(vitals) if vitals.predicts else (HALVED, CHECKPOINTED),

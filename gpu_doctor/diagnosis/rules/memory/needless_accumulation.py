@@ -17,7 +17,6 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_idle
-from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -55,16 +54,17 @@ def check(vitals: Vitals) -> Finding | None:
     size, rest = loader.batch_size * factor, round(batches) // factor
     return Finding(
         rule="needless-accumulation",
-        headline=f"{batches:.0f} micro-batches make one step while {percent(1.0 - used)} of the GPU's memory is free.",
+        headline=f"{round(batches)} micro-batches make one step while {formatting.share(1.0 - used)} of the GPU's "
+        "memory is free.",
         cost_share=cost,
         evidence=(
             f"batch size {loader.batch_size}, peak {formatting.size(peak * total)} of {formatting.size(total)}",
-            f"NVML utilisation {util:.0f} %",
+            f"NVML utilisation {formatting.percent(util)}",
         ),
         prescriptions=(
             Prescription(
                 text=f"Train with {'one batch' if rest == 1 else f'{rest} batches'} of {size} a step instead of "
-                f"{batches:.0f} of {loader.batch_size}",
+                f"{round(batches)} of {loader.batch_size}",
                 safety=Safety.BY_HAND,
                 code=f"DataLoader(..., batch_size={size})\naccumulation_steps = {rest}",
                 changes="The same samples in every step; batch normalisation sees more of them at once.",

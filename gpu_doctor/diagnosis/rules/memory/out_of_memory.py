@@ -130,7 +130,7 @@ def _smaller(vitals: Vitals, total: float | None, needed: float | None, evidence
         )
         return [Prescription(text, Safety.BY_HAND)]
     if not batch or batch < 2:
-        text = "Compute activations again in the backward (checkpointing), or use half precision"
+        text = "Recompute activations in the backward (checkpointing), or use half precision"
         if not _trains(vitals):
             text = "Use half precision" + ("" if _predicts(vitals) else "; or, if it trains, activation checkpointing")
         return [Prescription(text, Safety.BY_HAND)]
@@ -144,7 +144,7 @@ def _smaller(vitals: Vitals, total: float | None, needed: float | None, evidence
         )
     return [
         Prescription(
-            text=f"{'Train with' if _trains(vitals) else 'Take'} a batch of {target}",
+            text=f"{'Train' if _trains(vitals) else 'Run'} with a batch of {target}",
             safety=Safety.CHANGES_TRAINING,
             settings={"batch_size": target},
             code=f"DataLoader(..., batch_size={target})",
@@ -191,7 +191,7 @@ def _on_host(vitals: Vitals) -> Finding:
     evidence = [said]
     if vitals.host_memory_available_bytes is not None and vitals.host_memory_total_bytes is not None:
         left, total = vitals.host_memory_available_bytes, vitals.host_memory_total_bytes
-        evidence.append(f"least available {formatting.size(left)} of {formatting.size(total)}")
+        evidence.append(f"at the lowest, {formatting.size(left)} of {formatting.size(total)} was available")
     if vitals.process_rss_bytes is not None:
         evidence.append(f"the process held {formatting.size(vitals.process_rss_bytes)}")
     cures = [

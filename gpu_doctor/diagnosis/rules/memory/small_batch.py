@@ -14,8 +14,8 @@ When to leave it
     When the batch size was tuned for the result, or the dataset is small.
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_idle
-from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.prescriptions import larger_batch
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -47,8 +47,9 @@ def check(vitals: Vitals) -> Finding | None:
     cost = max(1.0 - util / 100.0 - kept - gpu_idle.idle_elsewhere(vitals), 0.0)
     return Finding(
         rule="small-batch",
-        headline=f"The batch is small: the GPU idles {percent(cost)} of the time and uses {percent(peak)} of memory.",
+        headline=f"The batch is small: the GPU idles {formatting.share(cost)} of the time and uses "
+        f"{formatting.share(peak)} of memory.",
         cost_share=cost,
-        evidence=(f"batch size {loader.batch_size}; NVML utilisation {util:.0f} %",),
+        evidence=(f"batch size {loader.batch_size}; NVML utilisation {formatting.percent(util)}",),
         prescriptions=(cure,),
     )

@@ -16,8 +16,8 @@ When to leave it
     (then the GPU would get the new values).
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import forecast
-from gpu_doctor.diagnosis.rules.evidence import millis, percent
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -50,13 +50,14 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     return Finding(
         rule="blocking-transfer",
-        headline=f"The loop waits for each batch's copy: {percent(cost)} of the time the GPU has nothing to do, "
-        "though the memory is pinned.",
+        headline=f"The loop waits for each batch's copy: {formatting.share(cost)} of the time the GPU has nothing to "
+        "do, though the memory is pinned.",
         cost_share=cost,
         evidence=(
             f"{traffic.blocking_pinned} of {traffic.to_device} copies from pinned memory without non_blocking=True",
-            f"copies hold the host up for {millis((vitals.transfer_share or 0.0) * step_s)} a step; copying "
-            f"{nbytes / 1e6:.2f} MB takes {millis(copying_s)} " + ("over PCIe 4" if told is None else "over this link"),
+            f"copies hold the host up for {formatting.seconds((vitals.transfer_share or 0.0) * step_s)} a step; "
+            f"copying {formatting.size(nbytes)} takes {formatting.seconds(copying_s)} "
+            + ("over PCIe 4" if told is None else "over this link"),
         ),
         prescriptions=(
             Prescription(

@@ -16,7 +16,8 @@ When to leave it
     When there is no such operation on the GPU and its result is needed at once.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import hot_lines, millis, percent
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -36,13 +37,14 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     return Finding(
         rule="device-round-trips",
-        headline=f"Tensors go to the host and back within a step: {percent(cost)} of the time the GPU has nothing to "
-        "do meanwhile.",
+        headline=f"Tensors go to the host and back within a step: {formatting.share(cost)} of the time the GPU has "
+        "nothing to do meanwhile.",
         cost_share=cost,
         evidence=(
-            f"{often:.3g} round trips a step, {millis(traffic.round_trip_s / traffic.round_trips)} each from the end "
-            "of the copy to the host to the end of the copy back",
-            f"{traffic.to_host} copies to the host in all, {traffic.to_host_bytes / 1e6:.2f} MB",
+            f"{formatting.average(often)} round trip{'s' * (round(often, 1) != 1)} a step, "
+            f"{formatting.seconds(traffic.round_trip_s / traffic.round_trips)} each from the end of the copy to the "
+            "host to the end of the copy back",
+            f"{traffic.to_host} copies to the host in all, {formatting.size(traffic.to_host_bytes)}",
             *hot_lines(vitals, ("sync", "transfer", "other", "loss")),
         ),
         prescriptions=(

@@ -16,7 +16,7 @@ When to leave it
     When the data is wide by nature (measured floats) and half precision would lose what you need.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import millis, percent
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -50,16 +50,17 @@ def check(vitals: Vitals) -> Finding | None:
     if cost < LINK_SHARE:
         return None
     saved = NARROWER * traffic.wide_bytes / traffic.to_device_bytes * cost
-    a_sample = f" ({nbytes / vitals.samples_per_step / 1e3:.0f} kB a sample)" if vitals.samples_per_step else ""
+    a_sample = f" ({formatting.size(nbytes / vitals.samples_per_step)} a sample)" if vitals.samples_per_step else ""
     return Finding(
         rule="heavy-transfer",
-        headline=f"{nbytes / 1e6:.1f} MB a step travel to the GPU: {percent(cost)} of the time it waits for them.",
+        headline=f"{formatting.size(nbytes)} a step are copied to the GPU, which waits for them "
+        f"{formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            f"{nbytes / 1e6:.1f} MB a step{a_sample}, "
-            f"{percent(traffic.wide_bytes / traffic.to_device_bytes)} of it large float tensors",
-            f"that takes {millis(nbytes / LINK_BYTES_PER_S)} of a {millis(step_s)} step over PCIe 4"
-            + (f"; measured {speed / 1e9:.1f} GB/s" if speed else ""),
+            f"{formatting.size(nbytes)} a step{a_sample}, "
+            f"{formatting.share(traffic.wide_bytes / traffic.to_device_bytes)} of it large float tensors",
+            f"that takes {formatting.seconds(nbytes / LINK_BYTES_PER_S)} of a step of {formatting.seconds(step_s)} "
+            "over PCIe 4" + (f"; measured {formatting.bandwidth(speed)}" if speed else ""),
         ),
         prescriptions=(
             Prescription(

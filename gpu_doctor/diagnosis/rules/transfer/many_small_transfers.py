@@ -16,7 +16,8 @@ When to leave it
     When the GPU has work queued meanwhile.
 """
 
-from gpu_doctor.diagnosis.rules.evidence import hot_lines, millis, percent
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -51,12 +52,13 @@ def check(vitals: Vitals) -> Finding | None:
     gain = 1.0 / (1.0 - min(cost * (1.0 - 1.0 / a_batch), 0.99))
     return Finding(
         rule="many-small-transfers",
-        headline=f"{copies:.0f} small copies a step to the GPU: {percent(cost)} of the time goes into calling them.",
+        headline=f"{formatting.grouped(copies)} small copies a step to the GPU: the calls alone take "
+        f"{formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            f"{copies:.1f} copies of {nbytes / copies / 1e3:.1f} kB a step, {millis(share * step_s / copies)} each; "
-            f"{traffic.small} of {traffic.to_device} below 64 kB",
-            f"the GPU's queue is empty at the end of {percent(empty)} of the steps",
+            f"{formatting.average(copies)} copies of {formatting.size(nbytes / copies)} a step, "
+            f"{formatting.seconds(share * step_s / copies)} each; {traffic.small} of {traffic.to_device} below 64 kB",
+            f"the GPU's queue is empty at the end of {formatting.share(empty)} of the steps",
             *hot_lines(vitals, ("transfer",)),
         ),
         prescriptions=(

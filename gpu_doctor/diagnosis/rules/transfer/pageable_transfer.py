@@ -15,9 +15,9 @@ When to leave it
     When host memory is scarce: pinned pages cannot be swapped.
 """
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
-from gpu_doctor.diagnosis.rules.evidence import percent
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -40,14 +40,15 @@ def check(vitals: Vitals) -> Finding | None:
     pinned = forecast(vitals, {"pin_memory": True})
     if pinned is not None and pinned.speedup < GAIN:
         return None  # without workers the loop pins each batch itself, which may take as long as it saves
-    megabytes = (vitals.transfer_bytes_per_step or 0.0) / 1e6
     return Finding(
         rule="pageable-transfer",
-        headline=f"Copying batches to the GPU: {percent(cost)} of the time it waits for copies from pageable memory.",
+        headline=f"The GPU waits {formatting.share(cost)} of the time for batches that are copied from pageable "
+        "memory.",
         cost_share=cost,
         evidence=(
-            f"{vitals.transfers_per_step or 0.0:.1f} copies and {megabytes:.2f} MB a step, "
-            f"{percent(pageable)} of the copies from pageable memory",
+            f"{formatting.average(vitals.transfers_per_step)} copies and "
+            f"{formatting.size(vitals.transfer_bytes_per_step)} a step, {formatting.share(pageable)} of the copies "
+            "from pageable memory",
             *((f"with pinned memory: {pinned.why}",) if pinned is not None else ()),
         ),
         prescriptions=(_cure(vitals, pinned),),
@@ -57,7 +58,7 @@ def check(vitals: Vitals) -> Finding | None:
 def _cure(vitals: Vitals, pinned: Forecast | None) -> Prescription:
     if vitals.loader is not None and vitals.loader.pin_memory:  # it pins the tensors that it knows
         return Prescription(
-            text="The loader pins already, but what is copied is not what it made: pin that",
+            text="The loader pins already, but not your own batch type: give it a pin_memory method",
             safety=Safety.BY_HAND,
             code="class Batch:  # a type of your own is pinned if it can do it itself\n"
             "    def pin_memory(self):\n"

@@ -191,12 +191,10 @@ def lstm_in_bf16() -> bool:
 def _bf16_refusal(setup: Setup) -> str:
     if not setup.on_gpu and "LSTM" in setup.layers and not lstm_in_bf16():
         return LSTM_BF16
-    index = int(setup.device.partition(":")[2] or 0)
-    for device in setup.devices:
-        if setup.on_gpu and device.index == index and device.capability and device.capability[0] < BF16_CAPABILITY:
-            major, minor = device.capability
-            return f"{device.name} (compute capability {major}.{minor}) emulates bf16: try fp16."
-    return ""
+    if setup.card is None or not setup.card.capability or setup.card.capability[0] >= BF16_CAPABILITY:
+        return ""
+    major, minor = setup.card.capability
+    return f"{setup.card.name} (compute capability {major}.{minor}) emulates bf16: try fp16."
 
 
 def _fp16_refusal(kind: str, setup: Setup) -> str:

@@ -18,7 +18,7 @@ def test_sick() -> None:
     recording = calling(SAVING, "checkpoint", 0.3, 10, 4e6)
     finding = found(RULE, recording)
     assert finding is not None and finding.cost_share == pytest.approx(0.3)
-    assert any("10 times in 100 steps" in one and "0.4 MB" in one for one in finding.evidence)
+    assert any("10 times in 100 steps" in one and "391 KiB" in one for one in finding.evidence)
     assert any("line 9" in one for one in finding.evidence)
     cure = finding.prescriptions[0]
     assert cure.predicted_low and cure.predicted_speedup and cure.predicted_high

@@ -28,7 +28,7 @@ def test_sick() -> None:
     found = sick(RULE, TRAINING)
     stepping, zeros = 0.45 * 12.8 / 12.9, 4 * 12.8e6 / 4e9 / 0.020
     assert found.cost_share == pytest.approx((1 - 256 / 200_000) * (stepping + min(zeros, 0.5)), rel=0.01)
-    assert found.evidence[0] == "users: Embedding 200000 x 64" and "holds 256 indices" in found.evidence[1]
+    assert found.evidence[0] == "users: Embedding 200000 x 64" and "has 256 indices" in found.evidence[1]
     (cure,) = found.prescriptions
     assert cure.code == "nn.Embedding(rows, width, sparse=True)" and "same updates" in cure.changes
     assert top(TRAINING) == RULE

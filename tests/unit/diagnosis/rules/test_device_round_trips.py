@@ -20,7 +20,7 @@ def test_sick() -> None:
     sick_loop = with_more(LOOP, traffic=TRIPS)
     found = sick(RULE, sick_loop)
     assert found.cost_share == pytest.approx(0.25 / 1.632, rel=0.02)
-    assert found.evidence[0].startswith("1 round trips a step, 2.5 ms each")
+    assert found.evidence[0].startswith("1 round trip a step, 2.50 ms each")
     assert RULE in named(sick_loop)
 
 

@@ -26,7 +26,7 @@ COMPUTING = Loop(forward=4.0, backward=8.0, optimizer=1.0, setup=DOUBLES)
 def test_sick() -> None:
     found = sick(RULE, COMPUTING)
     assert found.cost_share == pytest.approx(0.5 * 9.6 / 13, rel=0.01)
-    assert "8.0 MB of 8.0 MB" in found.evidence[0] and "measure it" in found.evidence[1]
+    assert "8 MiB of 8 MiB" in found.evidence[0] and "measure it" in found.evidence[1]
     (cure,) = found.prescriptions
     assert "model.float()" in cure.code and cure.changes and cure.predicted_speedup is None
     assert top(COMPUTING) == RULE

@@ -65,7 +65,7 @@ def test_a_line_is_named_once() -> None:
 
 def test_a_second_forward_each_step_is_told_to_use_what_training_has_made() -> None:
     first, second, *_ = sick(RULE, ROLLOUTS).prescriptions
-    assert "outputs that training has made" in first.text
+    assert "outputs that training has computed" in first.text
     assert "step % 500" in second.code
     played = sick(
         RULE, ROLLOUTS.but(has_loader=False)
@@ -82,4 +82,4 @@ def test_passes_now_and_then_are_not() -> None:
     assert found is not None
     fed = rule(RULE).check(replace(vitals, setup=replace(vitals.setup, loaders=LOADERS)))
     assert fed is not None and "epoch % 2" in fed.prescriptions[0].code
-    assert "epoch % 2" in found.prescriptions[0].code and "evaluation: less often" in found.prescriptions[0].text
+    assert "epoch % 2" in found.prescriptions[0].code and "evaluation: do it less often" in found.prescriptions[0].text

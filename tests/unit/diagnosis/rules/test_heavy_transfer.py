@@ -20,7 +20,7 @@ def test_sick() -> None:
     assert found.cost_share == pytest.approx(4 / 15, rel=0.05)
     gain = found.prescriptions[0].predicted_speedup
     assert gain is not None and gain == pytest.approx(1 / (1 - 0.75 * 0.95 * found.cost_share))
-    assert any("3125 kB a sample" in one for one in found.evidence)
+    assert any("3 MiB a sample" in one for one in found.evidence)
     assert RULE in named(with_more(LOOP, traffic=WIDE))
 
 

@@ -77,7 +77,7 @@ def ended(reason: str, kills: float, loop: Loop = LOOP) -> Recording:
 def test_a_worker_that_the_system_killed(reason: str) -> None:
     found = surely(RULE, ended(reason, 1.0))
     assert found.headline == "The memory of 32.0 GiB ran out: the system killed a process."
-    assert found.evidence[:2] == (reason, "the kernel killed a process for want of memory")
+    assert found.evidence[:2] == (reason, "the operating system killed a process to free memory")
     slow = diagnose(ended(reason, 2.0, LOOP.but(wait=60.0, fetch=480.0)))
     assert slow.findings[0].rule == RULE and slow.verdict == found.headline, "before what makes it slow"
     assert len(slow.findings) > 1
@@ -94,4 +94,4 @@ def test_who_is_killed_by_hand_did_not_lack_memory(reason: str) -> None:
 
 
 def test_another_process_that_was_killed_is_told_too() -> None:
-    assert surely(RULE, ended("", 1.0)).evidence[0].startswith("the kernel killed a process")
+    assert surely(RULE, ended("", 1.0)).evidence[0].startswith("the operating system killed a process")

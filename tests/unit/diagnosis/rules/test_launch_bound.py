@@ -78,12 +78,12 @@ TINY = Loop(forward=1.2, loss=0.2, backward=2.5, optimizer=0.4, other=0.3, setup
 def test_a_cpu_that_goes_from_operation_to_operation() -> None:
     found = sick(RULE, TINY)
     share = (2.0 + 0.8 * 1.4) / 4.6
-    assert found.headline.startswith(f"Small operations: about {100 * share:.0f} %")
+    assert found.headline.startswith(f"The operations are small: about {100 * share:.0f} %")
     assert found.cost_share == pytest.approx(0.75 * share, rel=0.01)
     assert found.evidence[0].startswith(
-        "the backward of a step takes 2.5 ms for 100 operations, 25.0 us each; one that"
+        "the backward of a step takes 2.50 ms for 100 operations, 25.0 µs each; one that"
     )
-    assert found.evidence[0].endswith("takes 20.0 us here")
+    assert found.evidence[0].endswith("takes 20.0 µs here")
     cure = found.prescriptions[0]
     assert cure.safety.value == "changes-training" and cure.settings == {"batch_size": 128}
     fixed = 4.3 / 4.6

@@ -80,5 +80,5 @@ def test_one_worker_of_a_stream_repeats_nothing() -> None:
     loader = Loop(wait=20.0, fetch_cpu=2.0, consumer_cpu=20.0, forward=20.0, cores=2.0, loader=stream).recording().setup
     (setup,) = loader.loaders
     one, two = (with_workers(setup, count, Forecast(1.5, 1.2, 1.9, 0.02, "why")) for count in (1, 2))
-    assert one.settings == {"num_workers": 1} and one.safety.value == "safe" and "items of its own" not in one.text
-    assert not two.settings and "items of its own" in two.text
+    assert one.settings == {"num_workers": 1} and one.safety.value == "safe" and "its own items" not in one.text
+    assert not two.settings and "its own items" in two.text

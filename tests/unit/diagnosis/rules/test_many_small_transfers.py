@@ -29,7 +29,7 @@ PIECES = on_gpu(
 def test_sick() -> None:
     found = sick(RULE, with_more(PIECES, traffic=SMALL))
     assert found.cost_share == pytest.approx(0.2, rel=0.05)
-    assert any("40.0 copies of 1.0 kB" in one for one in found.evidence)
+    assert any("40 copies of 1\u202f000 B" in one for one in found.evidence)
 
 
 def test_well() -> None:

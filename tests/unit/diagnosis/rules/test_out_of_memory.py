@@ -48,7 +48,7 @@ PREDICTS = on_gpu(steps=30, batch=64, backward=0.0, optimizer=0.0, setup={"param
 def test_predictions_keep_no_gradients_before_they_take_a_smaller_batch() -> None:
     found = surely(RULE, with_outcome(PREDICTS.recording(), "out-of-memory", SAID))
     graph, smaller = found.prescriptions
-    assert "inference_mode" in graph.code and smaller.text == "Take a batch of 32"
+    assert "inference_mode" in graph.code and smaller.text == "Run with a batch of 32"
     assert smaller.changes == "The same results but for rounding."
     assert any("do not depend on the batch (parameters)" in one for one in found.evidence)
     one = surely(RULE, with_outcome(PREDICTS.but(batch=1).recording(), "out-of-memory", SAID))
@@ -60,7 +60,7 @@ def test_predictions_keep_no_gradients_before_they_take_a_smaller_batch() -> Non
 def test_what_ended_in_its_first_step_may_have_been_about_to_train() -> None:
     found = surely(RULE, with_outcome(PREDICTS.but(steps=1).recording(), "out-of-memory", SAID))
     (cure,) = found.prescriptions
-    assert cure.text == "Take a batch of 32" and cure.changes.startswith("If it trains, an optimizer step every 2")
+    assert cure.text == "Run with a batch of 32" and cure.changes.startswith("If it trains, an optimizer step every 2")
     one = surely(RULE, with_outcome(PREDICTS.but(steps=1, batch=1).recording(), "out-of-memory", SAID))
     assert "if it trains" in one.prescriptions[-1].text
 

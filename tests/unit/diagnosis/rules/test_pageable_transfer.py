@@ -16,7 +16,7 @@ def test_sick() -> None:
     found = sick(RULE, COPYING)
     assert found.cost_share == pytest.approx(5 / 15, rel=0.02)
     assert found.prescriptions[0].settings == {"pin_memory": True}
-    assert any("50.00 MB" in one for one in found.evidence)
+    assert any("48 MiB" in one for one in found.evidence)
     assert top(COPYING) == RULE
 
 

@@ -23,13 +23,13 @@ def given(**changes: object) -> Loop:
 def test_sick() -> None:
     found = sick(RULE, SINGLE)
     assert found.cost_share == pytest.approx(0.8 * 31 / 32), "forward and backward are 8 of 10 ms"
-    assert "32 forwards in a step of 32 samples, each of a tensor of shape (784)" in found.evidence
+    assert "32 forward passes in a step of 32 samples, each with a tensor of shape (784)" in found.evidence
     compile(found.prescriptions[0].code, RULE, "exec")
     assert found.prescriptions[0].predicted_speedup is None, "how much dearer a call for all is, nobody measured"
     assert named(SINGLE) == [RULE]
     assert asked(RULE, given(shape=(1, 784))) is not None
     large = SINGLE.but(batch=256, setup={"inputs": replace(ONE, per_step=40.0)})  # no more of a step were looked at
-    assert any("40 or more forwards" in one for one in sick(RULE, large).evidence)
+    assert any("40 or more forward passes" in one for one in sick(RULE, large).evidence)
 
 
 def test_samples_of_different_sizes_are_to_be_padded() -> None:

@@ -85,11 +85,11 @@ ASKING = line("for batch in loader:", 0.45, "data_wait")
 def test_a_collate_of_an_installed_package_is_not_the_users_to_vectorise() -> None:
     """As judged on sentence-transformers and PyG: 5.0 of 5.1 ms lie in a method of the package."""
     (cure,) = sick(RULE, ELSEWHERE.but(lines=(ASKING,))).prescriptions
-    assert "Hand the collate less" in cure.text and "ectorise" not in cure.text
+    assert "Give the collate less to do" in cure.text and "ectorise" not in cure.text
     (theirs,) = sick(
         RULE, ELSEWHERE.but(loader={"collate": "default_collate"}, wait=20.0, fetch=20.0, collate=18.0)
     ).prescriptions
-    assert "Hand the collate less" in theirs.text
+    assert "Give the collate less to do" in theirs.text
 
 
 def test_a_collate_of_the_users_own_is() -> None:
@@ -111,6 +111,6 @@ def test_a_collate_of_a_librarys_own_loop_is_not_the_users_to_vectorise() -> Non
     call = line("trainer.train()", 0.45, "data_wait")
     trains = replace(call, phase="backward", share=0.3)
     (cure,) = sick(RULE, ELSEWHERE.but(lines=(call, trains))).prescriptions
-    assert "Hand the collate less" in cure.text
+    assert "Give the collate less to do" in cure.text
     (own,) = sick(RULE, ELSEWHERE.but(lines=(call,))).prescriptions
     assert own.text == "Vectorise collate_fn", "without a backward in it, it may be anything"

@@ -132,7 +132,9 @@ def test_cpu_seconds_are_called_so() -> None:
     recording = IN_MEMORY.but(wait=2.4, fetch=2.4, fetch_cpu=0.6, cpu_util=100.0).recording()
     fetch = replace(recording.fetches[0], queued_s=recording.fetches[0].batches * 1.8e-3)
     (found,) = diagnose(replace(recording, fetches=(fetch,))).findings
-    assert found.evidence[0].startswith("a step's fetch takes 0.60 ms of CPU (4.7 us a sample), 2.4 ms in all")
+    assert found.evidence[0].startswith(
+        "the fetch of a step takes 600 µs of CPU time (4.69 µs a sample), 2.40 ms in all"
+    )
 
 
 @pytest.mark.parametrize(

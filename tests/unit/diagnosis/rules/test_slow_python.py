@@ -64,7 +64,7 @@ def test_it_names_the_lines() -> None:
 
 def test_a_loop_that_predicts_has_no_backward_to_be_outside_of() -> None:
     predicts = Loop(backward=0.0, optimizer=0.0, other=5.0, setup={"optimizers": ()})
-    assert sick(RULE, predicts).headline.endswith("outside of fetch, forward.")
+    assert sick(RULE, predicts).headline.endswith("outside of fetch and forward.")
 
 
 def test_well() -> None:
@@ -201,7 +201,7 @@ def of_step(row: int, share: float) -> LineCost:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"), [(2, "The model is fed with it"), (5, "The training needs it"), (6, "Do it every n steps")]
+    ("row", "said"), [(2, "It prepares the model's input"), (5, "Training needs it"), (6, "Do it every n steps")]
 )
 def test_only_what_trains_nothing_is_to_be_done_seldom(row: int, said: str) -> None:
     forward = LineCost("cell", 3, "<module>", "loss = net(x)", "forward", 0.2)
@@ -215,7 +215,7 @@ def test_both_are_said_where_both_take_a_good_part() -> None:
     lines = (of_step(5, 0.2), of_step(6, 0.3))
     first, second = sick(RULE, Loop(other=10.0, source=STEP, lines=lines)).prescriptions
     assert first.text.startswith("Do it every n steps") and first.predicted_speedup is not None
-    assert second.text.startswith("The training needs it") and second.predicted_speedup is None
+    assert second.text.startswith("Training needs it") and second.predicted_speedup is None
     # what the interpreter takes on the line of the loss is no line to cure
     loss = (of_step(3, 0.2), of_step(6, 0.3), LineCost("cell", 3, "<module>", "loss = net(x)", "forward", 0.2))
     assert len(sick(RULE, Loop(other=10.0, source=STEP, lines=loss)).prescriptions) == 1
@@ -226,7 +226,7 @@ def test_predictions_are_not_to_be_made_seldom() -> None:
     decoding = "        texts.extend(decode(model(x)))"
     predicting = Loop(backward=0.0, optimizer=0.0, other=10.0, lines=(line(decoding.strip(), 0.5),))
     found = sick(RULE, predicting.but(setup={"optimizers": ()}))
-    assert found.prescriptions[0].text.startswith("What the loop is there for")
+    assert found.prescriptions[0].text.startswith("It is what the loop is for")
     assert not any("step % 100" in one.code for one in found.prescriptions)
 
 

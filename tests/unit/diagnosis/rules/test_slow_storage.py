@@ -49,7 +49,7 @@ def test_sick() -> None:
     found = asked(reading(WAITING, 3e6, 3e6))
     assert found is not None
     assert found.cost_share == pytest.approx(0.8 * 38 / 40, abs=0.01)
-    assert "3 MB of the 3 MB" in found.evidence[0] and "60 MB/s" in found.evidence[1]
+    assert "3 MiB of the 3 MiB" in found.evidence[0] and "60.0 MB/s" in found.evidence[1]
     first, second = found.prescriptions
     assert int(first.settings["num_workers"]) > 2  # more than cores
     assert (first.predicted_low or 9) <= 1.0  # the storage may be at its limit
@@ -71,7 +71,7 @@ def test_where_workers_pay_the_rule_about_them_says_it_all() -> None:
     for loop, first in ((WAITING, "loader-without-workers"), (BUSY, "too-few-workers")):
         (found,) = diagnose(reading(loop, 3e6, 3e6)).findings  # one cause of one wait
         assert found.rule == first
-        assert any("of the 3 MB that it reads come from there" in one for one in found.evidence)
+        assert any("of the 3 MiB that it reads come from there" in one for one in found.evidence)
         assert [one.safety.value for one in found.prescriptions] == ["safe", "by-hand"]
         assert "local disk" in found.prescriptions[1].text
     (warm,) = diagnose(reading(WAITING, 3e6, 0.0)).findings

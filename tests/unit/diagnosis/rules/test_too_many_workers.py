@@ -86,7 +86,7 @@ HANDED = Loop(steps=600, wait=3.6, workers=4, fetch=0.84, **OWN)
 
 def test_rows_in_memory_are_fetched_sooner_than_handed_over() -> None:
     found = sick(RULE, HANDED)
-    assert found.headline.startswith("4 workers take more than they give: ")
+    assert found.headline.startswith("4 workers cost more than they save: ")
     assert found.cost_share == pytest.approx(1.0 - (1.22 + 0.58) / 5.1, abs=0.03)
     (cure,) = found.prescriptions
     assert cure.settings == {"num_workers": 0}
@@ -110,7 +110,7 @@ def test_a_wait_that_its_workers_explain_is_for_batches_that_are_slow_to_come() 
 
 
 def test_one_worker_may_be_one_too_many() -> None:
-    assert sick(RULE, HANDED.but(workers=1)).headline.startswith("A worker takes more than it gives: ")
+    assert sick(RULE, HANDED.but(workers=1)).headline.startswith("The worker costs more than it saves: ")
 
 
 def test_workers_that_fetch_what_the_loop_could_not_are_kept() -> None:

@@ -87,5 +87,5 @@ def test_two_loaders_side_by_side_have_workers_each() -> None:
 def test_how_often_no_batch_was_ready_is_named_where_it_was_counted() -> None:
     (fetch,) = UNEVEN.recording().fetches
     counted = with_more(UNEVEN, fetches=(replace(fetch, ready_batches=2.0, empty_share=0.08),))
-    assert "no batch was ready 8.0 % of the time; on average 2.0 were" in sick(RULE, counted).evidence
+    assert "no batch was ready 8 % of the time; on average 2 were" in sick(RULE, counted).evidence
     assert not any("ready" in one for one in sick(RULE, UNEVEN).evidence)

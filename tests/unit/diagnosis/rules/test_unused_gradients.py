@@ -18,7 +18,7 @@ TUNING = Loop(forward=4.0, backward=8.0, optimizer=0.5, setup={"model": HEAD})
 def test_sick() -> None:
     found = sick(RULE, TUNING)
     assert found.cost_share == pytest.approx(8 / 12.5)
-    assert "layer4.0.conv1.weight" in found.evidence[0] and "11\u202f000\u202f000 numbers" in found.evidence[0]
+    assert "layer4.0.conv1.weight" in found.evidence[0] and "11\u202f000\u202f000 weights" in found.evidence[0]
     (cure,) = found.prescriptions
     assert cure.safety.value == "by-hand" and "requires_grad_(False)" in cure.code
     assert cure.predicted_low is not None and cure.predicted_low < 1 / (1 - 0.64) < (cure.predicted_speedup or 0)

@@ -41,7 +41,7 @@ def test_sick() -> None:
 
 def test_one_worker_is_one() -> None:
     said = sick(RULE, WAITING.but(forward=60.0)).evidence[-1]
-    assert said.startswith("with 1 worker the bound")
+    assert said.startswith("with 1 worker a step would be limited")
 
 
 def test_well() -> None:
