@@ -19,8 +19,7 @@ from gpu_doctor.notebook.plot_data import PLOTS, Layer, Line, expected, in_order
 from gpu_doctor.notebook.plots import document
 from gpu_doctor.notebook.widget import DoctorView
 from gpu_doctor.recording import Feed, describe
-from gpu_doctor.report.panel import BUSY, STATUS, PanelInput, checked_request
-from gpu_doctor.report.panel.state import state
+from gpu_doctor.report.panel import BUSY, STATUS, PanelInput, checked_request, state
 from gpu_doctor.trials.knobs import KnobTable
 
 OWN_SHARE: Final = 0.01

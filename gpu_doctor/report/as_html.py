@@ -17,6 +17,7 @@ from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription, Vitals
 from gpu_doctor.formatting import BOTTLENECK_LABELS, PHASE_LABELS, clean
 from gpu_doctor.recording import LineCost, Recording
 from gpu_doctor.report.plots import plots as plots
+from gpu_doctor.report.runs import Row, columns
 from gpu_doctor.report.source_lines import body as line_bars
 from gpu_doctor.report.svg import anatomy as anatomy_bar
 from gpu_doctor.report.svg import as_image, swatch
@@ -24,10 +25,8 @@ from gpu_doctor.report.words import (
     FEW_NAMES,
     RISK_MARK,
     SAFETY_WORDS,
-    Row,
     accent,
     anatomy_rows,
-    columns,
     first_step,
     machine_facts,
     predicted_words,
@@ -36,6 +35,7 @@ from gpu_doctor.report.words import (
     verdict_words,
 )
 from gpu_doctor.report.words import footer as footer_words
+from gpu_doctor.trials.compare import Effect
 
 _LINE: Final = "1px solid rgba(128,128,128,0.35)"
 _MUTED: Final = "opacity:0.72"
@@ -106,9 +106,9 @@ def anatomy(vitals: Vitals) -> str:
     return f'<div style="{_SECTION}"><div>{head}</div><div style="margin:4px 0">{bar}</div><div>{legend}</div></div>'
 
 
-def runs(table: Sequence[Row], on_gpu: bool) -> str:
+def runs(table: Sequence[Row], on_gpu: bool, effects: Sequence[Effect]) -> str:
     """The runs and trials, one row each."""
-    names = columns(on_gpu)
+    names = columns(on_gpu, effects)
     style = f"{_CELL};{_MUTED};font-weight:normal;white-space:nowrap;text-align"
     head = "".join(f'<th style="{style}:{"right" if i > 1 else "left"}">{name}</th>' for i, name in enumerate(names))
     body = "".join(f'<tr style="background:transparent">{_cells(row)}</tr>' for row in table)
@@ -123,14 +123,14 @@ def runs(table: Sequence[Row], on_gpu: bool) -> str:
 def _cells(row: Row) -> str:
     cells = []
     for i, cell in enumerate(row.cells):
-        text, style = escape(cell), "text-align:left"
+        text, style = escape(cell.text), "text-align:left"
         # Words (settings, why a trial was refused) may wrap anywhere, a figure only before its bracket.
-        if i != 1 and len(cell) <= 40:
+        if i != 1 and len(cell.text) <= 40:
             style = f"text-align:{'right' if i else 'left'};{_FIGURES}"
             value, bracket, rest = text.partition(" (")
             aside = f' <span style="{_TOGETHER};{_MUTED}">({rest}</span>' if bracket else ""
             text = f'<span style="{_TOGETHER}">{value}</span>{aside}'
-        text = f"<b>{text}</b>" if row.kept and i == 3 else text
+        text = f"<b>{text}</b>" if cell.tone == "good" else text
         cells.append(f'<td style="{_CELL};{style}">{text}</td>')
     return "".join(cells)
 

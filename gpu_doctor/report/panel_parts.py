@@ -1,4 +1,4 @@
-"""What sweeps, treatments, changed cells and the anatomy of a step show in the panel, as plain data for the page."""
+"""The pieces of the panel, as plain data for the page. Every function returns figures in words and cleaned text."""
 
 from __future__ import annotations
 
@@ -6,13 +6,32 @@ from typing import Any, Final
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import Fix
-from gpu_doctor.diagnosis import Vitals
-from gpu_doctor.recording import PHASES
+from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription, Vitals, every_rule, paragraphs
+from gpu_doctor.formatting import PHASE_LABELS
+from gpu_doctor.recording import Setup, describe
 from gpu_doctor.report import searches
+from gpu_doctor.report.panel_input import BUSY, SETTLED, STATUS, PanelInput, awaited, ended, failed
 from gpu_doctor.report.plan import told
+from gpu_doctor.report.runs import Cell, columns, rows
 from gpu_doctor.report.svg import PHASE_COLOURS
+from gpu_doctor.report.trials import sides_of
+from gpu_doctor.report.words import (
+    FEW_NAMES,
+    RISK_MARK,
+    SAFETY_WORDS,
+    accent,
+    anatomy_rows,
+    first_cure,
+    machine_facts,
+    overhead,
+    predicted_words,
+    price,
+    silences,
+)
 from gpu_doctor.trials import Largest, Plan, Sweep
 
+MOST_NOTES: Final = 12
+_NEUTRAL: Final = PHASE_COLOURS["other"]
 DARK: Final = ("backward",)
 """Phases on whose colour white letters are read better than black ones (at least 4.5 to 1, as WCAG AA asks)."""
 MOST_LINES: Final = 600
@@ -45,30 +64,24 @@ def largest_state(largest: Largest | None) -> dict[str, Any] | None:
     }
 
 
-def anatomy(vitals: Vitals | None, settled: bool) -> dict[str, Any]:
-    """Where a mean step goes: shares of the wall-clock after warm-up, and what they are in time.
-
-    Args:
-        vitals: so far. settled: nothing runs, so that no further step is to come.
-    """
+def anatomy(shown: PanelInput) -> dict[str, Any]:
+    """Where a mean step goes: shares of the wall-clock after warm-up, and what they are in time."""
+    vitals = shown.diagnosis.vitals if shown.diagnosis is not None else None
+    settled = shown.status in SETTLED
     if vitals is None or vitals.step_wall_s is None:
         return {"total": "", "of": f"no step was measured{'' if settled else ' yet'}", "segments": []}
-    segments = []
-    for phase in (*PHASES, "other"):
-        part = getattr(vitals, f"{phase}_share")
-        if part is None or part < 0.0005:
-            continue
-        segments.append(
-            {
-                "phase": phase,
-                "label": formatting.PHASE_LABELS.get(phase, phase),
-                "share": round(float(part), 4),
-                "percent": formatting.share(part),
-                "time": formatting.seconds(part * vitals.step_wall_s),
-                "colour": PHASE_COLOURS[phase],
-                "ink": "#fff" if phase in DARK else "#111",
-            }
-        )
+    segments = [
+        {
+            "phase": phase,
+            "label": PHASE_LABELS[phase],
+            "share": round(part, 4),
+            "percent": formatting.share(part),
+            "time": formatting.seconds(took),
+            "colour": PHASE_COLOURS[phase],
+            "ink": "#fff" if phase in DARK else "#111",
+        }
+        for phase, part, took in anatomy_rows(vitals)
+    ]
     of = f"mean of {formatting.count(vitals.measured_steps, 'step')}"
     if vitals.warmup_steps:
         of += f", {formatting.grouped(vitals.warmup_steps)} of warm-up left out"
@@ -89,6 +102,24 @@ def plan_state(plan: Plan | None) -> dict[str, Any] | None:
         "settings": dict(plan.settings),
         "fix": fix_shown(plan.fix) if plan.settings else None,
     }
+
+
+def table(shown: PanelInput) -> dict[str, Any]:
+    """The runs and trials; details stand beside the rows: what a row unfolds, None for nothing."""
+    on_gpu = shown.setup.on_gpu
+    drawn = rows(shown.recordings, shown.effects, sides_of(shown.effects, shown.trials), on_gpu)
+    details = [one.unfolded() for one in drawn]
+    return {
+        "head": list(columns(on_gpu, shown.effects)),
+        "rows": [[_cell(cell) for cell in row.cells] for row in drawn],
+        "details": [None if one is None else dict(vars(one)) for one in details],
+    }
+
+
+def _cell(cell: Cell) -> dict[str, str]:
+    # A figure keeps its unit beside it where a narrow panel breaks its cells.
+    text = cell.text.replace(" ", "\u00a0") if len(cell.text) < 10 else cell.text
+    return {"text": text, "tone": cell.tone, "title": cell.title}
 
 
 def fix_shown(fix: Fix) -> dict[str, Any]:
@@ -114,3 +145,105 @@ def fix_shown(fix: Fix) -> dict[str, Any]:
 
 def _whole(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def header(shown: PanelInput) -> dict[str, Any]:
+    """The machine, and how far the run is."""
+    setup, progress = shown.setup, shown.progress
+    running = shown.status in BUSY
+    head: dict[str, Any] = {
+        "machine": " · ".join(machine_facts(setup, bool(shown.step_count))) if setup != Setup() else "",
+        "status": ended(shown) or STATUS.get(shown.status, shown.status),
+        "failed": failed(shown),
+        "name": formatting.clean(shown.name, 80),
+        "clock": formatting.clock(shown.elapsed_s),
+        "steps": formatting.count(shown.step_count, "step"),
+        "rate": formatting.rate(shown.samples_per_s, missing=""),
+        "settings": formatting.clean(describe(shown.settings), 120) if shown.settings and running else "",
+        "stop": ""
+        if shown.stop_live or shown.status == "waiting"
+        else "To stop, interrupt the kernel (Kernel menu, or the stop button).",
+        "progress": None,
+    }
+    if progress is not None:
+        left = progress.seconds_left
+        head["progress"] = {
+            "text": formatting.clean(progress.text, 120),
+            "steps": f"step {progress.step} of {progress.steps}" if progress.steps else f"step {progress.step}",
+            "share": min(progress.step / progress.steps, 1.0) if progress.steps else 0.0,
+            "left": "" if left is None else f"at most {formatting.countdown(left)} left",
+        }
+    return head
+
+
+def verdict(shown: PanelInput) -> dict[str, Any]:
+    """The verdict and what to do first, or what it waits for."""
+    diagnosis = shown.diagnosis
+    few = diagnosis is not None and diagnosis.vitals.measured_steps < FEWEST_STEPS and not diagnosis.findings
+    if diagnosis is None or (few and shown.status not in SETTLED):
+        return {
+            "text": awaited(shown),
+            "kind": "",
+            "accent": _NEUTRAL,
+            "early": "",
+            "risk": "",
+            "advice": None,
+        }
+    top = diagnosis.findings[0] if diagnosis.findings else None
+    first = first_cure(diagnosis)
+    early = diagnosis.early and not few
+    return {
+        "text": formatting.clean(diagnosis.verdict),
+        "kind": "" if few else formatting.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
+        "accent": accent(diagnosis),
+        "early": f"early: {formatting.count(diagnosis.vitals.measured_steps, 'measured step')}" if early else "",
+        "risk": "" if top is None or not top.risk else f"{RISK_MARK} {formatting.clean(top.risk)}",
+        "advice": None if first is None else {**prescription(first[1]), **_page(first[0].rule)},
+    }
+
+
+def prescription(one: Prescription) -> dict[str, Any]:
+    """A cure with its forecast and its code."""
+    return {
+        "text": formatting.clean(one.text),
+        "predicted": predicted_words(one),
+        "settings": dict(one.settings),
+        "code": formatting.clean(one.code, 4000),
+        "safety": SAFETY_WORDS[one.safety],
+        "changes": formatting.clean(one.changes),
+    }
+
+
+def _page(rule: str) -> dict[str, Any]:
+    page = next((one.page for one in every_rule() if one.name == rule), "")
+    return {"rule": rule, "page": [{"title": title, "text": text} for title, text in paragraphs(page)]}
+
+
+def finding(finding: Finding, vitals: Vitals) -> dict[str, Any]:
+    """A finding with its price, its evidence and its cures."""
+    return {
+        "headline": formatting.clean(finding.headline),
+        "price": price(finding, vitals),
+        "risk": formatting.clean(finding.risk),
+        "evidence": [formatting.clean(one) for one in finding.evidence],
+        "prescriptions": [prescription(one) for one in finding.prescriptions],
+        **_page(finding.rule),
+    }
+
+
+def silent(diagnosis: Diagnosis) -> list[dict[str, Any]]:
+    """Rules that could not judge, one entry a reason."""
+    return [
+        {"reason": why, "number": len(names), "rules": ", ".join(names), "folded": len(names) > FEW_NAMES}
+        for why, names in silences(diagnosis).items()
+    ]
+
+
+def footer(shown: PanelInput) -> dict[str, Any]:
+    """What measuring cost, and the notes, each once."""
+    judged = shown.diagnosis.notes if shown.diagnosis is not None else ()
+    notes = list(dict.fromkeys(formatting.clean(note) for note in (*judged, *shown.notes)))
+    if len(notes) > MOST_NOTES:
+        more = formatting.count(len(notes) - MOST_NOTES, "more note")
+        notes = [*notes[:MOST_NOTES], f"The recording has {more}."]
+    return {"overhead": overhead(shown.diagnosis.vitals) if shown.diagnosis is not None else "", "notes": notes}

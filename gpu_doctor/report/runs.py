@@ -1,18 +1,20 @@
-"""The table of runs and trials: settings, samples/s, against the baseline, predicted, wait, device, memory, loss."""
+"""The table of runs and trials, as text, static HTML and panel draw it: one row each, with what it unfolds."""
 
 from __future__ import annotations
 
 import base64
 import weakref
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.recording import Recording, describe
+from gpu_doctor.recording import Recording, SettingValue, describe
 from gpu_doctor.report.losses import loss_lines
-from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, WARNS, Sides, loss_story, notes_of, sides_of
-from gpu_doctor.report.words import CLEAN, RISK_MARK, columns
+from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, WARNS, Sides, loss_story, notes_of
+from gpu_doctor.report.words import CLEAN, RISK_MARK
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 
 VERDICTS: Final = {
@@ -26,26 +28,75 @@ _pictures: dict[int, tuple[weakref.ref[Recording], str]] = {}
 _measured: dict[int, tuple[weakref.ref[Recording], Vitals]] = {}
 
 
-def runs(
-    recordings: tuple[Recording, ...], effects: tuple[Effect, ...], on_gpu: bool, trials: tuple[Sides, ...] = ()
-) -> dict[str, Any]:
-    """Head, rows and details; a cell is a text, its tone (`good`, `bad` or none) and what it says when pointed at.
+@dataclass(frozen=True)
+class Cell:
+    """A cell of the table."""
 
-    Details stand beside the rows: what a row unfolds (`losses`, `judged`, `notes`, `settings`), None for nothing.
+    text: str
+    tone: str = ""
+    """`good`, `bad` or none."""
+    title: str = ""
+    """What it says when it is pointed at; reports that cannot be pointed at go without."""
+
+
+@dataclass(frozen=True)
+class Unfolded:
+    """What a trial's row unfolds."""
+
+    losses: str
+    """Both sides' losses as the address of an image; empty where there is nothing to draw."""
+    warns: bool
+    judged: tuple[str, ...]
+    notes: tuple[str, ...]
+    settings: Mapping[str, SettingValue]
+    measured: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run or a trial."""
+
+    cells: tuple[Cell, ...]
+    """Under `columns`."""
+    effect: Effect | None = None
+    """Of a trial."""
+    sides: Sides | None = None
+
+    def unfolded(self) -> Unfolded | None:
+        """None for a run: it has nothing more to say."""
+        return None if self.effect is None else _unfolded(self.effect, self.sides)
+
+
+def columns(on_gpu: bool, effects: Sequence[Effect] = ()) -> tuple[str, ...]:
+    """Head of the table; the cells of a row stand under it.
+
+    Args:
+        effects: of the trials in the table: a loop whose samples are not known is measured in steps/s.
     """
     unit = next((one.unit for one in effects if one.unit != "samples/s"), "samples/s")
-    head = [unit if name == "samples/s" else name for name in columns(on_gpu)]
+    device = "GPU" if on_gpu else "CPU"
+    return ("run", "settings", unit, "vs baseline (95 %)", "predicted", "wait", device, "peak mem", "loss")
+
+
+def rows(
+    recordings: Sequence[Recording],
+    effects: Sequence[Effect],
+    sides: Sequence[Sides | None] = (),
+    on_gpu: bool = False,
+) -> list[Row]:
+    """The newest run as written, the other runs, then the trials, oldest first.
+
+    Args:
+        recordings, effects: of a case. sides: the recordings of each effect (see `trials.sides_of`).
+        on_gpu: the device column is the GPU's.
+    """
     base = next((one for one in reversed(recordings) if not one.settings), None)
     base_rate = None if base is None else vitals_of(base).samples_per_s
+    table = [] if base is None else [_run("baseline", base, None, on_gpu)]
     numbered = [one for one in recordings if one is not base]
-    rows = [] if base is None else [_run("baseline", base, None, on_gpu)]
-    rows += [_run(f"run {number}", one, base_rate, on_gpu) for number, one in enumerate(numbered, 1)]
-    sides = sides_of(effects, trials)
-    details: list[dict[str, Any] | None] = [None] * len(rows)
-    for number, (effect, both) in enumerate(zip(effects, sides, strict=True), 1):
-        rows.append(_trial(number, effect, both, on_gpu))
-        details.append(_unfolded(effect, both))
-    return {"head": head, "rows": rows, "details": details}
+    table += [_run(f"run {number}", one, base_rate, on_gpu) for number, one in enumerate(numbered, 1)]
+    found = [*sides, *[None] * len(effects)]
+    return table + [_trial(number, one, found[number - 1], on_gpu) for number, one in enumerate(effects, 1)]
 
 
 def vitals_of(recording: Recording) -> Vitals:
@@ -58,48 +109,51 @@ def vitals_of(recording: Recording) -> Vitals:
     return known[1]
 
 
-def _cell(text: str, tone: str = "", title: str = "") -> dict[str, str]:
-    # A figure keeps its unit beside it where a narrow panel breaks its cells.
-    return {"text": text.replace(" ", "\u00a0") if len(text) < 10 else text, "tone": tone, "title": title}
-
-
-def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool) -> list[dict[str, str]]:
+def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool) -> Row:
     vitals = vitals_of(recording)
     rate = vitals.samples_per_s
-    against = _cell("1.00x" if name == "baseline" and rate else formatting.DASH)
+    against = Cell("1.00x" if name == "baseline" and rate else formatting.DASH)
     if base_rate and rate:
-        against = _cell(
+        against = Cell(
             formatting.factor(rate / base_rate), title="Two single runs have no interval: a trial measures one."
         )
     if recording.outcome != "completed":
-        name = f"{name} ({formatting.OUTCOME_LABELS.get(recording.outcome, recording.outcome)})"
+        name = f"{name} ({formatting.OUTCOME_LABELS.get(recording.outcome, formatting.clean(recording.outcome))})"
     busy = vitals.gpu_util_pct if on_gpu else vitals.cpu_util_pct
-    return [
-        _cell(name, title=formatting.clean(recording.reason)),
-        _cell(formatting.clean(describe(recording.settings), 120)),
-        _cell(formatting.number(rate, formatting.DASH)),
-        against,
-        _cell(formatting.DASH),
-        _cell(formatting.share(vitals.data_wait_share, formatting.DASH)),
-        _cell(
-            formatting.percent(busy, formatting.DASH), title="" if busy is not None else TOO_SHORT if on_gpu else NO_GPU
-        ),
-        _cell(formatting.size(vitals.peak_bytes, formatting.DASH)),
-        _cell(formatting.loss(vitals.final_loss)),
-    ]
+    why = "" if busy is not None else TOO_SHORT if on_gpu else NO_GPU
+    return Row(
+        (
+            Cell(name, title=formatting.clean(recording.reason)),
+            Cell(formatting.clean(describe(recording.settings), 120)),
+            Cell(_per_s(vitals)),
+            against,
+            Cell(formatting.DASH),
+            Cell(
+                formatting.share(vitals.data_wait_share, formatting.DASH)
+            ),  # of the wall-clock, as in the trials' rows
+            Cell(formatting.percent(busy, formatting.DASH), title=why),
+            Cell(formatting.size(vitals.peak_bytes, formatting.DASH)),
+            Cell(formatting.loss(vitals.final_loss)),
+        )
+    )
 
 
-def _unfolded(effect: Effect, sides: Sides | None) -> dict[str, Any]:
-    """What a trial's row unfolds."""
+def _per_s(vitals: Vitals) -> str:
+    if vitals.samples_per_s is not None:
+        return formatting.number(vitals.samples_per_s, formatting.DASH)
+    return formatting.rate(vitals.steps_per_s, "steps/s", formatting.DASH)
+
+
+def _unfolded(effect: Effect, sides: Sides | None) -> Unfolded:
     story = loss_story(effect, sides)
-    return {
-        "losses": _picture(sides, effect.loss_first_step) if sides is not None and story.judgement else "",
-        "warns": story.warns,
-        "judged": [one for one in (story.judgement, story.scaling) if one],
-        "notes": list(notes_of(effect, sides)),
-        "settings": dict(effect.settings),
-        "measured": ", ".join(_measurement(effect)),
-    }
+    return Unfolded(
+        losses=_picture(sides, effect.loss_first_step) if sides is not None and story.judgement else "",
+        warns=story.warns,
+        judged=tuple(one for one in (story.judgement, story.scaling) if one),
+        notes=tuple(notes_of(effect, sides)),
+        settings=dict(effect.settings),
+        measured=", ".join(_measurement(effect)),
+    )
 
 
 def _measurement(effect: Effect) -> list[str]:
@@ -131,58 +185,58 @@ def _picture(sides: Sides, differs_from: int | None) -> str:
     return known[1]
 
 
-def _device(sides: Sides | None, on_gpu: bool) -> dict[str, str]:
+def _device(sides: Sides | None, on_gpu: bool) -> Cell:
     """How busy the device was in the candidate's run, and beside it in the baseline's."""
     if sides is None:
-        return _cell(formatting.DASH)
+        return Cell(formatting.DASH)
     base, candidate = (vitals_of(one) for one in sides)
     name = "gpu_util_pct" if on_gpu else "cpu_util_pct"
     busy = getattr(candidate, name)
     if busy is None:
-        return _cell(formatting.DASH, title=TOO_SHORT if candidate.on_gpu or not on_gpu else NO_GPU)
-    return _cell(formatting.percent(busy), title=f"baseline in this trial: {formatting.percent(getattr(base, name))}")
+        return Cell(formatting.DASH, title=TOO_SHORT if candidate.on_gpu or not on_gpu else NO_GPU)
+    return Cell(formatting.percent(busy), title=f"baseline in this trial: {formatting.percent(getattr(base, name))}")
 
 
-def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> list[dict[str, str]]:
+def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> Row:
     settings = formatting.clean(describe(effect.settings), 120)
     if effect.baseline_settings:
         settings += f" (over {formatting.clean(describe(effect.baseline_settings), 120)})"
-    loss = _cell(formatting.DASH)
-    compared = effect.outcome not in UNMEASURED  # a side that failed has no loss to set beside another
-    if compared and (effect.baseline_loss is not None or effect.candidate_loss is not None):
-        both = f"{formatting.loss(effect.baseline_loss)}\u00a0→ {formatting.loss(effect.candidate_loss)}"
-        warns = effect.loss_verdict in WARNS
-        said = f"baseline → candidate: {effect.loss_words}".removesuffix(": ")
-        loss = _cell(f"{both}\u00a0{RISK_MARK}" if warns else both, "bad" if warns else "", said)
-    return [
-        _cell(
-            f"trial {number}",
-            title=f"{formatting.count(effect.steps, 'measured step')}, {formatting.seconds(effect.seconds)}",
-        ),
-        _cell(settings),
-        _cell(
-            formatting.number(effect.candidate_samples_per_s, formatting.DASH),
-            title=f"baseline in this trial: {formatting.rate(effect.baseline_samples_per_s, effect.unit)}",
-        ),
+    took = f"{formatting.count(effect.steps, 'measured step')}, {formatting.seconds(effect.seconds)}"
+    per_s = formatting.number(effect.candidate_samples_per_s, formatting.DASH)
+    before = formatting.rate(effect.baseline_samples_per_s, effect.unit)
+    waited = formatting.share(effect.baseline_wait_share)
+    cells = (
+        Cell(f"trial {number}", title=took),
+        Cell(settings),
+        Cell(per_s, title=f"baseline in this trial: {before}"),
         _against(effect),
-        _cell(_foretold(effect)),
-        _cell(
-            formatting.share(effect.candidate_wait_share, formatting.DASH),
-            title=f"baseline in this trial: {formatting.share(effect.baseline_wait_share)}",
-        ),
+        Cell(_foretold(effect)),
+        Cell(formatting.share(effect.candidate_wait_share, formatting.DASH), title=f"baseline in this trial: {waited}"),
         _device(sides, on_gpu),
-        _cell(formatting.size(effect.peak_bytes, formatting.DASH)),
-        loss,
-    ]
+        Cell(formatting.size(effect.peak_bytes, formatting.DASH)),
+        _loss(effect),
+    )
+    return Row(cells, effect, sides)
 
 
-def _against(effect: Effect) -> dict[str, str]:
+def _loss(effect: Effect) -> Cell:
+    """Both sides' losses; a side that failed has none to set beside another."""
+    compared = effect.outcome not in UNMEASURED
+    if not compared or (effect.baseline_loss is None and effect.candidate_loss is None):
+        return Cell(formatting.DASH)
+    both = f"{formatting.loss(effect.baseline_loss)}\u00a0→ {formatting.loss(effect.candidate_loss)}"
+    warns = effect.loss_verdict in WARNS
+    said = f"baseline → candidate: {effect.loss_words}".removesuffix(": ")
+    return Cell(f"{both}\u00a0{RISK_MARK}" if warns else both, "bad" if warns else "", said)
+
+
+def _against(effect: Effect) -> Cell:
     """The speed-up with its interval and verdict, or why there is none."""
     if effect.speedup is None or effect.outcome not in CLEAN:
-        outcome = formatting.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
+        outcome = formatting.OUTCOME_LABELS.get(effect.outcome, formatting.clean(effect.outcome))
         outcome = "nothing was measured" if effect.outcome in CLEAN else outcome
         reason = formatting.clean(effect.reason, 200)
-        return _cell(f"{outcome}: {reason}" if reason else outcome, "bad" if effect.outcome != "stopped" else "")
+        return Cell(f"{outcome}: {reason}" if reason else outcome, "bad" if effect.outcome != "stopped" else "")
     tone = {"faster": "good", "slower": "bad"}.get(effect.verdict, "")
     measured = formatting.speedup(effect.speedup, effect.low, effect.high).replace(" ", "\u00a0")
-    return _cell(f"{measured} {VERDICTS.get(effect.verdict, effect.verdict)}", tone, formatting.clean(effect.reason))
+    return Cell(f"{measured} {VERDICTS.get(effect.verdict, effect.verdict)}", tone, formatting.clean(effect.reason))

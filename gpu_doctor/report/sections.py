@@ -1,20 +1,23 @@
-"""The sections of a report, in their order: the one list that the text and the static HTML walk."""
+"""The sections of a report, in their order: the one list that the text, the static HTML and the panel walk."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_html as sheet
+from gpu_doctor.report import panel_parts as parts
 from gpu_doctor.report import text_parts as lines
+from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.plan import plan_html, plan_text
+from gpu_doctor.report.runs import Row, rows
 from gpu_doctor.report.searches import largest_html, sweep_html
 from gpu_doctor.report.trials import Sides, sides_html, sides_text
-from gpu_doctor.report.words import footer, machine_facts, rows, run_facts, silences, verdict_words
+from gpu_doctor.report.words import footer, machine_facts, run_facts, silences, verdict_words
 from gpu_doctor.trials import Largest, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
 
@@ -51,6 +54,8 @@ class Section:
     name: str
     text: Callable[[Reported], str]
     html: Callable[[Reported], str]
+    panel: Callable[[PanelInput], dict[str, Any]]
+    """Pieces of the panel's state by their names."""
 
 
 def _header_text(shown: Reported) -> str:
@@ -67,13 +72,17 @@ def _runs_text(shown: Reported) -> str:
     # One run without a trial is told by the header already.
     if not shown.effects:
         return ""
-    return lines.runs(rows(shown.recordings, shown.effects, shown.sides), shown.diagnosis.vitals.on_gpu)
+    return lines.runs(_rows(shown), shown.diagnosis.vitals.on_gpu, shown.effects)
 
 
 def _runs_html(shown: Reported) -> str:
     if not (shown.recordings or shown.effects):
         return ""
-    return sheet.runs(rows(shown.recordings, shown.effects, shown.sides), shown.diagnosis.vitals.on_gpu)
+    return sheet.runs(_rows(shown), shown.diagnosis.vitals.on_gpu, shown.effects)
+
+
+def _rows(shown: Reported) -> list[Row]:
+    return rows(shown.recordings, shown.effects, shown.sides, shown.diagnosis.vitals.on_gpu)
 
 
 def _findings_text(shown: Reported) -> str:
@@ -96,34 +105,71 @@ def _pictures_only(_: Reported) -> str:
     return ""
 
 
+def _elsewhere(_: PanelInput) -> dict[str, Any]:
+    """The panel's plots are drawn from readings as they come, and a trial unfolds in its row."""
+    return {}
+
+
+def _findings_panel(shown: PanelInput) -> dict[str, Any]:
+    found = shown.diagnosis
+    return {"findings": [] if found is None else [parts.finding(one, found.vitals) for one in found.findings]}
+
+
+def _silent_panel(shown: PanelInput) -> dict[str, Any]:
+    return {"silent": [] if shown.diagnosis is None else parts.silent(shown.diagnosis)}
+
+
 SECTIONS: Final = (
-    Section("header", _header_text, lambda r: sheet.header(r.diagnosis, r.run, r.title)),
-    Section("verdict", _verdict_text, lambda r: sheet.verdict(r.diagnosis)),
-    Section("anatomy", lambda r: lines.anatomy(r.diagnosis), lambda r: sheet.anatomy(r.diagnosis.vitals)),
-    Section("plots", _pictures_only, lambda r: sheet.plots(r.run) if r.run is not None else ""),
+    Section(
+        "header",
+        _header_text,
+        lambda r: sheet.header(r.diagnosis, r.run, r.title),
+        lambda p: {"header": parts.header(p)},
+    ),
+    Section("verdict", _verdict_text, lambda r: sheet.verdict(r.diagnosis), lambda p: {"verdict": parts.verdict(p)}),
+    Section(
+        "anatomy",
+        lambda r: lines.anatomy(r.diagnosis),
+        lambda r: sheet.anatomy(r.diagnosis.vitals),
+        lambda p: {"anatomy": parts.anatomy(p)},
+    ),
+    Section("plots", _pictures_only, lambda r: sheet.plots(r.run) if r.run is not None else "", _elsewhere),
     Section(
         "plan",
         lambda r: plan_text(r.plan) if r.plan is not None else "",
         lambda r: plan_html(r.plan) if r.plan is not None else "",
+        lambda p: {"plan": parts.plan_state(p.plan)},
     ),
     Section(
         "sweep",
         lambda r: str(r.sweep) if r.sweep is not None else "",
         lambda r: sweep_html(r.sweep) if r.sweep is not None else "",
+        lambda p: {"sweep": parts.sweep_state(p.sweep)},
     ),
     Section(
         "largest batch",
         lambda r: lines.wrapped(str(r.largest)) if r.largest is not None else "",
         lambda r: largest_html(r.largest) if r.largest is not None else "",
+        lambda p: {"largest": parts.largest_state(p.largest)},
     ),
-    Section("runs", _runs_text, _runs_html),
+    Section("runs", _runs_text, _runs_html, lambda p: {"table": parts.table(p)}),
     Section(
         "trials",
         lambda r: "\n".join(lines.wrapped(line) for line in sides_text(r.effects, r.sides)),
         lambda r: sides_html(r.effects, r.sides),
+        _elsewhere,
     ),
-    Section("findings", _findings_text, _findings_html),
-    Section("lines", _pictures_only, lambda r: sheet.source(r.diagnosis.vitals.source, r.diagnosis.vitals.lines)),
-    Section("not judged", lambda r: lines.silent(r.diagnosis), lambda r: sheet.silent(silences(r.diagnosis))),
-    Section("footer", _footer_text, lambda r: sheet.footer(r.diagnosis, r.all_notes)),
+    Section("findings", _findings_text, _findings_html, _findings_panel),
+    Section(
+        "lines",
+        _pictures_only,
+        lambda r: sheet.source(r.diagnosis.vitals.source, r.diagnosis.vitals.lines),
+        _elsewhere,
+    ),
+    Section(
+        "not judged", lambda r: lines.silent(r.diagnosis), lambda r: sheet.silent(silences(r.diagnosis)), _silent_panel
+    ),
+    Section(
+        "footer", _footer_text, lambda r: sheet.footer(r.diagnosis, r.all_notes), lambda p: {"footer": parts.footer(p)}
+    ),
 )

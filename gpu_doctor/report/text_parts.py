@@ -9,17 +9,17 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription
 from gpu_doctor.formatting import PHASE_LABELS, clean
+from gpu_doctor.report.runs import Row, columns
 from gpu_doctor.report.words import (
     RISK_MARK,
     SAFETY_WORDS,
-    Row,
     anatomy_rows,
-    columns,
     first_step,
     predicted_words,
     price,
     silences,
 )
+from gpu_doctor.trials.compare import Effect
 
 WIDTH: Final = 100
 _BAR: Final = 40
@@ -69,9 +69,9 @@ def anatomy(diagnosis: Diagnosis) -> str:
     return "\n".join(lines)
 
 
-def runs(table: Sequence[Row], on_gpu: bool) -> str:
-    head = columns(on_gpu)
-    cells = [head, *(row.cells for row in table)]
+def runs(table: Sequence[Row], on_gpu: bool, effects: Sequence[Effect]) -> str:
+    head = columns(on_gpu, effects)
+    cells = [head, *(tuple(cell.text.replace("\u00a0", " ") for cell in row.cells) for row in table)]
     # A long reason must not push all columns apart: it ends its line.
     widths = [max(len(row[i]) for row in cells if len(row[i]) <= 34) for i in range(len(head))]
     return "\n".join("  ".join(f"{cell:<{widths[i]}}" for i, cell in enumerate(row)).rstrip() for row in cells)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
 from gpu_doctor import formatting
@@ -19,15 +18,15 @@ from gpu_doctor.diagnosis import (
     ended_the_run,
     every_rule,
 )
-from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.formatting import DASH, PHASE_LABELS, clean
-from gpu_doctor.recording import Recording, Setup, describe
+from gpu_doctor.formatting import PHASE_LABELS, clean
+from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.report.svg import PHASE_COLOURS
-from gpu_doctor.trials.compare import DIFFERENT, UNMEASURED, Effect
 
 NO_GPU: Final = "no GPU: judging the CPU as the device"
 RISK_MARK: Final = "\u26a0"
 """Stands before the word that says it."""
+SHOWN_SHARE: Final = 0.0005
+"""Of a step: less is not told, and may be what rounding left of a difference."""
 FEW_NAMES: Final = 3
 """So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
 CLEAN: Final = ("completed", "budget-reached")
@@ -58,33 +57,25 @@ def accent(diagnosis: Diagnosis) -> str:
     return _ACCENTS.get(next((rule.family for rule in every_rule() if rule.name == top.rule), ""), _NEUTRAL)
 
 
-def columns(on_gpu: bool) -> tuple[str, ...]:
-    """Head of the runs table; the cells of `Row.cells` stand under it."""
-    device = "GPU" if on_gpu else "CPU"
-    return ("run", "settings", "samples/s", "vs baseline (95 %)", "predicted", "wait", device, "peak mem", "loss")
+def device_words(setup: Setup, judged: bool = True) -> str:
+    """The device that the loop trains on; never a GPU that was not found.
 
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the runs table, as text for `columns`; `kept` marks a verified gain."""
-
-    cells: tuple[str, ...]
-    kept: bool = False
-
-
-def device_words(setup: Setup) -> str:
-    """The device that the loop trains on; never a GPU that was not found."""
+    Args:
+        judged: a step was seen; before the first, nobody knows what a loop does with the card.
+    """
     if setup.on_gpu:
         name = setup.card.name if setup.card is not None else ""
         return clean(name) or f"GPU {setup.gpu_index}"
+    if setup.devices and not judged:
+        return clean(setup.devices[0].name)
     if setup.devices:
         return f"CPU (the machine has {formatting.article(clean(setup.devices[0].name))}, but the loop does not use it)"
-    return f"CPU ({NO_GPU})" if setup.device == "cpu" else clean(setup.device)
+    return NO_GPU if setup.device == "cpu" else clean(setup.device)
 
 
-def machine_facts(setup: Setup) -> list[str]:
-    """Device, cores really usable, torch's version."""
-    facts = [device_words(setup), formatting.cores(setup.usable_cores)]
+def machine_facts(setup: Setup, judged: bool = True) -> list[str]:
+    """Device, cores really usable, torch's version; `judged` as in `device_words`."""
+    facts = [device_words(setup, judged), formatting.cores(setup.usable_cores)]
     if setup.torch_version:
         facts.append(f"torch {clean(setup.torch_version, 40)}")
     return facts
@@ -118,13 +109,12 @@ def verdict_words(diagnosis: Diagnosis) -> str:
 
 
 def anatomy_rows(vitals: Vitals) -> list[tuple[str, float, float]]:
-    """Phase, share of the wall-clock (0..1) and seconds per step of every phase that took any, in the usual order."""
+    """Phase, share of the wall-clock (0..1) and seconds per step of every phase that shows, in the usual order."""
     step_s = vitals.step_wall_s
     shares = [(phase, getattr(vitals, f"{phase}_share")) for phase in PHASE_LABELS]
     if step_s is None:
         return []
-    # `other` is a difference: below a nanosecond it is what rounding left.
-    return [(phase, share, share * step_s) for phase, share in shares if (share or 0.0) * step_s > 1e-9]
+    return [(phase, share, share * step_s) for phase, share in shares if share and share >= SHOWN_SHARE]
 
 
 def predicted_words(prescription: Prescription) -> str:
@@ -142,83 +132,6 @@ def predicted_words(prescription: Prescription) -> str:
     return f"predicted {formatting.forecast(prescription.predicted_speedup)}" + (f" ({ends})" if ends else "")
 
 
-def rows(
-    recordings: Sequence[Recording], effects: Sequence[Effect], sides: Sequence[tuple[Recording, Recording] | None] = ()
-) -> list[Row]:
-    """The runs, oldest first, then the trials; `sides`: the recordings of each (see `trials.sides_of`)."""
-    table = [_run_row(f"run {n}" if len(recordings) > 1 else "run", one) for n, one in enumerate(recordings, 1)]
-    found = [*sides, *[None] * len(effects)]
-    return table + [_trial_row(f"trial {n}", one, found[n - 1]) for n, one in enumerate(effects, 1)]
-
-
-def _run_row(name: str, recording: Recording) -> Row:
-    vitals = measure(recording)
-    per_s = vitals.samples_per_s
-    return Row(
-        (
-            name,
-            clean(describe(recording.settings)),
-            formatting.number(per_s, DASH)
-            if per_s is not None
-            else formatting.rate(vitals.steps_per_s, "steps/s", DASH),
-            DASH,
-            DASH,
-            formatting.share(vitals.data_wait_share, DASH),  # of the wall-clock, as in the trials' rows
-            device_use(vitals),
-            formatting.size(vitals.peak_bytes, DASH),
-            formatting.loss(vitals.final_loss),
-        )
-    )
-
-
-def device_use(vitals: Vitals) -> str:
-    """How busy the device that is judged was: the GPU by NVML, else the CPU; a dash where nothing was read."""
-    return formatting.percent(vitals.gpu_util_pct if vitals.on_gpu else vitals.cpu_util_pct, DASH)
-
-
-def _trial_row(name: str, effect: Effect, sides: tuple[Recording, Recording] | None) -> Row:
-    unit = "" if effect.unit == "samples/s" else f" {effect.unit}"
-    per_s = DASH
-    if effect.candidate_samples_per_s is not None:
-        before = formatting.number(effect.baseline_samples_per_s)
-        per_s = f"{formatting.number(effect.candidate_samples_per_s)}{unit} (from {before})"
-    against = f" against {clean(describe(effect.baseline_settings))}" if effect.baseline_settings else ""
-    loss, same = loss_words(effect)
-    wait = formatting.share(effect.candidate_wait_share, DASH)
-    return Row(
-        (
-            name,
-            clean(describe(effect.settings)) + against,
-            per_s,
-            result_words(effect),
-            formatting.forecast(effect.predicted_speedup, DASH),
-            wait,
-            DASH if sides is None else device_use(measure(sides[1])),
-            formatting.size(effect.peak_bytes, DASH),
-            f"{loss} ({same})" if same else loss,
-        ),
-        kept=effect.verdict == "faster",
-    )
-
-
-def result_words(effect: Effect) -> str:
-    """`2.87x (2.7-3.0) faster`, or why there is no figure."""
-    if effect.speedup is not None:
-        return f"{formatting.speedup(effect.speedup, effect.low, effect.high)} {effect.verdict.replace('-', ' ')}"
-    why = f": {clean(effect.reason)}" if effect.reason else ""
-    ended = formatting.OUTCOME_LABELS.get(effect.outcome, clean(effect.outcome))
-    return (ended if effect.outcome not in CLEAN else "nothing was measured") + why
-
-
-def loss_words(effect: Effect) -> tuple[str, str]:
-    """The candidate's loss and what became of it; a side that failed has no loss to set beside another."""
-    if effect.outcome in UNMEASURED:
-        return DASH, ""
-    differs = effect.loss_verdict == DIFFERENT and effect.loss_first_step is not None
-    judged = f"differs from step {effect.loss_first_step}" if differs else formatting.parity(effect.loss_drift)
-    return formatting.loss(effect.candidate_loss), judged
-
-
 def price(finding: Finding, vitals: Vitals) -> str:
     """What a finding costs, or that it is a risk, told by a mark and a word."""
     if ended_the_run(finding, vitals):
@@ -229,12 +142,18 @@ def price(finding: Finding, vitals: Vitals) -> str:
     return f"{costs}{RISK_MARK} risk"
 
 
-def first_step(diagnosis: Diagnosis) -> Prescription | None:
-    """What to do first: the best cure of the finding that the verdict names."""
+def first_cure(diagnosis: Diagnosis) -> tuple[Finding, Prescription] | None:
+    """What to do first: the best cure of the finding that the verdict names, with that finding."""
     top = diagnosis.findings[0] if diagnosis.findings else None
     if top is not None and top.prescriptions:
-        return top.prescriptions[0]
-    return next((p for finding in diagnosis.findings for p in finding.prescriptions if not finding.risk), None)
+        return top, top.prescriptions[0]
+    return next(((one, cure) for one in diagnosis.findings for cure in one.prescriptions if not one.risk), None)
+
+
+def first_step(diagnosis: Diagnosis) -> Prescription | None:
+    """The cure alone."""
+    found = first_cure(diagnosis)
+    return None if found is None else found[1]
 
 
 def silences(diagnosis: Diagnosis) -> dict[str, list[str]]:
@@ -248,9 +167,13 @@ def footer(vitals: Vitals) -> str:
     if vitals.warmup_steps:
         took = f" ({formatting.seconds(vitals.warmup_s)})" if vitals.warmup_s is not None else ""
         said += f"; {formatting.count(vitals.warmup_steps, 'step')} of warm-up left out{took}"
-    # Of a run without a loop it would be the share of starting and ending alone.
-    own = f" Own overhead: {formatting.share(vitals.overhead_share)}." if vitals.steps else ""
-    return f"{said}.{own}"
+    own = overhead(vitals)
+    return f"{said}{f'; {own}' if own else ''}."
+
+
+def overhead(vitals: Vitals) -> str:
+    """What measuring cost; empty for a run without a loop, where it would be the share of starting and ending alone."""
+    return f"overhead {formatting.share(vitals.overhead_share)}" if vitals.steps else ""
 
 
 def efficiency(vitals: Vitals) -> list[str]:

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page
 
 from gpu_doctor.cell.fix import Fix
 from gpu_doctor.recording import Recording
-from gpu_doctor.report.panel.results import fix_shown
+from gpu_doctor.report.panel_parts import fix_shown
 from tests.support.lab import new_page
 from tests.support.repository import ARTIFACTS
 from tests.support.still import resize, show

@@ -19,7 +19,7 @@ from IPython.display import HTML, display
 from gpu_doctor.trials import knobs
 from gpu_doctor.recording.feed import Replay
 from gpu_doctor.notebook.live_view import Dashboard
-from gpu_doctor.report.panel.state import PanelInput
+from gpu_doctor.report.panel import PanelInput
 from tests.support.panel_parts import shown, starved
 
 recording = starved(gpu=True, steps=1500)

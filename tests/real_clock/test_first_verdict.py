@@ -17,7 +17,7 @@ from gpu_doctor.notebook import live_view as module
 from gpu_doctor.notebook.live_verdict import LiveVerdict
 from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.recording import Setup
-from gpu_doctor.report.panel.state import PanelInput
+from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials import knobs
 
 pytestmark = pytest.mark.core

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gpu_doctor.report.panel.state import PanelInput
+from gpu_doctor.report.panel import PanelInput
 from tests.support.dashboard_parts import Bench
 from tests.support.dashboard_parts import bench as bench
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.recording import Replay
-from gpu_doctor.report.panel.state import PanelInput
+from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials import knobs
 from tests.support.panel_parts import starved
 

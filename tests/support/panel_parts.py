@@ -9,7 +9,7 @@ import numpy as np
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import Cursor, DeviceSetup, Fetch, LoaderSetup, Metric, News, Recording, Series, Setup, Steps
-from gpu_doctor.report.panel.state import PanelInput
+from gpu_doctor.report.panel import PanelInput
 
 CPU = Metric("cpu_util_pct", "%", "CPU, all usable cores", "utilization")
 PROCESS = Metric("process_rss_bytes", "bytes", "process", "memory")

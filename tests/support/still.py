@@ -14,7 +14,7 @@ from playwright.sync_api import Page
 from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.notebook.widget import DoctorView, script
 from gpu_doctor.recording import Replay
-from gpu_doctor.report.panel.state import PanelInput
+from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials import knobs
 
 _THEMES: Final = {

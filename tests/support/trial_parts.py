@@ -9,7 +9,7 @@ import numpy as np
 
 from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.recording import Losses, Recording
-from gpu_doctor.report.panel.state import PanelInput
+from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.results import Largest, Plan, Rung, Sweep
 from tests.support.panel_parts import shown, starved

@@ -52,7 +52,7 @@ LOOKED_AT: Final = {("trials.snapshot.kinds", "socket"): "knows a socket when it
 BARRED_NAMES: Final = {"utils", "helpers", "common", "core", "base", "manager"}
 # What reads a recording: none of it needs a guest.
 DIAGNOSIS_HALF: Final = (
-    "formatting display recording diagnosis report report.panel.state report.panel.controls trials.compare"
+    "formatting display recording diagnosis report report.panel.panel_state report.panel.controls trials.compare"
 )
 # Doors besides a room's own face: what crosses a wall is in the `__all__` of its room, or of one of these.
 SHELVES: Final = (
@@ -269,7 +269,7 @@ def test_the_floors_would_notice(importer: str, line: str, broken: bool) -> None
         ("diagnosis.diagnosis", "import torch", True),
         ("machine.host", "def f():\n    from torch import cuda", True),
         ("machine.torch_memory", "import torch.cuda", False),
-        ("report.panel.state", "from bokeh.plotting import figure", True),
+        ("report.panel.panel_state", "from bokeh.plotting import figure", True),
         ("trials.run", "from IPython import get_ipython", True),
         ("recording.npz", "import pickle", True),
         ("notebook.magic", "from IPython import get_ipython", False),

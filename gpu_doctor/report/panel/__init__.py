@@ -1,8 +1,9 @@
 """The panel's state, section by section, as plain data that a front end draws."""
 
 from gpu_doctor.report.panel.controls import checked_request
-from gpu_doctor.report.panel.results import fix_shown
-from gpu_doctor.report.panel.state import BUSY, STATUS, PanelInput, Progress
+from gpu_doctor.report.panel.panel_state import state
+from gpu_doctor.report.panel_input import BUSY, STATUS, PanelInput, Progress
+from gpu_doctor.report.panel_parts import fix_shown
 
 __all__ = [
     "BUSY",
@@ -11,4 +12,5 @@ __all__ = [
     "Progress",
     "checked_request",
     "fix_shown",
+    "state",
 ]

@@ -13,7 +13,7 @@ from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.notebook.plot_data import Layer
 from gpu_doctor.notebook.widget import DoctorView
 from gpu_doctor.recording import Recording, Replay
-from gpu_doctor.report.panel.state import PanelInput, state
+from gpu_doctor.report.panel import PanelInput, state
 from gpu_doctor.trials import knobs
 from tests.support.panel_parts import replaced, shown, starved
 

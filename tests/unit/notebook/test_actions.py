@@ -8,7 +8,7 @@ import pytest
 
 from gpu_doctor.notebook import actions
 from gpu_doctor.notebook.actions import Actions
-from gpu_doctor.report.panel.state import PanelInput, state
+from gpu_doctor.report.panel import PanelInput, state
 from gpu_doctor.trials import knobs
 from tests.support.panel_parts import shown, starved
 from tests.support.panel_visits import Loop, Visited

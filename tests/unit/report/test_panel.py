@@ -13,8 +13,8 @@ from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.recording import Recording, Setup, Steps
 from gpu_doctor.recording.setup import InputFacts
+from gpu_doctor.report.panel import PanelInput, Progress, state
 from gpu_doctor.report.panel.controls import UNKNOWN, checked_request, controls
-from gpu_doctor.report.panel.state import PanelInput, Progress, state
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
@@ -76,14 +76,14 @@ def test_the_anatomy_accounts_for_the_whole_step() -> None:
 def test_the_header_names_the_device_that_is_judged(gpu: bool, says: str) -> None:
     machine = drawn(shown(starved(gpu=gpu)))["header"]["machine"]
     assert machine.startswith(says)
-    assert machine.endswith("4 cores · torch 2.13.0")
+    assert machine.endswith("4 cores · torch 2.13.0+cpu")
 
 
 def test_a_gpu_that_is_there_but_not_used_is_said() -> None:
     setup = starved(gpu=True).setup
     on_cpu = Setup(**{**vars(setup), "device": "cpu"})
     machine = drawn(shown(starved(), setup=on_cpu))["header"]["machine"]
-    assert machine.startswith("NVIDIA H200 present, but the loop trains on the cpu")
+    assert machine.startswith("CPU (the machine has an NVIDIA H200, but the loop does not use it)")
 
 
 def test_progress_of_a_trial() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.diagnosis.rules.rule import Prescription, Safety
-from gpu_doctor.report.panel.state import _prescription
+from gpu_doctor.report.panel_parts import prescription
 from gpu_doctor.report.words import predicted_words
 from tests.support.trouble import laid
 from tests.support.troubles import TROUBLES
@@ -30,7 +30,7 @@ def everywhere(diagnosis: Diagnosis) -> list[str]:
     words = [
         " ".join(str(diagnosis).split()),
         diagnosis._repr_html_(),
-        str(_prescription(first(diagnosis))["predicted"]),
+        str(prescription(first(diagnosis))["predicted"]),
     ]
     assert all(said in one for one in words)
     return words

@@ -1,24 +1,29 @@
-"""The text and the static HTML show the sections of one list, in its order; the panel's table has the same columns."""
+"""The text, the static HTML and the panel show the sections of one list, in its order."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.report import as_text
-from gpu_doctor.report.panel.state import PanelInput, state
+from gpu_doctor.report.panel import PanelInput, panel_state, state
+from gpu_doctor.report.runs import columns
 from gpu_doctor.report.sections import SECTIONS, Reported, Section
-from gpu_doctor.report.words import columns
 from gpu_doctor.trials.knobs import KNOBS
 from tests.support.report_parts import recording
 
 
-def test_both_reports_show_the_sections_in_the_order_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_three_show_the_sections_in_the_order_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     def named(name: str) -> Section:
         def draw(_: Reported) -> str:
             return f"<{name}>"
 
-        return Section(name, draw, draw)
+        def piece(_: PanelInput) -> dict[str, Any]:
+            return {name: name}
+
+        return Section(name, draw, draw, piece)
 
     one = recording()
     marked = tuple(named(section.name) for section in SECTIONS)
@@ -26,6 +31,9 @@ def test_both_reports_show_the_sections_in_the_order_of_the_list(monkeypatch: py
     names = "".join(f"<{section.name}>" for section in SECTIONS)
     assert as_text.text(diagnose(one), one).replace("\n\n", "") == names
     assert names in as_text.html(diagnose(one), (one,))
+    monkeypatch.setattr(panel_state, "SECTIONS", marked)
+    walked = state(PanelInput(recordings=(one,), diagnosis=diagnose(one)), KNOBS)
+    assert [name for name in walked if name == walked[name]] == [section.name for section in SECTIONS]
 
 
 def test_no_section_stands_twice_in_the_list() -> None:

@@ -12,11 +12,11 @@ from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.notebook.output import as_a_terminal_shows
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_text
-from gpu_doctor.report.panel.results import DARK, MOST_LINES, fix_shown
-from gpu_doctor.report.panel.state import MOST_NOTES, _footer
+from gpu_doctor.report.panel_parts import DARK, MOST_LINES, MOST_NOTES, fix_shown, footer
 from gpu_doctor.report.plots import plots
+from gpu_doctor.report.runs import rows
 from gpu_doctor.report.svg import PHASE_COLOURS
-from gpu_doctor.report.words import machine_facts, rows
+from gpu_doctor.report.words import machine_facts
 from tests.support.panel_parts import shown, starved
 from tests.support.trial_parts import effects, fix, side, trials
 
@@ -33,7 +33,7 @@ def test_cores_seconds_left_and_exceptions_in_words() -> None:
 
 def test_one_more_is_no_plural() -> None:
     notes = tuple(f"note {number}" for number in range(MOST_NOTES + 1))
-    assert _footer(shown(starved(), notes=notes), None)["notes"][-1] == "The recording has 1 more note."
+    assert footer(shown(starved(), notes=notes))["notes"][-1] == "The recording has 1 more note."
     changed = fix("a\n", "\n".join(map(str, range(MOST_LINES - 4))))  # and two heads, a place, two lines removed
     assert fix_shown(changed)["lines"][-1] == ["place", "and 1 more line"]
 
@@ -67,7 +67,7 @@ def test_the_wait_of_a_run_and_of_a_trial_is_the_same_measure() -> None:
     pairs = trials()
     table = rows([side()], effects(pairs))
     assert measure(side()).exposed_wait_share != measure(side()).data_wait_share
-    assert table[0].cells[5] == formatting.share(measure(side()).data_wait_share)
+    assert table[0].cells[5].text == formatting.share(measure(side()).data_wait_share)
 
 
 def test_a_memory_that_nothing_was_in_has_no_line() -> None:

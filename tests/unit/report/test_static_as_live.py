@@ -11,7 +11,7 @@ import numpy as np
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.notebook.plot_data import line_of
 from gpu_doctor.report import as_text
-from gpu_doctor.report.panel.state import state
+from gpu_doctor.report.panel import state
 from gpu_doctor.report.plots import plots
 from gpu_doctor.trials import knobs
 from tests.support.panel_parts import CPU, PROCESS, replaced, shown, starved

@@ -11,8 +11,8 @@ import pytest
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.report import as_text as report
+from gpu_doctor.report.panel import PanelInput, state
 from gpu_doctor.report.panel.controls import UNKNOWN, checked_request
-from gpu_doctor.report.panel.state import PanelInput, state
 from gpu_doctor.report.searches import FIRST, largest_html, places, sizes, sweep_html
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect

@@ -25,8 +25,8 @@ from gpu_doctor.recording import Losses, Recording
 from gpu_doctor.recording.steps import INFERENCE
 from gpu_doctor.report import as_text as report
 from gpu_doctor.report.losses import loss_lines
-from gpu_doctor.report.panel.results import MOST_LINES, fix_shown
-from gpu_doctor.report.panel.state import PanelInput, state
+from gpu_doctor.report.panel import PanelInput, state
+from gpu_doctor.report.panel_parts import MOST_LINES, fix_shown
 from gpu_doctor.report.plan import plan_html, plan_text, told
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
 from gpu_doctor.trials import knobs
