@@ -12,7 +12,7 @@ import gpu_doctor
 from gpu_doctor.cell.fix import Fix
 from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.recording.steps import TRAINING
-from gpu_doctor.trials import fix as patchwork
+from gpu_doctor.trials import fix as fixing
 
 # The frameworks warn of few workers, small data and loggers that are not installed: theirs to say, in a cell like this.
 PRELUDE: Final = """import logging, os, warnings
@@ -229,7 +229,7 @@ def test_a_net_of_skorch(tmp_path: Any) -> None:
 def test_what_cannot_be_told_is_said_with_the_lines_to_paste(
     cells: list[str], settings: dict[str, Any], said: str
 ) -> None:
-    fix = patchwork.fix(["import transformers\n", *cells], settings, Setup(), lambda name: f"paste {name}")
+    fix = fixing.fix(["import transformers\n", *cells], settings, Setup(), lambda name: f"paste {name}")
     if said:
         assert (
             not fix.complete and fix.notes == (said.replace("cell 1", "cell 2"),) and fix.paste == "paste num_workers"
@@ -244,7 +244,7 @@ def test_a_training_loader_made_for_the_framework_is_changed_where_it_is_made() 
         "    def get_train_dataloader(self):\n        return DataLoader(self.train_dataset, 8)\n"
         "args = transformers.TrainingArguments('a')\n"
     )
-    fix = patchwork.fix([own, "Mine(args=args).train()\n"], {"num_workers": 2}, Setup(), str)
+    fix = fixing.fix([own, "Mine(args=args).train()\n"], {"num_workers": 2}, Setup(), str)
     assert "DataLoader(self.train_dataset, 8, num_workers=2)" in fix.cells[0].after
     assert "dataloader_num_workers" not in fix.cells[0].after
 
@@ -290,7 +290,7 @@ def test_a_module_of_lightning_is_compiled_on_its_way_into_the_trainer(
 ) -> None:
     """Its training_step is not called as a forward, so model.compile() alone would compile nothing."""
     pytest.importorskip("lightning")
-    fix = patchwork.fix(LIGHTNING, {"compile": True}, Setup(), str)
+    fix = fixing.fix(LIGHTNING, {"compile": True}, Setup(), str)
     assert fix.complete and fix.cells[-1].after.endswith("trainer.fit(torch.compile(Lit()), datamodule=Data())\n")
     made: list[Any] = []
     whole = torch.compile
@@ -313,7 +313,7 @@ def test_copies_of_a_trainer_are_the_frameworks_own(tmp_path: Any) -> None:
     again, _ = ran([HUGGING_FACE[0], fix.cells[0].after, HUGGING_FACE[2]], tmp_path)
     assert again.namespace["trainer"].accelerator.dataloader_config.non_blocking
     decided = [HUGGING_FACE[1].replace("use_cpu", "accelerator_config=own, use_cpu"), HUGGING_FACE[2]]
-    fix = patchwork.fix([HUGGING_FACE[0], *decided], {"non_blocking": True}, Setup(), str)
+    fix = fixing.fix([HUGGING_FACE[0], *decided], {"non_blocking": True}, Setup(), str)
     assert fix.cells == () and fix.paste == "" and 'add "non_blocking": True to it' in fix.notes[0]
 
 
@@ -322,22 +322,22 @@ def test_copies_of_a_trainer_are_the_frameworks_own(tmp_path: Any) -> None:
     [(LIGHTNING, "non_blocking=True already"), (ACCELERATE, "DataLoaderConfiguration(non_blocking")],
 )
 def test_what_no_line_does_is_said_without_lines_to_paste(cells: list[str], said: str) -> None:
-    fix = patchwork.fix(cells, {"non_blocking": True}, Setup(), lambda name: f"paste {name}")
+    fix = fixing.fix(cells, {"non_blocking": True}, Setup(), lambda name: f"paste {name}")
     assert fix.cells == () and fix.paste == "" and not fix.complete and said in fix.notes[0]
 
 
 def test_a_model_that_cannot_be_told_is_said() -> None:
     cells = ["import lightning, torch\ntrainer = lightning.Trainer()\n", "trainer.fit(a)\ntrainer.fit(b)\n"]
-    fix = patchwork.fix(cells, {"channels_last": True}, Setup(), lambda name: f"paste {name}")
+    fix = fixing.fix(cells, {"channels_last": True}, Setup(), lambda name: f"paste {name}")
     assert "passed to a trainer on line 1 of this cell and line 2 of this cell" in fix.notes[0]
     assert fix.paste == "paste channels_last"
     one = ["import lightning\ntrainer = lightning.Trainer()\n", "trainer.fit(a or b)\n"]
-    fix = patchwork.fix(one, {"channels_last": True}, Setup(), str)
+    fix = fixing.fix(one, {"channels_last": True}, Setup(), str)
     assert fix.cells[0].after == "import torch\ntrainer.fit((a or b).to(memory_format=torch.channels_last))\n"
 
 
 def test_a_net_of_skorch_compiles_itself() -> None:
     skorch = pytest.importorskip("skorch")
     known = {"NeuralNetRegressor": skorch.NeuralNetRegressor}
-    fix = patchwork.fix(SKORCH, {"compile": True}, Setup(), str, known)
+    fix = fixing.fix(SKORCH, {"compile": True}, Setup(), str, known)
     assert fix.complete and "batch_size=8, compile=True)" in fix.cells[0].after

@@ -38,7 +38,7 @@ def test_without_workers_goes_what_needs_them() -> None:
 @pytest.mark.parametrize(
     ("cells", "said"),
     [
-        (["from tests.unit.cell.test_patchwork_loop import made\nloader = made()\n" + LOOP], "was not found"),
+        (["from tests.unit.cell.test_fix_loop import made\nloader = made()\n" + LOOP], "was not found"),
         (["args = (ds, 16)\nloader = DataLoader(*args)\n" + LOOP], "in a way that cannot be read here"),
         (
             [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.fix_places_parts import ZIPPED
 from tests.support.patched_cells import LOOP, WANTED, fixed, ran
-from tests.support.patchwork_places_parts import ZIPPED
 
 PLACES: dict[str, list[str]] = {
     "class config": [

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.support.patchwork_loop_parts import TRAIN, images
+from tests.support.fix_loop_parts import TRAIN, images
 
 
 @pytest.fixture(autouse=True)

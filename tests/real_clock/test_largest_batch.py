@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_doctor.trials.largest_batch import largest_batch
-from tests.support.batchfinder_parts import Card, SimulatedCase, ran_out
+from tests.support.largest_batch_parts import Card, SimulatedCase, ran_out
 
 
 def test_a_batch_that_ran_out_of_memory_is_never_the_answer() -> None:

@@ -8,7 +8,7 @@ import gpu_doctor
 from gpu_doctor.trials import race
 from gpu_doctor.trials.compare.effect import compare
 from gpu_doctor.trials.rounds import MOST_PAIRS
-from tests.support.rounds_out_parts import Cluster, out
+from tests.support.rounds_parts import Cluster, out
 
 
 class Wandering(Cluster):

@@ -1,4 +1,4 @@
-"""What the tests of patchwork loop share."""
+"""What the tests of fixed loops share."""
 
 from __future__ import annotations
 

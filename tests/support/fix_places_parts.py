@@ -1,4 +1,4 @@
-"""What the tests of patchwork places share."""
+"""What the tests of fixed places share."""
 
 from __future__ import annotations
 

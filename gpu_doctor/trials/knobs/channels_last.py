@@ -20,8 +20,8 @@ from gpu_doctor.cell import Edits
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
-from gpu_doctor.trials.knobs.loader import on_or_off
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.knobs.on_off import OnOffKnob
 from gpu_doctor.trials.knobs.trained_modules import TrainedModules, parameters_of
 
 _IMAGE_DIMS: Final = 4
@@ -133,7 +133,7 @@ def _state_of(optimizer: Optimizer, parameter: torch.Tensor) -> list[torch.Tenso
     return [one for one in found if one.dim() == _IMAGE_DIMS and one.layout == torch.strided]
 
 
-class ChannelsLast:
+class ChannelsLast(OnOffKnob):
     """See `Knob`."""
 
     name = "channels_last"
@@ -142,20 +142,12 @@ class ChannelsLast:
     changes = (
         "Sums are added up in another order, so the last digits of the losses differ; dropout may draw another mask."
     )
-    front = False
-    written_with = ""
 
     def found(self, setup: Setup) -> bool | None:
         model = setup.model
         if model is None or not model.convolutions:
             return None
         return 0 < model.channels_last == model.convolutions
-
-    def choices(self, setup: Setup) -> tuple[Choice, ...]:
-        return tuple(Choice(value, "on" if value else "off", self.refusal(value, setup)) for value in (False, True))
-
-    def parsed(self, text: str) -> bool:
-        return on_or_off(text, self.name)
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
         if value == self.found(setup):

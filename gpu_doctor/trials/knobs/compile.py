@@ -30,8 +30,8 @@ from gpu_doctor.cell import Edits
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
-from gpu_doctor.trials.knobs.loader import on_or_off
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.knobs.on_off import OnOffKnob
 from gpu_doctor.trials.knobs.trained_modules import TrainedModules, device_type
 
 WRAPPERS: Final = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
@@ -168,7 +168,7 @@ def _clean(hooks: list[Callable[[], None]]) -> None:
             hooks.pop()()
 
 
-class Compile:
+class Compile(OnOffKnob):
     """See `Knob`."""
 
     name = "compile"
@@ -177,18 +177,10 @@ class Compile:
     changes = (
         "Sums are added up in another order, so the last digits of the losses differ; dropout draws other numbers."
     )
-    front = False
-    written_with = ""
+    on_label = "on (first steps take seconds to minutes)"
 
     def found(self, setup: Setup) -> bool | None:
         return None if setup.model is None else setup.model.compiled
-
-    def choices(self, setup: Setup) -> tuple[Choice, ...]:
-        on = "on (first steps take seconds to minutes)"
-        return tuple(Choice(value, on if value else "off", self.refusal(value, setup)) for value in (False, True))
-
-    def parsed(self, text: str) -> bool:
-        return on_or_off(text, self.name)
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
         if value == self.found(setup):

@@ -17,29 +17,21 @@ from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.held_switch import held
-from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
-from gpu_doctor.trials.knobs.loader import on_or_off
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.knobs.on_off import OnOffKnob
 
 
-class CudnnBenchmark:
+class CudnnBenchmark(OnOffKnob):
     """See `Knob`."""
 
     name = "cudnn_benchmark"
     label = "cuDNN benchmark"
     safety = Safety.SAFE
     changes = "Sums are added up in another order, so the last digits of the losses differ, from run to run too."
-    front = False
-    written_with = ""
 
     def found(self, setup: Setup) -> bool | None:
         written = setup.flags.get("cudnn_benchmark")
         return None if written is None else bool(written)
-
-    def choices(self, setup: Setup) -> tuple[Choice, ...]:
-        return tuple(Choice(value, "on" if value else "off", self.refusal(value, setup)) for value in (False, True))
-
-    def parsed(self, text: str) -> bool:
-        return on_or_off(text, self.name)
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
         if value == self.found(setup):

@@ -22,8 +22,8 @@ from gpu_doctor.cell.constructors import optimizer_makers
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.knob import Choice, TrialScope
-from gpu_doctor.trials.knobs.loader import on_or_off
+from gpu_doctor.trials.knobs.knob import TrialScope
+from gpu_doctor.trials.knobs.on_off import OnOffKnob
 from gpu_doctor.trials.knobs.trained_modules import meet_optimizers, parameters_of
 
 _MISSING: Final = object()
@@ -173,25 +173,17 @@ class Fusing:
             state["step"] = now.to(parameter.device if on_device else torch.device("cpu"))
 
 
-class FusedOptimizer:
+class FusedOptimizer(OnOffKnob):
     """See `Knob`."""
 
     name = "fused_optimizer"
     label = "fused optimizer"
     safety = Safety.SAFE
     changes = "Updates are computed in another order, so the last digits of the losses differ."
-    front = False
-    written_with = ""
 
     def found(self, setup: Setup) -> bool | None:
         facts = setup.optimizer_facts
         return all(one.fused is True for one in facts) if facts else None
-
-    def choices(self, setup: Setup) -> tuple[Choice, ...]:
-        return tuple(Choice(value, "on" if value else "off", self.refusal(value, setup)) for value in (False, True))
-
-    def parsed(self, text: str) -> bool:
-        return on_or_off(text, self.name)
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
         if value == self.found(setup):

@@ -101,17 +101,3 @@ def whole_number(text: str, knob: str, least: int, most: int = MOST) -> int:
     if number > most:
         raise ValueError(f"{knob} takes a whole number from {least} to {most}, such as {knob}={max(least, 4)}.")
     return number
-
-
-def on_or_off(text: str, knob: str) -> bool:
-    """A switch typed by a person.
-
-    Raises:
-        ValueError: if it is neither on nor off.
-    """
-    word = text.strip().lower()
-    if word in ("true", "on", "yes", "1"):
-        return True
-    if word in ("false", "off", "no", "0"):
-        return False
-    raise ValueError(f"{knob} takes True or False, such as {knob}=True.")

@@ -25,30 +25,25 @@ from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
-from gpu_doctor.trials.knobs.loader import on_or_off
+from gpu_doctor.trials.knobs.on_off import OnOffKnob
 
 NO_GPU = "The loop trains on the CPU: there is no copy to a GPU."
 _DTYPES: Final = ("float", "half", "double", "int", "long", "bool", "dtype", "bfloat")
 
 
-class NonBlocking:
+class NonBlocking(OnOffKnob):
     """See `Knob`; off is as the code says, call by call."""
 
     name = "non_blocking"
     label = "non_blocking"
     safety = Safety.SAFE
     changes = ""
-    front = False
-    written_with = ""
 
     def found(self, setup: Setup) -> bool | None:
         return None if setup == Setup() else False
 
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
         return (Choice(False, "as written"), Choice(True, "on", self.refusal(True, setup)))
-
-    def parsed(self, text: str) -> bool:
-        return on_or_off(text, self.name)
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
         if not value:

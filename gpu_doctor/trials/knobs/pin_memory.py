@@ -12,29 +12,23 @@ from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.found_loaders import trained_from
-from gpu_doctor.trials.knobs.knob import Choice, TrialScope
-from gpu_doctor.trials.knobs.loader import loader_refusal, loaders_turned, on_or_off
+from gpu_doctor.trials.knobs.knob import TrialScope
+from gpu_doctor.trials.knobs.loader import loader_refusal, loaders_turned
+from gpu_doctor.trials.knobs.on_off import OnOffKnob
 
 
-class PinMemory:
+class PinMemory(OnOffKnob):
     """See `Knob`."""
 
     name = "pin_memory"
     label = "pin_memory"
     safety = Safety.SAFE
     changes = ""
-    front = False
     written_with = "loader"
 
     def found(self, setup: Setup) -> bool | None:
         loader = trained_from(setup)
         return None if loader is None else loader.pin_memory
-
-    def choices(self, setup: Setup) -> tuple[Choice, ...]:
-        return tuple(Choice(value, "on" if value else "off", self.refusal(value, setup)) for value in (False, True))
-
-    def parsed(self, text: str) -> bool:
-        return on_or_off(text, self.name)
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
         if value == self.found(setup):

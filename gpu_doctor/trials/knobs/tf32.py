@@ -17,8 +17,8 @@ from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.held_switch import held
-from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
-from gpu_doctor.trials.knobs.loader import on_or_off
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.knobs.on_off import OnOffKnob
 from gpu_doctor.trials.matmul_precision import precisions, put_back
 
 CAPABILITY: Final = 8
@@ -27,7 +27,7 @@ NO_CARD: Final = "TF32 needs an NVIDIA card with compute capability 8.0 or more,
 NEWER: Final = "The precision was set by torch's newer names (fp32_precision = ...): set it to 'tf32' there."
 
 
-class TF32:
+class TF32(OnOffKnob):
     """See `Knob`."""
 
     name = "tf32"
@@ -37,18 +37,10 @@ class TF32:
         "Float32 products round their factors to 10 of 23 mantissa bits and add up in float32. The losses differ "
         "slightly: compare them over the same samples before you keep it."
     )
-    front = False
-    written_with = ""
 
     def found(self, setup: Setup) -> bool | None:
         written = setup.flags.get("matmul_precision")
         return None if written is None else written != "highest"
-
-    def choices(self, setup: Setup) -> tuple[Choice, ...]:
-        return tuple(Choice(value, "on" if value else "off", self.refusal(value, setup)) for value in (False, True))
-
-    def parsed(self, text: str) -> bool:
-        return on_or_off(text, self.name)
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
         if value == self.found(setup):

@@ -10,11 +10,11 @@ import torch
 
 import gpu_doctor
 from gpu_doctor.recording import LoaderSetup, Setup
-from gpu_doctor.trials import fix as patchwork
+from gpu_doctor.trials import fix as fixing
 from gpu_doctor.trials.knobs.knob import Refused
+from tests.support.fix_loop_parts import images
 from tests.support.image_cells import IMAGES
 from tests.support.patched_cells import LOOP, PRELUDE, fixed, ran
-from tests.support.patchwork_loop_parts import images
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +142,7 @@ def test_torch_is_imported_where_it_is_not_yet() -> None:
     earlier = earlier.replace("torch.set_", "T.set_")
     fix, cell, _ = images({"threads": 1}, "'''Trains.'''\nimport os\n" + LOOP_OF_IMAGES, earlier)
     assert "import os\nT.set_num_threads(1)\n" in cell
-    fix = patchwork.fix([LOOP], {"threads": 3}, Setup(), str)
+    fix = fixing.fix([LOOP], {"threads": 3}, Setup(), str)
     assert fix.cells[0].after.startswith("import torch\ntorch.set_num_threads(3)\nfor x")
 
 
@@ -227,7 +227,7 @@ def test_a_trainer_of_ones_own() -> None:
 
 def test_a_fix_is_shown_escaped_and_line_by_line() -> None:
     setup = Setup(loaders=(LoaderSetup(key="x"),))
-    fix = patchwork.fix(
+    fix = fixing.fix(
         ["loader = DataLoader(ds)  # <script>\r\nfor x in loader: x.backward()"], {"num_workers": 2}, setup, str
     )
     kinds = [kind for kind, _ in fix.lines()]
@@ -236,9 +236,9 @@ def test_a_fix_is_shown_escaped_and_line_by_line() -> None:
     assert "\r" not in fix.diff and "\r\n" in fix.copied
     assert "color:" not in fix._repr_html_(), "the page's own ink, which is read on a dark page as well"
     assert "<script>" not in fix._repr_html_() and "&lt;script&gt;" in fix._repr_html_()
-    nothing = patchwork.fix(["for in in in"], {"num_workers": 2}, setup, lambda name: f"{name}!")
+    nothing = fixing.fix(["for in in in"], {"num_workers": 2}, setup, lambda name: f"{name}!")
     assert not nothing.complete and nothing.paste == "num_workers!" and "Python" in nothing.notes[0]
-    assert str(patchwork.fix(["x = 1"], {}, setup, str)).startswith("Nothing to change")
+    assert str(fixing.fix(["x = 1"], {}, setup, str)).startswith("Nothing to change")
 
 
 def test_ipythons_own_lines_stay_as_they_are() -> None:
@@ -246,7 +246,7 @@ def test_ipythons_own_lines_stay_as_they_are() -> None:
         "%%gpudoctor --steps 5\n%matplotlib inline\n!ls (\nfiles = !ls\nhelp?\nif True:\n    %cd .\n"
         "x = 7 \\\n    % 2\nloader = DataLoader(ds, 4)\nfor b in loader:\n    b.backward()\n"
     )
-    fix = patchwork.fix(["%%bash\nls", cell], {"num_workers": 2}, Setup(), str)
+    fix = fixing.fix(["%%bash\nls", cell], {"num_workers": 2}, Setup(), str)
     assert fix.complete and fix.cells[0].after == cell.replace("(ds, 4)", "(ds, 4, num_workers=2)")
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_doctor.trials import fix as patchwork
+from gpu_doctor.trials import fix as fixing
 from gpu_doctor.trials import knobs
+from tests.support.fix_places_parts import ZIPPED
 from tests.support.patched_cells import LOOP, PRELUDE, fixed, ran
-from tests.support.patchwork_places_parts import ZIPPED
 
 
 def test_every_choice_of_every_knob_is_written_or_said() -> None:
@@ -24,9 +24,9 @@ def test_batches_of_several_training_loaders_keep_their_ratio() -> None:
     case, recording = ran([ZIPPED])
     setup = recording.setup
     train = replace(setup, loaders=tuple(replace(one, role="training") for one in setup.loaders))
-    fix = patchwork.fix([ZIPPED], {"batch_size": 8}, train, str, case.namespace)
+    fix = fixing.fix([ZIPPED], {"batch_size": 8}, train, str, case.namespace)
     assert fix.complete and "DataLoader(ds, 8), DataLoader(val_ds, batch_size=2)\n" in fix.cells[0].after
-    fix = patchwork.fix([ZIPPED], {"batch_size": 6}, train, str, case.namespace)
+    fix = fixing.fix([ZIPPED], {"batch_size": 6}, train, str, case.namespace)
     assert "DataLoader(ds, 6), DataLoader(val_ds, batch_size=4)\n" in fix.cells[0].after
     assert fix.notes == (
         "Another training loader was not changed. Its batch size of 4 keeps the ratio only if you choose a multiple of "

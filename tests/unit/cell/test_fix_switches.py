@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from gpu_doctor.recording import Setup
-from gpu_doctor.trials import fix as patchwork
+from gpu_doctor.trials import fix as fixing
 
 LOOP = "for x in loader:\n    model(x).sum().backward()\n    opt.step()\n"
 
 
 def after(cell: str, settings: dict[str, Any], namespace: dict[str, Any] | None = None) -> str:
-    fix = patchwork.fix([cell + LOOP], settings, Setup(), str, namespace)
+    fix = fixing.fix([cell + LOOP], settings, Setup(), str, namespace)
     assert fix.complete, str(fix)
     compile(fix.cells[0].after, "<cell>", "exec")
     return fix.cells[0].after.removesuffix(LOOP)

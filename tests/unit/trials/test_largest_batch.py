@@ -17,7 +17,7 @@ from gpu_doctor.trials.largest_batch import MOST_PROBES, largest_batch
 from gpu_doctor.trials.results import MARGIN, Largest
 from gpu_doctor.trials.run import Result
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
-from tests.support.batchfinder_parts import GIB, Card, SimulatedCase, ran_out
+from tests.support.largest_batch_parts import GIB, Card, SimulatedCase, ran_out
 from tests.support.recordings import Loop, on_gpu
 
 

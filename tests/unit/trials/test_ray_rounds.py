@@ -6,7 +6,7 @@ import pytest
 
 import gpu_doctor
 from gpu_doctor.trials import race
-from tests.support.rounds_out_parts import Cluster, out
+from tests.support.rounds_parts import Cluster, out
 
 
 def raced(cluster: Cluster, racing: bool) -> list[race.Entry]:
