@@ -149,5 +149,5 @@ def test_a_state_that_does_not_fit_is_refused_with_the_figures(monkeypatch: pyte
     monkeypatch.setattr("gpu_doctor.trials.snapshot.snapshot.FREE_SHARE", 1e-7)
     effect = gpu_doctor.case("big += 1", space).trial({"threads": 1})
     assert effect.outcome == "refused"
-    assert "needs 4 MiB" in effect.reason and "may be taken" in effect.reason
+    assert "the state, 4 MiB" in effect.reason and "may be used" in effect.reason
     assert not space["big"].any()
