@@ -2,7 +2,7 @@
 
 What it means
     The model multiplies queries with keys, scales, masks, takes the softmax and multiplies with the values, each as an
-    operation of its own. (`nn.MultiheadAttention` does the same where its weights are asked for, which is its default.)
+    operation of its own. (`nn.MultiheadAttention` does the same when it returns its weights, which is its default.)
 
 Why it costs you
     For each head a matrix of sequence length times sequence length is written and read again several times, forward and

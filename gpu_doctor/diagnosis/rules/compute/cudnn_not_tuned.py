@@ -11,7 +11,7 @@ What to try
     `torch.backends.cudnn.benchmark = True`, once before training.
 
 When to leave it
-    When input shapes change from batch to batch (each new shape is timed anew), or when runs must repeat bit for bit.
+    When input shapes change from batch to batch (each new shape is timed again), or when runs must repeat bit for bit.
 """
 
 from gpu_doctor import formatting

@@ -5,8 +5,8 @@ What it means
     the rows that the batch looked up. The optimizer then reads and writes the whole table.
 
 Why it costs you
-    Both cost as much as the table is large, whatever the batch. Measured on a CPU (torch 2.13, 1 thread, 256 look-ups
-    a step): with SGD, steps took 5 times as long for a table of 100 000 x 64 and 134 times for 500 000 x 64; with fused
+    Both cost as much as the table is large, whatever the batch. Measured on a CPU (torch 2.13, 1 thread, 256 look-ups a
+    step): with SGD, steps took 5 times as long for a table of 100 000 x 64 and 134 times for 500 000 x 64; with fused
     Adam, 4 and 73 times.
 
 What to try
@@ -14,8 +14,9 @@ What to try
     Adam has a namesake, SparseAdam, that moves only the rows that were looked up (pytorch/pytorch#5309, #1285).
 
 When to leave it
-    When weight decay or momentum of rows that were not looked up is meant; when the table is shared with the last layer
-    (left out here). What a table costs a GPU is not known from the host's clock, so that this rule judges CPUs alone.
+    When weight decay or momentum should act on rows that were not looked up; when the table is shared with the last
+    layer (left out here). What a table costs a GPU is not known from the host's clock, so that this rule judges CPUs
+    alone.
 """
 
 import math

@@ -1,15 +1,15 @@
 """The model computes in float64, which takes twice the time and memory of float32 or far more.
 
 What it means
-    Most parameters are float64. That is seldom meant: NumPy's arrays are float64, `torch.from_numpy` keeps that, and
+    Most parameters are float64. That is seldom intended: NumPy's arrays are float64, `torch.from_numpy` keeps that, and
     `model.double()` or `torch.set_default_dtype` then silences the error about two dtypes.
 
 Why it costs you
-    Every number has 8 bytes instead of 4, so memory delivers half as many, and vector units hold half as many. GPUs
-    for computing centres (compute capability 6.0, 7.0, 8.0, 9.0) do float64 at half the rate of float32, others at
-    1/32 or 1/64 (CUDA C++ programming guide, throughput of native arithmetic instructions); most tensor cores have no
-    float64 products. Measured on a CPU (torch 2.13, 1 thread): 1.7 to 2.1 times as long from layers of 256 on,
-    1.2 to 1.3 times for layers of 64 to 128, no difference for layers of 32.
+    A number takes 8 bytes instead of 4, so memory and vector units handle half as many at a time. GPUs for computing
+    centres (compute capability 6.0, 7.0, 8.0, 9.0) do float64 at half the rate of float32, others at 1/32 or 1/64 (CUDA
+    C++ programming guide, throughput of native arithmetic instructions); most tensor cores have no float64 products.
+    Measured on a CPU (torch 2.13, 1 thread): 1.7 to 2.1 times as long from layers of 256 on, 1.2 to 1.3 times for
+    layers of 64 to 128, no difference for layers of 32.
 
 What to try
     float32 for the model and for the data, there once and not in the loop. GPU: not yet run on one.

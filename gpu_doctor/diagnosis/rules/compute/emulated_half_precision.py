@@ -1,8 +1,8 @@
 """Half precision is used in a way that this GPU emulates, or float16 without a gradient scaler.
 
 What it means
-    bfloat16 is native from compute capability 8.0 on; older cards emulate it in float32. And float16 holds no number
-    below 6e-8: without a GradScaler, small gradients become zero.
+    bfloat16 is native from compute capability 8.0 on; older cards emulate it in float32. And float16 cannot represent
+    numbers below 6e-8: without a GradScaler, small gradients become zero.
 
 Why it costs you
     Emulated products run without tensor cores, slower than float16. Gradients that underflow do not train.

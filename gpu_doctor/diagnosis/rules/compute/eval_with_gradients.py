@@ -5,8 +5,8 @@ What it means
     does not turn the recording off.
 
 Why it costs you
-    Every operation writes down how to go backwards and keeps its inputs alive until the output is dropped, so that
-    memory is touched anew instead of used again; transformer encoder layers do not take their fused path. Measured on
+    Every operation writes down how to go backwards and keeps its inputs alive until the output is dropped, so that new
+    memory is touched instead of old memory reused; transformer encoder layers do not take their fused path. Measured on
     a CPU: evaluation takes 1.1 to 1.7 times as long. Peak memory is that of training. GPU: not yet run on one.
 
 What to try

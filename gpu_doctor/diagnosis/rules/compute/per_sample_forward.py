@@ -2,7 +2,7 @@
 
 What it means
     The loop takes a batch from its loader and then hands the model one sample after the other. Each call reads all
-    weights anew, computes a product of one row, and leaves a graph of its own for the backward to walk through.
+    weights again, computes a product of one row, and leaves a graph of its own for the backward.
 
 Why it costs you
     A layer's product of 64 rows takes little longer than that of one: the weights are read once, and the call's own

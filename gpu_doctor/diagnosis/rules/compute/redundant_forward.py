@@ -10,7 +10,7 @@ Why it costs you
     It computes as much as the forward that is trained on, and teaches the model nothing.
 
 What to try
-    Take the outputs that training has made of the batch, detached. What needs a forward of its own (other data, the
+    Use the outputs that training has computed for the batch, detached. What needs a forward of its own (other data, the
     weights after the update) is as telling every hundred steps.
 
 When to leave it

@@ -8,7 +8,7 @@ What it means
 Why it costs you
     Each operation reads and writes all of its tensor, and costs a dispatch of some microseconds. Measured on a CPU
     (torch 2.13, 1 thread): fused Adam and AdamW step 2.7 to 11 times as fast, SGD 1.7 to 4 times with small tensors,
-    and plain SGD with large ones no faster. A call of step() costs some 40 us besides, fused or not: with a handful of
+    and plain SGD with large ones no faster. A call of step() itself costs some 40 us, fused or not: with a handful of
     small tensors there is next to nothing to save. With tensors above some 100 000 elements it depends on the
     allocator: where it gives the operations' temporary tensors back to the system each time, a step takes 6 ns an
     element, else 2.

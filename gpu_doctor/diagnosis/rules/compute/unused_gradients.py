@@ -5,7 +5,7 @@ What it means
     `requires_grad=True`. Leaving it out of the optimizer does not freeze it: the backward goes through all of it.
 
 Why it costs you
-    Backward takes about twice as long as forward; for layers before the first trained one all of it is in vain, and
+    Backward takes about twice as long as forward; for layers before the first trained one all of it is wasted, and
     their activations are kept for it. The gradients are never cleared by `optimizer.zero_grad()` and add up.
 
 What to try

@@ -1,4 +1,4 @@
-"""`nn.DataParallel` copies the model to every GPU and gathers the outputs on one, anew in every step.
+"""`nn.DataParallel` copies the model to every GPU and gathers the outputs on one, in every step.
 
 What it means
     One Python process drives all GPUs: each forward sends the model and the batch out and brings the outputs back to

@@ -13,8 +13,8 @@ What to try
     GPUs for another run at the same time.
 
 When to leave it
-    When the GPU that is used waits for data or for the host: cure that first, more GPUs would wait too. When the
-    others are meant for somebody else.
+    When the GPU that is used waits for data or for the host: cure that first, more GPUs would wait too. When the others
+    are reserved for somebody else.
 """
 
 from gpu_doctor import formatting

@@ -12,7 +12,7 @@ What to try
     Reset the clocks, or restore the power limit; both need administrator rights.
 
 When to leave it
-    When the cap is meant: a power budget, quiet, or figures that are to be compared.
+    When the limit is intended: a power budget, less noise, or runs that are to be compared.
 """
 
 from gpu_doctor import formatting

@@ -2,7 +2,7 @@
 
 What it means
     NVML sees processes that this one did not start: they take turns with its kernels, or hold memory that this run
-    cannot have. Inside a container they may be seen by nothing but the memory that nobody here holds.
+    cannot have. Inside a container they may show only as memory that no process here holds.
 
 Why it costs you
     Kernels of different processes run one after the other: what the others compute, this run waits for, at most.

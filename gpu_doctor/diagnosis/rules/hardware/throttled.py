@@ -12,7 +12,7 @@ What to try
     Airflow, dust, the room; power cables and the server's power settings. On a rented machine, ask for another one.
 
 When to leave it
-    When it lasts for seconds at the begin of a run and the clocks come back.
+    When it lasts for seconds at the start of a run and the clocks recover.
 """
 
 from gpu_doctor import formatting

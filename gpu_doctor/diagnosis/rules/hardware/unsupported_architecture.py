@@ -1,4 +1,4 @@
-"""This torch holds no machine code for the GPU's architecture: kernels cannot run on it.
+"""This torch has no machine code for the GPU's architecture: kernels cannot run on it.
 
 What it means
     A build of torch has machine code for some architectures. Code of another major version does not run, and without a

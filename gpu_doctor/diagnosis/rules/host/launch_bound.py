@@ -7,14 +7,14 @@ What it means
 
 Why it costs you
     A GPU idles between kernels; its utilisation figure looks low although nothing waits for data. A CPU is busy, but
-    computes little: a batch several times as large takes far less than so many times as long.
+    computes little: a batch four times as large takes far less than four times as long.
 
 What to try
     A larger batch gives each launch more to do; `torch.compile` or CUDA graphs launch fewer, larger pieces.
 
 When to leave it
-    When the model is meant to be this small: then a low utilisation is fine, and a CPU may be as fast. When the batch
-    size was tuned for the result.
+    When the model is small on purpose: then a low utilisation is fine, and a CPU may be as fast. When the batch size
+    was tuned for the result.
 """
 
 from gpu_doctor import formatting

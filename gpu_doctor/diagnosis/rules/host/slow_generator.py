@@ -10,10 +10,10 @@ Why it costs you
 
 What to try
     Put the generator into a `DataLoader` as it is: with one worker it runs ahead of the training. Where batch `i` can
-    be made by itself, a Dataset lets several workers share the work. Or make a batch cheaper: vectorise, preprocess;
-    a batch of some ms costs about as much to hand over from a worker as it costs to make. A queue that runs empty wants
-    more threads that fill it where these wait (a disk, a server), worker processes where they compute: Python lets only
-    one thread compute at a time.
+    be made by itself, a Dataset lets several workers share the work. Or make a batch cheaper: vectorise, preprocess; a
+    batch of some ms costs about as much to hand over from a worker as it costs to make. If a queue runs empty, fill it
+    with more threads where these wait (for a disk, a server), with worker processes where they compute: Python lets
+    only one thread compute at a time.
 
 When to leave it
     When the next batch depends on what the model just did (reinforcement learning, active learning).

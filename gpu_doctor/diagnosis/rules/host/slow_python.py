@@ -1,8 +1,8 @@
 """The loop's own Python (logging, metrics, plotting, tokenising) takes time in which nothing trains.
 
 What it means
-    Between fetch, forward, backward and optimizer the loop runs code of its own. This rule adds up what is left of
-    every step after all measured phases and names the lines where it goes.
+    Between fetch, forward, backward and optimizer the loop runs code of its own. This rule adds up what remains of
+    every step after all measured phases, and names the lines that take it.
 
 Why it costs you
     The device has nothing to do meanwhile, unless the GPU still has work queued.

@@ -2,11 +2,11 @@
 
 What it means
     The workers each run `__iter__` on their own copy of the dataset. Where that does not ask `get_worker_info()` which
-    worker it is, all of them yield the same items: an epoch with n workers holds everything n times.
+    worker it is, all of them yield the same items: an epoch with n workers has every item n times.
 
 Why it costs you
     (n - 1) of n steps repeat work, an epoch is n times as long, and the batches hold the same items one after the
-    other, which is no longer the training that was meant.
+    other, which is no longer the intended training.
 
 What to try
     Let each worker take its share, in `__iter__`: every n-th item, or its own files.

@@ -2,7 +2,7 @@
 
 What it means
     The first batch of every epoch comes much later than the others. Before it, `iter(loader)` and the sampler run in
-    the loop itself: a random permutation of all indices as a Python list, the weights of a sampler, the begin of a
+    the loop itself: a random permutation of all indices as a Python list, the weights of a sampler, the start of a
     stream's `__iter__` (listing files, reading an index).
 
 Why it costs you

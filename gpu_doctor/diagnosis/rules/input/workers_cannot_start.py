@@ -2,7 +2,7 @@
 
 What it means
     Where workers are spawned (macOS, Windows, Python 3.14's forkserver on Linux), dataset and collate function travel
-    by pickle, and the worker imports their module anew. A notebook's cells are no module; a lambda, an open file or a
+    by pickle, and the worker imports their module again. A notebook's cells are no module; a lambda, an open file or a
     lock cannot be pickled at all.
 
 Why it costs you
@@ -10,8 +10,8 @@ Why it costs you
     training take turns.
 
 What to try
-    Write the classes into a module (`%%writefile my_data.py` in a cell, then `from my_data import Rows`); open files
-    in the worker, at the first `__getitem__`; named functions instead of lambdas. On Linux `fork` avoids all of it.
+    Write the classes into a module (`%%writefile my_data.py` in a cell, then `from my_data import Rows`); open files in
+    the worker, at the first `__getitem__`; named functions instead of lambdas. On Linux `fork` avoids all of it.
 
 When to leave it
     When the data is in memory and needs no workers.

@@ -13,7 +13,7 @@ What to try
     batch takes less to fetch than starting a worker or handing over costs: `num_workers=0`.
 
 When to leave it
-    When there is one epoch; when the dataset is changed between epochs and must reach the workers anew.
+    When there is one epoch; when the dataset is changed between epochs and must reach the workers again.
 """
 
 from collections.abc import Mapping

@@ -1,12 +1,12 @@
-"""The allocator holds far more of the GPU than is in use, in pieces that do not fit what is asked for.
+"""The allocator holds far more of the GPU's memory than is in use, in pieces that are too small for new requests.
 
 What it means
     torch keeps freed memory in blocks. Where sizes change from step to step, blocks are split, and a large request fits
     into no piece although the sum is there.
 
 Why it costs you
-    When a request fits nowhere, the allocator gives everything back and asks the driver anew: the GPU stands still for
-    it, and at the end stands an out-of-memory error with gigabytes unused.
+    When a request fits nowhere, the allocator gives everything back and asks the driver again: the GPU stands still
+    meanwhile, and the run may end out of memory with gigabytes unused.
 
 What to try
     Expandable segments, which join free pieces. Pad or bucket inputs to few sizes. Run the largest batch first.

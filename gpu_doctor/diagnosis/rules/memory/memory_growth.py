@@ -15,7 +15,7 @@ What to try
     outputs on purpose; they are named only where they will not fit, and can be written to a file as they come.
 
 When to leave it
-    When the growth is meant and ends in time, such as a cache of the data set that fits.
+    When the growth is intended and ends in time, such as a cache of the dataset that fits.
 """
 
 from gpu_doctor import formatting

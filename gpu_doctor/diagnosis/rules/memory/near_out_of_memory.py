@@ -5,7 +5,7 @@ What it means
     other processes hold beside it.
 
 Why it costs you
-    Nothing yet, or some: when memory is short the allocator gives its cache back and asks anew, and each time the GPU
+    Nothing yet, or some: when memory is short the allocator releases its cache and asks again, and each time the GPU
     stands still. A longer sentence, a larger image or an evaluation with another batch size ends the run.
 
 What to try

@@ -12,7 +12,7 @@ What to try
     `batch.to(device, non_blocking=True)`, and the copy of the next batch before this step's results are read.
 
 When to leave it
-    When the host reads the tensor on the device at once anyway, or overwrites the pinned buffer right after the copy
+    When the host reads the tensor from the device right away, or overwrites the pinned buffer right after the copy
     (then the GPU would get the new values).
 """
 

@@ -13,7 +13,7 @@ What to try
     it a step late, or move it into the loader.
 
 When to leave it
-    When there is no such operation on the GPU and its result is needed at once.
+    When there is no such operation on the GPU and its result is needed immediately.
 """
 
 from gpu_doctor import formatting

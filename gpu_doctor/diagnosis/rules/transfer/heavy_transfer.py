@@ -1,4 +1,4 @@
-"""The batches are so many bytes that the link to the GPU is busy with them for a large part of every step.
+"""The batches are so large that the link to the GPU is busy with them for a large part of every step.
 
 What it means
     Data travels in a wide form: images as float32 instead of uint8 (4 times the bytes), classes as one-hot vectors
@@ -9,8 +9,8 @@ Why it costs you
     it runs, nothing is computed. Pinning helps, but not beyond the link.
 
 What to try
-    Send uint8 or indices and convert on the GPU (`x.to(device).float().div_(255)`, `F.one_hot` on the device); crop
-    and resize before the copy; keep small data sets on the GPU altogether.
+    Send uint8 or indices and convert on the GPU (`x.to(device).float().div_(255)`, `F.one_hot` on the device); crop and
+    resize before the copy; keep small data sets on the GPU altogether.
 
 When to leave it
     When the data is wide by nature (measured floats) and half precision would lose what you need.
