@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 NO_GPU = "The loop does not use a GPU: CPU memory is shared, so there is no largest batch."
 SHELF = """
 # Real trials of this loop on the CPU; only the memory that they are asked about is a card's of 4 GB.
-from gpu_doctor.report.panel import state
+from gpu_doctor.report.panel import panel_state
 from gpu_doctor.trials import largest_batch
 
 class Shelf:
@@ -32,7 +32,7 @@ class Shelf:
         progress = __import__("gpu_doctor").last_case().progress
         return 0.6e9 + 4e6 * int(progress.rsplit(" ", 1)[1])
 
-largest_batch.no_largest = state.no_largest = lambda setup: ""
+largest_batch.no_largest = panel_state.no_largest = lambda setup: ""
 largest_batch.CardMemory = Shelf
 """
 
