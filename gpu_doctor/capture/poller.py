@@ -163,6 +163,7 @@ class Poller:
         Returns:
             Seconds to wait until the next turn.
         """
+        self._count_cpu()  # what the thread used between two turns: Python's garbage collection runs where it falls
         if self._sampler is not None and self._clock() >= self._next_look_s:
             if self._looked_from_s is None:
                 self._looked_from_s = self._clock()

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -94,6 +95,23 @@ def test_first_reading_at_once_then_one_a_period() -> None:
     assert len(readings) == 9
     poller.close()
     assert (source.opened, source.closed) == (1, 1)
+
+
+def test_a_garbage_collection_between_two_looks_makes_no_look_dear() -> None:
+    """Python collects on the thread that asks for memory next: 20 ms in a process with transformers, while we wait."""
+    clock = Clock()
+    looks: list[float] = []
+
+    def look() -> None:
+        looks.append(clock.now_s)
+        clock.work(5e-5)
+
+    poller, _, _ = poller_of(clock, sampler=look)
+    for turns in range(400):
+        clock.now_s += max(poller.tick(), 1e-4)
+        if turns % 50 == 10:
+            clock.work(0.02)
+    assert max(later - earlier for earlier, later in pairwise(looks)) < 0.05
 
 
 def test_a_probe_that_fails_half_way_takes_itself_off_and_the_others_go_on() -> None:

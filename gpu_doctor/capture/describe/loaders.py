@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from math import ceil
 from typing import Any, Final, TypeAlias
@@ -10,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from gpu_doctor.capture.describe.loader_limits import KNOBS_ON_LOADERS, refusal, start_method_of
+from gpu_doctor.capture.describe.scan import scan
 from gpu_doctor.recording import LoaderSetup
 
 AnyLoader: TypeAlias = "DataLoader[Any]"
@@ -87,7 +87,7 @@ def length_of(sized: Any) -> int | None:
 
 def alive() -> list[AnyLoader]:
     """Every DataLoader of this process, by one scan (the type is asked, since `isinstance` wakes lazy proxies)."""
-    return [one for one in gc.get_objects() if issubclass(type(one), DataLoader) and "dataset" in vars(one)]
+    return [one for one in scan(DataLoader) if "dataset" in vars(one)]
 
 
 def _sampler_name(loader: AnyLoader) -> str:

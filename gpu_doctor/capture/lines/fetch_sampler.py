@@ -121,13 +121,13 @@ class FetchLines:
                 wait_s = period_s * (0.8 + 0.4 * self._dice / 0x7FFFFFFF)
                 due_s = clock() + wait_s
                 self._wake.acquire(True, wait_s)
+                begin_s = time.thread_time()  # Python's garbage collection may have run here while we waited
                 if self.fetching and self.look(period_s, clock() - due_s):
                     idle = 0
                 else:
                     idle += 1
-                now = time.thread_time()
-                cost_s += 0.2 * (now - self.cpu_s - cost_s)
-                self.cpu_s = now
+                self.cpu_s = time.thread_time()
+                cost_s += 0.2 * (self.cpu_s - begin_s - cost_s)
                 period_s = min(max(self._shortest_s, cost_s / BUDGET_SHARE), LONGEST_PERIOD_S)
                 if idle >= IDLE_TICKS:
                     self.write()

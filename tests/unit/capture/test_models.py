@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.describe.scan import scan
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
 
@@ -56,12 +58,32 @@ def test_one_scan_serves_all_that_look_within_it(monkeypatch: pytest.MonkeyPatch
     net = Net()
     scans: Any = []
     get_objects = gc.get_objects
-    monkeypatch.setattr(gc, "get_objects", lambda: scans.append(1) or get_objects())
+    monkeypatch.setattr(gc, "get_objects", lambda generation: scans.append(generation) or get_objects(generation))
     with models.one_scan():
         assert models.outermost(None, net.parameters()) == models.outermost({}, net.parameters()) == [net]
-    assert len(scans) == 1
+    assert scans == [0, 1, 2]
     assert models.outermost(None, net.parameters()) == [net]
-    assert len(scans) == 2
+    assert scans == [0, 1, 2] * 2
+
+
+def test_no_young_object_is_held_while_the_old_ones_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tuple that another thread is building breaks where a scan holds it: see `scan`."""
+
+    class Kept(list[Any]):
+        """A list that can be referred to weakly."""
+
+    handed: list[weakref.ref[Kept]] = []
+    get_objects = gc.get_objects
+
+    def handing(generation: int) -> Kept:
+        assert not any(ref() for ref in handed)
+        handed.append(weakref.ref(given := Kept(get_objects(generation))))
+        return given
+
+    monkeypatch.setattr(gc, "get_objects", handing)
+    net = Net()
+    assert any(one is net for one in scan(nn.Module))
+    assert len(handed) == 3 and not any(ref() for ref in handed)
 
 
 def test_a_copy_that_is_not_trained_is_not_taken() -> None:
