@@ -12,9 +12,10 @@ import pytest
 
 import gpu_doctor
 from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.evidence import line_text
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR
-from gpu_doctor.diagnosis.silent_rules import Silence
+from gpu_doctor.diagnosis.silent_rules import _ON_GPU, Silence
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import LineCost, Recording, Steps
 from gpu_doctor.recording.setup import OptimizerFacts
@@ -177,13 +178,8 @@ def test_early_below_twenty() -> None:
     assert not enough.early and not enough.findings[0].early
 
 
-GPU_ONLY = (
-    *("pageable-transfer", "blocking-transfer", "heavy-transfer", "many-small-transfers", "device-round-trips"),
-    *("cache-emptied-each-step", "host-sync", "full-precision", "tf32-off", "cudnn-not-tuned"),
-    *("channels-first-convolutions", "emulated-half-precision", "unaligned-shapes", "not-compiled", "model-too-small"),
-    *("near-out-of-memory", "fragmented-memory", "needless-accumulation", "small-batch"),
-    *("throttled", "capped-clocks", "shared-gpu", "slow-link", "cpu-only-torch", "driver-too-old"),
-    *("idle-gpus", "data-parallel"),
+GPU_ONLY = tuple(
+    one.name for one in RULES if _ON_GPU.keys() & set(one.needs if one.cpu_needs is None else one.cpu_needs)
 )
 """Rules of which nothing can be said where there is no GPU."""
 
@@ -214,8 +210,6 @@ def test_a_loop_without_a_loader_says_so() -> None:
 
 
 def test_every_rule_judges_or_says_why_not() -> None:
-    from gpu_doctor.diagnosis.rules import RULES
-
     diagnosis = of(SLEEPING)
     for rule in RULES:
         missing = any(getattr(diagnosis.vitals, need) is None for need in rule.needed(diagnosis.vitals))

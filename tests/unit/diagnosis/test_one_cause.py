@@ -11,6 +11,7 @@ import importlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pytest
@@ -115,14 +116,20 @@ def of_one_kind(diagnosis: Diagnosis) -> Iterator[tuple[Finding, Finding]]:
             yield one, other
 
 
+RULE_TESTS: Final = [
+    (path.stem, vars(importlib.import_module(f"tests.unit.diagnosis.rules.{path.stem}")))
+    for path in sorted((Path(__file__).parent / "rules").glob("test_*.py"))
+]
+"""Imported here: that takes longer than a unit test may."""
+
+
 def walked() -> Iterator[tuple[str, Recording]]:
     """Every recording that a test keeps, with a name."""
     for patients in FAMILIES.values():
         yield from ((one.name, one.play()) for one in patients if isinstance(one, Recorded))
-    for path in sorted((Path(__file__).parent / "rules").glob("test_*.py")):
-        loops = vars(importlib.import_module(f"tests.unit.diagnosis.rules.{path.stem}"))
+    for stem, loops in RULE_TESTS:
         yield from (
-            (f"{path.stem}.{name}", one.recording())
+            (f"{stem}.{name}", one.recording())
             for name, one in loops.items()
             if hasattr(one, "_fetches") and not isinstance(one, type)
         )

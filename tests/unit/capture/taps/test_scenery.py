@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from gpu_doctor.capture import patching
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.environment import accelerated, devices, switches, tap
 from tests.support.one_tap import model, on
+from tests.support.repository import ROOT
 
 
 def test_the_surroundings_are_noted_and_nothing_is_patched() -> None:
@@ -34,6 +36,15 @@ def test_switches_are_read_and_not_turned() -> None:
         torch.set_float32_matmul_precision(before)
     assert switches()["matmul_precision"] == before
     assert all(isinstance(value, (str, bool, int)) for value in switches().values())
+
+
+def test_every_flag_that_a_knob_looks_for_is_recorded() -> None:
+    knobs = sorted((ROOT / "gpu_doctor" / "trials" / "knobs").rglob("*.py"))
+    wanted = {name for one in knobs for name in re.findall(r"flags\.get\(\"(\w+)\"", one.read_text(encoding="utf-8"))}
+    assert wanted
+    of_a_model_or_a_card = {"model_names", "bf16_native"}
+    missing = wanted - switches().keys() - of_a_model_or_a_card
+    assert not missing, f"capture/taps/environment.py does not record {missing}: `found` would never see them"
 
 
 def test_the_model_is_described_with_all_optimizers() -> None:
