@@ -1,7 +1,7 @@
 """Long runs: what ten million steps cost in memory and time, whether their sums stay exact, and how fast they are read.
 
-The recorder, ledger and step table are the real ones, and get real events; only the clock is virtual (a tick an event)
-and the training is none, so that ten million steps take about a minute.
+The recorder, step clock and step table are the real ones, and get real events; only the clock is virtual (a tick an
+event) and the training is none, so that ten million steps take two to three minutes.
 
     python -m benchmarks.long_runs            # ten million steps
     python -m benchmarks.long_runs --quick    # a hundred thousand, to see that it runs
@@ -10,27 +10,41 @@ and the training is none, so that ten million steps take about a minute.
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from gpu_doctor.capture.events import (
+    BACKED,
+    BATCH,
+    CALLED,
+    CPU,
+    CPU_EVERY_NS,
+    DONE,
+    DUE,
+    GRADIENT,
+    NEXT,
+    STEP,
+    STEPPED,
+    ZERO,
+    call_code,
+)
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.steadysteps import BLOCK
-from gpu_doctor.capture.stepcounts import Pull
+from gpu_doctor.capture.spans import Source
+from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import Cursor, LoaderSetup, Metric, Recording, Steps, load
 from gpu_doctor.recording.steps import STEP_COLUMNS
 from gpu_doctor.report import as_text
 
 MEMORY_MB = 200.0
-"""Aim: resident memory of the whole process, Python and numpy included."""
+"""Aim: resident memory of the whole process, Python and numpy included, but not torch."""
 READ_S = 2.0
 """Aim: saving, loading and diagnosing a recording of a million steps, together."""
 DIAGNOSED_S = 0.05
@@ -39,6 +53,9 @@ TICK_NS = 1000
 SAMPLES = 8
 LATE_WAIT = 5
 """Further ticks that a batch takes in the second half, so that early and late rows are told apart."""
+FORWARD = call_code(training=True, grad=True, trained=True)
+TOLD, LEAP = 64, 32
+"""The fast driver folds so many steps in a row, and one of so many in all."""
 
 
 @dataclass
@@ -46,14 +63,14 @@ class Outcome:
     """What a long run gave."""
 
     steps: int
-    direct_steps: int
-    taken: int
-    """Steps that were accounted for in blocks."""
+    mixed_steps: int
+    folded: int
+    """Steps whose events were folded; the rows of the others were put down again (see `Leaping`)."""
     early_us: float
     """Real microseconds a step of the first part, of the driver and the recorder together."""
     late_us: float
-    direct_us: float
-    """The same where no two steps in a row are alike, so that every event is told to the ledger."""
+    mixed_us: float
+    """The same where no two steps in a row are alike."""
     rss_mb: list[float] = field(default_factory=list)
     """Resident memory before, and after every twentieth of the run."""
     rows: int = 0
@@ -65,13 +82,13 @@ class Outcome:
 
 
 class Driver:
-    """A training loop that tells a recorder what it does, on a clock that moves by one tick an event."""
+    """A training loop that notes what it does on a recorder's log, on a clock that moves by one tick an event."""
 
-    def __init__(self, clock: Callable[[], int] | None = None) -> None:
-        self.clock: Callable[[], int] = itertools.count(0, TICK_NS).__next__ if clock is None else clock
-        self.recorder = Recorder(name="long run", clock=self.clock)
+    def __init__(self) -> None:
+        self.now = 0
+        self.recorder = Recorder(name="long run", clock=lambda: self.now)
         self.recorder.loaders["rows"] = LoaderSetup(key="rows", batch_size=SAMPLES, dataset="Rows")
-        self.pull = Pull()
+        self.source = Source()
         self.metric = Metric("cpu_util_pct", "%", "CPU", "utilization")
 
     def step(self, slow: int = 0, twice: bool = False) -> None:
@@ -80,75 +97,91 @@ class Driver:
         Args:
             slow: further ticks of waiting for the batch. twice: a second backward, so that the step is another one.
         """
-        ledger, recorder, pulse = self.recorder.ledger, self.recorder, self.recorder.pulse
-        before = ledger.ask(self.pull, True)
-        for _ in range(slow):
-            self.clock()
-        ledger.delivered(self.pull, SAMPLES, before)
-        ledger.switch(ledger.zeroing())
-        ledger.forward_done(ledger.forward(True, True, True, SAMPLES))
+        recorder, log, now = self.recorder, self.recorder.log, self.now
+        note = log.note
+        if now >= log.cpu_due_ns:
+            log.cpu_due_ns = now + CPU_EVERY_NS
+            note((CPU, now, log.cpu_clock()))
+        log.steps += 1
+        note((NEXT, now, self.source))
+        if len(log.events) >= log.due:
+            recorder.fold()
+        now += (1 + slow) * TICK_NS
+        note((BATCH, now, SAMPLES))
+        note((ZERO, now + TICK_NS, None))
+        note((DONE, now + 2 * TICK_NS, None))
+        note((FORWARD, now + 3 * TICK_NS, None))
+        note((CALLED, now + 4 * TICK_NS, None))
+        now += 5 * TICK_NS
         for _ in range(1 + twice):
-            if pulse.count >= pulse.loss_next:
-                recorder.loss(0.5)
-            ledger.switch(ledger.backward())
-        ledger.optimizer_done(1 << 40, ledger.optimizer(1 << 40))
+            loss = None
+            if log.steps >= log.loss_at:
+                loss = 0.5
+                recorder.loss_kept()
+            note((GRADIENT, now, loss))
+            note((BACKED, now + TICK_NS, None))
+            now += 2 * TICK_NS
+        note((STEP, now, 1 << 40))
+        note((STEPPED, now + TICK_NS, 1 << 40))
+        self.now = now + 2 * TICK_NS
 
     def run(self, steps: int, slow: int = 0, mixed: bool = False) -> float:
         """Some steps; returns real microseconds of one."""
-        begin, step = time.perf_counter(), self.step
-        if mixed:
-            for number in range(steps):
-                step(slow, number % 2 == 1)
-        else:
-            for _ in range(steps):
-                step(slow)
+        begin = time.perf_counter()
+        for number in range(steps):
+            self.step(slow, mixed and number % 2 == 1)
         return 1e6 * (time.perf_counter() - begin) / max(steps, 1)
+
+
+class Repeating(StepTable):
+    """A table in which the newest row may be put down again, as if the loop had gone on like that."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._newest: list[float] = []
+        self._repeated_s = 0.0
+        """Of the steps that were repeated: all that follow begin later by so much."""
+
+    def append(self, row: Sequence[float]) -> int:
+        """As of any table."""
+        start, *others = row
+        self._newest = [start + self._repeated_s, *others]
+        return super().append(self._newest)
+
+    def repeat(self, times: int) -> None:
+        """The newest row, so many times more."""
+        again, wall_s = self._newest.copy(), self._newest[STEP_COLUMNS.index("wall_s")]
+        begin, put = again[0], super().append
+        for number in range(1, times + 1):
+            again[0] = begin + number * wall_s
+            put(again)
+        self._repeated_s += times * wall_s
 
 
 class Leaping(Driver):
-    """The same loop in a tenth of the time: steps that repeat are written a block at a time, as taps note them.
-
-    The ledger finds the rhythm by itself, and makes rows of the blocks as of any others.
-    """
+    """The same loop in a fraction of the time: of many steps that are alike few are folded, all have their row."""
 
     def __init__(self) -> None:
-        self._now = -TICK_NS
-        super().__init__(self._tick)
-
-    def _tick(self) -> int:
-        self._now += TICK_NS
-        return self._now
+        super().__init__()
+        self.table = self.recorder.table = Repeating(self.recorder.table._capacity)
 
     def run(self, steps: int, slow: int = 0, mixed: bool = False) -> float:
-        """As Driver's; one by one until the rhythm is found, and where there is none."""
+        """As Driver's."""
         begin, left = time.perf_counter(), steps
-        while left and (mixed or not self.recorder.pulse.taking):
-            self.step(slow, mixed and (steps - left) % 2 == 1)
-            left -= 1
         while left:
-            self._block(min(left, BLOCK), slow)
-            left -= min(left, BLOCK)
+            told = left if mixed else min(left, TOLD)
+            super().run(told, slow, mixed)
+            left -= told
+            if left:
+                self.recorder.fold()
+                again = min(left, TOLD * (LEAP - 1))
+                self.table.repeat(again)
+                left -= again
         return 1e6 * (time.perf_counter() - begin) / max(steps, 1)
 
-    def _block(self, steps: int, slow: int) -> None:
-        """So many steps, from the ask to where the next one will come: what lies before the first is noted already."""
-        recorder, pulse, steady = self.recorder, self.recorder.pulse, self.recorder.ledger.steady
-        ticks = np.full((steps, pulse.events), TICK_NS)
-        ticks[:, 1] += slow * TICK_NS  # from the ask to the batch
-        times = self._now + ticks.cumsum()
-        self._now = int(times[-1])
-        steady.notes.times.frombytes(times.tobytes())
-        for noted in (steady.notes.samples, steady.notes.inputs):
-            noted.extend([SAMPLES] * steps)
-        self.pull.delivered += steps
-        pulse.count += steps
-        if pulse.count >= pulse.loss_next:
-            recorder.loss(0.5)
-        steady.block_ended()
 
-
-def long_run(steps: int, direct_steps: int, parts: int = 20, leaping: bool = False) -> Outcome:
-    """Runs `steps` that repeat, the second half of them slower, then `direct_steps` of which no two in a row are alike.
+def long_run(steps: int, mixed_steps: int, parts: int = 20, leaping: bool = False) -> Outcome:
+    """Runs `steps` that repeat, the second half of them slower, then `mixed_steps` of which no two in a row are alike.
 
     A view reads the news at every part's end, and a probe reads its metric; `leaping`: by a faster driver.
     """
@@ -163,25 +196,20 @@ def long_run(steps: int, direct_steps: int, parts: int = 20, leaping: bool = Fal
         seen_steps = float(news.steps.count.sum()) + (0.0 if news.reset else seen_steps)
         recorder.add(driver.metric, recorder.elapsed_s(), float(number))
         rss.append(resident_mb())
-    noted = recorder.ledger.steady.noted
-    direct_us = driver.run(direct_steps, LATE_WAIT, mixed=True)
+    stride = recorder.table.stride
+    mixed_us = driver.run(mixed_steps, LATE_WAIT, mixed=True)
     rss.append(resident_mb())
     kept = len(recorder._losses)
     recording = recorder.close()
     rss.append(resident_mb())
-    done = Outcome(steps, direct_steps, 0, costs[1], costs[-1], direct_us, rss, losses=kept, recording=recording)
-    done.taken = noted // (noted_events(recorder) or 1)
+    done = Outcome(steps, mixed_steps, recorder.step_count, costs[1], costs[-1], mixed_us, rss)
+    done.losses, done.recording = kept, recording
     done.rows, done.stride = len(recording.steps), recorder.table.stride
-    done.off = inexact(recording.steps, part * parts, direct_steps)
-    # What is not yet a block, and the open part of a row, comes with the next news.
-    if not part * parts - BLOCK - done.stride <= seen_steps <= part * parts:
+    done.off = inexact(recording.steps, part * parts, mixed_steps)
+    # What was not folded yet, and the open part of a row, comes with the next news.
+    if not part * parts - DUE - stride <= seen_steps <= part * parts:
         done.off.append(f"a view that follows saw {seen_steps:.0f} of {part * parts} steps")
     return done
-
-
-def noted_events(recorder: Recorder) -> int:
-    """Events of one step of the rhythm that was found last."""
-    return len(recorder.ledger.steady._pattern)
 
 
 def inexact(steps: Steps, plain: int, mixed: int) -> list[str]:
@@ -288,16 +316,16 @@ def main() -> None:
     """Prints what a long run costs."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--steps", type=int, default=10_000_000, help="steps that repeat")
-    options.add_argument("--direct", type=int, default=500_000, help="steps after them that do not")
+    options.add_argument("--mixed", type=int, default=500_000, help="steps after them that do not")
     options.add_argument("--quick", action="store_true", help="a hundredth of both")
     given = options.parse_args()
     shrunk = 100 if given.quick else 1
-    done = long_run(given.steps // shrunk, given.direct // shrunk)
+    done = long_run(given.steps // shrunk, given.mixed // shrunk)
     top = max(done.rss_mb)
-    print(f"{done.steps:,} steps that repeat ({done.taken:,} of them in blocks) and {done.direct_steps:,} that do not")
+    print(f"{done.steps:,} steps that repeat and {done.mixed_steps:,} that do not")
     print(f"rows kept: {done.rows:,}, {done.stride} steps each; losses kept: {done.losses:,}")
-    print(f"resident memory: {done.rss_mb[0]:.0f} MB before, {top:.0f} MB at most (aim: {MEMORY_MB:.0f} MB)")
-    print(f"a step: {done.early_us:.2f} us early, {done.late_us:.2f} us late; told one by one {done.direct_us:.2f} us")
+    print(f"resident memory: {done.rss_mb[0]:.0f} MB before, {top:.0f} MB at most (aim without torch: {MEMORY_MB:.0f})")
+    print(f"a step: {done.early_us:.2f} us early, {done.late_us:.2f} us late; no two alike {done.mixed_us:.2f} us")
     print(f"sums: {'; '.join(done.off) or 'exact; early and late rows are as they were'}")
     assert done.recording is not None
     million = 1_000_000 // shrunk

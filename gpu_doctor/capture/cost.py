@@ -1,21 +1,21 @@
 """What watching a run may cost: one budget for the taps and for our own threads, shared out while the run goes on.
 
-Most taps rest by themselves where steps are short and repeat (see `rests`). What they then still do comes first: what
-it leaves of the budget is for the threads. Each says what it would take at its usual pace; where that is too much
-together, all go slower by the same factor.
+The taps cost what they cost: some microseconds a step. What they leave of the budget is for the threads. Each says what
+it would take at its usual pace; where that is too much together, all go slower by the same factor.
 """
 
 from __future__ import annotations
 
+import functools
+import statistics
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.capture.eventnotes import Noted, notes
-from gpu_doctor.capture.ledger import Ledger
-from gpu_doctor.capture.step_table import StepTable
+from gpu_doctor.capture.events import BACKED, GRADIENT, Log
+from gpu_doctor.capture.fence import Fence
 
 BUDGET_SHARE: Final = 0.01
 """Own cost over the run's wall-clock, taps and threads together (the aim of benchmarks/overhead.py)."""
@@ -28,16 +28,10 @@ SEARCHED_SHARE: Final = 0.1
 WORTH_SAYING_S: Final = 1.0
 """Of a shorter loop the first steps, which cost more, are too large a part, and nobody waits for it."""
 _BLEND: Final = 0.3
-_CALIBRATION_ROUNDS: Final = 200
-COLD: Final = 2.5
-"""Between two events of a training loop our code leaves the processor's caches, and takes longer than here, where it
-is called in a row: 51 us a step were measured in a loop whose taps take 13 to 18 us with warm caches
-(benchmarks/README.md). That is three times as long; less is taken, as not all of the 51 were the events'."""
-
-
-WRAPPED: Final = 3.0
-"""Notes as dear as a noted event, with the wrapper of ours in which it is noted: loops over arrays and over two loaders
-in a zip took 25.6 and 34 us a step more than bare (126 and 373 us, in turns); 8.5 and 11.9 us are the notes alone."""
+ROUNDS: Final = 15
+"""Events whose cost is measured at a run's begin, one by one;"""
+EVICTED_BYTES: Final = 2 << 20
+"""before each of them so much is copied, as the training does between two events: it leaves the processor's caches."""
 
 
 class Governor:
@@ -99,35 +93,43 @@ def too_dear(tapped_s: float, loop_s: float, steps: int, searched_s: float = 0.0
     return f"Recording takes about {formatting.share(tapped_s / loop_s)} of this loop: its steps take only {took}."
 
 
-def event_cost_ns(clock: Callable[[], int] = time.perf_counter_ns) -> float:
-    """What an event that the ledger is told of costs: a wrapped call around a switch there and back, halved, in ns."""
-    return _cost_ns(Ledger(StepTable(capacity=2), clock).switch)
+@functools.lru_cache(maxsize=1)
+def event_cost_ns() -> float:
+    """What an event costs a loop on this machine, in ns: half of a fenced call that notes its begin and its end.
 
+    Measured once in a process, with hot and with cold caches. What is cold costs twice: our code has to be fetched, and
+    then what it has pushed out of the loop's.
+    """
 
-def note_cost_ns(clock: Callable[[], int] = time.perf_counter_ns) -> float:
-    """As `event_cost_ns`, of an event that is only noted down."""
-    switch: Callable[[int], int] = notes(Noted(), clock, 1 << 30, lambda: None, lambda phase, ns: None)["switch"]
-    return _cost_ns(switch)
-
-
-def _cost_ns(switch: Callable[[int], int]) -> float:
     def bare(*args: Any, **kwargs: Any) -> None:
         return None
 
-    def tapped(*args: Any, **kwargs: Any) -> None:
-        if threading.get_ident() == 0:
+    def fail(error: Exception) -> None:
+        raise error
+
+    log = Log()
+    note, clock = log.note, log.clock
+
+    def begins(*args: Any, **kwargs: Any) -> bool | None:
+        if threading.get_ident() != log.thread:
             return None
-        before = switch(0)
-        try:
-            return bare(*args, **kwargs)
-        finally:
-            switch(before)
+        note((GRADIENT, clock(), None))
+        return True
 
-    return COLD * max(_mean_ns(tapped) - _mean_ns(bare), 0.0) / 2
+    def ends(token: Any, result: Any) -> None:
+        note((BACKED, clock(), None))
+
+    fenced = Fence(fail).around(bare, begins, ends)
+    hot, cold = (_call_ns(fenced, moved) - _call_ns(bare, moved) for moved in (0, EVICTED_BYTES))
+    return max(hot, 2.0 * cold - hot, 0.0) / 2
 
 
-def _mean_ns(call: Callable[..., None]) -> float:
-    begin = time.perf_counter_ns()
-    for _ in range(_CALIBRATION_ROUNDS):
+def _call_ns(call: Callable[..., None], moved: int) -> float:
+    """What a call takes after so many bytes were copied, the median of some."""
+    spent, other = [], bytearray(moved)
+    for _ in range(ROUNDS):
+        bytes(other)
+        begin = time.perf_counter_ns()
         call()
-    return (time.perf_counter_ns() - begin) / _CALIBRATION_ROUNDS
+        spent.append(time.perf_counter_ns() - begin)
+    return statistics.median(spent)

@@ -18,6 +18,8 @@ from types import TracebackType
 from typing import Any, Final
 
 _MISSING: Final = object()
+TRIES: Final = 2
+"""What stays on would outlive the run: an undo that fails is tried once more."""
 _lock = threading.Lock()
 _active: dict[int, str] = {}
 
@@ -28,8 +30,52 @@ def active() -> tuple[str, ...]:
         return tuple(_active.values())
 
 
+class _Patch:
+    """An attribute that was replaced."""
+
+    def __init__(self, owner: Any, name: str, own: Any, replacement: Any) -> None:
+        self.owner, self.name, self.replacement = owner, name, replacement
+        self.own = own
+        """What stood there of the owner's own, `_MISSING` = nothing."""
+        self.label = f"{getattr(owner, '__name__', type(owner).__name__)}.{name}"
+
+    def now(self) -> Any:
+        """What stands there now."""
+        return vars(self.owner).get(self.name, _MISSING) if hasattr(self.owner, "__dict__") else _MISSING
+
+    def put(self) -> None:
+        """Replaces it."""
+        _standing.append(self)  # first: an interrupt between the two leaves nothing on
+        try:
+            setattr(self.owner, self.name, self.replacement)
+        except Exception:
+            _standing.remove(self)
+            raise
+
+    def undo(self) -> str | None:
+        """Puts back what stood there; returns a sentence where somebody else has put something over it."""
+        now = self.now()
+        if now is self.replacement:
+            if self.own is _MISSING:
+                delattr(self.owner, self.name)
+            else:
+                setattr(self.owner, self.name, self.own)
+        elif now is not self.own:  # it is where an interrupt came before it was put on
+            above = next((one for one in _standing if one.own is self.replacement and one.owner is self.owner), None)
+            if above is None:
+                return f"{self.label} was replaced by other code during the run; gpu_doctor did not change it back."
+            above.own = self.own  # another one of ours stands on it, and comes off later
+        if self in _standing:
+            _standing.remove(self)
+        return None
+
+
+_standing: list[_Patch] = []
+"""Those of all sets, oldest first."""
+
+
 class Patches:
-    """A set of patches and removable hooks that is taken off as a whole, in reverse order.
+    """A set of patches and removable hooks that is taken off as a whole, in reverse order, and for good.
 
     Used as a context manager. A patch whose attribute was replaced by somebody else in the meantime is left alone,
     because restoring over it would take *their* patch off; `notes` then says so.
@@ -37,6 +83,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._undo: list[tuple[str, Callable[[], str | None]]] = []
+        self._closed = False
         self.notes: list[str] = []
 
     def __enter__(self) -> Patches:
@@ -46,41 +93,31 @@ class Patches:
         self.restore()
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Replaces `owner.name` by `make(original)` until `restore`.
+        """Replaces `owner.name` by `make(original)` until `restore`; nothing happens after it.
 
         An attribute that `owner` only inherits is put on `owner` itself and deleted again afterwards.
 
         Raises:
             AttributeError: if `owner` has no such attribute.
         """
+        if self._closed:
+            return
         own = vars(owner).get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
-        original = getattr(owner, name)
-        replacement = make(original)
-        label = f"{getattr(owner, '__name__', type(owner).__name__)}.{name}"
-
-        def undo() -> str | None:
-            now = vars(owner).get(name, _MISSING)
-            if now is own:  # an interrupt came before it was put on
-                return None
-            if now is not replacement:
-                return f"{label} was replaced by other code during the run; gpu_doctor did not change it back."
-            if own is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, own)
-            return None
-
-        self._register(label, undo)  # first: an interrupt between the two leaves nothing on
+        patch = _Patch(owner, name, own, make(getattr(owner, name)))
+        self._register(patch.label, patch.undo)
         try:
-            setattr(owner, name, replacement)
+            patch.put()
         except Exception:
-            self._undo.pop()
+            _, undo = self._undo.pop()
             with _lock:
                 _active.pop(id(undo), None)
             raise
 
     def hook(self, label: str, remove: Callable[[], None]) -> None:
-        """Remembers a removable hook (its `remove`) under `label` until `restore`."""
+        """Remembers a removable hook (its `remove`) under `label` until `restore`; after it, removes it at once."""
+        if self._closed:
+            remove()
+            return
 
         def undo() -> None:
             remove()
@@ -94,12 +131,16 @@ class Patches:
 
     def restore(self) -> None:
         """Takes everything off, last first; one failing undo never keeps the others on."""
+        self._closed = True
         while self._undo:
             label, undo = self._undo.pop()
-            try:
-                said = undo()
-            except Exception as error:
-                said = f"{label} could not be restored: {error}"
+            said: str | None = None
+            for _ in range(TRIES):
+                try:
+                    said = undo()
+                    break
+                except Exception as error:
+                    said = f"{label} could not be restored: {error}"
             with _lock:
                 _active.pop(id(undo), None)
             if said:
@@ -107,14 +148,14 @@ class Patches:
 
 
 class Seam:
-    """Callable and descriptor: `call(original, self, *args, **kwargs)` runs instead of the method."""
+    """Callable and descriptor: `call(self, *args, **kwargs)` runs instead of the method."""
 
     def __init__(self, original: Callable[..., Any], call: Callable[..., Any]) -> None:
         self._original, self._call = original, call
         functools.update_wrapper(self, original)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(self._original, *args, **kwargs)
+        return self._call(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -26,7 +26,7 @@ LONGEST_PERIOD_S: Final = 5.0
 """However dear a reading is, a plot should move now and then."""
 LOOKS: Final = 1000
 """A look needs to stand for no less than such a part of the run: shares are sure to two points then, and of a long run
-every later look costs less of it (each stands for the time since the one before, see `taps.lines`)."""
+every later look costs less of it (each stands for the time since the one before, see `lines/sampler.py`)."""
 LAST_READING_AFTER_S: Final = 0.1
 """The reading at the end is left out if the one before is younger: a share of so short a time is noise."""
 _JITTER: Final = 0.2

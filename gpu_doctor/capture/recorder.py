@@ -1,24 +1,28 @@
 """Collects what taps and probes report while a run goes on, and turns it into a frozen recording.
 
-Each list in it has one writer: the training thread writes the ledger and the losses, the poller the readings and the
-line costs. Readers on other threads slice by cursor. There is no lock: a reader that is one row late is fine, a
+Each list in it has one writer: the training thread writes the log, the rows and the losses, the poller the readings
+and the looks. Readers on other threads slice by cursor. There is no lock: a reader that is one row late is fine, a
 training loop that waits for a reader is not.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor.capture.cost import WRAPPED, Governor, event_cost_ns, note_cost_ns, too_dear
-from gpu_doctor.capture.ledger import Ledger
-from gpu_doctor.capture.rests import AS_NOTES
+from gpu_doctor.capture.cost import Governor, event_cost_ns, too_dear
+from gpu_doctor.capture.events import DUE, DUE_NS, FIRST_DUE, OURS, RESTART, Event, Log
+from gpu_doctor.capture.fence import Fence
+from gpu_doctor.capture.gpu.marks import MarkReader
+from gpu_doctor.capture.gpu.windows import DeviceWindows
+from gpu_doctor.capture.step_clock import STARTS, Place, StepClock
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording import (
     Cursor,
@@ -44,6 +48,8 @@ MOST_LOSSES: Final = 4096
 """Losses kept at most (a detached one holds about half a kilobyte); of the later ones every other goes then."""
 FEW_SEARCHES: Final = 8
 """Optimizers that a loop may well have: each is looked for once, at its begin."""
+FEWEST_EVENTS: Final = 2
+"""A step has no fewer: so many steps before a budget ends, the log is folded after so many times as many events."""
 BEAT_S: Final = 0.5
 LONGEST_BEAT_S: Final = 5.0
 MOST_READINGS: Final = 16384
@@ -79,21 +85,34 @@ class Recorder:
         self.settings, self.name, self.source = dict(settings or {}), name, source
         self.clock = clock
         self.table = StepTable()
-        self.ledger = Ledger(self.table, clock, sync_measured=sync_measured)
-        self.ledger.on_step = self._step_ended
-        if max_steps is not None:
-            self.ledger.look_at = max_steps
-        # A trial's sides are compared by the losses of all their steps: each of these must be heard.
-        self.ledger.steady.rests.allowed = max_steps is None and max_s is None
-        self.pulse = self.ledger.pulse
+        self.log = Log(clock)
+        self._began = clock()
+        self.step_clock = StepClock(self._began, sync_measured)
+        self.fence = Fence(self._give_up)
         self.max_steps = max_steps
-        self.deadline_ns = None if max_s is None else clock() + round(max_s * 1e9)
+        self.deadline_ns = None if max_s is None else self._began + round(max_s * 1e9)
+        self._each_step = False
         self.beat: Callable[[], None] | None = None
         """Called on the training thread twice a second at most, where a view cannot be reached from another thread."""
+        self.on_step: list[Callable[[int], None]] = []
+        """Called on the training thread when steps have ended, several at once, with the last one's end."""
+        self.copied: Callable[[int, int, Any, Place], None] | None = None
+        """Hears of every copy to or from a device that is no evaluation's, see `StepClock.copies`."""
+        self.costly: Callable[[int, Mapping[Any, Sequence[float]]], None] | None = None
+        """Hears of the costly calls in a step that has ended: its number, and see `Span.calls`."""
+        self.looked: Callable[[int, Any], None] | None = None
+        """Hears in which phase a look of the line sampler fell, see `StepClock.looks`."""
+        self.marks: MarkReader | None = None
+        self.windows: DeviceWindows | None = None
+        """Says which steps are marked on the device."""
+        self.unhear: list[Callable[[], None]] = []
+        """Take everything of ours off the process, at once."""
         self.facts: dict[str, Any] = {}
         """Fields of Setup, as the taps find them: values, or functions that say what they are by now."""
         self.parts: dict[str, Callable[[], Any]] = {}
         """Further fields of Recording that taps add up (chores, traffic): functions that say them as of now."""
+        self.books: dict[str, Any] = {}
+        """What several taps write to, by its name."""
         self.loaders: dict[str, LoaderSetup] = {}
         self.met: list[weakref.ref[Any]] = []
         """Optimizers, models and loaders of the loop, for who must find them where no name leads to them."""
@@ -105,36 +124,49 @@ class Recorder:
         """CPU seconds that our own threads have used, one function a thread."""
         self.searched_s, self.searches = 0.0, 0
         """What looking for models took on the training thread, and of how many optimizers."""
+        self.trains = False
+        """The training thread has stepped an optimizer."""
         self.notes: list[str] = []
         self.over = threading.Event()
         """Set when the run has ended."""
         self.retired = False
         self.started_at = time.time()
-        self._began = self.ledger.began
         self._readings: dict[str, Readings] = {}
         self._losses: list[tuple[int, Any]] = []
         self._next_beat = 0
         self._loss_every = SPARSE_LOSSES
         self._closed_s: float | None = None
-        self._event_ns, self._note_ns = event_cost_ns(clock), note_cost_ns(clock)
+        self._noted = self._folded_ns = 0
+        """Events so far, and what folding them has cost."""
+        self._event_ns = event_cost_ns()
         self.governor = Governor(self.tapped_s, self.elapsed_s)
         """Shares out what watching may cost: asked by our own threads."""
+        self._next_due(self._began, FIRST_DUE)
 
     @property
     def thread(self) -> int:
         """The training thread's id."""
-        return self.pulse.thread
+        return self.log.thread
 
     @property
     def ending(self) -> str:
         """Outcome with which the loop shall be left at its next step; empty = go on."""
-        return self.pulse.ending
+        return self.log.ending
+
+    @property
+    def step_count(self) -> int:
+        """Steps that have ended and were folded."""
+        return self.step_clock.step_count
 
     # ---- written by taps and probes -----------------------------------------------------------------------------
 
     def mine(self) -> bool:
         """True on the training thread; what other threads do is not accounted."""
         return threading.get_ident() == self.thread
+
+    def started(self) -> bool:
+        """Whether the loop has begun."""
+        return self.step_clock.started or any(code in STARTS for code, _, _ in tuple(self.log.events))
 
     def adopt(self, trains: bool = False) -> bool:
         """Makes the calling thread the training thread if none has trained yet; returns whether it is.
@@ -145,11 +177,15 @@ class Recorder:
         """
         if threading.get_ident() == self.thread:
             return True
-        if self.retired or self.ledger.any_optimizer or (self.ledger.started and not trains):
+        if self.retired or self.trains or (not trains and self.started()):
             return False
-        self.pulse.thread = threading.get_ident()
-        self.ledger.begin()
+        self.log.thread, self.log.pulled = threading.get_ident(), False
+        self.log.note((RESTART, self.clock(), None))
         return True
+
+    def last_ns(self) -> int:
+        """When the newest event was."""
+        return self.log.events[-1][1] if self.log.events else self.step_clock.now
 
     def retire(self) -> None:
         """No thread is the training thread any more: wrappers that other code has kept only call what they wrap.
@@ -157,7 +193,18 @@ class Recorder:
         It takes no lock: a process that was forked from the run is told too.
         """
         self.retired = True
-        self.pulse.thread = 0
+        self.log.thread = 0
+
+    def _give_up(self, error: Exception) -> None:
+        """Something of ours has failed in the user's loop, which goes on without us."""
+        again = self.retired
+        self.retire()
+        for undo in (*reversed(self.unhear), *reversed(self.unhear)):  # once more: a second try may succeed
+            with contextlib.suppress(Exception):
+                undo()
+        if not again:
+            after = f"after {self.step_count:,} steps" if self.step_count else "before the first step"
+            self.note(f"gpu_doctor stopped recording {after} because of an error of its own: {error!r}.")
 
     def add(self, metric: Metric, at_clock: float, value: float) -> None:
         """One reading; `at_clock` in seconds of the host clock (`time.perf_counter`)."""
@@ -166,17 +213,6 @@ class Recorder:
         if readings is None:
             readings = self._readings[key] = Readings(metric)
         readings.add(at_clock - self._began * 1e-9, value)
-
-    def loss(self, tensor: Any) -> None:
-        """The detached loss of the open step; it is read when the book closes, so that no step waits for it."""
-        step = self.ledger.step_count
-        if step >= self.pulse.loss_next:
-            self._losses.append((step, tensor))
-            if len(self._losses) >= MOST_LOSSES:
-                self._losses[DENSE_LOSSES:] = self._losses[DENSE_LOSSES::2]
-                self._loss_every *= 2
-            every = self._loss_every
-            self.pulse.loss_next = step + 1 if step + 1 < DENSE_LOSSES else (step // every + 1) * every
 
     def meet(self, *objects: Any) -> None:
         """Remembers an optimizer, models or a loader for as long as they live."""
@@ -189,7 +225,7 @@ class Recorder:
 
     def stop(self) -> None:
         """Asks the loop to end at its next step; may be called on any thread."""
-        self.pulse.ending = self.ending or "stopped"
+        self.log.ending = self.ending or "stopped"
 
     def check_end(self) -> None:
         """Leaves the loop if its end was asked for; called by taps where leaving is clean.
@@ -200,17 +236,102 @@ class Recorder:
         if self.ending:
             raise RunEnded(self.ending)
 
-    def _step_ended(self, now: int) -> None:
+    def event(self, code: int, arg: Any = None) -> None:
+        """Notes an event now, and folds the log where that is due: of taps that a loop may hear any number of times."""
+        now = self.clock()
+        self.log.note((code, now, arg))
+        if now >= self.log.due_ns or len(self.log.events) >= self.log.due:
+            self.fold(now)
+
+    # ---- from events to rows ----------------------------------------------------------------------------------------
+
+    def fold(self, since: int | None = None) -> None:
+        """Folds what was noted into rows, on the training thread; what that takes is none of the loop's phases.
+
+        Args:
+            since: when the newest event was noted: from there on the time is ours.
+        """
+        log, begin = self.log, self.clock() if since is None else since
+        self._take(log.taken())
+        now = self.clock()
+        self._folded_ns += now - begin
+        self._next_due(now, min(2 * log.due, DUE))
+        log.note((OURS, now, begin))
+
+    def _take(self, events: list[Event]) -> None:
+        clock = self.step_clock
+        self._noted += len(events)
+        clock.fold(events, self.log.looks)
+        count = clock.step_count - len(clock.steps)
+        steps, losses, copies, looks = clock.found()
+        for number, step in enumerate(steps, count):
+            row = self.table.append(step.values)
+            if step.marks is not None and self.marks is not None:
+                self.marks.ended(row, step.marks)
+            if self.costly is not None:
+                for calls in step.calls:
+                    self.costly(number, calls)
+        for at, loss in losses:
+            self._keep_loss(at, loss)
+        if self.copied is not None:
+            for copy in copies:
+                self.copied(*copy)
+        if self.looked is not None:
+            for look in looks:
+                self.looked(*look)
+        if steps:
+            self._steps_ended(len(steps), steps[-1].end_ns)
+
+    def _steps_ended(self, count: int, now: int) -> None:
         if not self.ending and (
-            (self.max_steps is not None and self.ledger.step_count >= self.max_steps)
+            (self.max_steps is not None and self.step_count >= self.max_steps)
             or (self.deadline_ns is not None and now >= self.deadline_ns)
         ):
-            self.pulse.ending = "budget-reached"
+            self.log.ending = "budget-reached"
+        if self.windows is not None:
+            self.log.marker = self.windows.steps_ended(count, now)
+        for hear in tuple(self.on_step):
+            hear(now)
         if self.beat is not None and now >= self._next_beat:
+            begin = self.clock()
             self.beat()
-            took_s = (self.clock() - now) * 1e-9
+            took_s = (self.clock() - begin) * 1e-9
             allowed = self.governor.allowed("beat", took_s / BEAT_S)
             self._next_beat = now + round(1e9 * max(BEAT_S, min(took_s / allowed, LONGEST_BEAT_S)))
+
+    def _next_due(self, now: int, due: int) -> None:
+        """When the log is folded next: at once where somebody counts single steps, before a budget can be overrun."""
+        log = self.log
+        if self._each_step or log.marker is not None:
+            due = 1
+        elif self.max_steps is not None:
+            due = min(due, max(FEWEST_EVENTS * (self.max_steps - self.step_count), 1))
+        log.due = due
+        log.due_ns = now + DUE_NS if self.deadline_ns is None else min(now + DUE_NS, max(self.deadline_ns, now))
+
+    def _keep_loss(self, step: int, loss: Any) -> None:
+        """The detached loss of a step; it is read when the book closes, so that no step waits for it."""
+        self._losses.append((step, loss))
+        if len(self._losses) >= MOST_LOSSES:
+            self._losses[DENSE_LOSSES:] = self._losses[DENSE_LOSSES::2]
+            self._loss_every *= 2
+
+    def loss_kept(self) -> None:
+        """The loss of the open step was noted; says which one is to be kept next."""
+        log, every = self.log, self._loss_every
+        log.loss_at = log.steps + 1 if log.steps < DENSE_LOSSES else ((log.steps - 1) // every + 1) * every + 1
+
+    def fold_each_step(self) -> None:
+        """Every step is folded when it ends: somebody counts what lies between two of them."""
+        self._each_step, self.log.due = True, 1
+
+    def loop_over(self) -> None:
+        """All taps are about to come off: what was noted is folded, and what is known of its end is settled."""
+        try:
+            self._take(self.log.taken())
+            self.step_clock.asked_no_more()
+        except Exception as error:
+            self._give_up(error)
 
     # ---- read by views and by the judgement ---------------------------------------------------------------------
 
@@ -227,7 +348,7 @@ class Recorder:
             series=series,
             reset=reset,
             elapsed_s=self.elapsed_s(),
-            step_count=self.ledger.step_count,
+            step_count=self.step_count,
             done=self._closed_s is not None,
         )
 
@@ -236,12 +357,10 @@ class Recorder:
         return self._closed_s if self._closed_s is not None else (self.clock() - self._began) * 1e-9
 
     def tapped_s(self) -> float:
-        """What the taps have cost the loop so far: their events at the calibrated cost of one."""
-        steady = self.ledger.steady
-        told = self.ledger.events - steady.noted
-        noted = WRAPPED * steady.noted + AS_NOTES * steady.rests.rested
-        marks_ns = 0 if self.ledger.windows is None else self.ledger.windows.spent_ns
-        return (told * self._event_ns + noted * self._note_ns + steady.spent_ns + marks_ns) * 1e-9
+        """What the taps have cost the loop so far: their events at the calibrated cost of one, and the folds."""
+        marks_ns = 0 if self.marks is None else self.marks.clock.spent_ns
+        events = self._noted + len(self.log.events) - self.step_clock.device_events
+        return (events * self._event_ns + self._folded_ns + marks_ns) * 1e-9
 
     def setup(self) -> Setup:
         """What was found so far."""
@@ -260,18 +379,34 @@ class Recorder:
             outcome: one of `recording.OUTCOMES`. reason: one sentence where it is not `completed`.
         """
         self.over.set()
-        self.ledger.finish()
-        self.ledger.steady.forget()
+        self._finish()
         for readings in list(self._readings.values()):
             readings.finish()
         self._closed_s = self.elapsed_s()
-        if said := self.ledger.steady.rests.said():
-            self.note(said)
         loop_s = float(np.nansum(self.table.steps().wall_s))
         again_s = self.searched_s if self.searches > FEW_SEARCHES else 0.0
-        if dear := too_dear(self.tapped_s(), loop_s, self.ledger.step_count, again_s):
+        if dear := too_dear(self.tapped_s(), loop_s, self.step_count, again_s):
             self.note(dear)
         return self._recording(outcome, reason, self._closed_s, self._losses_read())
+
+    def _finish(self) -> None:
+        """The last step ends, and with it the table."""
+        try:
+            self._take(self.log.taken())
+            self.step_clock.read_cpu(self.log.cpu_clock())
+            tail = self.step_clock.finish()
+            self._take([])
+            self.table.finish()
+            if tail:
+                self.table.extend(self.step_clock.tail(tail))
+                for span in tail:
+                    if span.calls is not None and self.costly is not None:
+                        self.costly(self.step_count - 1, span.calls)
+            if self.marks is not None:
+                self.marks.rest()
+                self.marks.read()
+        except Exception as error:
+            self._give_up(error)
 
     def _recording(self, outcome: str, reason: str, duration_s: float, losses: Losses) -> Recording:
         own_s = self.tapped_s() + self.searched_s + sum(one() for one in self.own_cpu_s)

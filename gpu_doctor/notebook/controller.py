@@ -186,7 +186,6 @@ class Controller:
         """All that the panel shows, as it stands; called on the refresher's thread."""
         recorder, case = self._recorder, self.case
         live = self._verdict.on(recorder) if recorder is not None and self.status == "recording" else None
-        news = None if recorder is None else recorder.ledger
         newest = case.recordings[-1] if case.recordings else None
         setup = recorder.setup() if recorder is not None else newest.setup if newest is not None else Setup()
         turned = recorder.settings if recorder is not None else newest.settings if newest is not None else {}
@@ -208,7 +207,7 @@ class Controller:
             else newest.duration_s
             if newest is not None
             else 0.0,
-            step_count=news.step_count if news is not None else (vitals.steps if vitals is not None else 0),
+            step_count=recorder.step_count if recorder is not None else (vitals.steps if vitals is not None else 0),
             samples_per_s=vitals.samples_per_s if vitals is not None else None,
             source=case.source,
             notes=tuple(recorder.notes) if recorder is not None else newest.notes if newest is not None else (),
@@ -227,7 +226,7 @@ class Controller:
         if recorder is None or not self.case.progress:
             return None
         left_s = None if recorder.deadline_ns is None else max(recorder.deadline_ns - recorder.clock(), 0) * 1e-9
-        return Progress(recorder.ledger.step_count, recorder.max_steps or 0, left_s, self.case.progress)
+        return Progress(recorder.step_count, recorder.max_steps or 0, left_s, self.case.progress)
 
     def show_result(self) -> None:
         """The static result, in an output of its own that is replaced when a trial adds a row."""

@@ -120,17 +120,12 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
     meter, outer = FlopMeter(), case.on_begin
 
     def began(recorder: Recorder, role: str) -> None:
-        after = recorder.ledger.on_step
-
         def ended(now: int) -> None:
             if not recorder.over.is_set():  # what is closed at the run's end may have ended long before
                 meter.step_ended()
-            if after is not None:
-                after(now)
 
-        recorder.ledger.on_step = ended
-        # Each step by itself, no blocks.
-        recorder.ledger.steady.step_ended = lambda pull, before, key=0: before  # type: ignore[method-assign]
+        recorder.on_step.append(ended)
+        recorder.fold_each_step()
 
     snapshot = Snapshot.take(case.namespace, extra=case.roots())
     notes: tuple[str, ...] = ()

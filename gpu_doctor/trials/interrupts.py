@@ -59,10 +59,10 @@ class StepGuard:
             threading.Thread(target=self._wait, args=given, name="gpu_doctor-steps", daemon=True).start()
 
     def _wait(self, recorder: Recorder, limit_s: float) -> None:
-        if recorder.over.wait(limit_s) or recorder.ledger.step_count or recorder.ending:
+        if recorder.over.wait(limit_s) or recorder.step_count or recorder.ending:
             return
         self.reason = f"no training step within {formatting.seconds(limit_s)}"
-        recorder.pulse.ending = recorder.ending or "budget-reached"
+        recorder.log.ending = recorder.ending or "budget-reached"
         if _claimed(recorder):
             _insist(recorder, STOP_PATIENCE_S)
 

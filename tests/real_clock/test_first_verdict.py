@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_doctor.capture.ledger import Pull
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.diagnosis.diagnosis import SURE_STEPS
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
@@ -19,6 +18,7 @@ from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.recording import Setup
 from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials import knobs
+from tests.support.told_loop import ToldLoop
 
 pytestmark = pytest.mark.core
 
@@ -83,20 +83,20 @@ class Notebook:
 
     def _steps(self) -> Iterator[None]:
         """A loop that waits for data half of the time."""
-        ledger, pull = self.recorder.ledger, Pull()
+        told = ToldLoop(self.recorder)
         while True:
-            before = ledger.ask(pull, True)
+            told.asks()
             self.now_s += self.step_s / 2
-            ledger.delivered(pull, 8.0, before)
-            before = ledger.forward(True, True, True, 8.0)
+            told.got()
+            told.calls()
             self.now_s += self.step_s / 8
-            ledger.forward_done(before)
-            before = ledger.backward()
+            told.called()
+            told.differentiates()
             self.now_s += self.step_s / 4
-            ledger.switch(before)
-            before = ledger.optimizer(1)
+            told.backed()
+            told.steps()
             self.now_s += self.step_s / 8
-            ledger.optimizer_done(1, before)
+            told.stepped()
             self.steps += 1
             yield
 

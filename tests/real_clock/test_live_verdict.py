@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpu_doctor.capture.ledger import Pull
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.notebook.live_verdict import LiveVerdict
 from tests.support.simulated_device import SimulatedDevice
+from tests.support.told_loop import ToldLoop
 
 
 def looks_at(python_every: int, steps: int) -> Iterator[Recorder]:
@@ -19,19 +19,19 @@ def looks_at(python_every: int, steps: int) -> Iterator[Recorder]:
 
     In virtual time; looked at after every twentieth step while it goes on.
     """
-    clock, pull = SimulatedDevice(), Pull()
+    clock = SimulatedDevice()
     recorder = Recorder(clock=lambda: clock.now)
-    ledger = recorder.ledger
+    told = ToldLoop(recorder)
     for i in range(1, steps + 1):
-        before = ledger.ask(pull, True)
-        ledger.delivered(pull, 8.0, before)
-        before = ledger.forward(True, True, True, 8.0)
+        told.pulls()
+        told.calls()
         clock.host(4.5)
-        ledger.forward_done(before)
-        before = ledger.backward()
+        told.called()
+        told.differentiates()
         clock.host(4.5)
-        ledger.switch(before)
-        ledger.optimizer_done(1, ledger.optimizer(1))
+        told.backed()
+        told.steps()
+        told.stepped()
         if i % python_every == python_every // 2:
             clock.host(1.0 * python_every)
         if i % 20 == 0:

@@ -44,14 +44,14 @@ def test_a_run_that_is_thinned_many_times_keeps_exact_sums_and_both_its_ends() -
     assert done.off == []
     assert done.stride >= 64
     assert done.rows <= 512
-    assert done.taken > 39_000, "the block path was not taken"
+    assert done.folded == 42_000
 
 
 @pytest.mark.usefixtures("small_table")
-def test_steps_written_by_blocks_are_the_same_run() -> None:
+def test_steps_whose_rows_are_repeated_are_the_same_run() -> None:
     told, leapt = (long_runs.long_run(40_000, 2_000, leaping=leaping) for leaping in (False, True))
     assert leapt.off == []
-    assert leapt.taken > 39_000
+    assert leapt.folded < 6_000
     assert told.recording is not None and leapt.recording is not None
     assert (leapt.rows, leapt.stride) == (told.rows, told.stride)
     for name in STEP_COLUMNS:
@@ -61,18 +61,19 @@ def test_steps_written_by_blocks_are_the_same_run() -> None:
 
 
 def test_ten_million_steps_take_no_more_memory_than_the_aim() -> None:
-    """In a process of its own: Python, numpy and all that reading a recording needs; 135 to 160 MB were measured."""
+    """In a process of its own: Python, numpy and all that reading a recording needs, but torch, which takes 190 MB."""
     code = (
-        "import json; from benchmarks import long_runs\n"
+        "import json\n"
+        "from benchmarks import long_runs\n"
         "done = long_runs.long_run(10_000_000, 2_000, leaping=True)\n"
-        "print(json.dumps([done.off, done.taken, done.rows, long_runs.most_resident_mb()]))"
+        "print(json.dumps([done.off, done.folded, done.rows, long_runs.most_resident_mb()]))"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    off, taken, rows, most_mb = json.loads(ran.stdout)
+    off, folded, rows, most_mb = json.loads(ran.stdout)
     if np.isnan(most_mb):
         pytest.skip("the system does not say how much memory was resident")
     assert off == []
-    assert taken > 9_990_000, "the block path was not taken"
+    assert folded > 300_000
     assert rows > 60_000
     assert 30 < most_mb <= long_runs.MEMORY_MB
 
@@ -173,7 +174,7 @@ def test_a_run_of_usual_length_is_compressed_throughout(tmp_path: Path) -> None:
 
 
 def test_the_benchmark_prints_its_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["long_runs", "--quick", "--steps", "400000", "--direct", "10000"])
+    monkeypatch.setattr("sys.argv", ["long_runs", "--quick", "--steps", "400000", "--mixed", "10000"])
     long_runs.main()
     said = capsys.readouterr().out
     assert "4,000 steps that repeat" in said

@@ -98,7 +98,8 @@ def test_the_users_exception_passes_with_its_own_traceback() -> None:
         for (x,) in DataLoader(TensorDataset(torch.rand(40, 4)), batch_size=8):
             net(x).sum().backward()
             optimizer.step()
-            if recorder.ledger.step_count == 2:
+            recorder.fold()
+            if recorder.step_count == 2:
                 fail_in_loop(x)
 
     with pytest.raises(ZeroDivisionError, match="user's own") as caught, listening(recorder, {"net": net}):

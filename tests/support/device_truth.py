@@ -1,6 +1,6 @@
 """What a GPU really did, out of torch's own profiler (Kineto): when its kernels and copies ran, step by step.
 
-It takes our own definitions (`gpu_doctor.capture.gpu.devicemarks`): a step is from its first kernel to its last one.
+It takes our own definitions (`gpu_doctor.capture.gpu.marks`): a step is from its first kernel to its last one.
 What lies between the steps is the gap, and a copy between host and device in it is exposed transfer, not the step's
 first work. Of the rest of the gap, the exposed wait is the time in which the host waited for a batch.
 """

@@ -4,12 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_doctor.capture.gpu.devicemarks import StepMarks
+from gpu_doctor.capture.events import (
+    BACKED,
+    BATCH,
+    CALL,
+    CALLED,
+    COPIED,
+    COPYING,
+    CPU,
+    CPU_EVERY_NS,
+    DIFFERENTIATE,
+    DONE,
+    EXHAUSTED,
+    GRADIENT,
+    NEXT,
+    NEXT_BLIND,
+    STEP,
+    STEPPED,
+    SYNCED,
+    UPDATED,
+    WAITING,
+    ZERO,
+    call_code,
+)
+from gpu_doctor.capture.gpu.clock import QuietClock
+from gpu_doctor.capture.gpu.marks import MarkReader
 from gpu_doctor.capture.gpu.windows import DeviceWindows
-from gpu_doctor.capture.ledger import Pull
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording import Recording
-from gpu_doctor.recording.steps import SYNC, TRANSFER
 
 MS = 1_000_000
 
@@ -104,6 +127,172 @@ class SimulatedDevice:
         return sum(not mark.freed for mark in self.marks)
 
 
+class Noted:
+    """Notes on a recorder's log what a loop does, and folds it when that is due: event for event as the taps do."""
+
+    def __init__(self, recorder: Recorder, device: SimulatedDevice | None = None) -> None:
+        """Args: recorder: whose log it is. device: steps are marked on it, as the tap `gpu_clock` would."""
+        self.recorder, self.log = recorder, recorder.log
+        self._copying = False
+        """A copy has begun and not ended."""
+        if device is not None:
+            recorder.marks = MarkReader(QuietClock(device, None, recorder.clock), recorder.table, recorder.clock)
+            recorder.windows = DeviceWindows(recorder.marks, recorder.clock())
+            self.log.marker, self.log.due = recorder.marks.clock, 1
+
+    def _fold(self, now: int) -> None:
+        if now >= self.log.due_ns or len(self.log.events) >= self.log.due:
+            self.recorder.fold(now)
+
+    def ask(self, source: Source, grad: bool = True) -> None:
+        """The loop asks a loader for its next batch."""
+        log = self.log
+        if log.marker is not None:
+            log.ask_queue()
+            log.mark(NEXT)
+        now = log.clock()
+        if now >= log.cpu_due_ns:
+            log.cpu_due_ns = now + CPU_EVERY_NS
+            log.note((CPU, now, log.cpu_clock()))
+        log.steps += 1
+        log.note((NEXT if grad else NEXT_BLIND, now, source))
+        self._fold(now)
+
+    def batch(self, samples: float = 8.0) -> None:
+        """It is there."""
+        self.log.pulled = True
+        self.log.note((BATCH, self.log.clock(), samples))
+
+    def pull(self, source: Source, grad: bool = True, samples: float = 8.0) -> None:
+        """It is asked for and there at once."""
+        self.ask(source, grad)
+        self.batch(samples)
+
+    def exhaust(self, source: Source, grad: bool = True) -> None:
+        """It is asked for, and there is none any more."""
+        self.ask(source, grad)
+        if self.log.marker is not None:
+            self.log.mark(EXHAUSTED)
+        self.log.note((EXHAUSTED, self.log.clock(), None))
+
+    def forward(self, training: bool = True, grad: bool = True, trained: bool = True, samples: float = 8.0) -> None:
+        """An outermost module's forward begins; see `events.call_code`."""
+        log = self.log
+        if log.marker is not None:
+            log.ask_queue()
+        now = log.clock()
+        log.note((call_code(training, grad, trained), now, None if log.pulled else (samples, 1)))
+        self._fold(now)
+        if log.marker is not None:
+            log.mark(CALL)
+
+    def called(self) -> None:
+        """It has ended."""
+        log = self.log
+        if log.marker is not None:
+            mark = log.mark(CALLED)
+            if not self.recorder.trains:
+                log.launched = mark
+        log.note((CALLED, log.clock(), None))
+
+    def backward(self) -> None:
+        """A backward begins."""
+        if not self.log.pulled:
+            self.log.steps += 1
+        self.gradient(GRADIENT)
+
+    def gradient(self, code: int = DIFFERENTIATE) -> None:
+        """Gradients are made by `torch.autograd.grad` (GRADIENT if those of a whole model are)."""
+        log = self.log
+        if log.marker is not None:
+            log.ask_queue()
+        now = log.clock()
+        log.note((code, now, None))
+        self._fold(now)
+        if log.marker is not None:
+            log.mark(GRADIENT)
+
+    def backed(self) -> None:
+        """Either has ended."""
+        log = self.log
+        if log.marker is not None:
+            mark = log.mark(BACKED)
+            if not self.recorder.trains:
+                log.launched = mark
+        log.note((BACKED, log.clock(), None))
+
+    def step(self, key: int = 1) -> None:
+        """An optimizer begins to step."""
+        log = self.log
+        if log.marker is not None:
+            log.ask_queue()
+        now = log.clock()
+        log.note((STEP, now, key))
+        self.recorder.trains = True
+        self._fold(now)
+        if log.marker is not None:
+            log.mark(STEP)
+
+    def stepped(self, key: int = 1) -> None:
+        """It has stepped."""
+        log = self.log
+        if log.marker is not None:
+            log.launched = log.mark(STEPPED)
+        log.note((STEPPED, log.clock(), key))
+        log.pulled = False
+
+    def zero(self) -> None:
+        """Gradients are set to zero."""
+        log = self.log
+        if log.marker is not None:
+            log.ask_queue()
+            log.mark(ZERO)
+        log.note((ZERO, log.clock(), None))
+        log.note((DONE, log.clock(), None))
+
+    def update(self) -> None:
+        """A `torch.no_grad` has ended."""
+        log = self.log
+        if log.marker is not None and not self.recorder.trains:
+            log.mark(UPDATED)
+            log.note((UPDATED, log.clock(), None))
+
+    def copying(self) -> None:
+        """A copy that the host does not wait for begins."""
+        log = self.log
+        if self._copying:  # the copy before raised
+            log.note((COPIED, log.clock(), None))
+        self._copying = True
+        log.note((COPYING, log.clock(), None))
+        if log.marker is not None:
+            log.mark(COPYING)
+
+    def copied(self, nbytes: int, pageable: bool, ns: int, blocking: bool) -> None:
+        """A tensor was copied to the device, and that took the host so long."""
+        log = self.log
+        if not self._copying:
+            log.note((COPYING, log.clock() - ns, None))
+        self._copying = False
+        if log.marker is not None and not blocking:
+            log.mark(COPIED)
+        log.note((COPIED, log.clock(), (nbytes, pageable, None)))
+
+    def synced(self, ns: int) -> None:
+        """The host has waited for the device, so long."""
+        self.log.note((WAITING, self.log.clock() - ns, None))
+        self.log.note((SYNCED, self.log.clock(), None))
+
+    def end(self) -> None:
+        """The loop is over: the taps come off."""
+        self.recorder.loop_over()
+        self.log.marker = self.recorder.windows = None
+
+    def close(self) -> Recording:
+        """The loop is over, and so is the run."""
+        self.end()
+        return self.recorder.close()
+
+
 @dataclass
 class Loop:
     """A training loop on the simulated device; milliseconds of each part of a step."""
@@ -137,8 +326,8 @@ class Loop:
     """Device: the loss, between forward and backward,"""
     update: float = 0.0
     """and the optimizer's step."""
-    mark_cost: float | None = None
-    """Host: to put a mark; given, only some steps are marked. None = all are, at no cost."""
+    mark_cost: float = 0.0
+    """Host: to put a mark; with a cost only some steps are marked."""
 
     def play(
         self, device: SimulatedDevice | None = None, recorder: Recorder | None = None
@@ -147,69 +336,66 @@ class Loop:
         device = device or SimulatedDevice()
         recorder = recorder or Recorder(clock=lambda: device.now, sync_measured=True)
         recorder.facts["device"] = "cuda:0"
-        ledger = recorder.ledger
-        ledger.marks = StepMarks(device, ledger.table, host=lambda: device.now)
-        if self.mark_cost is not None:
-            device.mark_cost_ms = self.mark_cost
-            ledger.windows = DeviceWindows(ledger.marks, device.now)
-        pull = Pull()
+        device.mark_cost_ms = self.mark_cost
+        loop, source = Noted(recorder, device), Source()
         for i in range(self.steps):
-            before = ledger.ask(pull, True)
+            loop.ask(source)
             device.host(self.wait)
-            ledger.delivered(pull, 8.0, before)
-            self._copy(device, recorder)
-            before = ledger.forward(True, True, True, 8.0)
+            loop.batch()
+            self._copy(device, loop)
+            loop.forward()
             self._kernels(device, self.kernels // 2, "forward")
-            ledger.forward_done(before)
-            self._between(device, recorder)
+            loop.called()
+            self._between(device, loop)
             device.launch(self.loss, phase="loss")
-            before = ledger.backward()
+            loop.backward()
             self._kernels(device, self.kernels - self.kernels // 2, "backward")
-            ledger.switch(before)
-            if ledger.marks is not None:
-                ledger.launched()
-            before = ledger.optimizer(1)
+            loop.backed()
+            loop.step()
             device.launch(self.update, phase="optimizer")
             device.ends.append(device.idle_from)
-            ledger.optimizer_done(1, before)
-            device.host(self.python)
-            if self.item_every and i % self.item_every == 0:
-                ledger.carve(SYNC, device.synchronize())
+            loop.stepped()
+            self._after(device, loop, i)
             if self.evaluate_every and i % self.evaluate_every == self.evaluate_every - 1:
-                self._evaluate(device, recorder)
-        ledger.ended(ledger.ask(pull, True))
+                self._evaluate(device, loop)
+        loop.exhaust(source)
         device.synchronize()
-        return device, recorder.close()
+        return device, loop.close()
 
-    def _evaluate(self, device: SimulatedDevice, recorder: Recorder) -> None:
-        ledger, held_out, grad = recorder.ledger, Pull(), self.evaluates.startswith("careless")
+    def _after(self, device: SimulatedDevice, loop: Noted, step: int) -> None:
+        """What the loop does when its optimizer has stepped."""
+        device.host(self.python)
+        if self.item_every and step % self.item_every == 0:
+            loop.synced(device.synchronize())
+
+    def _evaluate(self, device: SimulatedDevice, loop: Noted) -> None:
+        held_out, grad = Source(), self.evaluates.startswith("careless")
         loads = not self.evaluates.endswith("held")
         for _ in range(self.evaluation_batches):
             if loads:
-                before = ledger.ask(held_out, grad)
+                loop.ask(held_out, grad)
                 device.host(self.wait)
-                ledger.delivered(held_out, 8.0, before)
-            before = ledger.forward(False, grad, True, 8.0)
+                loop.batch()
+            loop.forward(training=False, grad=grad)
             for _ in range(self.kernels):
                 device.launch(self.evaluation_kernel, self.launch_cost)
-            ledger.forward_done(before)
+            loop.called()
         device.synchronize()  # the metric is read
         if loads:
-            ledger.ended(ledger.ask(held_out, grad))
+            loop.exhaust(held_out, grad)
 
-    def _copy(self, device: SimulatedDevice, recorder: Recorder) -> None:
+    def _copy(self, device: SimulatedDevice, loop: Noted) -> None:
         if not self.copy:
             return
         if not self.copy_blocks:
-            recorder.ledger.copying()
+            loop.copying()
         began = device.now
         device.launch(self.copy)
         if self.copy_blocks:
             device.synchronize()
-        recorder.ledger.copied(1000, self.copy_blocks, device.now - began)
-        assert recorder.ledger.acc[TRANSFER] >= 0
+        loop.copied(1000, self.copy_blocks, device.now - began, self.copy_blocks)
 
-    def _between(self, device: SimulatedDevice, recorder: Recorder) -> None:
+    def _between(self, device: SimulatedDevice, loop: Noted) -> None:
         """What a loop does between the two halves of its kernels: nothing."""
 
     def _kernels(self, device: SimulatedDevice, count: int, phase: str = "") -> None:
@@ -236,34 +422,35 @@ class Plain(Loop):
         device = device or SimulatedDevice()
         recorder = recorder or Recorder(clock=lambda: device.now, sync_measured=True)
         recorder.facts["device"] = "cuda:0"
-        ledger = recorder.ledger
-        ledger.marks, ledger.alone = StepMarks(device, ledger.table), lambda: True
-        pull, loads, learns = Pull(), self.how in ("inference", "own", "functional"), self.how != "inference"
+        recorder.step_clock.alone = lambda: True
+        device.mark_cost_ms = self.mark_cost
+        loop, source = Noted(recorder, device), Source()
+        loads, learns = self.how in ("inference", "own", "functional"), self.how != "inference"
         for _ in range(self.steps):
             if loads:
-                before = ledger.ask(pull, learns)
-                device.host(self.wait)
-                ledger.delivered(pull, 8.0, before)
-            else:
-                device.host(self.wait)
-            before = ledger.forward(learns, learns, learns, 8.0)
+                loop.ask(source, learns)
+            device.host(self.wait)
+            if loads:
+                loop.batch()
+            loop.forward(learns, learns, learns)
             self._kernels(device, self.kernels // 2)
-            ledger.forward_done(before)
-            if learns:
-                before = ledger.gradient() if self.how == "functional" else ledger.backward()
+            loop.called()
+            if self.how == "functional":
+                loop.gradient()
+            elif learns:
+                loop.backward()
             self._kernels(device, self.kernels - self.kernels // 2)
             if learns:
-                ledger.switch(before)
-                ledger.launched()
+                loop.backed()
             device.launch(self.update if learns else 0.0)
             if self.how == "uncleared":
-                ledger.update_ended()
+                loop.update()
             device.host(self.python)
             if self.reads:
-                ledger.carve(SYNC, device.synchronize())
+                loop.synced(device.synchronize())
             if self.how == "cleared":
-                ledger.switch(ledger.zeroing())
+                loop.zero()
         if loads:
-            ledger.ended(ledger.ask(pull, learns))
+            loop.exhaust(source, learns)
         device.synchronize()
-        return device, recorder.close()
+        return device, loop.close()

@@ -17,26 +17,23 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing.util import Finalize
 from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
-from torch.utils.data import _DatasetKind
-from torch.utils.data._utils import fetch as torch_fetch
 
 from gpu_doctor.capture.describe.batches import byte_count, tensor_count
-from gpu_doctor.capture.fetch.meter import FLOOR, UNDER, Meter, WorkerMeter, metered, noticed
+from gpu_doctor.capture.fetch.meter import FLOOR, Meter, metered
 from gpu_doctor.capture.fetch.prefetch_queue import Edges, Stock
 from gpu_doctor.capture.fetch.sums import Sums
 from gpu_doctor.capture.fetch.tally import LINES_BYTES, MOST_SLOTS, SLOW_OWN_FETCH_S, TALLY_BYTES, SlotFile, Tally
+from gpu_doctor.capture.fetch.worker_init import WorkerInit
+from gpu_doctor.capture.lines.fetch_costs import line_costs, with_fetches
 from gpu_doctor.capture.lines.fetch_sampler import FetchLines
-from gpu_doctor.capture.lines.page import line_costs, with_fetches
 from gpu_doctor.capture.lines.switch_interval import foreign_threads
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import Fetch, LineCost
 
-_FETCHERS: Final = (torch_fetch._MapDatasetFetcher, torch_fetch._IterableDatasetFetcher)
 OWN_PERIOD_S: Final = 0.025
 """Mean seconds between looks at fetches in the training process, at least."""
 PATIENCE_S: Final = 1.0
@@ -45,41 +42,13 @@ _staying: weakref.WeakKeyDictionary[Any, tuple[SlotFile, int]] = weakref.WeakKey
 """Iterators whose persistent workers have our meter from an earlier run -> their file and first slot."""
 
 
-class WorkerInit:
-    """The `worker_init_fn` of a metered loader: the user's own first, then the meter; picklable for spawn."""
-
-    def __init__(self, user: Callable[[int], None] | None, path: str, first_slot: int) -> None:
-        self._user, self._path, self._first_slot = user, path, first_slot
-
-    def __call__(self, worker_id: int) -> None:
-        """Runs in the worker."""
-        if self._user is not None:
-            self._user(worker_id)
-        slot = self._first_slot + worker_id
-        if slot >= MOST_SLOTS:
-            return
-        with contextlib.suppress(Exception):  # a worker without its meter is better than none
-            meter = WorkerMeter(SlotFile(self._path), slot)
-            Finalize(None, meter.end, exitpriority=0)
-
-            def meter_class(kind: Any) -> None:
-                # A forked worker inherits the training process' wrapper: the meter goes on what is under it.
-                plain = getattr(kind.fetch, UNDER, kind.fetch)
-                kind.fetch = metered(plain, meter, time.process_time)
-
-            for fetcher in _FETCHERS:
-                meter_class(fetcher)
-            create = _DatasetKind.create_fetcher
-            create = getattr(create, UNDER, create)
-            _DatasetKind.create_fetcher = staticmethod(noticed(create, meter_class))  # type: ignore[method-assign]
-
-
 class FetchBook:
     """The tallies of one run: one for the training process and a slot per worker, for each loader."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.meter = Meter(lambda: recorder.thread)
         """Takes the tally of the loader that the training thread is pulling from."""
+        self.meter.on_error = recorder.fence.broke
         self._recorder = recorder
         self._metered: dict[type, Callable[[Any, Any], Any]] = {}
         self._own: dict[str, Tally] = {}
@@ -102,6 +71,8 @@ class FetchBook:
                 tally.lines.stop(PATIENCE_S)
         lined = self._recorder.lined()
         self._recorder.lined = lambda: lined
+        if any(file.tally(slot).failed for key in self._slots for file, slot in self._worker_slots(key)):
+            self._recorder.note("gpu_doctor stopped timing fetches in a worker because of an error of its own.")
         for file in {file for places in self._slots.values() for file, _, _ in places}:
             file.generation = 0.0
         if self._file is not None:

@@ -10,6 +10,7 @@ on a busy machine). benchmarks/fetching.py measures it anew.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable
@@ -19,7 +20,6 @@ from typing import Any, Final
 from gpu_doctor.capture.fetch.tally import SLOW_FETCH_S, SlotFile, Tally
 from gpu_doctor.capture.fetch.thread_counters import ThreadCounters
 from gpu_doctor.capture.lines.fetch_sampler import FetchLines
-from gpu_doctor.capture.lines.switch_interval import usual_again
 
 COLD: Final = 3.0
 """What reading the counters on both sides of a fetch costs, over what the first reading takes by the clock: the second
@@ -47,10 +47,17 @@ class Meter:
         """None = not metered."""
         self.counters = ThreadCounters()
         self.plain = False
-        """A fetch runs of which the wall alone is read."""
+        """A fetch runs of which the wall alone is read; or none is metered any more."""
         self.kept_back: list[Callable[[], None]] = []
         """Puts the walls of plain fetches down that were kept back, one for each class of fetchers."""
         self._thread = thread
+        self.on_error: Callable[[Exception], None] = lambda error: None
+        """Hears of an error of ours."""
+
+    def broke(self, error: Exception) -> None:
+        """Something of ours raised around a fetch: none is metered any more."""
+        self.tally, self.plain = None, True
+        self.on_error(error)
 
     def take(self) -> Tally | None:
         """The tally for a fetch that begins; until it is given back there is none (a fetch inside a fetch)."""
@@ -80,6 +87,7 @@ class WorkerMeter(Meter):
         here = get_ident()
         super().__init__(lambda: here)
         self._file, self._slot = file, slot
+        self.on_error = lambda error: file.tally(slot).fail()  # the process that trains says so
         self._generation = 0.0
 
     def take(self) -> Tally | None:
@@ -94,10 +102,11 @@ class WorkerMeter(Meter):
         self.tally = tally
 
     def end(self) -> None:
-        """The worker ends."""
-        if self._file.generation == self._generation:
-            for put in self.kept_back:
-                put()
+        """The worker ends: nothing of ours is to be seen of it."""
+        with contextlib.suppress(Exception):
+            if self._file.generation == self._generation:
+                for put in self.kept_back:
+                    put()
 
     def _renew(self, generation: float) -> None:
         self._generation = generation
@@ -105,16 +114,61 @@ class WorkerMeter(Meter):
             self.tally.lines.stop()
         self.tally = None
         if generation:
-            usual_again()
             self.tally = self._file.tally(self._slot)
             self.tally.lines = FetchLines(self._file.page(self._slot), FLOOR)
             self.tally.lines.start()
 
 
+class _Fetch:
+    """A fetch that is metered in full, while it runs."""
+
+    __slots__ = (
+        "before",
+        "collate",
+        "collate_cpu_s",
+        "collate_s",
+        "cost_s",
+        "cpu_s",
+        "fetcher",
+        "tally",
+        "wall_s",
+        "weight",
+    )
+
+    def __init__(self, fetcher: Any, tally: Tally) -> None:
+        self.fetcher, self.tally = fetcher, tally
+        self.weight = 0 if tally.left else tally.weight
+        self.before: tuple[float, ...] | None = None
+        """The kernel's counters, if they are read for this one."""
+        self.cost_s = self.collate_s = self.collate_cpu_s = self.wall_s = self.cpu_s = 0.0
+        self.collate: Callable[[Any], Any] | None = None
+        """The fetcher's own, while a timed one stands in its place."""
+
+    def time_collate(self, cpu_clock: Callable[[], float]) -> None:
+        """Puts a timed one in the place of the fetcher's collate function."""
+        collate = self.collate = self.fetcher.collate_fn
+
+        def collate_timed(data: Any) -> Any:
+            __tracebackhide__ = True
+            begin, cpu_begin = time.perf_counter(), cpu_clock()
+            try:
+                return collate(data)
+            finally:
+                self.collate_cpu_s += cpu_clock() - cpu_begin
+                self.collate_s += time.perf_counter() - begin
+
+        self.fetcher.collate_fn = collate_timed
+
+    def untime(self) -> None:
+        """The fetcher has its own again."""
+        if self.collate is not None:
+            self.fetcher.collate_fn, self.collate = self.collate, None
+
+
 def metered(
     original: Callable[[Any, Any], Any], meter: Meter, cpu_clock: Callable[[], float]
 ) -> Callable[[Any, Any], Any]:
-    """A fetch that is metered into the Tally that stands in `meter` at its time."""
+    """A fetch that is metered into the Tally that stands in `meter` at its time; a fence as in `fence.py`."""
     counters, clock, most = meter.counters, time.perf_counter, 0
     walls: list[float] = []
     """Of the plain fetches since the last other one,"""
@@ -131,13 +185,48 @@ def metered(
             tally.put(walls)
         walls.clear()
 
+    def begins(fetcher: Any) -> _Fetch | None:
+        nonlocal most
+        tally, most = meter.take(), 0
+        if tally is None:
+            return None
+        if walls:
+            put(tally)
+        one = _Fetch(fetcher, tally)
+        if one.weight and tally.counted:
+            one.cost_s = clock()
+            one.before = counters.read()
+            one.cost_s = clock() - one.cost_s
+        if one.weight and hasattr(fetcher, "collate_fn"):
+            one.time_collate(cpu_clock)
+        one.wall_s, one.cpu_s = clock(), cpu_clock() if one.weight else 0.0
+        return one
+
+    def ends(one: _Fetch) -> None:
+        nonlocal most, own, owner, lines
+        cpu_s = cpu_clock() - one.cpu_s if one.weight else 0.0
+        wall_s = clock() - one.wall_s
+        one.untime()
+        tally = one.tally
+        tally.add(wall_s, one.weight, cpu_s, one.collate_s, one.collate_cpu_s)
+        meter.give_back(tally)
+        if meter.skips and tally.lines is not None:
+            most, own, owner, lines = tally.left, one.fetcher, tally, tally.lines
+        if one.before is not None:
+            counts = [now - then for now, then in zip(counters.read(), one.before, strict=True)]
+            tally.tell(wall_s, counts, COLD * one.cost_s)
+
+    def raised(one: _Fetch) -> None:
+        one.untime()
+        meter.give_back(one.tally)
+
     if meter.skips:
         meter.kept_back.append(lambda: put(meter.tally))
 
     @functools.wraps(original)
     def fetch(self: Any, index: Any) -> Any:
         __tracebackhide__ = True
-        nonlocal most, own, owner, lines
+        nonlocal most
         limit = most
         if len(walls) < limit and self is own and not (lines.asleep or meter.plain):
             # Of most quick fetches of a worker the wall alone is read, without a call: cold, each costs microseconds.
@@ -154,52 +243,28 @@ def metered(
             return batch
         if meter.plain:
             return original(self, index)  # a fetch inside of such a one, of this class or the other
-        tally, most = meter.take(), 0
-        if tally is None:
-            return original(self, index)
-        if walls:
-            put(tally)
-        weight = 0 if tally.left else tally.weight
-        before, cost_s = None, 0.0
-        if weight and tally.counted:
-            cost_s = time.perf_counter()
-            before = counters.read()
-            cost_s = time.perf_counter() - cost_s
+        one = None
         try:
-            if weight and hasattr(self, "collate_fn"):
-                collate, collate_s, collate_cpu_s = self.collate_fn, 0.0, 0.0
-
-                def collate_timed(data: Any) -> Any:
-                    __tracebackhide__ = True
-                    nonlocal collate_s, collate_cpu_s
-                    begin, cpu_begin = time.perf_counter(), cpu_clock()
-                    try:
-                        return collate(data)
-                    finally:
-                        collate_cpu_s += cpu_clock() - cpu_begin
-                        collate_s += time.perf_counter() - begin
-
-                self.collate_fn = collate_timed
-                wall_s, cpu_s = time.perf_counter(), cpu_clock()
-                try:
-                    batch = original(self, index)
-                finally:
-                    self.collate_fn = collate
-                cpu_s = cpu_clock() - cpu_s
-                wall_s = time.perf_counter() - wall_s
-                tally.add(wall_s, weight, cpu_s, collate_s, collate_cpu_s)
-            else:
-                wall_s, cpu_s = time.perf_counter(), cpu_clock() if weight else 0.0
-                batch = original(self, index)
-                cpu_s = cpu_clock() - cpu_s if weight else 0.0
-                wall_s = time.perf_counter() - wall_s
-                tally.add(wall_s, weight, cpu_s)
-        finally:
-            meter.give_back(tally)
-        if meter.skips and tally.lines is not None:
-            most, own, owner, lines = tally.left, self, tally, tally.lines
-        if before is not None:
-            tally.tell(wall_s, [now - then for now, then in zip(counters.read(), before, strict=True)], COLD * cost_s)
+            one = begins(self)
+        except Exception as error:
+            with contextlib.suppress(Exception):
+                meter.broke(error)
+        if one is None:
+            return original(self, index)
+        try:
+            batch = original(self, index)
+        except BaseException:
+            try:
+                raised(one)
+            except Exception as error:
+                with contextlib.suppress(Exception):
+                    meter.broke(error)
+            raise
+        try:
+            ends(one)
+        except Exception as error:
+            with contextlib.suppress(Exception):
+                meter.broke(error)
         return batch
 
     setattr(fetch, UNDER, original)
@@ -213,9 +278,10 @@ def noticed(create: Callable[..., Any], meter_class: Callable[[Any], None]) -> C
     def create_fetcher(*args: Any, **options: Any) -> Any:
         __tracebackhide__ = True
         fetcher = create(*args, **options)
-        kind = type(fetcher)
-        if callable(getattr(kind, "fetch", None)) and not hasattr(kind.fetch, UNDER):
-            meter_class(kind)
+        with contextlib.suppress(Exception):  # a fetcher without a meter is better than none
+            kind = type(fetcher)
+            if callable(getattr(kind, "fetch", None)) and not hasattr(kind.fetch, UNDER):
+                meter_class(kind)
         return fetcher
 
     setattr(create_fetcher, UNDER, create)

@@ -35,7 +35,9 @@ COUNTED_SHARE: Final = 0.002
 """Part of the fetch time that reading the kernel's counters may cost on average."""
 HEAD: Final = 13
 """Sums, and after them the recent walls."""
-_DOUBLES: Final = HEAD + RECENT
+_FAILED: Final = HEAD + RECENT
+"""The last cell: 1 if metering has failed in this process, which fetches bare since then."""
+_DOUBLES: Final = _FAILED + 1
 TALLY_BYTES: Final = 8 * _DOUBLES
 LINES_BYTES: Final = 4096
 """Room for a worker's dear lines as text."""
@@ -137,6 +139,15 @@ class Tally:
     def sums(self) -> Sums:
         """All sums so far."""
         return Sums(*self.cells[:HEAD].tolist())
+
+    def fail(self) -> None:
+        """Something of ours raised around a fetch of this process."""
+        self.cells[_FAILED] = 1.0
+
+    @property
+    def failed(self) -> bool:
+        """Whether the sums end where something of ours raised."""
+        return bool(self.cells[_FAILED])
 
     @property
     def recent(self) -> list[float]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from gpu_doctor.capture.gpu.devicemarks import StepMarks
+from gpu_doctor.capture.gpu.clock import QuietClock
+from gpu_doctor.capture.gpu.marks import MarkReader
 
 MARKS_SHARE: Final = 0.003
 """Of the wall-clock that marks may cost the host; the rest of the budget is for the other taps and our threads."""
@@ -24,7 +25,7 @@ _VARIED: Final = 0.25
 class DeviceWindows:
     """Marks for some steps of one run."""
 
-    def __init__(self, marks: StepMarks, now: int) -> None:
+    def __init__(self, marks: MarkReader, now: int) -> None:
         """The first window opens. Args: marks: of the run. now: ns of the host clock."""
         self._marks = marks
         self._random = random.Random(0)
@@ -33,37 +34,28 @@ class DeviceWindows:
         self._due: int | None = None
         """When the next window opens; None = one is open."""
 
-    @property
-    def spent_ns(self) -> int:
-        """What the marks have cost the host so far."""
-        return self._marks.clock.spent_ns
-
-    def step_ended(self, now: int) -> StepMarks | None:
-        """A step has ended, or a block of them; returns what marks the next one, None where it is not marked."""
+    def steps_ended(self, count: int, now: int) -> QuietClock | None:
+        """So many steps have ended; returns what marks the next one, None where it is not marked."""
         marks = self._marks
+        marks.read()
+        if marks.clock.off:
+            return None
         if self._due is not None:
-            if marks.pending:
-                marks.read()
-            if now < self._due or marks.clock.off:
+            if now < self._due:
                 return None
             self._open(now)
-            return marks
-        self._left -= 1
+            return marks.clock
+        self._left -= count
         if self._left > 0:
-            return marks
-        due = self._began + round((self.spent_ns - self._spent) / MARKS_SHARE)
+            return marks.clock
+        due = self._began + round((marks.clock.spent_ns - self._spent) / MARKS_SHARE)
         if due <= now:
             self._open(now)
-            return marks
+            return marks.clock
         marks.rest()
         self._due = now + round((due - now) * self._random.uniform(1 - _VARIED, 1 + _VARIED))
         return None
 
-    def end(self) -> None:
-        """The run is over: what the device has passed by now is read, and nothing is waited for."""
-        self._marks.rest()
-        self._marks.read()
-
     def _open(self, now: int) -> None:
         self._left, self._due = WINDOW, None
-        self._began, self._spent = now, self.spent_ns
+        self._began, self._spent = now, self._marks.clock.spent_ns

@@ -12,55 +12,87 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import sys
 import threading
 from typing import Final
 
-SWITCH_S: Final = 5e-5
-"""Switch interval while looking; Python's default is 5 ms."""
-PYTHONS_S: Final = 5e-3
+LOOK_S: Final = 5e-5
+"""Switch interval while looking at fetches; Python's default is 5 ms."""
 _SET_TIMER_SLACK: Final = 29
 _SLACK_NS: Final = 1000
 
 
+class ShortInterval:
+    """The process' switch interval while some of ours ask for a shorter one: the shortest that is asked for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked: dict[int, float] = {}
+        self._usual_s = self._ours_s = 0.0
+        """The interval before any of ours asked, and the one that we have set."""
+
+    def ask(self, who: object, seconds: float) -> None:
+        """From here on it is no longer than so many seconds, for `who`."""
+        with self._lock:
+            if not self._asked:
+                self._usual_s = self._ours_s = sys.getswitchinterval()
+            self._asked[id(who)] = seconds
+            self._set()
+
+    def release(self, who: object) -> None:
+        """`who` does not need it any more; the last one puts back what there was, unless the code has set its own."""
+        with self._lock:
+            if self._asked.pop(id(who), None) is not None:
+                self._set()
+
+    def forked(self) -> None:
+        """In a child process: none of those who asked is there."""
+        self._lock = threading.Lock()
+        if self._asked:
+            self._asked.clear()
+            self._set()
+
+    def _set(self) -> None:
+        now_s, wanted_s = sys.getswitchinterval(), min([self._usual_s, *self._asked.values()])
+        # It is kept in whole microseconds, rounded down: to set what was read may shorten it.
+        if abs(now_s - self._ours_s) < 1e-9 and abs(wanted_s - now_s) > 1e-6:
+            sys.setswitchinterval(wanted_s)
+            self._ours_s = sys.getswitchinterval()
+
+
+INTERVAL: Final = ShortInterval()
+if hasattr(os, "register_at_fork"):  # Windows has none
+    os.register_at_fork(after_in_child=INTERVAL.forked)
+
+
 class QuickLooks:
-    """The short switch interval, on while the threads of the process are those that may be there."""
+    """The short interval, on while the threads of the process are those that may be there."""
 
     def __init__(self, threads: int) -> None:
         """Args: threads: so many Python threads besides our own may run without being hurt by the short interval."""
         self._threads = threads
-        self._usual_s = 0.0
-        self._lock = threading.Lock()
+        self._on = False
 
     def mind(self) -> None:
-        """Sets the short interval, or puts the usual one back if further threads have come; cheap."""
+        """Asks for the short interval, or puts the usual one back if further threads have come; cheap."""
         if foreign_threads() > self._threads:
             self.end()
-        elif not self._usual_s and sys.getswitchinterval() > SWITCH_S:
-            with self._lock:
-                if self._threads:
-                    self._usual_s = sys.getswitchinterval()
-                    sys.setswitchinterval(SWITCH_S)
+        elif not self._on and self._threads:
+            self._on = True
+            INTERVAL.ask(self, LOOK_S)
 
     def end(self, for_good: bool = False) -> None:
         """Puts the usual interval back, unless somebody else has changed it since."""
-        with self._lock:
-            if for_good:
-                self._threads = 0
-            usual_s, self._usual_s = self._usual_s, 0.0
-            if usual_s and abs(sys.getswitchinterval() - SWITCH_S) < 1e-6:
-                sys.setswitchinterval(usual_s)
+        if for_good:
+            self._threads = 0
+        self._on = False
+        INTERVAL.release(self)
 
 
 def foreign_threads() -> int:
     """Python threads of this process that are not ours."""
     return sum(not thread.name.startswith("gpu_doctor") for thread in threading.enumerate())
-
-
-def usual_again() -> None:
-    """Python's own interval where a process was forked while its parent kept it short."""
-    if abs(sys.getswitchinterval() - SWITCH_S) < 1e-6:
-        sys.setswitchinterval(PYTHONS_S)
 
 
 def punctual() -> None:

@@ -62,6 +62,7 @@ def listening(
     try:
         with Patches() as patches, ExitStack() as stack:
             scope = TapScope(recorder, patches, namespace, accelerated)
+            recorder.unhear.append(patches.restore)
             stack.callback(_retire, scope)
             for name, tap in TAPS:
                 try:
@@ -74,6 +75,8 @@ def listening(
                 _take_out_ours(error)
                 raise
             finally:
+                recorder.unhear.clear()
+                recorder.loop_over()
                 # What listens holds the model and, through the scope, itself: a circle would outlive `del model`.
                 scope.pulled.clear()
                 scope.optimized.clear()

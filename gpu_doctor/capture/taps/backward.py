@@ -11,7 +11,7 @@ import functools
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import get_ident
 from typing import Any, Final
 
@@ -19,13 +19,12 @@ import torch
 from torch import nn
 
 from gpu_doctor.capture.describe import models
-from gpu_doctor.capture.eventnotes import BACK, BACKWARD
+from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.compiler import leave_us_out
-from gpu_doctor.capture.taps.copies import replicating
-from gpu_doctor.capture.taps.forward import Listener, StandingListeners, hear_directly
+from gpu_doctor.capture.taps.copies import replicating as _replicating
+from gpu_doctor.capture.taps.forward import Listener, hear_directly
 from gpu_doctor.capture.taps.parameters import Parameters
-from gpu_doctor.capture.taps.sleepers import StandingWrapper
 from gpu_doctor.capture.taps.tap import TapScope
 
 PATIENCE: Final = 2
@@ -43,7 +42,6 @@ def tap(scope: TapScope) -> Iterator[None]:
     stepped = Parameters()
     learned: list[weakref.ref[torch.Tensor]] = []
     """What the first backward gave gradients to, where no optimizer has stepped before it."""
-    rests = recorder.ledger.steady.rests
 
     def listen(found: list[nn.Module]) -> None:
         for key in [key for key, one in listeners.items() if one.ref() is None]:
@@ -57,7 +55,11 @@ def tap(scope: TapScope) -> Iterator[None]:
             except Exception as error:
                 recorder.note(f"The forward of {type(module).__name__} could not be timed: {error}")
                 continue
-            scope.patches.hook(f"forward of {type(module).__name__}", listener.end)
+            try:
+                scope.patches.hook(f"forward of {type(module).__name__}", listener.end)
+            except Exception:
+                listener.end()
+                raise
             listeners[id(module)] = listener
 
     def first_pull() -> None:
@@ -107,8 +109,8 @@ def tap(scope: TapScope) -> Iterator[None]:
         recorder.searched_s += (recorder.clock() - begin) * 1e-9
         return found
 
-    leave_us_out(scope.patches)
-    recorder.ledger.alone = alone
+    leave_us_out(recorder.fence, scope.patches)
+    recorder.step_clock.alone = alone
     first_pull()
     scope.pulled.append(first_pull)
     scope.optimized.append(first_step)
@@ -117,19 +119,17 @@ def tap(scope: TapScope) -> Iterator[None]:
     scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler  # before torch 2.3
     scope.patches.wrap(scaler, "scale", functools.partial(_scaling, recorder, unscaled))
     make = functools.partial(_backward, recorder, learned, unscaled, scope.backed)
-    backwards = StandingWrapper(scope.patches, torch.autograd, "backward", make, lambda: rests.has(BACKWARD))
+    scope.patches.wrap(torch.autograd, "backward", make)
     scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder, listeners))
-    scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, listeners))
+    scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, recorder, listeners))
+    replicating = functools.partial(_replicating, recorder.fence)
     scope.patches.wrap(nn.Module, "_replicate_for_data_parallel", replicating)
-    rests.sleepers += [backwards, StandingListeners(listeners, recorder.pulse)]
-    rests.busy.append(lambda: bool(scope.heard or boxes in scope.stepped or direct))
     try:
         yield
     finally:
-        rests.over_for_good()
         for listener in listeners.values():
             listener.end()
-        recorder.ledger.alone = None
+        recorder.step_clock.alone = None
         direct.clear()
         unscaled.clear()
         listeners.clear()  # the functions above know each other: a circle that would outlive `del model`
@@ -139,17 +139,16 @@ def _scaling(
     recorder: Recorder, unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]], original: Callable[..., Any]
 ) -> Callable[..., Any]:
     """A GradScaler's `scale` that remembers what was scaled: that is the loss, not the product."""
-    pulse = recorder.pulse
+    log = recorder.log
 
-    @functools.wraps(original)
-    def scale(self: Any, outputs: Any) -> Any:
-        __tracebackhide__ = True
-        scaled = original(self, outputs)
-        if isinstance(outputs, torch.Tensor) and isinstance(scaled, torch.Tensor) and get_ident() == pulse.thread:
+    def begins(scaler: Any, outputs: Any) -> Any:
+        return outputs if get_ident() == log.thread and isinstance(outputs, torch.Tensor) else None
+
+    def ends(outputs: torch.Tensor, scaled: Any) -> None:
+        if isinstance(scaled, torch.Tensor):
             unscaled[:] = [(weakref.ref(scaled), outputs.detach())]
-        return scaled
 
-    return scale
+    return recorder.fence.around(original, begins, ends)
 
 
 def _backward(
@@ -159,53 +158,90 @@ def _backward(
     backed: list[Callable[[], None]],
     original: Callable[..., Any],
 ) -> Callable[..., Any]:
-    """A wrapper that bills the call to `backward` and keeps the loss for the end of the run."""
-    ledger, pulse, clock = recorder.ledger, recorder.pulse, recorder.ledger.clock
-    code, stamp = ledger.steady.notes.codes.append, ledger.steady.notes.times.append
+    """A wrapper that bills the call to `backward` and keeps the loss for the end of the run.
+
+    A fence of its own, as in `fence.py`, written out: every step goes through here, and each call of ours costs it.
+    """
+    log, broke = recorder.log, recorder.fence.broke
+    note, clock, events = log.note, log.clock, log.events
 
     @functools.wraps(original)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if get_ident() != pulse.thread:
-            return original(tensors, *args, **kwargs)
-        if not ledger.started:
-            ledger.begin()
-        if ledger.own and pulse.ending:
-            recorder.check_end()
-        if not (ledger.any_optimizer or learned) and ledger.own is None and ledger.alone is not None:
-            learning, operations = models.leaves(tensors)
-            learned.extend(weakref.ref(one) for one in learning)
-            recorder.facts.update(graph_operations=operations, graph_leaves=len(learning))
-        if pulse.count >= pulse.loss_next:
-            loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
-            if unscaled and unscaled[0][0]() is loss:
-                loss = unscaled[0][1]
-            if isinstance(loss, torch.Tensor) and loss.numel() == 1:
-                recorder.loss(_kept(loss))
-        if pulse.taking:
-            code(BACKWARD)
-            stamp(clock())
-            try:
-                return original(tensors, *args, **kwargs)
-            finally:
-                for tell in backed:
-                    tell()
-                if pulse.taking:
-                    code(BACK)
-                    stamp(clock())
-                else:
-                    ledger.switch(BACK)
-        before = ledger.backward()
+        begun = False
+        try:
+            if get_ident() == log.thread:
+                loss = None
+                if not log.pulled:
+                    log.steps += 1
+                if log.steps >= log.loss_at:
+                    loss = kept(tensors)
+                if log.marker is not None:
+                    log.ask_queue()
+                now = clock()
+                note((GRADIENT, now, loss))
+                if now >= log.due_ns or len(events) >= log.due:
+                    recorder.fold(now)
+                if log.marker is not None:
+                    log.mark(GRADIENT)
+                if log.ending and not log.pulled:
+                    note((BACKED, clock(), None))
+                    recorder.check_end()
+                log.backing += 1
+                begun = True
+        except Exception as error:
+            with suppress(Exception):
+                broke(error)
         try:
             return original(tensors, *args, **kwargs)
         finally:
-            for tell in backed:
-                tell()
-            ledger.switch(before)
-            if ledger.marks is not None:
-                ledger.launched()
+            if begun:
+                log.backing -= 1
+                try:
+                    if backed:
+                        told()
+                    if log.marker is not None:
+                        marked(recorder)
+                    note((BACKED, clock(), None))
+                except Exception as error:
+                    with suppress(Exception):
+                        broke(error)
+
+    def kept(tensors: Any) -> Any:
+        """The loss that is to be kept; of the first backward of a loop without an optimizer, what it learns from."""
+        if not (recorder.trains or learned) and recorder.step_clock.alone is not None:
+            learning, operations = models.leaves(tensors)
+            learned.extend(weakref.ref(one) for one in learning)
+            recorder.facts.update(graph_operations=operations, graph_leaves=len(learning))
+        recorder.loss_kept()
+        return _loss(tensors, unscaled)
+
+    def told() -> None:
+        for tell in tuple(backed):
+            tell()
 
     return backward
+
+
+def marked(recorder: Recorder) -> None:
+    """A backward has ended on the host: a mark for it."""
+    mark = recorder.log.mark(BACKED)
+    if not recorder.trains:
+        recorder.log.launched = mark
+
+
+def _backed(recorder: Recorder) -> None:
+    if recorder.log.marker is not None:
+        marked(recorder)
+    recorder.log.note((BACKED, recorder.log.clock(), None))
+
+
+def _loss(tensors: Any, unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]]) -> torch.Tensor | float | None:
+    """The loss that is differentiated, as it was before it was scaled; None where it is no single number."""
+    loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
+    if unscaled and unscaled[0][0]() is loss:
+        loss = unscaled[0][1]
+    return _kept(loss) if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None
 
 
 def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Callable[..., Any]) -> Callable[..., Any]:
@@ -213,7 +249,7 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
 
     Where no optimizer steps, gradients of all of a model's parameters are learned from (`torch.func.grad`).
     """
-    ledger = recorder.ledger
+    log = recorder.log
     whole: dict[tuple[Any, ...], bool] = {}
 
     def learns(inputs: Any) -> bool:
@@ -226,23 +262,21 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
         except Exception:  # a nested tensor has no shape, and a tensor of the user's own may raise what it likes
             return False
 
-    @functools.wraps(original)
-    def grad(*args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
-        if get_ident() != recorder.thread or not ledger.started:
-            return original(*args, **kwargs)
-        learning = (ledger.own or not ledger.any_optimizer) and learns(
-            args[1] if len(args) > 1 else kwargs.get("inputs")
-        )
-        before = ledger.backward() if learning else ledger.gradient()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            ledger.switch(before)
-            if ledger.marks is not None:
-                ledger.launched()
+    def begins(*args: Any, **kwargs: Any) -> bool | None:
+        if get_ident() != log.thread or not recorder.started():
+            return None
+        learning = not recorder.trains and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
+        if log.marker is not None:
+            log.ask_queue()
+        now = log.clock()
+        log.note((GRADIENT if learning else DIFFERENTIATE, now, None))
+        if now >= log.due_ns or len(log.events) >= log.due:
+            recorder.fold(now)
+        if log.marker is not None:
+            log.mark(GRADIENT)
+        return True
 
-    return grad
+    return recorder.fence.around(original, begins, lambda token, result: _backed(recorder))
 
 
 def _all_parameters(tensors: Sequence[Any], found: Sequence[nn.Module]) -> bool:
@@ -252,21 +286,20 @@ def _all_parameters(tensors: Sequence[Any], found: Sequence[nn.Module]) -> bool:
     return any(one and Counter(one) == shapes for one in wanted)
 
 
-def _scripted(listeners: dict[int, Listener], original: Callable[..., Any]) -> Callable[..., Any]:
+def _scripted(recorder: Recorder, listeners: dict[int, Listener], original: Callable[..., Any]) -> Callable[..., Any]:
     """TorchScript looks at everything that stands on a module: it gets the modules without ours."""
 
-    @functools.wraps(original)
-    def create_script_module(*args: Any, **kwargs: Any) -> Any:
+    def begins(*args: Any, **kwargs: Any) -> list[Listener]:
         ours = [one for one in listeners.values() if one.on()]
         for one in ours:
             one.remove()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            for one in ours:
-                one.back()
+        return ours
 
-    return create_script_module
+    def ends(ours: list[Listener], result: Any) -> None:
+        for one in ours:
+            one.back()
+
+    return recorder.fence.around(original, begins, ends)
 
 
 def _kept(loss: torch.Tensor) -> torch.Tensor | float:

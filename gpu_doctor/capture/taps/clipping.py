@@ -7,20 +7,17 @@ seen as a line of the loop.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, Final
 
-import torch
 from torch.nn import utils
 
-from gpu_doctor.capture.taps.sleepers import StandingWrapper
+from gpu_doctor.capture.events import DONE, PHASE
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.steps import BACKWARD
 
-_dynamo: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", None) or (lambda: False)
 _PARTS: Final = (
     (utils.clip_grad, "_get_total_norm"),
     (utils.clip_grad, "_clip_grads_with_norm_"),
@@ -31,28 +28,19 @@ _PARTS: Final = (
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
     """Wrappers on the parts of clipping."""
-    ledger, pulse = scope.recorder.ledger, scope.recorder.pulse
+    recorder = scope.recorder
+    log, fence = recorder.log, recorder.fence
 
-    def billed(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def clip(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            if _dynamo() or get_ident() != pulse.thread or not ledger.started:
-                return original(*args, **kwargs)
-            before = ledger.switch(BACKWARD)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                ledger.switch(before)
+    def begins(*args: Any, **kwargs: Any) -> bool | None:
+        if get_ident() != log.thread:
+            return None
+        recorder.event(PHASE, BACKWARD)
+        return True
 
-        return clip
+    def ends(token: bool, result: Any) -> None:
+        recorder.event(DONE)
 
-    rests = ledger.steady.rests
     for owner, name in _PARTS:
         if hasattr(owner, name):
-            standing = StandingWrapper(scope.patches, owner, name, billed, lambda: rests.has(BACKWARD))
-            rests.sleepers.append(standing)
-    try:
-        yield
-    finally:
-        rests.over_for_good()
+            scope.patches.wrap(owner, name, lambda original: fence.around_in_graphs(original, begins, ends))
+    yield

@@ -8,13 +8,14 @@ torch's own backward does already. A module's forward is another matter: a graph
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import torch
 
+from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.patching import Patches
 
 _ROOM: Final = __name__.rpartition(".taps.")[0]
@@ -23,41 +24,29 @@ LEFT_OUT: Final = (
     "taps.backward",
     "taps.parameters",
     "describe.models",
+    "fence",
     "recorder",
-    "ledger",
-    "account",
-    "evaluations",
-    "eventnotes",
-    "rhythm",
-    "steadysteps",
-    "ownupdates",
-    "alonerows",
-    "blockrows",
-    "retelling",
-    "rests",
+    "events",
+    "held",
+    "spans",
+    "step_clock",
     "step_table",
-    "stepcounts",
-    "usual",
 )
-"""Not `forward`, `copies`, `clipping` and `wrapping`: what these stand around is part of graphs, and stays so."""
+"""Not `graphs` and `taps.forward`: a graph goes right through what these stand around."""
 _known: Final[list[str]] = []
 
 
-def leave_us_out(patches: Patches) -> None:
+def leave_us_out(fence: Fence, patches: Patches) -> None:
     """Tells the compiler at once where it is there, else as soon as the code first uses it: importing it takes 1 s."""
     if not _told():
-        patches.wrap(torch, "compile", _compiling)
+        patches.wrap(torch, "compile", partial(_compiling, fence))
 
 
-def _compiling(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def compile(*args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
-        compiled = original(*args, **kwargs)
+def _compiling(fence: Fence, original: Callable[..., Any]) -> Callable[..., Any]:
+    def ends(token: bool, result: Any) -> None:
         _told()
-        return compiled
 
-    return compile
+    return fence.around_in_graphs(original, lambda *args, **kwargs: True, ends)
 
 
 def _told() -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.fence import Fence
 
 
 class Call(functools.partial[Any]):
@@ -28,15 +29,15 @@ class Call(functools.partial[Any]):
         return type(None), ()
 
 
-def replicating(original: Callable[..., Any]) -> Callable[..., Any]:
+def replicating(fence: Fence, original: Callable[..., Any]) -> Callable[..., Any]:
     """`nn.Module._replicate_for_data_parallel`, whose replicas get what stood on the module before us."""
 
-    @functools.wraps(original)
-    def _replicate_for_data_parallel(self: nn.Module) -> Any:
-        replica = original(self)
-        call = vars(replica).get(models.CALL)
+    def begins(module: nn.Module) -> bool:
+        return True
+
+    def made(token: bool, replica: Any) -> None:
+        call = vars(replica).get(models.CALL) if replica is not None else None
         if isinstance(call, Call):
             vars(replica)[models.CALL] = getattr(call, models.OURS, None)
-        return replica
 
-    return _replicate_for_data_parallel
+    return fence.around_in_graphs(original, begins, made)

@@ -11,20 +11,21 @@ import io
 import linecache
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import update_wrapper
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial, update_wrapper
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TypeAlias
 
 import torch
 
+from gpu_doctor.capture.events import COSTLY
+from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.lines.places import installed
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import Chore
-from gpu_doctor.recording.steps import OTHER
 
 CHECKPOINT: Final = "checkpoint"
 EMPTY_CACHE: Final = "empty-cache"
@@ -32,8 +33,6 @@ COLLECT_GARBAGE: Final = "collect-garbage"
 
 MOST_PLACES: Final = 256
 """Lines told apart; calls from further ones are counted without a place."""
-MOST_OPEN: Final = 4096
-"""Calls kept one by one until their step has ended; in a step with more, neighbours are added up."""
 _DEEPEST: Final = 200
 _NAN: Final = float("nan")
 _FILES: Final = (io.BytesIO, io.BufferedWriter, io.BufferedRandom)
@@ -43,102 +42,69 @@ Place: TypeAlias = tuple[str, int, str]
 NOWHERE: Final[Place] = ("", 0, "")
 
 
-class _Heard:
-    """A call, or calls of one kind from one place."""
-
-    __slots__ = ("between", "calls", "end_ns", "kind", "nbytes", "ns", "other_ns", "place")
-
-    def __init__(self, kind: str, place: Place, between: tuple[int, int, int]) -> None:
-        self.kind, self.place, self.between = kind, place, between
-        self.calls = self.ns = self.other_ns = self.end_ns = 0
-        self.nbytes = 0.0
-
-    def take(self, other: _Heard) -> None:
-        """Adds what another one has."""
-        self.calls += other.calls
-        self.ns += other.ns
-        self.other_ns += other.other_ns
-        self.nbytes += other.nbytes
-
-
-class ChoreBook:
+class CallBook:
     """Adds up the calls of the training thread; `begin` and `end` are called around each of them."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder, self._clock, self._ledger = recorder, recorder.clock, recorder.ledger
+        self._recorder, self._log = recorder, recorder.log
         self._inside: dict[str, int] = {}
-        self._counted: dict[tuple[str, Place], _Heard] = {}
-        self._open: list[_Heard] = []
-        """Calls that no ended step holds yet."""
+        self._counted: dict[tuple[str, Place], list[float]] = {}
+        """Calls, ns, ns in `other`, bytes: see `Span.calls`."""
+        self.first_ns: dict[str, float] = {}
+        """Of each kind, in the first step of the run: ranks wait there for each other's start."""
 
     def begin(self, kind: str) -> int:
         """A call begins; returns what `end` is to be given: its time, or -1 if the call is not to be counted."""
-        if not self._recorder.mine() or not self._ledger.started or self._recorder.over.is_set():
-            return -1
-        if self._inside.get(kind):
+        if not self._recorder.mine() or self._recorder.over.is_set() or self._inside.get(kind):
             return -1
         self._inside[kind] = 1
-        return self._clock()
+        return self._log.clock()
 
     def end(self, kind: str, begin: int, nbytes: float = _NAN) -> None:
         """The call that `begin` began has returned or raised; `nbytes` as far as that is known."""
         if begin < 0:
             return
-        now, ledger = self._clock(), self._ledger
-        self._inside[kind] = 0
-        place = _users_place(sys._getframe(1))
-        between = ledger.step_begin, ledger.end_ns, ledger.tail[0] if ledger.tail is not None else 0
-        last = self._open[-1] if self._open else None
-        full = len(self._open) >= MOST_OPEN
-        if last is None or not full or (last.kind, last.place, last.between) != (kind, place, between):
-            self._settle()
-            last = _Heard(kind, place, between)
-            self._open.append(last)
-        last.calls += 1
-        last.ns += now - begin
-        if ledger.phase_now() == OTHER:
-            last.other_ns += now - begin
-        last.nbytes += nbytes
-        last.end_ns = now
+        spent, self._inside[kind] = self._log.clock() - begin, 0
+        self._recorder.event(COSTLY, (kind, _users_place(sys._getframe(1)), spent, nbytes))
 
-    def _settle(self) -> None:
-        """Moves what ended steps hold from the list to the sums; a row's end never comes back."""
-        done = 0
-        for heard in self._open:
-            if heard.end_ns > self._ledger.step_begin:
-                break
-            _add(self._counted, heard)
-            done += 1
-        del self._open[:done]
+    def heard(self, number: int, calls: Mapping[tuple[str, Place], Sequence[float]]) -> None:
+        """The calls of a step that has ended; see `Recorder.costly`."""
+        for (kind, place), sums in calls.items():
+            if not number:
+                self.first_ns[kind] = self.first_ns.get(kind, 0.0) + sums[1]
+            key = kind, place
+            if key not in self._counted and len(self._counted) >= MOST_PLACES:
+                key = kind, NOWHERE
+            known = self._counted.setdefault(key, [0.0] * len(sums))
+            known[:] = [a + b for a, b in zip(known, sums, strict=True)]
 
     def chores(self) -> tuple[Chore, ...]:
         """What was heard inside of ended steps, one chore a kind, dearest first; may be called on any thread."""
-        sums: dict[tuple[str, Place], _Heard] = {}
-        ended = self._ledger.step_begin
-        for heard in (*self._counted.copy().values(), *(one for one in self._open.copy() if one.end_ns <= ended)):
-            _add(sums, heard)
-        kinds = {kind: [one for one in sums.values() if one.kind == kind] for kind, _ in sums}
-        return tuple(sorted((_chore(kind, heard) for kind, heard in kinds.items()), key=lambda one: -one.wall_s))
+        kinds: dict[str, dict[Place, list[float]]] = {}
+        for (kind, place), sums in self._counted.copy().items():
+            kinds.setdefault(kind, {})[place] = sums
+        return tuple(sorted((_chore(kind, places) for kind, places in kinds.items()), key=lambda one: -one.wall_s))
 
 
-def _add(sums: dict[tuple[str, Place], _Heard], heard: _Heard) -> None:
-    key = heard.kind, heard.place
-    if key not in sums and len(sums) >= MOST_PLACES:
-        key = heard.kind, NOWHERE
-    if key not in sums:
-        sums[key] = _Heard(*key, heard.between)
-    sums[key].take(heard)
+def book_of(scope: TapScope) -> CallBook:
+    """The one book of a run, opened by whichever tap asks first."""
+    book = scope.recorder.books.get("calls")
+    if not isinstance(book, CallBook):
+        book = scope.recorder.books["calls"] = CallBook(scope.recorder)
+        scope.recorder.costly = book.heard
+        scope.recorder.parts["chores"] = book.chores
+    return book
 
 
-def _chore(kind: str, heard: list[_Heard]) -> Chore:
-    most = max(heard, key=lambda one: (one.calls, one.ns))
-    file, line, function = most.place
+def _chore(kind: str, places: Mapping[Place, Sequence[float]]) -> Chore:
+    (file, line, function), _ = max(places.items(), key=lambda one: tuple(one[1][:2]))
+    calls, ns, other_ns, nbytes = (sum(column) for column in zip(*places.values(), strict=True))
     return Chore(
         kind=kind,
-        calls=sum(one.calls for one in heard),
-        wall_s=sum(one.ns for one in heard) * 1e-9,
-        nbytes=sum(one.nbytes for one in heard),
-        other_s=sum(one.other_ns for one in heard) * 1e-9,
+        calls=int(calls),
+        wall_s=ns * 1e-9,
+        nbytes=nbytes,
+        other_s=other_ns * 1e-9,
         file=file,
         line=line,
         function=function,
@@ -162,18 +128,15 @@ def _users_place(frame: FrameType | None) -> Place:
 class Stand:
     """Stands in for a function; a copy or a pickle of it is the function itself and needs no gpu_doctor."""
 
-    def __init__(self, book: ChoreBook, kind: str, where: str, original: Callable[..., Any]) -> None:
+    def __init__(self, fence: Fence, book: CallBook, kind: str, where: str, original: Callable[..., Any]) -> None:
         """`where` names the function for `pkgutil.resolve_name`, such as `gc:collect`."""
-        self._book, self._kind, self._where, self._original = book, kind, where, original
+        self._where, self._original = where, original
+        self._call = timed(fence, book, kind, original)
         update_wrapper(self, original)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        begin = self._book.begin(self._kind)
-        try:
-            return self._original(*args, **kwargs)
-        finally:
-            self._book.end(self._kind, begin)
+        return self._call(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pkgutil.resolve_name, (self._where,)
@@ -191,18 +154,31 @@ class Stand:
         return hash(self._original)
 
 
+def timed(fence: Fence, book: CallBook, kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """A call that is one of a kind from its begin to its end."""
+
+    def begins(*args: Any, **kwargs: Any) -> int:
+        return book.begin(kind)
+
+    def ends(begin: int, result: Any) -> None:
+        book.end(kind, begin)
+
+    return fence.around_in_graphs(original, begins, ends)
+
+
 class OpenedFile:
     """The archive that `torch.save` writes: what lies between its opening and the end of its closing is the call."""
 
-    def __init__(self, book: ChoreBook, target: Any, begin: int, at: float, opened: Any) -> None:
-        self._book, self._target, self._begin, self._at, self._opened = book, target, begin, at, opened
+    def __init__(self, fence: Fence, opened: Any, closed: Callable[[], None]) -> None:
+        """Args: fence: of the run. opened: torch's own. closed: called when it has been closed, or not entered."""
+        self._fence, self._opened, self._closed = fence, opened, closed
 
     def __enter__(self) -> Any:
         __tracebackhide__ = True
         try:
             return self._opened.__enter__()
         except BaseException:
-            self._book.end(CHECKPOINT, self._begin)
+            self._end()
             raise
 
     def __exit__(self, *raised: Any) -> Any:
@@ -210,7 +186,14 @@ class OpenedFile:
         try:
             return self._opened.__exit__(*raised)
         finally:
-            self._book.end(CHECKPOINT, self._begin, _written(self._target, self._at))
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            self._closed()
+        except Exception as error:
+            with suppress(Exception):
+                self._fence.broke(error)
 
 
 def _at(target: Any) -> float:
@@ -233,19 +216,33 @@ def _written(target: Any, before: float) -> float:
         return _NAN
 
 
-def _saving(book: ChoreBook, original: Callable[..., Any]) -> Callable[..., Any]:
-    def open_archive(name_or_buffer: Any) -> Any:
+def _saving(fence: Fence, book: CallBook, original: Callable[..., Any]) -> Callable[..., Any]:
+    """A fence of its own, as in `fence.py`: the call ends long after the function has returned."""
+
+    def open_archive(target: Any) -> Any:
         __tracebackhide__ = True
-        begin = book.begin(CHECKPOINT)
-        if begin < 0:
-            return original(name_or_buffer)
-        at = _at(name_or_buffer)
+        begin, at = -1, _NAN
         try:
-            opened = original(name_or_buffer)
+            begin, at = book.begin(CHECKPOINT), _at(target)
+        except Exception as error:
+            with suppress(Exception):
+                fence.broke(error)
+
+        def closed() -> None:
+            book.end(CHECKPOINT, begin, _written(target, at))
+
+        try:
+            opened = original(target)
         except BaseException:
-            book.end(CHECKPOINT, begin)
+            with suppress(Exception):
+                closed()
             raise
-        return OpenedFile(book, name_or_buffer, begin, at, opened)
+        try:
+            return OpenedFile(fence, opened, closed) if begin >= 0 else opened
+        except Exception as error:
+            with suppress(Exception):
+                fence.broke(error)
+            return opened
 
     return update_wrapper(open_archive, original)
 
@@ -269,7 +266,7 @@ safetensors only where it is imported: that is never our doing."""
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
     """Stand-ins at the seams; modules that are imported later are met when an optimizer first steps."""
-    book = ChoreBook(scope.recorder)
+    book, fence = book_of(scope), scope.recorder.fence
     met: set[tuple[str, str]] = set()
 
     def meet(_: Any = None) -> None:
@@ -279,11 +276,10 @@ def tap(scope: TapScope) -> Iterator[None]:
                 continue
             met.add((module, name))
             where = f"{module}:{name}"
-            scope.patches.wrap(owner, name, lambda one, k=kind, w=where: Stand(book, k, w, one))  # type: ignore[misc]
+            scope.patches.wrap(owner, name, partial(Stand, fence, book, kind, where))
 
     if hasattr(torch.serialization, "_open_zipfile_writer"):
-        scope.patches.wrap(torch.serialization, "_open_zipfile_writer", lambda one: _saving(book, one))
+        scope.patches.wrap(torch.serialization, "_open_zipfile_writer", partial(_saving, fence, book))
     meet()
     scope.optimized.append(meet)
-    scope.recorder.parts["chores"] = book.chores
     yield

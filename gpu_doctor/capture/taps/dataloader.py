@@ -1,7 +1,7 @@
 """Hears every DataLoader: how long the loop waits in `next`, what each batch holds, how the loader is set up.
 
 `_BaseDataLoaderIter.__next__` is the one seam that every iteration style goes through (for, enumerate, next, zip,
-wrappers); the iterator keeps its native type. The fetch itself is metered where it runs, see `fetching`.
+wrappers); the iterator keeps its native type. The fetch itself is metered where it runs, see `capture/fetch/`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import get_ident
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -20,12 +19,11 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor.capture.describe import loaders
-from gpu_doctor.capture.eventnotes import BACK, DELIVERED
+from gpu_doctor.capture.events import BATCH, CPU, CPU_EVERY_NS, EXHAUSTED, NEXT, NEXT_BLIND, OPENED, OPENING
 from gpu_doctor.capture.fetch.book import FetchBook
-from gpu_doctor.capture.ledger import Pull
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.deliveries import Deliveries
-from gpu_doctor.capture.taps.sources import FIRST_FETCHES, Source
+from gpu_doctor.capture.taps.sources import LoaderSource
 from gpu_doctor.capture.taps.tap import TapScope
 
 
@@ -34,7 +32,9 @@ class Listening:
 
     def __init__(self, scope: TapScope, book: FetchBook) -> None:
         self.scope, self.recorder, self.book = scope, scope.recorder, book
-        self.sources: dict[int, Source] = {}
+        self.sources: dict[int, LoaderSource] = {}
+        self._newest: list[LoaderSource] = []
+        """Those whose iterator is alive, and a few besides."""
         self.deliveries = Deliveries(self.sources)
         self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
         """By loader's id, for a class with an `__eq__` of its own has no hash."""
@@ -74,21 +74,36 @@ class Listening:
         setup = self.recorder.loaders.get(key)
         return setup.role if setup is not None else "unknown"
 
-    def source_of(self, iterator: Any) -> Source:
-        """The Source of an iterator, made now if the iterator did not come through `DataLoader.__iter__`."""
-        source = self.sources.get(id(iterator))
-        if source is None or source.ref() is not iterator:
-            source = self.deliveries.put(Source(iterator, "", None, Pull()))
-        return source
+    def source_of(self, iterator: Any) -> LoaderSource:
+        """The source of an iterator that did not come through `DataLoader.__iter__`."""
+        return self._put(LoaderSource(iterator, "", None))
 
-    def give_role(self, source: Source) -> None:
-        """Writes down what the ledger learned about the loader: trained from, or evaluated."""
-        setup = self.recorder.loaders.get(source.key)
-        if setup is None or setup.role == "training":
-            return
-        role = "training" if source.pull.learned else "evaluation" if source.pull.evaluation else setup.role
-        if role != setup.role:
-            self.recorder.loaders[source.key] = dataclasses.replace(setup, role=role)
+    def opened(self, loader: Any, key: str, iterator: Any) -> LoaderSource | None:
+        """The source of an iterator that a loader has made; None where it takes no weak reference.
+
+        Such a one is still heard, by its batches alone.
+        """
+        counted, learned = self.counted.setdefault(key, [0]), self.role_of(key) == "training"
+        own, stock = self.book.own(key), self.book.stock(key)
+        try:
+            return self._put(LoaderSource(iterator, key, loader, counted, own, stock, learned))
+        except TypeError:
+            return None
+
+    def _put(self, source: LoaderSource) -> LoaderSource:
+        self.give_roles()
+        self._newest = [one for one in self._newest if one.ref() is not None and one.iterator != source.iterator]
+        self._newest.append(source)
+        return self.deliveries.put(source)
+
+    def give_roles(self, _: int = 0) -> None:
+        """Writes down what the step clock has learned about the loaders: trained from, or evaluated."""
+        for source in self._newest:
+            setup = self.recorder.loaders.get(source.key)
+            if setup is not None and setup.role != "training":
+                role = "training" if source.learned else "evaluation" if source.evaluation else setup.role
+                if role != setup.role:
+                    self.recorder.loaders[source.key] = dataclasses.replace(setup, role=role)
 
 
 @contextmanager
@@ -100,165 +115,135 @@ def tap(scope: TapScope) -> Iterator[None]:
         scope.recorder.fetched = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
         scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
         scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
+        scope.recorder.on_step.append(state.give_roles)
         try:
             yield
         finally:
-            scope.recorder.ledger.asked_no_more()
-            scope.recorder.ledger.judge_held()
-            for source in state.sources.values():
-                state.give_role(source)
+            state.give_roles()
             frozen = scope.recorder.fetched()
             scope.recorder.fetched = lambda: frozen
 
 
 def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    recorder, ledger = state.recorder, state.recorder.ledger
+    recorder, log, clock = state.recorder, state.recorder.log, state.recorder.clock
 
-    @functools.wraps(original)
-    def __iter__(self: Any) -> Any:
-        __tracebackhide__ = True
-        if get_ident() != recorder.thread and not recorder.adopt():
-            return original(self)
-        role = state.role_of(state.known(self) or "")
-        before = ledger.opening(not torch.is_grad_enabled() or role == "evaluation")
-        try:
-            _hear_first_pull(state.scope, recorder)
-            key = state.key_of(self)
-            role = state.role_of(key)
-            with state.book.metering(self, key) as edges:
-                iterator = original(self)
-        finally:
-            if get_ident() == recorder.thread:
-                ledger.opened(before)
-        try:
-            old = state.sources.get(id(iterator))
-            if old is not None:
-                state.give_role(old)
-            pull = Pull(state.counted.setdefault(key, [0]), learned=role == "training")
-            pull.evaluation = role == "evaluation" and ledger.trains
-            own, stock = state.book.own(key), state.book.stock(key)
-            source = state.deliveries.put(Source(iterator, key, self, pull, own, stock))
+    def begins(loader: Any) -> Any:
+        if get_ident() != log.thread and not recorder.adopt():
+            return None
+        recorder.fold()  # what this loader is used for is known by its batches so far
+        role = state.role_of(state.known(loader) or "")
+        log.note((OPENING, clock(), not torch.is_grad_enabled() or role == "evaluation"))
+        _hear_first_pull(state.scope, recorder)
+        key = state.key_of(loader)
+        metering = state.book.metering(loader, key)
+        return loader, key, metering, metering.__enter__()
+
+    def made(token: Any, iterator: Any) -> None:
+        loader, key, metering, edges = token
+        metering.__exit__(None, None, None)
+        source = state.opened(loader, key, iterator)
+        if source is not None:
             source.edges = edges
-        except TypeError:  # an iterator that takes no weak reference is still heard, by its batches alone
-            pass
-        return iterator
+        if get_ident() == log.thread:
+            log.note((OPENED, clock(), None if source is None else (source, state.role_of(key))))
 
-    return __iter__
+    def raised(token: Any, error: BaseException) -> None:
+        token[2].__exit__(type(error), error, error.__traceback__)
+        if get_ident() == log.thread:
+            log.note((OPENED, clock(), None))
+
+    return recorder.fence.around(original, begins, made, raised)
 
 
 def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    recorder, ledger, book, sources = state.recorder, state.recorder.ledger, state.book, state.sources
-    meter = book.meter
-    grad_enabled = torch.is_grad_enabled
-    steady, pulse, clock = ledger.steady, ledger.pulse, ledger.clock
-    codes, code, stamp = steady.notes.codes, steady.notes.codes.append, steady.notes.times.append
-    sampled, stepped, told_step = steady.notes.samples.append, steady.rests.steps.qsize, steady.rests.steps.get_nowait
+    """A fence as in `fence.py`, written out: every step goes through here, and each call of ours costs it."""
+    recorder, book, sources = state.recorder, state.book, state.sources
+    log, meter, broke, grad_enabled = recorder.log, book.meter, recorder.fence.broke, torch.is_grad_enabled
+    note, clock, events = log.note, log.clock, log.events
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
         __tracebackhide__ = True
-        key = id(self)
-        if pulse.iterator != key or get_ident() != pulse.thread:
-            return told(self)
-        # In the loop's rhythm a note of the ask and of the batch is enough.
-        source: Source = sources[key]
-        pull, now = source.pull, clock()
-        stamp(now)
-        if pulse.resting:  # as SteadySteps._ask, without a call
-            left = pulse.left - 1
-            if stepped() != (left == 0):
-                steady.stop()
-            elif left:
-                pulse.left = left
-            else:
-                told_step()
-                pulse.left = pulse.batches
-                pulse.count += 1
-                if pulse.count >= pulse.due_count or now >= pulse.due_ns:
-                    steady.block_ended()
-        else:
-            code(pull if grad_enabled() else (pull,))
-            if codes == pulse.pattern:  # as SteadySteps.step, without a call
-                codes.clear()
-                pulse.count += 1
-                if pulse.count >= pulse.due_count or now >= pulse.due_ns:
-                    steady.block_ended()
-            elif len(codes) >= pulse.events:
-                steady.stop()
-        if pulse.ending:
-            ledger.ended(BACK)
-            recorder.check_end()
-        fetcher = None
-        source.unmetered -= 1
-        if source.unmetered < 0:
-            source.unmetered = source.skipped(pulse.resting)
-            source.look(self)
-            fetcher = book.meter_on(self)
-            meter.tally = None if fetcher is None else source.tally
+        source = None
+        try:
+            if get_ident() == log.thread or recorder.adopt():
+                source = sources.get(id(self))
+                if source is None or source.ref() is not self:
+                    source = state.source_of(self)
+                if log.marker is not None:
+                    log.ask_queue()
+                    log.mark(NEXT)
+                source.asked_ns = now = clock()
+                if now >= log.cpu_due_ns:
+                    log.cpu_due_ns = now + CPU_EVERY_NS
+                    note((CPU, now, log.cpu_clock()))
+                log.steps += 1
+                note((NEXT if grad_enabled() else NEXT_BLIND, now, source))
+                if now >= log.due_ns or len(events) >= log.due:
+                    recorder.fold(now)
+                if log.ending:
+                    note((EXHAUSTED, clock(), None))
+                    recorder.check_end()
+                source.unmetered -= 1
+                if source.unmetered < 0:
+                    metered(source, self)
+        except Exception as error:
+            source = None
+            with suppress(Exception):
+                broke(error)
+        if source is None:
+            return original(self)
         try:
             batch = original(self)
-        except BaseException as error:
-            ledger.ended(BACK)
-            source.ended(error, (ledger.mark - now) * 1e-9)
-            state.give_role(source)
+        except BaseException as raised:
+            try:
+                failed(source, raised)
+            except Exception as error:
+                with suppress(Exception):
+                    broke(error)
             raise
-        finally:
-            if fetcher is not None:
-                book.meter_off(fetcher)
-        if pulse.iterator == key:
-            samples = source.full if pull.delivered < source.whole else source.samples(batch)
-            pull.delivered += 1
-            sampled(samples)
-            if pulse.taking:
-                code(DELIVERED)
-            stamp(clock())
-        else:
-            ledger.delivered(pull, source.samples(batch), BACK)
+        try:
+            if source.fetcher is not None:
+                unmetered(source)
+            taken = source.taken
+            samples = source.full if taken < source.whole else source.samples(batch)
+            source.taken = taken + 1
+            if taken < 2:
+                begun(source, batch)
+            if get_ident() == log.thread:  # else another thread turned out to be the one that trains
+                log.pulled = True
+                note((BATCH, clock(), samples))  # what we do before `next` returns is part of the wait for it
+        except Exception as error:
+            with suppress(Exception):
+                broke(error)
         return batch
 
-    def told(self: Any) -> Any:
-        """Any other pull: the ledger is told of it."""
-        __tracebackhide__ = True
-        if get_ident() != pulse.thread and not recorder.adopt():
-            return original(self)
-        source = sources.get(id(self))
-        if source is None or source.ref() is not self:
-            source = state.source_of(self)
-        pull = source.pull
-        before = ledger.ask(pull, grad_enabled())
-        if recorder.ending:
-            ledger.ended(before)
-            recorder.check_end()
-        if source.stock is not None:
-            source.look(self)
-        fetcher = None
-        source.unmetered -= 1
-        if source.unmetered < 0:
-            source.unmetered = source.skipped(first=FIRST_FETCHES)
-            fetcher = book.meter_on(self)
-            meter.tally = None if fetcher is None else source.tally
-        asked_s = perf_counter()
-        try:
-            batch = original(self)
-        except BaseException as error:
-            source.ended(error, perf_counter() - asked_s)
-            if get_ident() == recorder.thread:
-                ledger.ended(before)
-            state.give_role(source)
-            raise
-        finally:
-            if fetcher is not None:
-                book.meter_off(fetcher)
-        if get_ident() != recorder.thread:  # another thread turned out to be the one that trains
-            return batch
-        samples = source.samples(batch)
-        if pull.delivered < 2:  # what we do before `next` returns is part of the wait for it
-            if source.edges is not None and not pull.delivered:
-                source.edges.began(perf_counter() - asked_s)
-            state.give_role(source)
-            book.weigh(source.key, batch)
-        ledger.delivered(pull, samples, before)
-        return batch
+    def metered(source: LoaderSource, iterator: Any) -> None:
+        """This fetch is metered, if it is made in this process."""
+        source.unmetered = source.skipped()
+        source.look(iterator)
+        source.fetcher = book.meter_on(iterator)
+        meter.tally = None if source.fetcher is None else source.tally
+
+    def unmetered(source: LoaderSource) -> None:
+        book.meter_off(source.fetcher)
+        source.fetcher = None
+
+    def begun(source: LoaderSource, batch: Any) -> None:
+        """One of the first two batches is there."""
+        if source.edges is not None and source.taken == 1:
+            source.edges.began((clock() - source.asked_ns) * 1e-9)
+        book.weigh(source.key, batch)
+
+    def failed(source: LoaderSource, error: BaseException) -> None:
+        if source.fetcher is not None:
+            unmetered(source)
+        now = clock()
+        source.ended(error, (now - source.asked_ns) * 1e-9)
+        if get_ident() == log.thread:
+            if log.marker is not None:
+                log.mark(EXHAUSTED)
+            note((EXHAUSTED, clock(), None))
 
     return __next__
 

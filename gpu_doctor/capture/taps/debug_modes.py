@@ -7,7 +7,6 @@ they are heard at the one switch that all their forms go through, and not asked 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,7 +43,7 @@ class OnTime:
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
     """Listens at the switches; the flags hold the seconds in which each was on, where it was on at all."""
-    facts, clock = scope.recorder.facts, scope.recorder.clock
+    facts, clock, fence = scope.recorder.facts, scope.recorder.clock, scope.recorder.fence
     anomaly = OnTime(clock, torch.is_anomaly_enabled())
     profiling = OnTime(clock, bool(getattr(profiler, "_is_profiler_enabled", False)))
     known = facts.get("flags", {})
@@ -56,23 +55,13 @@ def tap(scope: TapScope) -> Iterator[None]:
         return found
 
     def set_anomaly(original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def set_anomaly_enabled(*args: Any, **kwargs: Any) -> None:
-            original(*args, **kwargs)
+        def ends(token: bool, result: Any) -> None:
             anomaly.turn(torch.is_anomaly_enabled())
 
-        return set_anomaly_enabled
+        return fence.around_in_graphs(original, lambda *args, **kwargs: True, ends)
 
     def turned(on: bool) -> Callable[[Callable[[], None]], Callable[[], None]]:
-        def make(original: Callable[[], None]) -> Callable[[], None]:
-            @functools.wraps(original)
-            def run_on_profiler() -> None:
-                original()
-                profiling.turn(on)
-
-            return run_on_profiler
-
-        return make
+        return lambda original: fence.around_in_graphs(original, lambda: True, lambda token, result: profiling.turn(on))
 
     facts["flags"] = flags
     scope.patches.wrap(torch, "set_anomaly_enabled", set_anomaly)

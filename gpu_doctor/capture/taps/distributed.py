@@ -20,13 +20,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gpu_doctor.capture.describe import models
-from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.taps import peers
-from gpu_doctor.capture.taps.costly_calls import ChoreBook, Stand
+from gpu_doctor.capture.taps.costly_calls import CallBook, Stand, book_of, timed
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.machine import cgroup
-from gpu_doctor.recording.setup import Chore, World
-from gpu_doctor.recording.steps import OTHER
+from gpu_doctor.recording.setup import World
 
 COMMUNICATION: Final = "communication"
 SPREADING: Final = "data-parallel"
@@ -39,25 +38,10 @@ _SHM: Final = "/dev/shm"
 _NAN: Final = float("nan")
 
 
-class WorldBook(ChoreBook):
-    """Chores of this tap, which also tells the first step's apart: there the ranks wait for each other's start."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__(recorder)
-        self._account, self._now = recorder.ledger, recorder.clock
-        self.first_ns = 0
-
-    def end(self, kind: str, begin: int, nbytes: float = _NAN) -> None:
-        """See ChoreBook."""
-        if begin >= 0 and not self._account.step_count:
-            self.first_ns += self._now() - begin
-        super().end(kind, begin, nbytes)
-
-
 class Listening:
     """What the tap knows of the process group so far; called, it says it as a World."""
 
-    def __init__(self, scope: TapScope, book: WorldBook) -> None:
+    def __init__(self, scope: TapScope, book: CallBook) -> None:
         self._scope, self._book = scope, book
         self._run = peers.run_number()
         self._seen = World(shm_free_bytes=_shm_free_bytes(), visible_gpus=_visible_gpus())
@@ -115,8 +99,8 @@ class Listening:
         try:
             if self._by_rank is None and self.look():
                 self._by_rank = ()
-                # A seldom event of no length: steps that repeat are accounted for in blocks, and this closes the block.
-                self._scope.recorder.ledger.carve(OTHER, 0)
+                if self._scope.recorder.mine():
+                    self._scope.recorder.fold()
                 own_s = peers.own_step_s(self._scope.recorder.table.steps(), self._spent_s())
                 if own_s is not None:
                     self._by_rank = peers.exchanged(self._run, own_s)
@@ -135,7 +119,7 @@ class Listening:
     def _spent_s(self) -> float:
         """Seconds of the collectives after the first step."""
         heard = sum(one.wall_s for one in self._book.chores() if one.kind == COMMUNICATION)
-        return max(heard - self._book.first_ns * 1e-9, 0.0)
+        return max(heard - self._book.first_ns.get(COMMUNICATION, 0.0) * 1e-9, 0.0)
 
     def _read_reducers(self) -> None:
         """Mean seconds (torch samples its first ten backwards and then every hundredth, in ns)."""
@@ -154,82 +138,40 @@ class Listening:
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
     """Stand-ins for the collectives, for DataParallel's copies of model and batch, and for `no_sync`."""
-    book = WorldBook(scope.recorder)
+    book, fence = book_of(scope), scope.recorder.fence
     state = Listening(scope, book)
     scope.recorder.facts["world"] = state
-    compose = _composed(scope, book)
-    compose()
     scope.optimized.append(state.meet)
     if dist.is_available():
         for name in COLLECTIVES:
             if hasattr(dist, name):
                 where = f"torch.distributed:{name}"
-                scope.patches.wrap(dist, name, lambda one, w=where: Stand(book, COMMUNICATION, w, one))  # type: ignore[misc]
-        scope.patches.wrap(dist, "destroy_process_group", functools.partial(_parting, state))
-        scope.patches.wrap(DistributedDataParallel, "no_sync", functools.partial(_unsynced, state))
+                scope.patches.wrap(dist, name, functools.partial(Stand, fence, book, COMMUNICATION, where))
+        scope.patches.wrap(dist, "destroy_process_group", functools.partial(_parting, fence, state))
+        scope.patches.wrap(DistributedDataParallel, "no_sync", functools.partial(_unsynced, fence, state))
     for name in ("replicate", "scatter", "gather"):
-        scope.patches.wrap(nn.DataParallel, name, functools.partial(_spreading, book))
+        scope.patches.wrap(nn.DataParallel, name, functools.partial(timed, fence, book, SPREADING))
     try:
         yield
     finally:
         state.end()
         # A figure, for what listens holds the namespace, which may not outlive the run.
         scope.recorder.facts["world"] = state(ended=True)
-        compose()
 
 
-def _composed(scope: TapScope, book: ChoreBook) -> Callable[[], None]:
-    """Puts our chores beside those that another tap adds up, whichever of us opened first."""
-    parts = scope.recorder.parts
-
-    def both(previous: Callable[[], Any] | None) -> Callable[[], tuple[Chore, ...]]:
-        def chores() -> tuple[Chore, ...]:
-            found = (*(previous() or () if previous is not None else ()), *book.chores())
-            return tuple(sorted(found, key=lambda one: -one.wall_s))
-
-        return chores
-
-    mine: list[Callable[[], Any]] = []
-
-    def compose() -> None:
-        if not mine or parts.get("chores") is not mine[0]:
-            mine[:] = [both(parts.get("chores"))]
-            parts["chores"] = mine[0]
-
-    return compose
-
-
-def _parting(state: Listening, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
+def _parting(fence: Fence, state: Listening, original: Callable[..., Any]) -> Callable[..., Any]:
+    def begins(*args: Any, **kwargs: Any) -> None:
         if not args and not kwargs:
             state.part()
-        return original(*args, **kwargs)
 
-    return destroy_process_group
+    return fence.around_in_graphs(original, begins, lambda token, result: None)
 
 
-def _unsynced(state: Listening, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def no_sync(self: Any) -> Any:
+def _unsynced(fence: Fence, state: Listening, original: Callable[..., Any]) -> Callable[..., Any]:
+    def begins(module: Any) -> None:
         state.unsynced += 1
-        return original(self)
 
-    return no_sync
-
-
-def _spreading(book: ChoreBook, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def spread(self: Any, *args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
-        begin = book.begin(SPREADING)
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            book.end(SPREADING, begin)
-
-    return spread
+    return fence.around_in_graphs(original, begins, lambda token, result: None)
 
 
 def _visible_gpus() -> int:

@@ -6,11 +6,9 @@ them, so they are not listed among the setup's optimizers.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
-from threading import get_ident
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gpu_doctor.capture.frameworks import FRAMEWORKS
 from gpu_doctor.capture.taps.tap import TapScope
@@ -19,34 +17,37 @@ _KINDS: Final = tuple(kind for one in FRAMEWORKS for kind in one.optimizers)
 """Module and name of each class."""
 
 
-def hear(
-    scope: TapScope,
-    stepping: Callable[..., Any],
-    stepped: Callable[..., None],
-    zeroing: Callable[[Callable[..., None]], Callable[..., None]],
-) -> None:
+class Hooks(Protocol):
+    """What the tap of torch's own optimizers does around a step."""
+
+    def begins(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        """A step begins."""
+
+    def ended(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """It has ended."""
+
+    def zeroing(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Makes the wrapper of a `zero_grad`."""
+
+
+def hear(scope: TapScope, hooks: Hooks) -> None:
     """Has them heard as torch's are, those whose library is imported by now or when a loader is first pulled from.
 
     Args:
-        scope: of the run. stepping, stepped: the hooks before and after a step of torch's optimizers.
-        zeroing: makes the wrapper of a `zero_grad`.
+        scope: of the run. hooks: of torch's optimizers.
     """
-    pulse, rests = scope.recorder.pulse, scope.recorder.ledger.steady.rests
     heard: set[type] = set()
 
     def step_of(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            if pulse.resting and get_ident() == pulse.thread:
-                rests.steps.put(self)
-                return original(self, *args, **kwargs)
-            stepping(self, (self,), {})
-            result = original(self, *args, **kwargs)
-            stepped(self, (self,), {})
-            return result
+        def begins(optimizer: Any, /, *args: Any, **kwargs: Any) -> Any:
+            hooks.begins(optimizer, (optimizer,), {})
+            return optimizer
 
-        return step
+        def ends(optimizer: Any, result: Any) -> None:
+            hooks.ended(optimizer, (optimizer,), {})
+
+        # As with torch's own hooks, the end of a step that raised is not heard.
+        return scope.recorder.fence.around(original, begins, ends, lambda optimizer, error: None)
 
     def meet() -> None:
         for module, name in _KINDS:
@@ -54,7 +55,7 @@ def hear(
             if isinstance(kind, type) and kind not in heard:
                 heard.add(kind)
                 scope.patches.wrap(kind, "step", step_of)
-                scope.patches.wrap(kind, "zero_grad", zeroing)
+                scope.patches.wrap(kind, "zero_grad", hooks.zeroing)
 
     meet()
     scope.pulled.append(meet)

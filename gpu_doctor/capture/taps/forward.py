@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from threading import get_ident
 from typing import Any, Final
 
@@ -17,16 +18,18 @@ from torch import nn
 
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.batches import sample_count
-from gpu_doctor.capture.eventnotes import BACK, DELIVERED, FORWARD_DONE, FORWARDS, Pulse
+from gpu_doctor.capture.events import CALL, CALLED
 from gpu_doctor.capture.taps.copies import Call
 from gpu_doctor.capture.taps.tap import TapScope
 
 _NAN = float("nan")
 SEAM: Final = models.CALL
 _tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
-_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", None) or (lambda: False)
-_dynamo: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", None) or _compiling
-"""Dynamo takes it for true while it reads our code; a plain call of it costs a third of `_compiling`."""
+_dynamo: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", None) or torch.compiler.is_compiling
+"""Dynamo takes it for true while it reads our code."""
+_compiler: Final[dict[str, Any]] = vars(torch.compiler)
+_FLAG: Final = "_is_compiling_flag"
+"""What `torch.compiler.is_compiling` returns, two calls further down, while a model is exported."""
 
 
 class Listener:
@@ -43,9 +46,8 @@ class Listener:
         self.trained = False
         self.heard = False
         """It was called in training mode or with gradients: it is no box of modules that are called one by one."""
-        self._compiles: bool | None = None
-        self.called = -1
-        """Steps that had ended when a forward was last noted."""
+        self.known = False
+        """What a call tells of it, once, has been written down."""
         self.missed = 0
         """Optimizer steps since it is listened to without being heard."""
         self._heard = scope.heard
@@ -82,15 +84,6 @@ class Listener:
         module, call = self.ref(), self._call and self._call()
         return module is not None and call is not None and vars(module).get(SEAM) is call
 
-    def plain(self) -> bool:
-        """Whether nothing in the module is compiled."""
-        module = self.ref()
-        if module is None or self._own is not None:
-            return False
-        if self._compiles is None:
-            self._compiles = any(models.compiles_itself(part) for part in module.modules())
-        return not self._compiles
-
     def remove(self) -> None:
         """Puts back what stood there; what somebody else has put in its place stays."""
         module = self.ref()
@@ -110,31 +103,6 @@ class Listener:
 def _given(ref: Callable[[], Any], forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     __tracebackhide__ = True
     return forward(ref(), *args, **kwargs)
-
-
-class StandingListeners:
-    """The listeners that a loop calls in its steps; others, such as that of a model that is evaluated, stay."""
-
-    def __init__(self, listeners: dict[int, Listener], pulse: Pulse) -> None:
-        """Args: listeners: all, by their module's id."""
-        self._listeners, self._pulse = listeners, pulse
-        self._asleep: list[Listener] = []
-
-    def off(self) -> bool:
-        """Takes them off their modules; False where torch compiled one, which its being there is a part of."""
-        called = [one for one in self._listeners.values() if one.called >= self._pulse.count - 1]
-        if not all(one.on() and one.plain() for one in called):
-            return False
-        self._asleep = called
-        for one in called:
-            one.remove()
-        return True
-
-    def on(self) -> None:
-        """Puts them back."""
-        for one in self._asleep:
-            one.back()
-        self._asleep = []
 
 
 def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable[..., Any]]) -> None:
@@ -174,71 +142,73 @@ def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable
 def _listening(
     listener: Listener, ref: Callable[[], Any], own: Callable[..., Any] | None, heard: list[Callable[..., None]]
 ) -> Callable[..., Any]:
-    """A module's call that tells the ledger of its begin and end, and shows its values to who wants to look.
+    """A module's call that notes its begin and end, and shows its values to who wants to look.
+
+    It is a fence of its own, for a graph goes right through it: until it is known that nothing is being compiled, it
+    must call nothing of ours.
 
     Args:
         listener: of the module. ref: says the module, which whoever calls it holds. own: what stood there as its
             compiled call, if anything did. heard: who wants to look.
     """
     recorder = listener.recorder
-    ledger, facts, grad_enabled, inside = recorder.ledger, recorder.facts, torch.is_grad_enabled, 0
-    pulse, clock, noted = ledger.pulse, ledger.clock, ledger.steady.notes
-    codes, code, stamp, fed = noted.codes, noted.codes.append, noted.times.append, noted.inputs.append
+    log, broke, grad_enabled, inside = recorder.log, recorder.fence.broke, torch.is_grad_enabled, 0
+    note, clock, events = log.note, log.clock, log.events
 
     def call(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         nonlocal inside
         module = ref()
-        if _dynamo() or get_ident() != pulse.thread:
+        if _dynamo() or get_ident() != log.thread or _compiler.get(_FLAG):
             return (own or module._call_impl)(*args, **kwargs)
-        if pulse.taking and codes and codes[0] == DELIVERED and len(codes) < pulse.events - 1:
-            # In the loop's rhythm a note is enough; what the ledger would ask for is known from the step before.
-            listener.called = pulse.count
-            fed(_NAN)
-            code(FORWARDS[module.training + 2 * grad_enabled() + 4 * listener.trained])
-            stamp(clock())
-            inside += 1
-            try:
-                output = (own or module._call_impl)(*args, **kwargs)
-            finally:
-                inside -= 1
-                if pulse.taking:
-                    code(FORWARD_DONE)
-                    stamp(clock())
-                else:
-                    ledger.forward_done(BACK)
-            if heard:
-                shown(module, args, kwargs, output)
-            return output
-        if _compiling():
-            return (own or module._call_impl)(*args, **kwargs)
-        if pulse.ending and not ledger.asked and not inside:
-            recorder.check_end()
-        samples, training, grad = _NAN, module.training, grad_enabled()
-        if ledger.wants_samples(id(module)) and not _tracing():  # reading a size would warn inside the user's trace
-            samples = sample_count(args or tuple(kwargs.values()))
-        if not listener.heard:
-            listener.heard = training or grad
-        if "models" not in facts:  # where an optimizer steps, what it owns is described then
-            facts.update(models.described([module]))
-        look = None
-        if listener.trained and "autocast" not in facts:
-            device = facts.get("device", "cpu")
-            facts["autocast"] = _autocast(device)
-            look = None if facts["autocast"] else _look_inside(module, facts, device)
-        listener.called = pulse.count
+        begun, look, fed = False, None, None
+        try:
+            if log.ending and not log.pulled and not inside:
+                recorder.check_end()
+            if not log.pulled and not _tracing():  # reading a size would warn inside the user's trace
+                fed = sample_count(args or tuple(kwargs.values())), id(module)
+            grad = grad_enabled()
+            if not listener.known:
+                look = _meet(listener, module, recorder.facts, module.training or grad)
+            if log.marker is not None:
+                log.ask_queue()
+            now = clock()
+            note((CALL + module.training + 2 * grad + 4 * listener.trained, now, fed))
+            if now >= log.due_ns or len(events) >= log.due:
+                recorder.fold(now)
+            if log.marker is not None:
+                log.mark(CALL)
+            begun = True
+        except Exception as error:
+            with suppress(Exception):
+                broke(error)
         inside += 1
-        before = ledger.forward(training, grad, listener.trained, samples)
         try:
             output = (own or module._call_impl)(*args, **kwargs)
         finally:
             inside -= 1
-            ledger.forward_done(before)
-            if look is not None:
-                look.remove()
-        if heard:
-            shown(module, args, kwargs, output)
+            try:
+                if begun:
+                    if log.marker is not None:
+                        marked()
+                    note((CALLED, clock(), None))
+                if look is not None:
+                    look.remove()
+            except Exception as error:
+                with suppress(Exception):
+                    broke(error)
+        if heard and begun:
+            try:
+                shown(module, args, kwargs, output)
+            except Exception as error:
+                with suppress(Exception):
+                    broke(error)
         return output
+
+    def marked() -> None:
+        mark = log.mark(CALLED)
+        if not recorder.trains:
+            log.launched = mark
 
     def shown(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """What was handed over is the user's own, and so may be what reads its attributes."""
@@ -253,7 +223,21 @@ def _listening(
     return call
 
 
-def _look_inside(module: nn.Module, facts: dict[str, Any], device: str) -> Any:
+def _meet(listener: Listener, module: nn.Module, facts: dict[str, Any], learns: bool) -> Any:
+    """Writes down what a call tells of its module; returns a hook that looks inside of this one, if one was put."""
+    listener.heard = listener.heard or learns
+    if "models" not in facts:  # where an optimizer steps, what it owns is described then
+        facts.update(models.described([module]))
+    look = None
+    if listener.trained and "autocast" not in facts:
+        device = facts.get("device", "cpu")
+        facts["autocast"] = _autocast(device)
+        look = None if facts["autocast"] else _look_inside(listener, module, device)
+    listener.known = listener.heard and "autocast" in facts
+    return look
+
+
+def _look_inside(listener: Listener, module: nn.Module, device: str) -> Any:
     """For one forward: looks from its first layer whether autocast was turned on inside, as Accelerate and HF do it.
 
     Returns:
@@ -263,12 +247,15 @@ def _look_inside(module: nn.Module, facts: dict[str, Any], device: str) -> Any:
     if any(models.compiles_itself(part) for part in parts):
         return None
     own = [part for part in parts if not isinstance(part, torch.jit.ScriptModule)]  # which takes no hooks
-    layer = next((part for part in own if not any(True for _ in part.children())), module)
+    layer, facts = (
+        next((part for part in own if not any(True for _ in part.children())), module),
+        listener.recorder.facts,
+    )
 
     def seen(_: nn.Module, args: Any) -> None:
         facts["autocast"] = facts["autocast"] or _autocast(device)
 
-    return layer.register_forward_pre_hook(seen)
+    return layer.register_forward_pre_hook(listener.recorder.fence.quietly(seen))
 
 
 def _autocast(device: str) -> str:

@@ -5,7 +5,6 @@ GPU: not yet run on one. The logic around it (gap, exposed wait, empty queue) is
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -14,12 +13,14 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from gpu_doctor.capture.gpu.devicemarks import StepMarks
+from gpu_doctor.capture.events import UPDATED
+from gpu_doctor.capture.gpu.clock import QuietClock
+from gpu_doctor.capture.gpu.marks import MarkReader
 from gpu_doctor.capture.gpu.windows import DeviceWindows
 from gpu_doctor.capture.taps.tap import TapScope
 
 FORWARDS: Final = 64
-"""A loop of which so many forwards ran elsewhere is not asked any more: taps cannot rest while somebody hears these."""
+"""A loop of which so many forwards ran elsewhere is not asked any more."""
 _Mark: TypeAlias = tuple[int, torch.cuda.Event]
 """The number of the device, and the event."""
 
@@ -47,8 +48,8 @@ class CudaClock:
         return mark
 
     def done(self, mark: _Mark) -> bool:
-        """`event.query()`: true once the stream has passed it."""
-        return bool(mark[1].query())
+        """`event.query()`: true once the stream has passed it; not asked while a graph is captured."""
+        return self.ready() and bool(mark[1].query())
 
     def seconds(self, begin: _Mark, end: _Mark) -> float:
         """`elapsed_time` in seconds (resolution about 0.5 us)."""
@@ -61,25 +62,19 @@ class CudaClock:
 
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
-    """Gives the ledger a device clock once a module or an optimizer on a GPU is heard; takes it away at the end."""
-    recorder, ledger = scope.recorder, scope.recorder.ledger
-    given, left = False, FORWARDS
-
-    def take_away() -> None:
-        if ledger.windows is not None:
-            ledger.steady.spent_ns += ledger.windows.spent_ns  # asked for when the taps are off, too
-        ledger.marks = ledger.windows = None
+    """Marks steps on the device once a module or an optimizer on a GPU is heard, until the run ends."""
+    recorder, log = scope.recorder, scope.recorder.log
+    left = FORWARDS
 
     def failed(error: Exception) -> None:
-        take_away()
-        recorder.note(f"GPU timing failed and was switched off after {ledger.step_count} steps: {error}")
+        """The clock gives no marks from here on; `windows` takes it off the log when the step ends."""
+        recorder.note(f"GPU timing failed and was switched off after {recorder.step_count} steps: {error}")
 
     def give() -> None:
-        nonlocal given
-        if not given:
-            given = True
-            ledger.marks = StepMarks(CudaClock(), ledger.table, failed, recorder.clock)
-            ledger.windows = DeviceWindows(ledger.marks, recorder.clock())
+        if recorder.marks is None:
+            recorder.marks = MarkReader(QuietClock(CudaClock(), failed, recorder.clock), recorder.table, recorder.clock)
+            recorder.windows = DeviceWindows(recorder.marks, recorder.clock())
+            log.marker, log.due = recorder.marks.clock, 1
 
     def first_step(optimizer: torch.optim.Optimizer) -> None:
         forget()
@@ -101,13 +96,14 @@ def tap(scope: TapScope) -> Iterator[None]:
             forget()
 
     def leaving(original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def __exit__(self: Any, *error: Any) -> None:
-            original(self, *error)
-            if ledger.owes and get_ident() == recorder.thread:
-                ledger.update_ended()
+        """Where no optimizer steps, an update is usually made under `no_grad`: it may end here."""
 
-        return __exit__
+        def ends(token: bool, result: Any) -> None:
+            if log.marker is not None and not recorder.trains and get_ident() == log.thread:
+                log.mark(UPDATED)
+                log.note((UPDATED, log.clock(), None))
+
+        return recorder.fence.around_in_graphs(original, lambda guard, *error: True, ends)
 
     def forget() -> None:
         if heard in scope.heard:
@@ -120,6 +116,4 @@ def tap(scope: TapScope) -> Iterator[None]:
         yield
     finally:
         forget()
-        if ledger.windows is not None:
-            ledger.windows.end()
-        take_away()
+        log.marker = recorder.windows = None

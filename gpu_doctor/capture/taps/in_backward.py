@@ -2,8 +2,8 @@
 
 "Optimizer in backward" steps in a hook of every parameter as soon as its gradient is there. On a CPU the thread that
 called `backward` runs the hooks; a CUDA device has a thread of autograd's for that, while the one that called waits.
-What steps there is the training thread's work and no other training loop: it is kept here, and told to the ledger when
-the backward ends, by the thread that alone writes to it. On the device's clock it stays a part of the backward.
+What steps there is the training thread's work and no other training loop: it is kept here, and noted when the backward
+ends, by the thread that alone writes to the log. On the device's clock it stays a part of the backward.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ first forwards after `model.eval()`. Outside of one nothing of it runs: it hears
 
 from __future__ import annotations
 
-import functools
 import itertools
 import weakref
 from collections.abc import Callable
@@ -64,6 +63,7 @@ class Looker:
     def __init__(self, scope: TapScope) -> None:
         """What is called after forwards and optimizer steps of the scope holds ours while a window is open."""
         self.recorder, self.stepped, self._hearing = scope.recorder, scope.stepped, scope.heard
+        self.recorder.unhear.append(self.settle)
         self.on = False
         self.next_step = 0
         """The step at whose end, or soon after, the next window opens."""
@@ -104,7 +104,7 @@ class Looker:
 
     def close(self) -> None:
         """No longer, until so many more steps; backwards are heard until the step ends."""
-        self.next_step = self.recorder.ledger.step_count + EVERY
+        self.next_step = self.recorder.step_count + EVERY
         if self.on:
             self.on = False
             if self.heard in self._hearing:  # at the run's end the list is empty already
@@ -112,7 +112,7 @@ class Looker:
 
     def turn(self, now: int) -> None:
         """Opens the next window when it is due; called at steps' ends (of steps that repeat, once a block)."""
-        if not self.on and self.recorder.ledger.step_count >= self.next_step:
+        if not self.on and self.recorder.step_count >= self.next_step:
             self.open()
 
     def settle(self) -> None:
@@ -193,7 +193,7 @@ class Looker:
             return
         watch = Watch()
         for node in followed:
-            node.register_prehook(watch)
+            node.register_prehook(self.recorder.fence.quietly(watch))
         self.watched.append(watch)
         self.pending.append(watch)
         if self.backwards is None:
@@ -204,15 +204,12 @@ class Looker:
     def touching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A backward in the step of an evaluation forward may use its inside (features taken by hooks): not judged."""
 
-        @functools.wraps(original)
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
+        def begins(*args: Any, **kwargs: Any) -> None:
             if get_ident() == self.recorder.thread:
                 for watch in self.pending:
                     watch.used = True
-            return original(*args, **kwargs)
 
-        return backward
+        return self.recorder.fence.around(original, begins, lambda token, result: None)
 
     # ---- facts --------------------------------------------------------------------------------------------------
 
@@ -234,5 +231,5 @@ class Looker:
         if not self.looks:
             return None
         unused = sum(not watch.used and not watch.open for watch in self.watched)
-        edge_s = self.recorder.ledger.evaluation_edge_ns * 1e-9
+        edge_s = self.recorder.step_clock.evaluation_edge_ns * 1e-9
         return EvaluationFacts(forwards=self.forwards, with_gradients=unused, edge_s=edge_s)

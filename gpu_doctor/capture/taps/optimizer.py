@@ -7,7 +7,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import get_ident
 from types import FrameType
 from typing import Any, Final
@@ -16,14 +16,13 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gpu_doctor.capture.describe import models
-from gpu_doctor.capture.eventnotes import BACK, OPTIMIZER_DONE, ZEROING
-from gpu_doctor.capture.ledger import Ledger
+from gpu_doctor.capture.events import ABANDONED, DONE, OURS, PHASE, STEP, STEPPED, ZERO
+from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import foreign
 from gpu_doctor.capture.taps.in_backward import StepsInBackward, on_autograds_thread
 from gpu_doctor.capture.taps.parameters import Parameters
-from gpu_doctor.capture.taps.sleepers import StandingHooks, StandingWrapper, compiled
 from gpu_doctor.capture.taps.tap import TapScope
-from gpu_doctor.recording.steps import BACKWARD, OTHER
+from gpu_doctor.recording.steps import OTHER
 
 MOST_ALIKE: Final = 3
 """So often one is met again that has nothing but known parameters: the model may be wrapped or compiled meanwhile."""
@@ -52,7 +51,7 @@ def _within_a_scaler() -> bool:
     return False
 
 
-def _with_closure(ledger: Ledger, args: Any, kwargs: Any) -> Any:
+def _with_closure(recorder: Recorder, args: Any, kwargs: Any) -> Any:
     """The step's arguments with a closure that is none of the optimizer's time: it is the loop's own code.
 
     Lightning runs forward, loss, logging and backward of every step in one.
@@ -60,15 +59,16 @@ def _with_closure(ledger: Ledger, args: Any, kwargs: Any) -> Any:
     closure = kwargs.get("closure") if "closure" in kwargs else args[1] if len(args) > 1 else None
     if not callable(closure):
         return None
+    log = recorder.log
 
-    def call(*given: Any, **named: Any) -> Any:
-        __tracebackhide__ = True
-        before = ledger.switch(OTHER)
-        try:
-            return closure(*given, **named)
-        finally:
-            ledger.switch(before)
+    def begins(*given: Any, **named: Any) -> bool:
+        log.note((PHASE, log.clock(), OTHER))
+        return True
 
+    def ends(token: bool, result: Any) -> None:
+        log.note((DONE, log.clock(), None))
+
+    call = recorder.fence.around(closure, begins, ends)
     if "closure" in kwargs:
         return args, {**kwargs, "closure": call}
     return (args[0], call, *args[2:]), kwargs
@@ -88,196 +88,189 @@ def _again(optimizer: torch.optim.Optimizer, owned: Parameters, alike: Counter[t
     return alike[make] > MOST_ALIKE
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
-    """A step begins and ends; before an optimizer's first use the scope's
-    `optimized` listeners hear of it."""
-    recorder, ledger = scope.recorder, scope.recorder.ledger
-    known: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
-    """By id, which another optimizer may have once this one is gone."""
-    rests = ledger.steady.rests
-    befores: list[int] = []
-    pulse, clock = ledger.pulse, ledger.clock
-    codes = ledger.steady.notes.codes
-    code, stamp = codes.append, ledger.steady.notes.times.append
+class Steps:
+    """What the tap knows of the optimizers of one run, and the hooks that torch calls around their steps."""
 
-    alike: Counter[tuple[Any, ...]] = Counter()
-    inner = StepsInBackward(clock)
+    def __init__(self, scope: TapScope) -> None:
+        self._scope, self._recorder, self._log = scope, scope.recorder, scope.recorder.log
+        self._known: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
+        """By id, which another optimizer may have once this one is gone."""
+        self._alike: Counter[tuple[Any, ...]] = Counter()
+        self._open = 0
+        """Steps that have begun and not ended: a step may call its base class' own, which is hooked as well."""
+        self._inner = StepsInBackward(scope.recorder.clock)
 
-    def elsewhere() -> bool:
+    def _elsewhere(self) -> bool:
         """Of a thread that is not the training thread: whether it is not to become it either."""
-        return on_autograds_thread() or not recorder.adopt(trains=True)
+        return on_autograds_thread() or not self._recorder.adopt(trains=True)
 
-    def meet(optimizer: torch.optim.Optimizer) -> None:
-        """What that takes is in `other`: it is not what the optimizer costs."""
-        begin = recorder.clock()
-        key = id(optimizer)
-        known[key] = weakref.ref(optimizer, lambda _: known.pop(key, None))
-        if _again(optimizer, scope.owned, alike):
+    def _meet(self, optimizer: torch.optim.Optimizer) -> None:
+        """Before an optimizer's first use. What that takes is in `other`: it is not what the optimizer costs."""
+        recorder, key, begin = self._recorder, id(optimizer), self._recorder.clock()
+        self._known[key] = weakref.ref(optimizer, lambda _: self._known.pop(key, None))
+        if _again(optimizer, self._scope.owned, self._alike):
             recorder.meet(optimizer)
             return
         with models.one_scan():
-            for hear in scope.optimized:
+            for hear in self._scope.optimized:
                 try:
                     hear(optimizer)
                 except Exception as error:
                     recorder.note(f"The optimizer's model could not be read: {error}")
-        took = recorder.clock() - begin
-        recorder.searched_s += took * 1e-9
+        now = recorder.clock()
+        recorder.searched_s += (now - begin) * 1e-9
         recorder.searches += 1
-        if ledger.started:
-            ledger.carve(OTHER, took)
+        self._log.note((OURS, now, begin))
 
-    def stepping(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        key = id(optimizer)
-        if (
-            pulse.taking
-            and get_ident() == pulse.thread
-            and key in known
-            and not befores
-            and not kwargs
-            and len(args) < 2
-            and not (pulse.ending and pulse.alone)
-        ):
-            code(key)
-            stamp(clock())
-            # A loop that pulls from nothing ends its step here; one that has left its loader has gone beyond a step.
-            if len(codes) >= pulse.events and (pulse.alone or len(codes) > pulse.events):
-                ledger.steady.step()
-            befores.append(BACK)
+    def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        """A step begins; returns its arguments where they are changed."""
+        log, key = self._log, id(optimizer)
+        if get_ident() != log.thread and self._elsewhere():
+            if log.backing and on_autograds_thread():  # else it is a backward of a thread that nothing is known of
+                self._begins_within()
             return None
-        if get_ident() != pulse.thread and elsewhere():
-            if on_autograds_thread():
-                if ledger.phase_now() == BACKWARD:  # else it is a backward of a thread that nothing is known of
-                    inner.begin(_within_a_step())
-            else:
-                rests.allowed = False  # in a rest it would not be known whose step it was
-            return None
-        if not ledger.asked:
-            recorder.check_end()
-        if "grad_scaler" not in recorder.facts:
-            recorder.facts["grad_scaler"] = _within_a_scaler()
-        if befores and not _within_a_step():
+        if log.ending and not log.pulled:
+            self._recorder.check_end()
+        if self._open and not _within_a_step():
             # A step before raised, and the loop went on: its phase ends here.
-            ledger.switch(befores[0])
-            befores.clear()
-        befores.append(ledger.optimizer(key))
-        if key not in known:
-            meet(optimizer)
-        return _with_closure(ledger, args, kwargs) if kwargs or len(args) > 1 else None
+            log.note((ABANDONED, log.clock(), None))
+            self._open = 0
+        if not self._recorder.trains:
+            self._recorder.trains = True
+            self._recorder.facts["grad_scaler"] = _within_a_scaler()
+        if log.marker is not None:
+            log.ask_queue()
+        now = log.clock()
+        log.note((STEP, now, key))
+        if now >= log.due_ns or len(log.events) >= log.due:
+            self._fold(now)
+        self._open += 1
+        if log.marker is not None:
+            log.mark(STEP)
+        if key not in self._known:
+            self._meet(optimizer)
+        return _with_closure(self._recorder, args, kwargs) if kwargs or len(args) > 1 else None
 
-    def stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if get_ident() != pulse.thread:
-            inner.end(optimizer)
-        elif befores:
-            if pulse.taking and befores[-1] == BACK:
-                befores.pop()
-                code(OPTIMIZER_DONE)
-                stamp(clock())
-            else:
-                ledger.optimizer_done(id(optimizer), befores.pop())
-            # A step may call its base class' own, which is hooked as well: that is one step.
-            if scope.stepped and not befores:
-                shown()
+    def _fold(self, now: int) -> None:
+        self._recorder.fold(now)
+        if self._log.ending and not self._log.pulled and not self._open:
+            self._recorder.check_end()
 
-    def shown() -> None:
-        for hear in tuple(scope.stepped):  # some take themselves out
+    def ended(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """A step has ended."""
+        log = self._log
+        if get_ident() != log.thread:
+            self._inner.end(optimizer)
+        elif self._open:
+            self._open -= 1
+            if log.marker is not None:
+                log.launched = log.mark(STEPPED)
+            log.note((STEPPED, log.clock(), id(optimizer)))
+            log.pulled = False
+            if self._scope.stepped and not self._open:
+                self._shown()
+
+    def _begins_within(self) -> None:
+        """A step begins in a backward: it is told when that one has ended."""
+        self._inner.begin(_within_a_step())
+        if self.stepped_within not in self._scope.backed:
+            self._scope.backed.append(self.stepped_within)
+
+    def _shown(self) -> None:
+        for hear in tuple(self._scope.stepped):  # some take themselves out
             try:
                 hear()
             except Exception as error:
-                if hear in scope.stepped:
-                    scope.stepped.remove(hear)
-                recorder.note(f"An optimizer step could not be read: {error}")
+                if hear in self._scope.stepped:
+                    self._scope.stepped.remove(hear)
+                self._recorder.note(f"An optimizer step could not be read: {error}")
 
-    def stepped_within() -> None:
+    def stepped_within(self) -> None:
         """A backward ends, in which autograd's threads may have stepped optimizers: one event stands for them all.
 
         It is that of the one among them that was met first: it must be the same step after step. What they took is
         the end of the backward's time.
         """
-        if not inner.done:
+        self._scope.backed.remove(self.stepped_within)
+        if not self._inner.done:
             return
-        optimizers, took = inner.taken()
-        stepped_ids, now = {id(one) for one in optimizers}, clock()
-        key = next((key for key in known if key in stepped_ids), id(optimizers[0]))
-        begin = max(now - took, ledger.mark)
-        if pulse.taking and known.keys() >= stepped_ids:
-            code(key)
-            stamp(begin)
-            code(OPTIMIZER_DONE)
-            stamp(now)
-            return
-        ledger.clock = lambda: begin
-        try:
-            before = ledger.optimizer(key)
-        finally:
-            ledger.clock = clock
+        log = self._log
+        optimizers, took = self._inner.taken()
+        ids, now = {id(one) for one in optimizers}, log.clock()
+        key = next((key for key in self._known if key in ids), id(optimizers[0]))
+        log.note((STEP, max(now - took, self._recorder.last_ns()), key))
+        log.note((STEPPED, now, key))
+        log.pulled, self._recorder.trains = False, True
         for one in optimizers:
-            if id(one) not in known:
-                meet(one)
-        ledger.optimizer_done(key, before)
-        shown()
+            if id(one) not in self._known:
+                self._meet(one)
+        self._shown()
 
-    def zeroing(original: Callable[..., None]) -> Callable[..., None]:
+    def zeroing(self, original: Callable[..., None]) -> Callable[..., None]:
+        """`zero_grad` of an optimizer; a fence as in `fence.py`, written out: every step goes through here."""
+        log, known, broke, note, clock = (
+            self._log,
+            self._known,
+            self._recorder.fence.broke,
+            self._log.note,
+            self._log.clock,
+        )
+
         @functools.wraps(original)
-        def zero_grad(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-            if get_ident() != pulse.thread and elsewhere():
-                return original(self, *args, **kwargs)
-            if pulse.taking and id(self) in known:
-                code(ZEROING)
-                stamp(clock())
-                try:
-                    return original(self, *args, **kwargs)
-                finally:
-                    if pulse.taking:
-                        code(BACK)
-                        stamp(clock())
-                    else:
-                        ledger.switch(BACK)
-            if pulse.resting and rests.has(ZEROING):
-                return original(self, *args, **kwargs)
-            before = ledger.zeroing() if ledger.started else OTHER
+        def zero_grad(optimizer: torch.optim.Optimizer, /, *args: Any, **kwargs: Any) -> None:
+            __tracebackhide__ = True
+            begun = False
             try:
-                if id(self) not in known:
-                    # Most loops zero the gradients before the first forward: met here, that forward is heard already.
-                    meet(self)
-                return original(self, *args, **kwargs)
+                if get_ident() == log.thread or not self._elsewhere():
+                    if log.marker is not None:
+                        log.ask_queue()
+                        log.mark(ZERO)
+                    note((ZERO, clock(), None))
+                    begun = True
+                    if id(optimizer) not in known:
+                        # Most loops zero the gradients before the first forward: met here, that forward is heard.
+                        self._meet(optimizer)
+                    if len(log.events) >= log.due:
+                        self._recorder.fold()
+            except Exception as error:
+                with suppress(Exception):
+                    broke(error)
+            try:
+                return original(optimizer, *args, **kwargs)
             finally:
-                if ledger.started:
-                    ledger.switch(before)
+                if begun:
+                    note((DONE, clock(), None))
 
         return zero_grad
 
-    def clearing(original: Callable[..., None]) -> Callable[..., None]:
-        """`zero_grad` of a module: where no optimizer steps, it is the begin of a step (see `ownupdates`)."""
+    def clearing(self, original: Callable[..., None]) -> Callable[..., None]:
+        """`zero_grad` of a module: where no optimizer steps, it is the begin of a step."""
 
-        @functools.wraps(original)
-        def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
-            if get_ident() != pulse.thread or not ledger.started:
-                ledger.clears = True
-                return original(self, *args, **kwargs)
-            if pulse.resting and rests.has(ZEROING):
-                return original(self, *args, **kwargs)
-            before = ledger.zeroing()
-            try:
-                return original(self, *args, **kwargs)
-            finally:
-                ledger.switch(before)
+        def begins(module: Any, /, *args: Any, **kwargs: Any) -> bool | None:
+            log = self._log
+            if get_ident() != log.thread:
+                return None
+            if log.marker is not None:
+                log.ask_queue()
+                log.mark(ZERO)
+            self._recorder.event(ZERO)
+            return True
 
-        return zero_grad
+        def ends(token: bool, result: Any) -> None:
+            self._log.note((DONE, self._log.clock(), None))
 
-    scope.backed.append(stepped_within)
-    before, after = register_optimizer_step_pre_hook(stepping), register_optimizer_step_post_hook(stepped)
+        return self._recorder.fence.around(original, begins, ends)
+
+
+@contextmanager
+def tap(scope: TapScope) -> Iterator[None]:
+    """A step begins and ends; before an optimizer's first use the scope's `optimized` listeners hear of it."""
+    steps, fence = Steps(scope), scope.recorder.fence
+    before = register_optimizer_step_pre_hook(fence.quietly(steps.begins))
+    after = register_optimizer_step_post_hook(fence.quietly(steps.ended))
     scope.patches.hook("optimizer step pre hook", before.remove)
     scope.patches.hook("optimizer step post hook", after.remove)
-    zeroes = StandingWrapper(scope.patches, torch.optim.Optimizer, "zero_grad", zeroing, lambda: rests.has(ZEROING))
-    scope.patches.wrap(torch.nn.Module, "zero_grad", clearing)
-    foreign.hear(scope, stepping, stepped, zeroing)
-    hooks = StandingHooks(before, after, rests.steps.put)
-    rests.sleepers += [hooks, zeroes]
-    rests.hear_steps = hooks.on
-    rests.busy.append(lambda: bool(befores) or compiled())
-    try:
-        yield
-    finally:
-        rests.over_for_good()
+    scope.patches.wrap(torch.optim.Optimizer, "zero_grad", steps.zeroing)
+    scope.patches.wrap(torch.nn.Module, "zero_grad", steps.clearing)
+    foreign.hear(scope, steps)
+    yield

@@ -10,65 +10,69 @@ import torch
 from gpu_doctor.capture.describe.batches import sample_count
 from gpu_doctor.capture.fetch.prefetch_queue import Edges, Stock
 from gpu_doctor.capture.fetch.tally import Tally
-from gpu_doctor.capture.ledger import Pull
+from gpu_doctor.capture.spans import Source
 
 LONG_FETCH_S: Final = 2e-3
 """Metering a fetch takes some 10 us in a loop (benchmarks/fetching.py): every fetch of so long is metered,"""
 SKIPPED: Final = 10
-"""of shorter ones one in eleven (a prime, so as not to beat with periods in the data),"""
-SKIPPED_AT_REST: Final = 30
-"""or in thirty-one, where steps are that short that the other taps are at rest."""
+"""of shorter ones one in eleven (a prime, so as not to beat with periods in the data)."""
 FIRST_FETCHES: Final = 64
-"""Of a loop whose steps do not repeat so many fetches are metered before any is left out: a trial has no more."""
+"""So many fetches are metered before any is left out: a trial has no more."""
 STOCK_SKIPPED: Final = 4
 """Where workers fetch there is nothing to meter here: their stock is looked at, at one ask in five."""
 
 
-class Source:
-    """One iterator over a loader: the ledger's Pull, and what is known of its batches beforehand."""
+class LoaderSource(Source):
+    """What is known of an iterator over a loader besides what the step clock makes of it."""
 
     __slots__ = (
-        *("batch_size", "edges", "full", "key", "looked", "pull", "ref", "stock", "tally", "total"),
-        *("unmetered", "whole"),
+        *("asked_ns", "batch_size", "edges", "fetcher", "full", "iterator", "key", "looked", "ref", "stock", "taken"),
+        *("tally", "total", "unmetered", "whole"),
     )
 
     def __init__(
-        self, iterator: Any, key: str, loader: Any, pull: Pull, tally: Tally | None = None, stock: Stock | None = None
+        self,
+        iterator: Any,
+        key: str,
+        loader: Any,
+        delivered: list[int] | None = None,
+        tally: Tally | None = None,
+        stock: Stock | None = None,
+        learned: bool = False,
     ) -> None:
+        super().__init__(delivered, learned)
         self.ref = weakref.ref(iterator)
-        self.pull = pull
+        self.iterator = id(iterator)
         self.key = key
         self.tally = tally
         self.stock = stock
         self.edges: Edges | None = None
         """Where this iterator has started workers."""
+        self.fetcher: Any = None
+        """Carries the meter for the fetch that runs now; None = it is not metered."""
+        self.taken = 0
+        """Batches that the loop has got."""
         self.looked = 0
-        """Batches that were delivered at the last look at the stock."""
+        """Of them, at the last look at the stock."""
+        self.asked_ns = 0
         self.batch_size = self.total = self.whole = self.unmetered = 0
         if loader is not None and _counted(loader):
             self.batch_size, self.total = int(loader.batch_size), len(loader.sampler)
             self.whole = self.total // self.batch_size
         self.full = float(self.batch_size)
-        pull.iterator = id(iterator)
 
-    def skipped(self, resting: bool = False, first: int = 0) -> int:
-        """How many of the next fetches in this process are not metered, so that metering stays below 0.5 % of them.
-
-        Args:
-            resting: the other taps rest. first: so many of the loader's are metered in any case.
-        """
-        if self.tally is None or self.tally.count < first or self.tally.mean_s >= LONG_FETCH_S:
+    def skipped(self) -> int:
+        """How many of the next fetches in this process are not metered, so that metering stays below 0.5 % of them."""
+        if self.tally is None or self.tally.count < FIRST_FETCHES or self.tally.mean_s >= LONG_FETCH_S:
             return 0
-        if resting:
-            return SKIPPED_AT_REST
         return SKIPPED if self.stock is None else STOCK_SKIPPED
 
     def look(self, iterator: Any) -> None:
         """The loop is about to ask: how much lies ready, for all asks since the last look."""
-        stock, delivered = self.stock, self.pull.delivered
+        stock, taken = self.stock, self.taken
         if stock is not None:
-            stock.look(iterator, delivered - self.looked)
-            self.looked = delivered
+            stock.look(iterator, taken - self.looked)
+            self.looked = taken
 
     def ended(self, error: BaseException, seconds: float) -> None:
         """The ask raised, after so long: where there is no further batch, it has ended workers that do not stay."""
@@ -80,7 +84,7 @@ class Source:
     def samples(self, batch: Any) -> float:
         """Samples in the batch just delivered: by the sampler's count where that is sure, else by its tensors."""
         if self.batch_size:
-            left = self.total - self.pull.delivered * self.batch_size
+            left = self.total - self.taken * self.batch_size
             if left > 0:
                 return float(min(self.batch_size, left))
         return sample_count(batch)

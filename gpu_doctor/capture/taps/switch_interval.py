@@ -10,11 +10,11 @@ nothing; two threads that compute in Python at once used 6 % more CPU (median of
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from gpu_doctor.capture.lines.switch_interval import INTERVAL
 from gpu_doctor.capture.taps.tap import TapScope
 
 TURN_S: Final = 1e-4
@@ -23,14 +23,8 @@ TURN_S: Final = 1e-4
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
     """A shorter switch interval for the run; one that is shorter already, or that the code sets itself, is left."""
-    before = sys.getswitchinterval()
-    if before <= TURN_S:
-        yield
-        return
-    sys.setswitchinterval(TURN_S)
-    ours = sys.getswitchinterval()
+    INTERVAL.ask(scope, TURN_S)
     try:
         yield
     finally:
-        if sys.getswitchinterval() == ours:
-            sys.setswitchinterval(before)
+        INTERVAL.release(scope)

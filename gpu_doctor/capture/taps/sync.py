@@ -19,11 +19,10 @@ from typing import Any
 
 import torch
 
-from gpu_doctor.capture.eventnotes import SYNCED
+from gpu_doctor.capture.events import CAME, SYNCED, WAITING
 from gpu_doctor.capture.patching import Seam
+from gpu_doctor.capture.taps import traffic
 from gpu_doctor.capture.taps.tap import TapScope
-from gpu_doctor.capture.taps.traffic import book_of
-from gpu_doctor.recording.steps import SYNC
 
 METHODS = (
     *("item", "cpu", "tolist", "numpy", "nonzero", "masked_select"),
@@ -41,51 +40,44 @@ def tap(scope: TapScope) -> Iterator[None]:
     if not scope.accelerated:
         yield
         return
-    recorder, ledger, book = scope.recorder, scope.recorder.ledger, book_of(scope)
-    pulse, rests = ledger.pulse, ledger.steady.rests
-    ledger.sync_measured = True
+    recorder = scope.recorder
+    log, fence, event = recorder.log, recorder.fence, recorder.event
+    recorder.step_clock.sync_measured = True
     inside = False
 
-    def wait(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def begins(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> torch.Tensor | None:
         nonlocal inside
-        if inside or self.device.type == "cpu" or get_ident() != recorder.thread or not ledger.started:
-            return original(self, *args, **kwargs)
+        if inside or tensor.device.type == "cpu" or get_ident() != log.thread:
+            return None
         inside = True
-        before, begin = ledger.leaf, recorder.clock()
-        try:
-            ledger.leaf = SYNC
-            return original(self, *args, **kwargs)
-        finally:
-            inside, ledger.leaf = False, before
-            if not (pulse.resting and rests.has(SYNCED)):
-                ledger.carve(SYNC, recorder.clock() - begin)
+        event(WAITING)
+        return tensor
 
-    def fetch(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if inside or self.device.type == "cpu" or get_ident() != recorder.thread or not ledger.started:
-            return original(self, *args, **kwargs)
-        result = wait(original, self, *args, **kwargs)
-        book.came(self, result, recorder.clock())
-        return result
+    def ends(tensor: torch.Tensor, result: Any) -> None:
+        nonlocal inside
+        inside = False
+        event(SYNCED)
 
-    def synchronizing(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def synchronize(*args: Any, **kwargs: Any) -> Any:
-            if get_ident() != recorder.thread or not ledger.started:
-                return original(*args, **kwargs)
-            before, begin = ledger.leaf, recorder.clock()
-            try:
-                ledger.leaf = SYNC
-                return original(*args, **kwargs)
-            finally:
-                ledger.leaf = before
-                if not (pulse.resting and rests.has(SYNCED)):
-                    ledger.carve(SYNC, recorder.clock() - begin)
+    def fetched(tensor: torch.Tensor, result: Any) -> None:
+        ends(tensor, result)
+        event(CAME, traffic.came(tensor, result))
 
-        return synchronize
+    def asks(*args: Any, **kwargs: Any) -> bool | None:
+        if get_ident() != log.thread:
+            return None
+        event(WAITING)
+        return True
 
+    def synchronized(token: bool, result: Any) -> None:
+        event(SYNCED)
+
+    def standing_in(original: Callable[..., Any], name: str) -> Seam:
+        after = fetched if name in COPIES else ends
+        return Seam(original, fence.around_in_graphs(original, begins, after, lambda tensor, error: ends(tensor, None)))
+
+    traffic.book_of(scope)
     for name in METHODS:
-        call = fetch if name in COPIES else wait
-        scope.patches.wrap(torch.Tensor, name, functools.partial(Seam, call=call))
+        scope.patches.wrap(torch.Tensor, name, functools.partial(standing_in, name=name))
     for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):
-        scope.patches.wrap(owner, "synchronize", synchronizing)
+        scope.patches.wrap(owner, "synchronize", lambda original: fence.around_in_graphs(original, asks, synchronized))
     yield

@@ -7,11 +7,12 @@ Nothing here holds a tensor.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
-from gpu_doctor.capture.ledger import Ledger
+from gpu_doctor.capture.events import CAME, COPIED
+from gpu_doctor.capture.step_clock import Place
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import Traffic
 
@@ -24,15 +25,53 @@ MOST_KEPT: Final = 64
 _WIDE: Final = (torch.float32, torch.float64)
 
 
+class Left(NamedTuple):
+    """A copy to a device."""
+
+    nbytes: int
+    blocking_pinned: bool
+    wide: bool
+    shape: torch.Size | None
+    """None where the tensor is one number, whose shape says nothing."""
+    address: int
+
+
+class Came(NamedTuple):
+    """A copy to the host."""
+
+    nbytes: int
+    shape: torch.Size | None
+    address: int | None
+    """Where it lies there, None where it is no tensor any more."""
+
+
+def left(source: torch.Tensor, pinned: bool, blocking: bool) -> Left:
+    """What is to be known of a copy of `source` to a device."""
+    nbytes = source.numel() * source.element_size()
+    wide = nbytes >= WIDE_BYTES and source.dtype in _WIDE
+    shape = _shape(source) if source.numel() > 1 else None
+    return Left(nbytes, pinned and blocking, wide, shape, _address(source))
+
+
+def came(source: torch.Tensor, result: Any) -> Came:
+    """What is to be known of a copy of `source` to the host."""
+    address = _address(result) if isinstance(result, torch.Tensor) else None
+    return Came(source.numel() * source.element_size(), _shape(source), address)
+
+
+def addresses(batch: Any) -> frozenset[int]:
+    """Where the tensors of a batch lie."""
+    return frozenset(_addresses(batch, 2))
+
+
 class CopyBook:
     """Counts copies; called, it says what it has counted so far."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self) -> None:
         self.to_device = self.to_host = self.small = self.blocking_pinned = self.round_trips = 0
         self.to_device_bytes = self.to_host_bytes = self.wide_bytes = 0.0
         self.round_trip_ns = 0
-        self._place: tuple[Any, ...] = ()
+        self._place: Place | None = None
         self._batch: frozenset[int] = frozenset()
         # what came to the host since the last batch: shape and address -> when it was there (ns)
         self._shapes: dict[torch.Size | None, int] = {}
@@ -52,53 +91,45 @@ class CopyBook:
             round_trip_s=self.round_trip_ns * 1e-9,
         )
 
-    def batch(self, delivered: Any) -> None:
-        """A loader handed out a batch: its tensors are no round trips whatever came back before they are copied."""
-        self._batch = frozenset(_addresses(delivered, 2))
+    def heard(self, code: int, now: int, arg: Any, place: Place) -> None:
+        """A copy, or a batch, of the loop's training; see `StepClock.copies`."""
+        if code == COPIED:
+            self._left(arg[2], now, place)
+        elif code == CAME:
+            self._came(arg, now, place)
+        else:  # its tensors are no round trips whatever came back before they are copied
+            self._batch = arg
 
-    def left(self, source: torch.Tensor, pinned: bool, blocking: bool, now: int) -> None:
-        """A tensor was copied from the host to a device; `now`: the clock when the call returned."""
-        if self._ledger.evaluating:
-            return
-        nbytes = source.numel() * source.element_size()
+    def _left(self, copy: Left, now: int, place: Place) -> None:
         self.to_device += 1
-        self.to_device_bytes += nbytes
-        self.small += nbytes < SMALL_BYTES
-        self.blocking_pinned += pinned and blocking
-        if nbytes >= WIDE_BYTES and source.dtype in _WIDE:
-            self.wide_bytes += nbytes
-        if not self._shapes or self._moved_on():
+        self.to_device_bytes += copy.nbytes
+        self.small += copy.nbytes < SMALL_BYTES
+        self.blocking_pinned += copy.blocking_pinned
+        if copy.wide:
+            self.wide_bytes += copy.nbytes
+        if not self._shapes or self._moved_on(place):
             return
-        address = _address(source)
-        came = self._addresses.pop(address, None) if address else None
-        shape = _shape(source)
-        if came is None and source.numel() > 1 and address not in self._batch:
-            came = self._shapes.get(shape)
-        if came is not None:
-            self._shapes.pop(shape, None)
+        at = self._addresses.pop(copy.address, None) if copy.address else None
+        if at is None and copy.shape is not None and copy.address not in self._batch:
+            at = self._shapes.get(copy.shape)
+        if at is not None:
+            self._shapes.pop(copy.shape, None)
             self.round_trips += 1
-            self.round_trip_ns += now - came
+            self.round_trip_ns += now - at
 
-    def came(self, source: torch.Tensor, result: Any, now: int) -> None:
-        """A tensor was copied from a device to the host; `now`: the clock when it was there."""
-        if self._ledger.evaluating:
-            return
+    def _came(self, copy: Came, now: int, place: Place) -> None:
         self.to_host += 1
-        self.to_host_bytes += source.numel() * source.element_size()
-        if self._moved_on() or len(self._shapes) >= MOST_KEPT:
+        self.to_host_bytes += copy.nbytes
+        if self._moved_on(place) or len(self._shapes) >= MOST_KEPT:
             self._shapes.clear()
             self._addresses.clear()
-        shape = _shape(source)
-        if shape is not None:
-            self._shapes[shape] = now
-        if isinstance(result, torch.Tensor):
-            self._addresses[_address(result)] = now
+        if copy.shape is not None:
+            self._shapes[copy.shape] = now
+        if copy.address is not None:
+            self._addresses[copy.address] = now
 
-    def _moved_on(self) -> bool:
+    def _moved_on(self, place: Place) -> bool:
         """Whether the loop has taken another batch, or ended a step, since the last copy to the host."""
-        ledger = self._ledger
-        last = ledger.last
-        place = (ledger.step_count, id(last), last.delivered if last is not None else 0)
         moved, self._place = place != self._place, place
         return moved
 
@@ -107,7 +138,8 @@ def book_of(scope: TapScope) -> CopyBook:
     """The one book of a run, opened by whichever tap asks first."""
     book = scope.recorder.parts.get("traffic")
     if not isinstance(book, CopyBook):
-        book = scope.recorder.parts["traffic"] = CopyBook(scope.recorder.ledger)
+        book = scope.recorder.parts["traffic"] = CopyBook()
+        scope.recorder.copied = book.heard
     return book
 
 

@@ -22,7 +22,7 @@ from gpu_doctor.recording.setup import OptimizerFacts
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
     """Facts `model`, `optimizer_facts`, `inputs` and `evaluation` of the setup."""
-    recorder, namespace = scope.recorder, scope.namespace
+    recorder = scope.recorder
     facts, looker = recorder.facts, Looker(scope)
     met: list[OptimizerFacts] = []
     unstepped = Unstepped(scope)
@@ -40,9 +40,9 @@ def tap(scope: TapScope) -> Iterator[None]:
             met.append(optimizer_facts(optimizer))
             facts["optimizer_facts"] = tuple(met)
         scope.owned.add(p for group in optimizer.param_groups for p in group["params"])
-        found = models.outermost(namespace, scope.owned.alive())
+        found = models.outermost(scope.namespace, scope.owned.alive())
         recorder.meet(optimizer, *found)
-        facts["model"] = functools.partial(unstepped.told, model_facts(found, namespace))
+        facts["model"] = functools.partial(unstepped.told, model_facts(found, scope.namespace))
         unstepped.met(found)
         if not looker.steps:
             looker.open()
@@ -52,12 +52,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         found = [] if trains else looker.shown()
         if not described.issuperset(id(one) for one in found):
             described.update(id(one) for one in found)
-            facts["model"] = model_facts(found, namespace)
-
-    def stepped(now: int) -> None:
-        looker.turn(now)
-        if ended is not None:
-            ended(now)
+            facts["model"] = model_facts(found, scope.namespace)
 
     looker.predicts = predicts
     first_pull()
@@ -65,12 +60,11 @@ def tap(scope: TapScope) -> Iterator[None]:
     scope.optimized.append(first_step)
     facts["inputs"], facts["evaluation"] = looker.inputs, looker.evaluation
     scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker))
-    ended = recorder.ledger.on_step
-    recorder.ledger.on_step = stepped
+    recorder.on_step.append(looker.turn)
     try:
         yield
     finally:
-        recorder.ledger.on_step = ended
+        recorder.on_step.remove(looker.turn)
         predicts()
         if callable(facts.get("model")):  # who keeps the recorder must not keep what the code names
             facts["model"] = facts["model"]()
@@ -80,11 +74,8 @@ def tap(scope: TapScope) -> Iterator[None]:
 
 
 def _evaluating(looker: Looker, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def evaluate(self: nn.Module) -> Any:
+    def begins(module: nn.Module) -> None:
         if get_ident() == looker.recorder.thread:
-            looker.recorder.ledger.steady.wake()
             looker.evaluates()
-        return original(self)
 
-    return evaluate
+    return looker.recorder.fence.around_in_graphs(original, begins, lambda token, result: None)

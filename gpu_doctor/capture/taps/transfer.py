@@ -11,16 +11,24 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor.capture.eventnotes import COPIED, PAGED, SYNCED
+from gpu_doctor.capture.events import BATCH_AT, CAME, COPIED, COPYING, SYNCED, WAITING
 from gpu_doctor.capture.patching import Seam
+from gpu_doctor.capture.taps import traffic
 from gpu_doctor.capture.taps.tap import TapScope
-from gpu_doctor.capture.taps.traffic import book_of
-from gpu_doctor.recording.steps import SYNC, TRANSFER
+
+
+class Copy(NamedTuple):
+    """A call that may copy a tensor."""
+
+    source: torch.Tensor
+    blocking: bool
+    phase: int
+    """The event that its begin was noted as: COPYING or WAITING; 0 = none."""
 
 
 @contextmanager
@@ -29,93 +37,84 @@ def tap(scope: TapScope) -> Iterator[None]:
     if not scope.accelerated:
         yield
         return
-    recorder, ledger, book = scope.recorder, scope.recorder.ledger, book_of(scope)
-    pulse, rests = ledger.pulse, ledger.steady.rests
+    recorder = scope.recorder
+    log, fence, event = recorder.log, recorder.fence, recorder.event
     inside = False
 
-    def heard(source: torch.Tensor, result: torch.Tensor, blocking: bool, begin: int) -> None:
-        """Bills a call that may have copied `source` to where `result` is."""
-        here, there = source.device.type == "cpu", result.device.type == "cpu"
-        if here == there:
-            return
-        now = recorder.clock()
-        if here:
+    def begins(source: torch.Tensor, there: str, blocking: bool) -> Copy:
+        """A call that takes `source` to a device of this type; empty = to none that it is asked for."""
+        nonlocal inside
+        inside, phase = True, 0
+        if there and (here := source.device.type) != there:
+            if here == "cpu":
+                phase = COPYING
+            elif there == "cpu" and blocking and recorder.step_clock.sync_measured:
+                phase = WAITING  # as `.cpu()`, which the tap `sync` hears
+        if phase:
+            event(phase)
+        if phase == COPYING and log.marker is not None and not blocking:
+            log.mark(COPYING)
+        return Copy(source, blocking, phase)
+
+    def ends(copy: Copy, result: torch.Tensor | None) -> None:
+        """The call has returned, None = it raised."""
+        nonlocal inside
+        inside = False
+        source, left, here, moved = copy.source, None, False, False
+        if result is not None and result is not source:
+            here = source.device.type == "cpu"
+            moved = here != (result.device.type == "cpu")
+        if moved and here:
+            if copy.phase != COPYING:
+                event(COPYING)
             pinned = _pinned(source)
-            if not (pulse.resting and rests.has(COPIED if pinned else PAGED)):
-                ledger.copied(source.numel() * source.element_size(), not pinned, now - begin)
-            book.left(source, pinned, blocking, now)
-            return
-        # As `.cpu()`, which the tap `sync` hears.
-        if ledger.sync_measured and blocking and not (pulse.resting and rests.has(SYNCED)):
-            ledger.carve(SYNC, now - begin)
-        book.came(source, result, now)
+            left = source.numel() * source.element_size(), not pinned, traffic.left(source, pinned, copy.blocking)
+        if copy.phase == COPYING or left is not None:
+            if log.marker is not None and not copy.blocking:
+                log.mark(COPIED)
+            event(COPIED, left)
+        elif copy.phase == WAITING:
+            event(SYNCED)
+        if moved and not here:
+            event(CAME, traffic.came(source, result))
 
-    def phase(source: torch.Tensor, there: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-        """As what a call that takes `source` to a device of this type will be billed, as far as nothing goes wrong."""
-        if not there:
-            return ledger.leaf
-        if source.device.type == "cpu":
-            return TRANSFER if there != "cpu" else ledger.leaf
-        return SYNC if there == "cpu" and ledger.sync_measured and not _non_blocking(args, kwargs) else ledger.leaf
+    def raised(copy: Copy, error: BaseException) -> None:
+        ends(copy, None)
 
-    def copy(
-        asked: Callable[[tuple[Any, ...], dict[str, Any]], str],
-        original: Callable[..., Any],
-        self: torch.Tensor,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        nonlocal inside
-        if inside or get_ident() != recorder.thread or not ledger.started:
-            return original(self, *args, **kwargs)
-        before, leaf = ledger.leaf, phase(self, asked(args, kwargs), args, kwargs)
-        inside = True
-        if leaf == TRANSFER and ledger.marks is not None and _non_blocking(args, kwargs):
-            ledger.copying()
-        begin = recorder.clock()
-        try:
-            ledger.leaf = leaf
-            result = original(self, *args, **kwargs)
-        finally:
-            inside, ledger.leaf = False, before
-        if result is not self:
-            heard(self, result, not _non_blocking(args, kwargs), begin)
-        return result
+    def copies(asked: Callable[[tuple[Any, ...], dict[str, Any]], str], original: Callable[..., Any]) -> Seam:
+        """Of a method that returns the copy."""
 
-    def copy_in(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        nonlocal inside
-        source = args[0] if args else kwargs.get("src")
-        if not isinstance(source, torch.Tensor) or (self.device.type == "cpu") == (source.device.type == "cpu"):
-            return original(self, *args, **kwargs)
-        if inside or get_ident() != recorder.thread or not ledger.started:
-            return original(self, *args, **kwargs)
-        before, leaf = ledger.leaf, phase(source, self.device.type, args, kwargs)
-        inside = True
-        if leaf == TRANSFER and ledger.marks is not None and _non_blocking(args, kwargs):
-            ledger.copying()
-        begin = recorder.clock()
-        try:
-            ledger.leaf = leaf
-            result = original(self, *args, **kwargs)
-        finally:
-            inside, ledger.leaf = False, before
-        heard(source, self, not _non_blocking(args, kwargs), begin)
-        return result
+        def before(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Copy | None:
+            if inside or get_ident() != log.thread:
+                return None
+            return begins(tensor, asked(args, kwargs), not _non_blocking(args, kwargs))
+
+        return Seam(original, fence.around_in_graphs(original, before, ends, raised))
+
+    def copies_in(original: Callable[..., Any]) -> Seam:
+        """Of `copy_`, which returns what it was called on."""
+
+        def before(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Copy | None:
+            source = args[0] if args else kwargs.get("src")
+            if inside or get_ident() != log.thread or not isinstance(source, torch.Tensor):
+                return None
+            if (source.device.type == "cpu") == (tensor.device.type == "cpu"):
+                return None
+            return begins(source, tensor.device.type, not _non_blocking(args, kwargs))
+
+        return Seam(original, fence.around_in_graphs(original, before, ends, raised))
 
     def pulling(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        @functools.wraps(original)
-        def __next__(self: Any) -> Any:
-            __tracebackhide__ = True
-            batch = original(self)
-            if get_ident() == recorder.thread:
-                book.batch(batch)
-            return batch
+        def answered(token: bool, batch: Any) -> None:
+            if get_ident() == log.thread:
+                event(BATCH_AT, traffic.addresses(batch))
 
-        return __next__
+        return fence.around_in_graphs(original, lambda iterator: True, answered, lambda token, error: None)
 
+    traffic.book_of(scope)
     for name, asked in (("to", _asked), ("cuda", _always)):
-        scope.patches.wrap(torch.Tensor, name, functools.partial(Seam, call=functools.partial(copy, asked)))
-    scope.patches.wrap(torch.Tensor, "copy_", lambda original: Seam(original, copy_in))
+        scope.patches.wrap(torch.Tensor, name, functools.partial(copies, asked))
+    scope.patches.wrap(torch.Tensor, "copy_", copies_in)
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", pulling)
     yield
 

@@ -7,9 +7,8 @@ weights of Lookahead) is left in `other`.
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from types import FrameType
@@ -17,8 +16,8 @@ from typing import Any, Final
 
 import torch
 
+from gpu_doctor.capture.events import DONE, PHASE
 from gpu_doctor.capture.frameworks import FRAMEWORKS
-from gpu_doctor.capture.taps.sleepers import StandingWrapper
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.steps import BACKWARD, OTHER
 
@@ -27,43 +26,37 @@ LOOKED_AT: Final = 8
 _DEEPEST: Final = 12
 """Frames between an optimizer's step and that of one around it: the hook, torch's own wrapper, a scheduler's."""
 _PASSES_ON: Final = tuple(name for one in FRAMEWORKS if one.optimizer_passes_on for name in one.packages)
-_dynamo: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", None) or (lambda: False)
 
 
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
     """Wrappers on the `step` of optimizers that wrap others; none where there is no such thing."""
-    ledger, pulse = scope.recorder.ledger, scope.recorder.pulse
-    rests = ledger.steady.rests
-    inside: list[int | None] = []
-    """Of each step of a wrapping one that runs: the phase to go back to from what follows the wrapped one's."""
+    recorder = scope.recorder
+    log, fence = recorder.log, recorder.fence
+    inside: list[bool] = []
+    """Of each step of a wrapping one that runs: whether the wrapped one has stepped."""
     known: set[type] = set()
     left = LOOKED_AT
 
-    def billed(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            # A closure is the loop's own code.
-            if args or kwargs or _dynamo() or get_ident() != pulse.thread or not ledger.started:
-                return original(self, *args, **kwargs)
-            before = ledger.switch(BACKWARD)
-            inside.append(None)
-            try:
-                return original(self)
-            finally:
-                after = inside.pop()
-                if after is not None:
-                    ledger.switch(after)
-                ledger.switch(before)
+    def begins(optimizer: Any, /, *args: Any, **kwargs: Any) -> bool | None:
+        # A closure is the loop's own code.
+        if args or kwargs or get_ident() != log.thread:
+            return None
+        recorder.event(PHASE, BACKWARD)
+        inside.append(False)
+        return True
 
-        return step
+    def ends(token: bool, result: Any) -> None:
+        if inside.pop():
+            recorder.event(DONE)
+        recorder.event(DONE)
 
     def stepped() -> None:
         nonlocal left
         if inside:
-            if inside[-1] is None:
-                inside[-1] = ledger.switch(OTHER)
+            if not inside[-1]:
+                inside[-1] = True
+                recorder.event(PHASE, OTHER)
             return
         if left <= 0:
             return
@@ -71,15 +64,12 @@ def tap(scope: TapScope) -> Iterator[None]:
         kind = _around(sys._getframe(1))
         if kind is not None and kind not in known:
             known.add(kind)
-            rests.sleepers.append(StandingWrapper(scope.patches, kind, "step", billed, lambda: rests.has(BACKWARD)))
+            scope.patches.wrap(kind, "step", lambda original: fence.around_in_graphs(original, begins, ends))
         if left <= 0 and not known:
             scope.stepped.remove(stepped)
 
     scope.stepped.append(stepped)
-    try:
-        yield
-    finally:
-        rests.over_for_good()
+    yield
 
 
 def _around(frame: FrameType | None) -> type | None:

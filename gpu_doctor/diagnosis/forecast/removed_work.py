@@ -1,6 +1,6 @@
 """What a loop gains when work that trains nothing goes: what the step is left with, and how sure that is.
 
-Two things go. The work itself, which the ledger's clock has. And, on a CPU, what it does to the training after it:
+Two things go. The work itself, which the step clock has. And, on a CPU, what it does to the training after it:
 torch finds its code, its objects and small weights out of the caches, and cores asleep. That was measured by drawing
 the work before each step at random (torch 2.13, one thread), for two layers of 64 (0.23 to 0.26 ms warm) and of 256
 (0.37 ms): after 2, 6 and 12 ms of Python, of sleep or of `tolist()` a step took 0.3, 0.6 and 0.7 ms longer on one day,

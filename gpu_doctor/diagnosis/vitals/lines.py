@@ -1,4 +1,4 @@
-"""Line costs fitted to the ledger's clock, and what of the time between forward and backward is no loss.
+"""Line costs fitted to the step clock, and what of the time between forward and backward is no loss.
 
 The clock says how long a phase is, the looks only how it is divided. Looks are of the whole run, its slow first steps
 included, and a look that had to wait for the interpreter's lock falls into the phase that gave it up, most often one of

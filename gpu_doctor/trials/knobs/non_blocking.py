@@ -7,6 +7,7 @@ loop fills again and again could be overwritten before its copy is done.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -91,7 +92,7 @@ def _turned(value: bool, scope: TrialScope) -> Iterator[None]:
     patches = Patches()
     try:
         for name in ("to", "cuda"):
-            patches.wrap(torch.Tensor, name, lambda original: Seam(original, copy))
+            patches.wrap(torch.Tensor, name, lambda original: Seam(original, functools.partial(copy, original)))
         yield
     finally:
         patches.restore()

@@ -12,6 +12,7 @@ import gpu_doctor
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.clipping import tap
 from tests.support.one_tap import model, on
+from tests.support.told_loop import begun
 
 CELL = """
 for step in range(40):
@@ -44,7 +45,7 @@ def test_a_compiled_function_clips_in_one_graph() -> None:
     weight.grad = torch.full((4,), 2.0)
     recorder = Recorder()
     with on(tap, recorder):
-        recorder.ledger.begin()
+        begun(recorder)
         torch._dynamo.reset()
         explained = torch._dynamo.explain(clipped)(weight)
     assert explained.graph_break_count == 0

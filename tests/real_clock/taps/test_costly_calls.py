@@ -19,11 +19,11 @@ import torch
 from torch import save as bound_before
 
 from gpu_doctor.capture import patching, taps
-from gpu_doctor.capture.ledger import Pull
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.costly_calls import SEAMS, tap
 from gpu_doctor.recording.setup import Chore
 from tests.support.one_tap import Ticking, batches, model, on
+from tests.support.told_loop import ToldLoop
 
 MS = 1_000_000
 
@@ -228,15 +228,17 @@ def test_a_call_in_an_evaluation_counts_and_is_no_part_of_other() -> None:
 def test_the_injected_clock_counts() -> None:
     clock = Ticking()
     recorder = Recorder(clock=clock)
-    pull = Pull([0])
+    told = ToldLoop(recorder)
     with on(tap, recorder):
-        recorder.ledger.delivered(pull, 8.0, recorder.ledger.ask(pull, True))
+        told.pulls()
         gc.collect()
+        recorder.fold()
         before = clock.ns
         assert recorder.parts["chores"]() == ()  # its step has not ended
         assert clock.ns == before
-        recorder.ledger.optimizer_done(1, recorder.ledger.optimizer(1))
-        recorder.ledger.ask(pull, True)
+        told.steps()
+        told.stepped()
+        told.asks()
     found = one("collect-garbage", recorder.close().chores or ())
     assert (found.calls, found.wall_s) == (1, pytest.approx(1e-6))
 

@@ -79,7 +79,7 @@ def test_every_batch_and_every_pass_counts(options: dict[str, Any]) -> None:
     recording, counted = ran(EVALUATED, held_out=quick(HELD_OUT, **options))
     trained, held_out = fetch(recording, TRAINED), fetch(recording, HELD_OUT)
     assert trained.delivered == counted["trained"] == 2000
-    assert trained.batches < 1000  # quick fetches in the loop's rhythm: one in eleven is metered, or one in 31
+    assert trained.batches < 1000  # of quick fetches one in eleven is metered
     assert trained.passes == 0
     assert held_out.delivered == counted["held out"] == 220  # every other pass is left after ten batches
     assert held_out.passes == counted["passes"] == 4

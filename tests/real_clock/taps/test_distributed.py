@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -15,9 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import peers
-from gpu_doctor.capture.taps.distributed import COLLECTIVES, COMMUNICATION, SPREADING, WorldBook, tap
-from gpu_doctor.recording.setup import Chore, World
+from gpu_doctor.capture.taps.costly_calls import COLLECT_GARBAGE, book_of
+from gpu_doctor.capture.taps.costly_calls import tap as chores
+from gpu_doctor.capture.taps.distributed import COLLECTIVES, COMMUNICATION, SPREADING, tap
+from gpu_doctor.capture.taps.tap import Tap
+from gpu_doctor.recording.setup import World
 from tests.support.one_tap import Ticking, batches, model, on, standing
+from tests.support.told_loop import ToldLoop, begun
 
 SEAMS = (
     *((dist, name) for name in (*COLLECTIVES, "destroy_process_group")),
@@ -26,11 +31,9 @@ SEAMS = (
 )
 
 
-def begun() -> Recorder:
+def opened() -> Recorder:
     """A recorder whose loop has begun, on a clock that ticks when read."""
-    recorder = Recorder(clock=Ticking())
-    recorder.ledger.begin()
-    return recorder
+    return begun(Recorder(clock=Ticking()))
 
 
 def world_of(recorder: Recorder) -> World:
@@ -42,7 +45,9 @@ def world_of(recorder: Recorder) -> World:
 
 def step(recorder: Recorder) -> None:
     """One optimizer step."""
-    recorder.ledger.optimizer_done(1, recorder.ledger.optimizer(1))
+    told = ToldLoop(recorder)
+    told.steps()
+    told.stepped()
 
 
 def test_the_seams_are_restored() -> None:
@@ -53,7 +58,7 @@ def test_the_seams_are_restored() -> None:
 
 
 def test_a_process_alone_says_so() -> None:
-    recorder = begun()
+    recorder = opened()
     with on(tap, recorder) as scope:
         for hear in scope.optimized:
             hear(torch.optim.SGD(model().parameters(), 0.1))
@@ -72,7 +77,7 @@ def test_a_process_alone_says_so() -> None:
 
 
 def test_nothing_of_the_users_is_held_after_the_run() -> None:
-    recorder = begun()
+    recorder = opened()
     with on(tap, recorder, namespace={"loader": batches()}):
         pass
     assert isinstance(recorder.facts["world"], World)
@@ -80,72 +85,71 @@ def test_nothing_of_the_users_is_held_after_the_run() -> None:
 
 def test_a_collective_is_a_chore_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "all_reduce", lambda tensor: tensor)
-    recorder = begun()
+    recorder = opened()
     with on(tap, recorder):
         for _ in range(3):
             dist.all_reduce(torch.ones(1))
             step(recorder)
         dist.all_reduce(torch.ones(1))  # after the last step: none of it
-    recorder.ledger.finish()
-    (chore,) = recorder.so_far().chores or ()
+    (chore,) = recorder.close().chores or ()
     assert (chore.kind, chore.calls) == (COMMUNICATION, 3)
     assert "all_reduce" in chore.text
 
 
-def test_chores_of_another_tap_stay_beside_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("taps", [(chores, tap), (tap, chores)], ids=["opened before", "opened later"])
+def test_chores_of_another_tap_stay_beside_ours(monkeypatch: pytest.MonkeyPatch, taps: tuple[Tap, Tap]) -> None:
     monkeypatch.setattr(dist, "barrier", lambda: None)
-    recorder = begun()
-    recorder.parts["chores"] = lambda: (Chore("checkpoint", 1, 5.0), Chore("empty-cache", 1, 0.0))
-    with on(tap, recorder):
+    monkeypatch.setattr(gc, "collect", lambda: 0)
+    recorder = opened()
+    with on(taps[0], recorder), on(taps[1], recorder):
+        dist.barrier()
+        gc.collect()
+        step(recorder)
+        step(recorder)
+        recorder.fold()
+    kinds = [one.kind for one in recorder.so_far().chores or ()]
+    assert sorted(kinds) == [COLLECT_GARBAGE, COMMUNICATION]
+
+
+def test_the_first_steps_collectives_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist, "barrier", lambda: None)
+    recorder = opened()
+    with on(tap, recorder) as scope:
+        first_ns = book_of(scope).first_ns
         dist.barrier()
         step(recorder)
         step(recorder)
-    kinds = [one.kind for one in recorder.so_far().chores or ()]
-    assert kinds == ["checkpoint", COMMUNICATION, "empty-cache"]
-
-
-def test_chores_of_a_tap_that_opened_later_stay_too() -> None:
-    recorder = begun()
-    with on(tap, recorder):
-        recorder.parts["chores"] = lambda: (Chore("checkpoint", 1, 5.0),)
-    assert [one.kind for one in recorder.so_far().chores or ()] == ["checkpoint"]
-
-
-def test_the_first_steps_collectives_are_told_apart() -> None:
-    recorder = begun()
-    book = WorldBook(recorder)
-    book.end(COMMUNICATION, book.begin(COMMUNICATION))
-    assert book.first_ns > 0
-    step(recorder)
-    step(recorder)
-    before = book.first_ns
-    book.end(COMMUNICATION, book.begin(COMMUNICATION))
-    assert book.first_ns == before
+        recorder.fold()
+        before = first_ns[COMMUNICATION]
+        assert before > 0
+        dist.barrier()
+        step(recorder)
+        step(recorder)
+        recorder.fold()
+        assert first_ns[COMMUNICATION] == before
 
 
 def test_data_parallels_copies_are_a_chore(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("replicate", "scatter", "gather"):
         monkeypatch.setattr(nn.DataParallel, name, lambda self, *args: args)
-    recorder = begun()
+    recorder = opened()
     wrapped = nn.DataParallel(model())
     with on(tap, recorder):
         assert wrapped.replicate(1, 2) == (1, 2)  # type: ignore[arg-type]
         wrapped.gather([])  # type: ignore[call-arg]
         step(recorder)
         step(recorder)
+        recorder.fold()
     (chore,) = recorder.so_far().chores or ()
     assert (chore.kind, chore.calls) == (SPREADING, 2)
 
 
 def test_own_seconds_leave_waiting_out() -> None:
     recorder = Recorder(clock=Ticking())
-    ledger = recorder.ledger
-    ledger.begin()
+    told = ToldLoop(begun(recorder))
     for _ in range(12):
-        ledger.switch(ledger.backward())
-        step(recorder)
-    ledger.finish()
-    steps = recorder.table.steps()
+        told.learns()
+    steps = recorder.close().steps
     own_s = peers.own_step_s(steps, 0.0)
     assert own_s == pytest.approx(float((steps.wall_s - steps.backward_s)[1:].mean()))
     assert peers.own_step_s(steps, 1.0) == 0.0

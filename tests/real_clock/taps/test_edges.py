@@ -14,6 +14,7 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.dataloader import tap
 from gpu_doctor.recording import Fetch
 from tests.support.one_tap import batches, on
+from tests.support.told_loop import ToldLoop
 
 pytestmark = pytest.mark.core
 
@@ -47,12 +48,12 @@ def slow_edges(monkeypatch: pytest.MonkeyPatch) -> None:
 def walked(loader: DataLoader[Any], steps: bool = False, most: int = 99) -> tuple[Fetch, Recorder]:
     """What was noted while a loop took at most so many batches an epoch."""
     recorder = Recorder()
+    told = ToldLoop(recorder)
     with on(tap, recorder):
         for _ in range(EPOCHS):
             for number, _batch in enumerate(loader, 1):
                 if steps:
-                    recorder.ledger.switch(recorder.ledger.backward())
-                    recorder.ledger.optimizer_done(1, recorder.ledger.optimizer(1))
+                    told.learns()
                 if number == most:
                     break
     recording = recorder.close()
@@ -62,11 +63,11 @@ def walked(loader: DataLoader[Any], steps: bool = False, most: int = 99) -> tupl
 
 @pytest.mark.usefixtures("slow_edges")
 @pytest.mark.parametrize("steps", [True, False])
-def test_the_parts_of_an_edge_are_timed_in_and_out_of_the_rhythm(steps: bool) -> None:
+def test_the_parts_of_an_edge_are_timed_in_steps_and_without(steps: bool) -> None:
     begin = time.perf_counter()
     found, recorder = walked(batches(160, num_workers=1, worker_init_fn=late), steps)
     elapsed_s = time.perf_counter() - begin
-    assert (recorder.ledger.steady.noted > 0) == steps
+    assert recorder.step_clock.trains == steps
     assert (found.starts, found.ends) == (EPOCHS, EPOCHS)
     parts = found.start_s or 0.0, found.first_s or 0.0, found.end_s or 0.0
     # A worker begins before `iter(loader)` returns: some of its delay is over when the loop first asks.

@@ -18,10 +18,11 @@ from torch.utils.data import DataLoader, Dataset
 import gpu_doctor
 from gpu_doctor.capture.fetch.sums import Sums
 from gpu_doctor.capture.fetch.tally import LINES_BYTES
+from gpu_doctor.capture.lines.fetch_costs import line_costs, shares, with_fetches
 from gpu_doctor.capture.lines.fetch_sampler import FetchLines
-from gpu_doctor.capture.lines.page import line_costs, read_page, shares, with_fetches, write_page
+from gpu_doctor.capture.lines.page import read_page, write_page
 from gpu_doctor.capture.lines.places import Place
-from gpu_doctor.capture.lines.switch_interval import SWITCH_S, QuickLooks
+from gpu_doctor.capture.lines.switch_interval import LOOK_S, QuickLooks
 from gpu_doctor.recording import LineCost, Recording
 
 pytestmark = pytest.mark.core
@@ -191,11 +192,11 @@ def test_nothing_is_seen_outside_of_a_fetch() -> None:
 
 def test_a_thread_that_nobody_wakes_sleeps_and_ends_at_once() -> None:
     before = sys.getswitchinterval()
-    lines = FetchLines(memoryview(bytearray(LINES_BYTES)), Mine.fetch.__code__, threads=50, period_s=0.001)
+    lines = FetchLines(memoryview(bytearray(LINES_BYTES)), Mine.fetch.__code__, threads=50, period_s=0.01)
     lines.start()
     lines.begin()
     time.sleep(0.05)
-    assert abs(sys.getswitchinterval() - SWITCH_S) < 1e-6
+    assert abs(sys.getswitchinterval() - LOOK_S) < 1e-6
     lines.end()
     until = time.perf_counter() + 10.0
     while not lines.asleep and time.perf_counter() < until:

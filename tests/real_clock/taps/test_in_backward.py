@@ -46,7 +46,6 @@ def here(loss_of: Callable[[], torch.Tensor]) -> torch.Tensor:
 @pytest.mark.parametrize("loader", [True, False], ids=["loader", "no loader"])
 def test_a_step_is_one_wherever_its_hooks_run(where: Callable[..., torch.Tensor], loader: bool) -> None:
     recorder, net, threads = Recorder(), model(), set[int]()
-    recorder.ledger.steady.rests.allowed = True
     kept = stepping_in_backward(net, threads)
     held = [(torch.rand(8, 4), torch.zeros(8)) for _ in range(30)]
     with listening(recorder):
@@ -94,7 +93,7 @@ def test_another_loops_backward_is_not_taken_for_this_ones() -> None:
         thread = threading.Thread(target=other_loop)
         thread.start()
         thread.join()
-        assert recorder.mine() and not recorder.ledger.any_optimizer
+        assert recorder.mine() and not recorder.trains
         mine = torch.optim.SGD(net.parameters(), lr=0.01)
         for _ in range(3):
             net(torch.rand(8, 4)).sum()

@@ -15,11 +15,14 @@ import pytest
 import torch
 
 import gpu_doctor
+from gpu_doctor.capture.events import CPU, NEXT, PHASE
 from gpu_doctor.capture.lines import sampler as lines
 from gpu_doctor.capture.lines.sampler import LineSampler
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording.steps import DATA_WAIT, FORWARD, NO_GRAD
+from tests.support.told_loop import begun
 
 pytestmark = pytest.mark.core
 
@@ -32,9 +35,8 @@ class Stage:
     def __init__(self) -> None:
         self.there, self.go = threading.Event(), threading.Event()
         self.now = 0.0
-        self.recorder = Recorder()
-        self.recorder.ledger.begin()
-        self.sampler = LineSampler(self.recorder, lambda: self.now)
+        self.recorder = begun(Recorder(clock=lambda: round(self.now * 1e9)))
+        self.sampler = LineSampler(self.recorder)
 
     def stand(self) -> None:
         self.there.set()
@@ -51,13 +53,20 @@ class Stage:
         thread = threading.Thread(target=act)
         thread.start()
         assert self.there.wait(10)
-        self.recorder.pulse.thread = thread.ident or 0
+        self.recorder.log.thread = thread.ident or 0
         self.sampler.look()
         for passed in seconds:
             self.now += passed
             self.sampler.look()
         self.go.set()
         thread.join()
+        self.note(CPU, 0)
+
+    def note(self, code: int, arg: object) -> None:
+        """What the loop's thread would note, a nanosecond later, at once folded."""
+        self.now += 1e-9
+        self.recorder.log.note((code, self.recorder.clock(), arg))
+        self.recorder.fold()
 
 
 def line_of(function: Callable[..., object], offset: int) -> int:
@@ -74,23 +83,23 @@ def library(stage: Stage) -> None:
 
 
 def test_a_look_during_which_the_thread_went_on_is_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine the lock may be lost at any moment between the phase and the stack's lines."""
+    """On a busy machine the lock may be lost at any moment while the stack is taken: its time is nobody's."""
     stage = Stage()
-    now, calls = [FORWARD], iter([FORWARD, NO_GRAD, FORWARD])  # the phase after each stack was taken
+    stage.note(PHASE, FORWARD)
 
-    def taken(thread: int) -> list[FrameType]:
+    def late(thread: int) -> list[FrameType]:
         found = stack_of(thread)
-        now[0] = next(calls)
+        stage.now += 0.001
+        stage.recorder.log.note((PHASE, stage.recorder.clock(), NO_GRAD))
+        stage.now += 0.001
         return found
 
-    monkeypatch.setattr(lines, "stack_of", taken)
-    monkeypatch.setattr(type(stage.recorder.ledger), "phase_now", lambda _: now[0])
     stage.watch(lambda: slow(stage), [0.3])
     assert [(one.phase, one.no_grad, one.share) for one in stage.sampler.costs()] == [("forward", False, 1.0)]
-    stage.now += 0.3
-    stage.watch(lambda: slow(stage), [])
-    told = [(one.phase, one.no_grad, round(one.share, 3)) for one in stage.sampler.costs()]
-    assert told == [("forward", False, 0.5)]
+    monkeypatch.setattr(lines, "stack_of", late)
+    stage.watch(lambda: slow(stage), [0.3])
+    assert [(one.phase, one.no_grad) for one in stage.sampler.costs()] == [("forward", False)]
+    assert stage.sampler.costs()[0].share == pytest.approx(0.5, abs=0.01)
 
 
 def test_the_standing_line_gets_the_time() -> None:
@@ -98,7 +107,7 @@ def test_the_standing_line_gets_the_time() -> None:
     stage.watch(lambda: slow(stage), [0.1, 0.3])
     stage.watch(lambda: library(stage), [0.6])
     first, second = stage.sampler.costs()
-    assert (first.share, second.share) == (0.6, 0.4)
+    assert (first.share, second.share) == (pytest.approx(0.6), pytest.approx(0.4))
     assert first.file == second.file == HERE
     assert (first.function, second.function) == ("linger", "stand")
     assert second.text == "self.go.wait(10)"
@@ -109,9 +118,11 @@ def test_the_standing_line_gets_the_time() -> None:
 
 def test_a_look_knows_the_phase() -> None:
     stage = Stage()
-    stage.recorder.ledger.switch(DATA_WAIT)
+    stage.note(PHASE, DATA_WAIT)
     stage.watch(lambda: slow(stage), [0.1])
-    stage.recorder.ledger.evaluating = True
+    held_out = Source()
+    held_out.evaluation = True
+    stage.note(NEXT, held_out)
     stage.watch(lambda: slow(stage), [0.2])
     assert [(one.phase, round(one.share, 6)) for one in stage.sampler.costs()] == [
         ("evaluation", 0.666667),
@@ -130,30 +141,32 @@ def test_library_frames_fold_into_the_line_that_called_them() -> None:
     thread = threading.Thread(target=waiting)
     thread.start()
     assert stage.there.wait(10)
-    stage.recorder.pulse.thread = thread.ident or 0
+    stage.recorder.log.thread = thread.ident or 0
     for _ in range(50):
         stage.now += 0.1
         stage.sampler.look()
     done.set()
     thread.join()
+    stage.note(CPU, 0)
     cost = stage.sampler.costs()[0]
     assert cost.text in ("done.wait(10)", "stage.there.set()")  # and not a line of threading.py
     assert cost.file == HERE
 
 
 def test_before_the_loop_and_after_the_thread_there_is_nothing() -> None:
-    recorder = Recorder()
-    now = [0.0]
-    sampler = LineSampler(recorder, lambda: now[0])
+    now = [0]
+    recorder = Recorder(clock=lambda: now[0])
+    sampler = LineSampler(recorder)
     for _ in range(3):
-        now[0] += 1
+        now[0] += 10**9
         sampler.look()
     assert sampler.costs() == ()
-    recorder.ledger.begin()
-    recorder.pulse.thread = -1
+    begun(recorder)
+    recorder.log.thread = -1
     for _ in range(3):
-        now[0] += 1
+        now[0] += 10**9
         sampler.look()
+    recorder.fold()
     assert sampler.costs() == ()
 
 
@@ -232,7 +245,7 @@ for _ in range(900):
 
 
 def test_the_clock_of_a_second_forward_is_its_own() -> None:
-    """Looks tell that it trains nothing, the ledger how long it is: half of both, as a clock inside of them says."""
+    """Looks tell that it trains nothing, the step clock how long it is: half of both, as a clock inside says."""
     namespace: dict[str, Any] = {"torch": torch, "x": torch.rand(4, 8)}
     recording = gpu_doctor.case(TWICE, namespace).run()
     vitals = gpu_doctor.diagnose(recording).vitals

@@ -1,4 +1,4 @@
-"""Batches that lie ready are counted in torch's own iterator: of starved loops and full ones, in and out of rhythm."""
+"""Batches that lie ready are counted in torch's own iterator: of starved loops and full ones, in steps and without."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from gpu_doctor.capture.fetch.prefetch_queue import FEWEST_LOOKS, Stock
-from gpu_doctor.capture.ledger import Pull
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.dataloader import tap
-from gpu_doctor.capture.taps.sources import STOCK_SKIPPED, Source
+from gpu_doctor.capture.taps.sources import STOCK_SKIPPED, LoaderSource
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Fetch, LoaderSetup, Recording, Setup, Steps
 from tests.support.one_tap import on
+from tests.support.told_loop import ToldLoop
 
 pytestmark = pytest.mark.core
 
@@ -58,11 +58,11 @@ class Stream(IterableDataset[Any]):
 def walked(data: Any, wait: Any = lambda done: None, steps: bool = True, **options: Any) -> tuple[Fetch, Recorder]:
     """What was counted while a loop took all batches; `wait` is what it does with each."""
     recorder = Recorder()
+    told = ToldLoop(recorder)
     with on(tap, recorder):
         for done, _ in enumerate(DataLoader(data, batch_size=1, **options), 1):
             if steps:
-                recorder.ledger.switch(recorder.ledger.backward())
-                recorder.ledger.optimizer_done(1, recorder.ledger.optimizer(1))
+                told.learns()
             wait(done)
     recording = recorder.close()
     assert not recording.notes
@@ -74,7 +74,7 @@ def walked(data: Any, wait: Any = lambda done: None, steps: bool = True, **optio
 def test_a_starved_loop_finds_nothing_ready(steps: bool, stream: bool) -> None:
     data = Told(late=True)
     found, recorder = walked(Stream(data) if stream else data, data.taken.fill_, steps, num_workers=1)
-    assert (recorder.ledger.steady.noted > 0) == steps, "in and out of the rhythm"
+    assert recorder.step_clock.trains == steps
     assert found.empty_share is not None and found.ready_batches is not None
     assert found.empty_share > 0.8
     assert found.ready_batches < 0.2
@@ -90,7 +90,7 @@ def test_a_slow_loop_finds_all_that_is_fetched_ahead(steps: bool) -> None:
         time.sleep(0.005)  # the last one is put into the queue after it was counted
 
     found, recorder = walked(data, until_fetched, steps, num_workers=WORKERS)
-    assert (recorder.ledger.steady.noted > 0) == steps
+    assert recorder.step_clock.trains == steps
     assert found.empty_share is not None and found.ready_batches is not None
     assert found.empty_share < 0.1, "neither the first ask nor the one that ends the epoch counts"
     assert WORKERS * AHEAD - 1 < found.ready_batches <= WORKERS * AHEAD
@@ -140,10 +140,10 @@ def test_an_iterator_that_does_not_tell_is_not_measured(odd: Any) -> None:
 def test_a_source_looks_for_all_asks_since_its_last_look() -> None:
     looks: list[int] = []
     stock: Any = SimpleNamespace(look=lambda iterator, asks: looks.append(asks))
-    iterator, pull = refuses, Pull()
-    source = Source(iterator, "rows", None, pull, None, stock)
-    for delivered in (0, 1, 2, 2 + STOCK_SKIPPED):
-        pull.delivered = delivered
+    iterator = refuses
+    source = LoaderSource(iterator, "rows", None, stock=stock)
+    for taken in (0, 1, 2, 2 + STOCK_SKIPPED):
+        source.taken = taken
         source.look(iterator)
     assert looks == [0, 1, 1, STOCK_SKIPPED]
 

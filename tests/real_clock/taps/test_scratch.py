@@ -22,6 +22,7 @@ from gpu_doctor.capture.fetch.tally import SlotFile
 from gpu_doctor.capture.taps.dataloader import tap
 from tests.support.one_tap import on
 from tests.support.repository import ROOT
+from tests.support.told_loop import ToldLoop
 
 SHARED = Path("/dev/shm")
 RUN = """
@@ -172,12 +173,12 @@ def test_a_run_with_workers_leaves_nothing_in_shared_memory() -> None:
     seen = 0
     try:
         with on(tap) as scope:
+            told = ToldLoop(scope.recorder)
             for _ in range(2):
                 for batch in DataLoader(Rows(), batch_size=2, num_workers=2):
                     workers.add(int(batch[0, 0]))
                     seen += len(entries(workers))
-                    scope.recorder.ledger.switch(scope.recorder.ledger.backward())
-                    scope.recorder.ledger.optimizer_done(1, scope.recorder.ledger.optimizer(1))
+                    told.learns()
             del batch
             scope.recorder.close()
             assert seen, "where batches lie while the loop has them"

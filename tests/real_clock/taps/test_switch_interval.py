@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import warnings
 
 import pytest
 import torch
@@ -40,6 +42,20 @@ def test_the_interval_is_put_back(before: float) -> None:
         assert sys.getswitchinterval() == pytest.approx(0.003)
     finally:
         sys.setswitchinterval(kept)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_has_the_usual_interval() -> None:
+    before = sys.getswitchinterval()
+    with gpu_doctor.watch():
+        assert sys.getswitchinterval() < before
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12 on: other threads run here, ours
+            child = os.fork()
+        if not child:
+            os._exit(0 if sys.getswitchinterval() == before else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    assert sys.getswitchinterval() == before
 
 
 LEAST = 0.7

@@ -10,13 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import Recording
 from gpu_doctor.recording.setup import Traffic
-from gpu_doctor.recording.steps import SYNC
 from tests.support.clinic.cell import Patient, Recorded
 from tests.support.clinic.device_cells import GPU_5MS, on_device
-from tests.support.simulated_device import Loop, SimulatedDevice
+from tests.support.simulated_device import Loop, Noted, SimulatedDevice
 
 STEPS = GPU_5MS.steps
 FULL: dict[str, Any] = {"wait": 0.1, "steps": STEPS, "most_queued_ms": 5.0}
@@ -31,15 +29,16 @@ class InTurn(Loop):
     mask: float = 2.0
     """Host: to work out the mask."""
 
-    def _copy(self, device: SimulatedDevice, recorder: Recorder) -> None:
+    def _copy(self, device: SimulatedDevice, loop: Noted) -> None:
         for last in (False, True):
             if not self.copy_blocks:
-                recorder.ledger.copying()
+                loop.copying()
             began = device.now
             device.launch(self.copy / 2.0)
             if self.copy_blocks:
                 device.synchronize()
-            recorder.ledger.copied(round(self.copy / 2.0 * LINK_BYTES_PER_MS), False, device.now - began)
+            nbytes = round(self.copy / 2.0 * LINK_BYTES_PER_MS)
+            loop.copied(nbytes, False, device.now - began, self.copy_blocks)
             device.host(0.0 if last else self.mask)
 
 
@@ -51,12 +50,12 @@ class InPieces(Loop):
     call: float = 0.05
     """Host: one copy's call."""
 
-    def _copy(self, device: SimulatedDevice, recorder: Recorder) -> None:
+    def _copy(self, device: SimulatedDevice, loop: Noted) -> None:
         for _ in range(self.pieces):
-            recorder.ledger.copying()
+            loop.copying()
             began = device.now
             device.launch(0.002, self.call)
-            recorder.ledger.copied(1000, False, device.now - began)
+            loop.copied(1000, False, device.now - began, blocking=False)
 
 
 @dataclass
@@ -68,14 +67,14 @@ class ThereAndBack(Loop):
     back: float = 0.05
     """Device: the copy back."""
 
-    def _between(self, device: SimulatedDevice, recorder: Recorder) -> None:
+    def _between(self, device: SimulatedDevice, loop: Noted) -> None:
         """Meanwhile nothing is queued."""
-        recorder.ledger.carve(SYNC, device.synchronize())
+        loop.synced(device.synchronize())
         device.host(self.numpy)
         began = device.now
         device.launch(self.back)
         device.synchronize()
-        recorder.ledger.copied(100_000, True, device.now - began)
+        loop.copied(100_000, True, device.now - began, blocking=True)
 
 
 def carrying(loop: Loop, **traffic: Any) -> Callable[[], Recording]:

@@ -1,7 +1,7 @@
 """Patients on a GPU: loops in virtual time on the simulated device, where the cured loop's time is known exactly.
 
-GPU: not yet run on one. The simulation launches kernels into a queue that runs while the host goes on; our own ledger
-and device marks record it as they would a real run. What the simulation does not know of (the loader, NVML's
+GPU: not yet run on one. The simulation launches kernels into a queue that runs while the host goes on; our own step
+clock and device marks record it as they would a real run. What the simulation does not know of (the loader, NVML's
 utilisation) is filled in from the loop's own parameters.
 """
 
@@ -12,14 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpu_doctor.capture.gpu.devicemarks import StepMarks
-from gpu_doctor.capture.ledger import Pull
-from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import DeviceSetup, Fetch, LoaderSetup, Metric, Recording, Series, Setup
-from gpu_doctor.recording.steps import SYNC
 from tests.support.clinic.cell import Patient, Recorded
 from tests.support.recordings import KEY
-from tests.support.simulated_device import Loop, SimulatedDevice
+from tests.support.simulated_device import Loop, Noted, SimulatedDevice
 
 BATCH = 8
 CARD_BYTES = int(141e9)
@@ -86,33 +82,10 @@ def _percent(name: str, times: np.ndarray, value: float) -> Series:
 class PythonAfterItem(Loop):
     """Reads the loss first and only then does its Python, such as formatting and logging what it read."""
 
-    def play(
-        self, device: SimulatedDevice | None = None, recorder: Recorder | None = None
-    ) -> tuple[SimulatedDevice, Recording]:
-        """Runs it with `python` after the read instead of before: the queue is empty meanwhile."""
-        device = device or SimulatedDevice()
-        recorder = recorder or Recorder(clock=lambda: device.now, sync_measured=True)
-        recorder.facts["device"] = "cuda:0"
-        ledger = recorder.ledger
-        ledger.marks = StepMarks(device, ledger.table)
-        pull = Pull()
-        for _ in range(self.steps):
-            before = ledger.ask(pull, True)
-            device.host(self.wait)
-            ledger.delivered(pull, 8.0, before)
-            before = ledger.forward(True, True, True, 8.0)
-            self._kernels(device, self.kernels // 2)
-            ledger.forward_done(before)
-            before = ledger.backward()
-            self._kernels(device, self.kernels - self.kernels // 2)
-            ledger.switch(before)
-            before = ledger.optimizer(1)
-            ledger.optimizer_done(1, before)
-            ledger.carve(SYNC, device.synchronize())
-            device.host(self.python)
-        ledger.ended(ledger.ask(pull, True))
-        device.synchronize()
-        return device, recorder.close()
+    def _after(self, device: SimulatedDevice, loop: Noted, step: int) -> None:
+        """The queue is empty meanwhile."""
+        loop.synced(device.synchronize())
+        device.host(self.python)
 
 
 GPU_5MS = Loop(wait=0.1, kernels=10, kernel=0.5, steps=80, most_queued_ms=20.0)

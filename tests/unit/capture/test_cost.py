@@ -12,8 +12,8 @@ import pytest
 from gpu_doctor.capture.cost import BUDGET_SHARE, LEAST_SHARE, Governor, too_dear
 from gpu_doctor.capture.poller import LONGEST_PERIOD_S, Poller
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.stepcounts import Pull
 from gpu_doctor.notebook import live_view as view
+from tests.support.told_loop import ToldLoop
 
 
 class Run:
@@ -166,7 +166,7 @@ def test_a_beat_on_the_training_thread_slows_down_too() -> None:
     recorder.beat = beat
     for _ in range(600):
         now[0] += 100_000_000
-        recorder._step_ended(now[0])
+        recorder._steps_ended(1, now[0])
     spent = 20e6 * len(beats)
     assert spent / now[0] <= 1.3 * BUDGET_SHARE
     assert len(beats) >= 10
@@ -176,16 +176,17 @@ def stepping(step_ns: int, steps: int = 12_000) -> Recorder:
     """A run of so many steps of so long, on a virtual clock."""
     now = [0]
     recorder = Recorder(clock=lambda: now[0])
-    recorder._event_ns, recorder._note_ns = 1000.0, 500.0  # what they cost here is not the question
-    ledger, pull = recorder.ledger, Pull()
+    recorder._event_ns = 1000.0  # what they cost here is not the question
+    told = ToldLoop(recorder)
     for _ in range(steps):
-        before = ledger.ask(pull, True)
+        told.asks()
         now[0] += step_ns // 2
-        ledger.delivered(pull, 8, before)
-        before = ledger.backward()
+        told.got()
+        told.differentiates()
         now[0] += step_ns - step_ns // 2
-        ledger.switch(before)
-        ledger.optimizer_done(1 << 40, ledger.optimizer(1 << 40))
+        told.backed()
+        told.steps()
+        told.stepped()
     return recorder
 
 

@@ -7,15 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpu_doctor.capture.gpu.devicemarks import MOST_PARTS, MOST_UPDATES, StepMarks
-from gpu_doctor.capture.ledger import Pull
+from gpu_doctor.capture.gpu.marks import MOST_PARTS, MOST_UPDATES
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
-from gpu_doctor.recording.steps import BACKWARD, OPTIMIZER, OTHER, STEP_COLUMNS
 from gpu_doctor.report.words import efficiency
-from tests.support.simulated_device import Loop, Plain, SimulatedDevice
+from tests.support.simulated_device import Loop, Noted, Plain, SimulatedDevice
+
+
+def watched() -> tuple[SimulatedDevice, Noted]:
+    """A device, and a loop on it whose steps are marked."""
+    device = SimulatedDevice()
+    recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+    recorder.facts["device"] = "cuda:0"
+    return device, Noted(recorder, device)
 
 
 def gap_share(recording: Recording) -> float:
@@ -118,54 +125,75 @@ def test_host_and_device_account_for_all_of_their_time(loop: Loop) -> None:
 
 
 def test_readings_are_never_waited_for() -> None:
-    device = SimulatedDevice()
-    table = StepTable()
-    marks = StepMarks(device, table)
+    device, loop = watched()
+    source = Source()
     for _ in range(20):
-        marks.work()
+        loop.pull(source)
+        loop.forward()
         device.launch(100)
-        marks.stepped()
-        marks.close(table.append([0.0] * len(STEP_COLUMNS)))
+        loop.called()
+        loop.step()
+        loop.stepped()
+    loop.exhaust(source)
+    loop.end()
     assert device.now == 0
-    assert table.steps().device_steps.sum() == 0  # the device has passed none of them
+    recorder = loop.recorder
+    assert recorder.step_count == 20
+    assert recorder.table.steps().device_steps.sum() == 0  # the device has passed none of them
     device.synchronize()
-    marks.read()
-    assert table.steps().device_steps.sum() == 19
+    assert recorder.marks is not None
+    recorder.marks.read()
+    assert recorder.table.steps().device_steps.sum() == 19
+
+
+class Captured(SimulatedDevice):
+    """A device of which a graph is captured now and then: it takes no marks then."""
+
+    capturing = False
+
+    def ready(self) -> bool:
+        """See DeviceClock."""
+        return not self.capturing
 
 
 def test_marks_are_given_back_once_and_never_read_again() -> None:
-    device = SimulatedDevice()
-    table = StepTable()
-    marks = StepMarks(device, table)
-    for i in range(200):
-        if i % 3:
-            marks.work()
+    device = Captured()
+    loop, source = Noted(Recorder(clock=lambda: device.now), device), Source()
+    for i in range(200):  # steps with both, one or none of their marks
+        loop.pull(source)
+        device.capturing = i % 3 == 0
+        for _ in range(2):
+            loop.forward()
             device.launch(2)
-            marks.work()
-        if i % 5:
-            marks.stepped()
-            marks.stepped()
+            loop.called()
+        device.capturing = i % 5 == 0
+        for key in (1, 2):
+            loop.step(key)
+            loop.stepped(key)
+        device.capturing = False
         if i % 7 == 0:
             device.host(20)
-        marks.close(table.append([0.0] * len(STEP_COLUMNS)))  # steps with both, one or none of their marks
+    loop.exhaust(source)
     device.synchronize()
-    marks.read()
-    assert device.unfreed <= 2
-    assert table.steps().device_steps.sum() == 40
+    steps = loop.close().steps
+    assert len(device.marks) > 1000 and device.unfreed <= 3
+    assert len(steps) == 200 and steps.device_steps.sum() == 40
 
 
 def test_a_step_after_one_that_was_not_marked_has_no_gap() -> None:
-    device = SimulatedDevice()
-    table = StepTable()
-    marks = StepMarks(device, table)
-    for launched in (True, True, False, True, True):
-        if launched:
-            marks.work()
+    device, loop = watched()
+    source = Source()
+    for heard in (True, True, False, True, True):
+        loop.pull(source)
+        if heard:
+            loop.forward()
             device.launch(1)
-            marks.stepped()
+            loop.called()
+        loop.step()
+        loop.stepped()
         device.host(5)
-        marks.close(table.append([0.0] * len(STEP_COLUMNS)))
-    assert table.steps().device_steps.tolist() == [0, 1, 0, 0, 1]
+    loop.exhaust(source)
+    assert loop.close().steps.device_steps.tolist() == [0, 1, 0, 0, 1]
 
 
 WAYS = ("no_grad", "careless", "held", "careless held")
@@ -268,102 +296,101 @@ def test_a_phase_of_a_launch_bound_step_holds_the_devices_waits_for_its_launches
     assert vitals.gpu_backward_share == pytest.approx(0.5, abs=0.03)
 
 
-def test_two_optimizers_and_several_forwards_of_one_step_are_all_told_apart() -> None:
-    device, table = SimulatedDevice(), StepTable()
-    marks = StepMarks(device, table)
+@pytest.mark.parametrize("pulled", [True, False])
+def test_two_optimizers_and_several_forwards_of_one_step_are_all_told_apart(pulled: bool) -> None:
+    device, loop = watched()
+    source = Source()
     for _ in range(20):
-        for _ in range(2):  # a GAN: discriminator, then generator
-            marks.work()
+        if pulled:
+            loop.pull(source)
+        for key in (1, 2):  # a GAN: discriminator, then generator
+            loop.forward()
             device.launch(1)
-            marks.part(OTHER)
-            marks.part(BACKWARD)
+            loop.called()
+            loop.backward()
             device.launch(2)
-            marks.part(OTHER)
+            loop.backed()
             device.launch(0.25)
-            marks.part(OPTIMIZER)
+            loop.step(key)
             device.launch(0.5)
-            marks.stepped()
-        marks.close(table.append([np.nan] * len(STEP_COLUMNS)))
+            loop.stepped(key)
+    if pulled:
+        loop.exhaust(source)
     device.synchronize()
-    marks.read()
-    steps = table.steps()
+    steps = loop.close().steps
+    assert steps.device_steps.sum() == 19
     assert np.nansum(steps.gpu_forward_s) == pytest.approx(19 * 2e-3)
     assert np.nansum(steps.gpu_backward_s) == pytest.approx(19 * 4e-3)
     assert np.nansum(steps.gpu_optimizer_s) == pytest.approx(19 * 1e-3)
     assert np.nansum(steps.gpu_s) == pytest.approx(19 * 7.5e-3)
-    assert device.unfreed <= 2
+    assert device.unfreed <= 3
 
 
 def test_a_step_of_very_many_phases_is_read_as_a_whole() -> None:
-    device, table = SimulatedDevice(), StepTable()
-    marks = StepMarks(device, table)
+    device, loop = watched()
+    source = Source()
     for _ in range(5):
+        loop.pull(source)
         for _ in range(MOST_PARTS):
-            marks.work()
+            loop.forward()
             device.launch(1)
-            marks.part(OTHER)
-        marks.stepped()
-        marks.close(table.append([np.nan] * len(STEP_COLUMNS)))
+            loop.called()
+        loop.step()
+        loop.stepped()
+    loop.exhaust(source)
     device.synchronize()
-    marks.read()
-    steps = table.steps()
+    steps = loop.close().steps
     assert np.nansum(steps.gpu_s) == pytest.approx(4e-3 * MOST_PARTS)
     assert np.isnan(steps.gpu_forward_s).all()
-    assert device.unfreed <= 2
+    assert device.unfreed <= 3
 
 
 def test_only_the_wait_before_the_first_work_can_lie_in_the_gap() -> None:
-    device = SimulatedDevice()
-    recorder = Recorder(clock=lambda: device.now, sync_measured=True)
-    recorder.facts["device"] = "cuda:0"
-    ledger = recorder.ledger
-    ledger.marks = StepMarks(device, ledger.table)
-    pull = Pull()
+    device, loop = watched()
+    source = Source()
     for _ in range(30):
         for part in range(4):  # gradients are accumulated: one wait falls into the gap, three are inside the step
-            before = ledger.ask(pull, True)
+            loop.ask(source)
             device.host(1)
-            ledger.delivered(pull, 8.0, before)
+            loop.batch()
             if not part:
                 device.host(3)  # something else, such as an augmentation: 4 ms of gap, 1 of them the loader's
-            before = ledger.forward(True, True, True, 8.0)
+            loop.forward()
             device.launch(2)
-            ledger.forward_done(before)
-            ledger.switch(ledger.backward())
+            loop.called()
+            loop.backward()
+            loop.backed()
         device.synchronize()
-        ledger.optimizer_done(1, ledger.optimizer(1))
-    ledger.ended(ledger.ask(pull, True))
-    vitals = measure(recorder.close())
-    steps = recorder.table.steps()
-    assert vitals.exposed_wait_share == pytest.approx(1e-3 / float(steps.wall_s[5]), rel=0.01)
+        loop.step()
+        loop.stepped()
+    loop.exhaust(source)
+    recording = loop.close()
+    vitals = measure(recording)
+    assert vitals.exposed_wait_share == pytest.approx(1e-3 / float(recording.steps.wall_s[5]), rel=0.01)
 
 
 @pytest.mark.parametrize(("copy", "gap"), [(2.0, 0.0), (9.0, 4.0)])
 def test_copies_on_a_stream_of_their_own_are_a_gap_only_where_nothing_hides_them(copy: float, gap: float) -> None:
-    device = SimulatedDevice()
-    recorder = Recorder(clock=lambda: device.now, sync_measured=True)
-    recorder.facts["device"] = "cuda:0"
-    ledger = recorder.ledger
-    ledger.marks = StepMarks(device, ledger.table)
-    pull = Pull()
+    device, loop = watched()
+    source = Source()
     for _ in range(60):
-        ledger.delivered(pull, 8.0, ledger.ask(pull, True))
+        loop.pull(source)
         device.stream = 1  # the next batch, while this one is computed
         device.launch(copy)
         device.stream = 0
-        before = ledger.forward(True, True, True, 8.0)
+        loop.forward()
         device.launch(2)
-        ledger.forward_done(before)
-        before = ledger.backward()
+        loop.called()
+        loop.backward()
         device.launch(3)
-        ledger.switch(before)
-        ledger.launched()
-        ledger.optimizer_done(1, ledger.optimizer(1))
+        loop.backed()
+        loop.step()
+        loop.stepped()
         device.wait_stream(1)
         device.host(1)
-    ledger.ended(ledger.ask(pull, True))
+    loop.exhaust(source)
     device.synchronize()
-    recording = recorder.close()
+    recording = loop.close()
     assert gap_share(recording) == pytest.approx(gap / max(copy, 5.0), abs=0.01)
     assert measure(recording).exposed_wait_share == 0.0  # the loader is not to blame
     assert measure(recording).gpu_backward_share == pytest.approx(3 / max(copy, 5.0), abs=0.01)
@@ -372,7 +399,7 @@ def test_copies_on_a_stream_of_their_own_are_a_gap_only_where_nothing_hides_them
 def test_what_marks_cost_is_the_taps_cost() -> None:
     device = SimulatedDevice()
     recorder = Recorder(clock=lambda: device.now, sync_measured=True)
-    recorder._event_ns = recorder._note_ns = 0.0
+    recorder._event_ns = 0.0
     Loop(steps=30, mark_cost=0.005).play(device, recorder)
     assert len(device.marks) >= 30 * 6
     assert recorder.tapped_s() == pytest.approx(5e-6 * len(device.marks), abs=1e-4)
@@ -383,7 +410,7 @@ def test_thinned_rows_of_which_some_steps_were_marked_say_the_same() -> None:
     vitals = measure(loop.play()[1])
     table, device = StepTable(capacity=64), SimulatedDevice()
     recorder = Recorder(clock=lambda: device.now, sync_measured=True)
-    recorder.table = recorder.ledger.table = table
+    recorder.table = table
     thinned = replace(loop, steps=2000, mark_cost=0.004).play(device, recorder)[1]
     assert thinned.steps.count.max() >= 32
     assert thinned.steps.device_steps.sum() < 0.8 * 2000
@@ -408,19 +435,20 @@ def test_where_an_update_by_hand_is_not_heard_no_gap_is_claimed() -> None:
 
 
 def test_one_update_for_each_of_many_parameters_is_not_believed() -> None:
-    device, table = SimulatedDevice(), StepTable()
-    marks = StepMarks(device, table)
+    device, loop = watched()
+    loop.recorder.step_clock.alone = lambda: True
     for updates in (1, MOST_UPDATES, MOST_UPDATES + 1, 1, 1):
-        marks.work()
+        loop.forward()
         device.launch(1)
-        marks.stepped()
+        loop.called()
+        loop.backward()
+        loop.backed()
         for _ in range(updates):
             device.launch(0.5)
-            marks.updated()
-        marks.close(table.append([np.nan] * len(STEP_COLUMNS)))
+            loop.update()
     device.synchronize()
-    marks.read()
-    assert np.flatnonzero(np.isfinite(table.steps().gpu_s)).tolist() == [1, 4]
-    assert table.steps().gpu_s[[1, 4]] == pytest.approx([1e-3 + 5e-4 * MOST_UPDATES, 1.5e-3])
-    assert table.steps().gpu_gap_s[[1, 4]] == pytest.approx([0.0, 0.0])
-    assert device.unfreed <= 2
+    steps = loop.close().steps
+    assert np.flatnonzero(np.isfinite(steps.gpu_s)).tolist() == [1, 4]
+    assert steps.gpu_s[[1, 4]] == pytest.approx([1e-3 + 5e-4 * MOST_UPDATES, 1.5e-3])
+    assert steps.gpu_gap_s[[1, 4]] == pytest.approx([0.0, 0.0])
+    assert device.unfreed == 0

@@ -5,71 +5,87 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu_doctor.capture.gpu.devicecopies import MOST_STRETCHES
-from gpu_doctor.capture.gpu.devicemarks import StepMarks
-from gpu_doctor.capture.step_table import StepTable
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording import Steps
-from gpu_doctor.recording.steps import STEP_COLUMNS
-from tests.support.simulated_device import SimulatedDevice
+from tests.support.simulated_device import Noted, SimulatedDevice
 
 
-class Played:
+class Played(Noted):
     """Steps of 2 ms on the device, with copies before them that the host does not wait for."""
 
     def __init__(self) -> None:
-        self.device, self.table = SimulatedDevice(), StepTable()
-        self.marks = StepMarks(self.device, self.table, host=lambda: self.device.now)
+        self.device, self.source = SimulatedDevice(), Source()
+        self.begun = self.whole = 0
+        """Marks before the loop's first event, which are none of a step, and at the end of the newest step."""
+        super().__init__(Recorder(clock=lambda: self.device.now, sync_measured=True), self.device)
+
+    def wait(self, ms: float = 0.0) -> None:
+        """A step begins: its batch comes so late."""
+        self.ask(self.source)
+        self.begun = self.begun or len(self.device.marks)
+        self.device.host(ms)
+        self.batch()
 
     def copy(self, ms: float) -> None:
         """A pinned one."""
-        self.marks.copying()
+        self.copying()
         self.device.launch(ms)
-        self.marks.copied()
+        self.copied(1000, False, 0, blocking=False)
 
-    def step(self, waited_ms: float = 0.0) -> None:
-        """The rest of the step; the host then waits for its stream."""
-        self.marks.work(round(waited_ms * 1e6))
-        self.device.launch(2)
-        self.marks.stepped()
+    def work(self, ms: float = 2.0, key: int = 1) -> None:
+        """The model's, and its optimizer's step."""
+        self.forward()
+        self.device.launch(ms)
+        self.called()
+        self.step(key)
+        self.stepped(key)
+
+    def finish(self) -> None:
+        """The host waits for its stream."""
         self.device.now = max(self.device.now, self.device.idle_from)
-        self.marks.close(self.table.append([np.nan] * len(STEP_COLUMNS)))
+        self.whole = len(self.device.marks)
 
     def steps(self) -> Steps:
         """The rows after the first, which has no gap; no mark is left behind."""
+        self.exhaust(self.source)
         self.device.synchronize()
-        self.marks.read()
-        self.marks.rest()
-        self.marks.read()
-        assert not self.marks.pending and self.device.unfreed == 0
-        return self.table.steps().rows(1)
+        steps = self.close().steps
+        marks = self.recorder.marks
+        assert marks is not None and not marks.pending
+        assert all(mark.freed for mark in self.device.marks[self.begun : self.whole])
+        return steps.rows(1)
 
 
 def test_copies_apart_from_each_other_are_told_from_the_wait_between_them() -> None:
     played = Played()
     for _ in range(5):
-        played.device.host(3)
+        played.wait(3)
         played.copy(1)
-        played.device.host(6)  # the copy has been over for 5
+        played.wait(6)  # another batch of the step: the copy has been over for 5
         played.copy(2)
         played.copy(1)
-        played.step(waited_ms=9)
+        played.work()
+        played.finish()
     steps = played.steps()
     np.testing.assert_allclose(steps.gpu_gap_s, 0.012)
     np.testing.assert_allclose(steps.exposed_transfer_s, 0.004)
     np.testing.assert_allclose(steps.exposed_wait_s, 0.008)
 
 
-def test_copies_in_many_pieces_are_bounded() -> None:
+def test_copies_in_many_pieces_are_all_told_with_two_marks_each() -> None:
     played = Played()
     for _ in range(3):
-        for _ in range(3 * MOST_STRETCHES):
+        played.wait()
+        for _ in range(24):
             played.device.host(1)
             played.copy(1)
-        played.step()
-    before = len(played.device.marks)
+        played.work()
+        played.finish()
+    marks = len(played.device.marks)
     steps = played.steps()
     np.testing.assert_allclose(steps.exposed_transfer_s, 0.024, atol=1e-4)
-    assert before < 3 * (5 * MOST_STRETCHES)
+    assert marks == 3 * (2 * 24 + len(("ask", "forward", "called", "step", "stepped")))
 
 
 @pytest.mark.parametrize(("copy_ms", "within_ms"), [(4.0, 4.0), (7.0, 6.0), (9.0, 5.0)])
@@ -83,8 +99,9 @@ def test_a_copy_on_a_stream_of_its_own_counts_where_it_lies_in_the_gap(copy_ms: 
         played.device.stream = 1
         played.copy(copy_ms)
         played.device.stream = 0
-        played.device.host(6)
-        played.step(waited_ms=6)
+        played.wait(6)
+        played.work()
+        played.finish()
     steps = played.steps()
     np.testing.assert_allclose(steps.gpu_gap_s, 0.006)
     np.testing.assert_allclose(steps.exposed_transfer_s, within_ms * 1e-3)
@@ -94,40 +111,48 @@ def test_a_copy_on_a_stream_of_its_own_counts_where_it_lies_in_the_gap(copy_ms: 
 def test_a_copy_that_raises_and_copies_inside_a_step_are_none_of_the_gap() -> None:
     played = Played()
     for _ in range(5):
-        played.marks.copying()  # out of memory
+        played.wait()
+        played.copying()  # out of memory
         played.device.host(1)
         played.copy(1)
-        played.marks.copying()
-        played.marks.work()
+        played.copying()
+        played.forward()
+        played.called()
         played.copy(3)
-        played.step()
+        played.work()
+        played.finish()
     steps = played.steps()
     np.testing.assert_allclose(steps.gpu_gap_s, 0.002)
+    np.testing.assert_allclose(steps.exposed_transfer_s, 0.001)
     np.testing.assert_allclose(steps.gpu_s, 0.005)
 
 
 def test_an_evaluation_after_the_copies_begins_the_gap_anew() -> None:
     played = Played()
     for _ in range(5):
-        played.copy(1)
-        played.device.launch(5)
-        played.marks.evaluated()
+        played.wait()
         played.copy(2)
-        played.step()
+        played.work()
+        played.finish()
+        played.copy(1)
+        played.forward(training=False, grad=False)
+        played.device.launch(5)
+        played.called()
     steps = played.steps()
     np.testing.assert_allclose(steps.gpu_gap_s, 0.002)
     np.testing.assert_allclose(steps.exposed_transfer_s, 0.002)
+    np.testing.assert_allclose(steps.gpu_s, 0.002)
 
 
 def test_copies_between_two_optimizers_are_within_the_step() -> None:
     played = Played()
     for _ in range(5):
+        played.wait()
         played.copy(1)
-        played.marks.work()
-        played.device.launch(1)
-        played.marks.stepped()
+        played.work(1, key=1)
         played.copy(4)
-        played.step()
+        played.work(2, key=2)
+        played.finish()
     steps = played.steps()
     np.testing.assert_allclose(steps.gpu_gap_s, 0.001)
     np.testing.assert_allclose(steps.exposed_transfer_s, 0.001)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from gpu_doctor.capture.cost import event_cost_ns
-from gpu_doctor.capture.ledger import Pull
 from gpu_doctor.capture.recorder import DENSE_LOSSES, MOST_READINGS, Readings, Recorder, RunEnded
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording import Cursor, LoaderSetup, Metric
+from tests.support.told_loop import ToldLoop
 
 WATT = Metric("power_w", "W", "power", "detail", device=0)
 
@@ -35,17 +35,18 @@ def opened(**options: Any) -> tuple[Recorder, Clock]:
 
 def train(recorder: Recorder, clock: Clock, steps: int, ms: int = 10) -> None:
     """Steps of a plain loop: one millisecond of wait, the rest forward."""
-    pull = Pull()
+    told = ToldLoop(recorder)
     for i in range(steps):
-        before = recorder.ledger.ask(pull, True)
+        told.asks()
         clock.ns += 1_000_000
-        recorder.ledger.delivered(pull, 8.0, before)
-        before = recorder.ledger.forward(True, True, True, 8.0)
+        told.got()
+        told.calls()
         clock.ns += (ms - 1) * 1_000_000
-        recorder.ledger.forward_done(before)
-        recorder.loss(float(i))
-        recorder.ledger.optimizer_done(1, recorder.ledger.optimizer(1))
-    recorder.ledger.ended(recorder.ledger.ask(pull, True))
+        told.called()
+        told.learns(loss=float(i))
+    told.asks()
+    told.ran_out()
+    recorder.fold()
 
 
 def test_a_closed_book_holds_what_was_written() -> None:
@@ -102,12 +103,12 @@ def test_stop_is_said_once_and_wins_over_a_later_budget() -> None:
 
 def test_the_first_loss_of_a_step_is_kept_and_later_ones_are_sparse() -> None:
     recorder, _clock = opened()
-    pull = Pull()
+    told = ToldLoop(recorder)
     for i in range(DENSE_LOSSES + 128):
-        recorder.ledger.delivered(pull, 4.0, recorder.ledger.ask(pull, True))
-        recorder.loss(float(i))
-        recorder.loss(-1.0)
-        recorder.ledger.optimizer_done(1, recorder.ledger.optimizer(1))
+        told.pulls(samples=4.0)
+        told.differentiates(loss=float(i))
+        told.backed()
+        told.learns(loss=-1.0)
     losses = recorder.close().losses
     assert losses.value[:3].tolist() == [0, 1, 2]
     assert losses.samples[:3].tolist() == [0, 4, 8]
@@ -157,7 +158,7 @@ def test_news_come_in_parts_and_once() -> None:
 
 def test_a_thinned_run_is_told_anew() -> None:
     recorder, clock = opened()
-    recorder.table = recorder.ledger.table = StepTable(capacity=4)
+    recorder.table = StepTable(capacity=4)
     train(recorder, clock, 3)
     cursor = recorder.news(Cursor()).cursor
     train(recorder, clock, 6)

@@ -181,7 +181,7 @@ def test_fetching_in_the_training_process_is_not_its_consumers_cpu() -> None:
 
 
 def test_no_phase_has_more_lines_than_it_has_time() -> None:
-    # Looks of the whole run: a slow first step puts 60 % on the forward, of which the ledger later clocked 40 %.
+    # Looks of the whole run: a slow first step puts 60 % on the forward, of which the step clock later clocked 40 %.
     seen = (
         LineCost("<cell>", 2, "f", "y = model(x)", "forward", 0.6),
         LineCost("<cell>", 3, "f", "loss.backward()", "backward", 0.3),

@@ -8,7 +8,12 @@ from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.notebook.live_verdict import Steady
-from tests.support.steady_parts import told
+
+
+def told(**costs: float) -> Diagnosis:
+    """A diagnosis that found these rules at these costs."""
+    findings = tuple(Finding(rule, f"{rule}.", cost) for rule, cost in sorted(costs.items(), key=lambda one: -one[1]))
+    return Diagnosis("input", findings[0].headline if findings else "nothing", findings, (), Vitals())
 
 
 def test_two_causes_of_like_cost_do_not_flicker() -> None:

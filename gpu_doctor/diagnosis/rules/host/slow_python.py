@@ -123,7 +123,7 @@ def check(vitals: Vitals) -> Finding | None:
 def _part_in_python(vitals: Vitals, own: list[LineCost], updates: list[LineCost]) -> float:
     """Of what lies outside of every phase, the part that is no computing inside torch, or trains nothing.
 
-    The ledger's clock says how long it is, the looks only how it is divided: a call that keeps Python's lock for long
+    The step clock says how long it is, the looks only how it is divided: a call that keeps Python's lock for long
     (`.tolist()` of a large tensor) is seen by few of them, or by none.
     """
     python = sum(one.share for one in own)

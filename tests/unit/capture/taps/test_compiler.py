@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.taps import compiler
 from tests.support.one_tap import standing
@@ -31,8 +32,9 @@ def test_the_compiler_is_told_when_it_first_comes(monkeypatch: pytest.MonkeyPatc
         return model
 
     monkeypatch.setattr(torch, "compile", compile)
+    fence = Fence(lambda error: pytest.fail(repr(error)))
     with Patches() as patches:
-        compiler.leave_us_out(patches)
+        compiler.leave_us_out(fence, patches)
         assert not told and torch.compile is not compile
         assert torch.compile(abs) is abs
         assert told == [f"gpu_doctor.capture.{name}" for name in compiler.LEFT_OUT]
@@ -40,7 +42,7 @@ def test_the_compiler_is_told_when_it_first_comes(monkeypatch: pytest.MonkeyPatc
         assert len(told) == len(compiler.LEFT_OUT)
     assert standing((torch, "compile")) == [compile]
     with Patches() as patches:
-        compiler.leave_us_out(patches)
+        compiler.leave_us_out(fence, patches)
         assert torch.compile is compile
 
 

@@ -13,7 +13,9 @@ import torch
 from torch import nn
 
 import gpu_doctor
-from gpu_doctor.capture.gpu.devicemarks import StepMarks
+from gpu_doctor.capture.events import UPDATED
+from gpu_doctor.capture.gpu.clock import QuietClock
+from gpu_doctor.capture.gpu.marks import MarkReader
 from gpu_doctor.capture.recorder import Recorder, RunEnded
 from gpu_doctor.capture.taps import listening
 from gpu_doctor.capture.taps.backward import tap
@@ -22,15 +24,15 @@ from gpu_doctor.recording.steps import BACKWARD, EVALUATION, FORWARD, LOSS, OTHE
 from tests.support.compute_parts import train_with_copies
 from tests.support.one_tap import batches, model, on, standing
 from tests.support.simulated_device import SimulatedDevice
+from tests.support.told_loop import ToldLoop, begun, billed_ns, open_spans, phase_now
 
 SEAMS = ((torch.autograd, "backward"), (torch.autograd, "grad"), (torch.jit._recursive, "create_script_module"))
 
 
-def begun() -> Recorder:
-    """A recorder whose loop has begun."""
-    recorder = Recorder()
-    recorder.ledger.begin()
-    return recorder
+def fed(recorder: Recorder) -> float:
+    """Samples of the newest forwards that are learned from; NaN where none was heard since a step began."""
+    told = [span.forward_samples for span in open_spans(recorder)]
+    return next((one for one in reversed(told) if one == one), float("nan"))
 
 
 def listeners(net: nn.Module) -> int:
@@ -49,24 +51,25 @@ def test_the_seam_is_restored() -> None:
 
 
 def test_forward_and_backward_are_billed() -> None:
-    recorder, net = begun(), model()
+    recorder, net = begun(Recorder()), model()
     phases: list[int] = []
-    net[0].register_forward_hook(lambda *_: phases.append(recorder.ledger.phase))  # type: ignore[operator, index]
+    net[0].register_forward_hook(lambda *_: phases.append(phase_now(recorder)))  # type: ignore[operator, index]
     with on(tap, recorder, {"net": net}):
         out = net(torch.rand(8, 4))
-        out.register_hook(lambda _: phases.append(recorder.ledger.phase))
-        phases.append(recorder.ledger.phase)
+        out.register_hook(lambda _: phases.append(phase_now(recorder)))
+        phases.append(phase_now(recorder))
         out.sum().backward()
-        phases.append(recorder.ledger.phase)
+        phases.append(phase_now(recorder))
     assert phases == [FORWARD, LOSS, BACKWARD, OTHER]
-    assert recorder.ledger.acc[FORWARD] > 0
-    assert recorder.ledger.acc[BACKWARD] > 0
-    assert recorder.ledger.now.forward_samples == 8
+    assert billed_ns(recorder, FORWARD) > 0
+    assert billed_ns(recorder, BACKWARD) > 0
+    assert fed(recorder) == 8
 
 
 @pytest.mark.parametrize("way", ["tensor", "autograd", "list", "grad"])
 def test_every_way_backwards_is_heard(way: str) -> None:
-    recorder, net = begun(), model()
+    recorder, net = begun(Recorder()), model()
+    told = ToldLoop(recorder)
     with on(tap, recorder, {"net": net}):
         loss = net(torch.rand(8, 4)).sum()
         if way == "tensor":
@@ -77,33 +80,34 @@ def test_every_way_backwards_is_heard(way: str) -> None:
             torch.autograd.backward([loss])
         else:
             torch.autograd.grad(loss, list(net.parameters()))
-        recorder.ledger.optimizer_done(1, recorder.ledger.optimizer(1))
+        told.steps()
+        told.stepped()
     recording = recorder.close()
     assert recording.steps.backward_s[0] > 0
     assert recording.losses.value.tolist() == ([] if way == "grad" else [pytest.approx(float(loss.detach()))])
 
 
 def test_a_forward_or_backward_that_raises_ends_its_phase() -> None:
-    recorder, net = begun(), model()
+    recorder, net = begun(Recorder()), model()
     with on(tap, recorder, {"net": net}):
         with pytest.raises(RuntimeError):
             net(torch.rand(8, 5))
-        assert recorder.ledger.phase == LOSS
+        assert phase_now(recorder) == LOSS
         with pytest.raises(RuntimeError):
             torch.zeros(1).backward()
-        assert recorder.ledger.phase == OTHER
+        assert phase_now(recorder) == OTHER
 
 
 def test_a_model_inside_a_model_and_one_made_later_are_heard_once() -> None:
-    recorder, namespace = begun(), {"inner": model()}
+    recorder, namespace = begun(Recorder()), {"inner": model()}
     with on(tap, recorder, namespace) as scope:
         late = nn.Sequential(nn.Linear(4, 4), namespace["inner"])
         optimizer = torch.optim.SGD(late.parameters(), lr=0.1)
         for hear in scope.optimized:
             hear(optimizer)
         late(torch.rand(2, 4))
-        assert recorder.ledger.phase == LOSS
-        assert recorder.ledger.now.forward_samples == 2
+        assert phase_now(recorder) == LOSS
+        assert fed(recorder) == 2
     assert listeners(late) == 0
 
 
@@ -127,7 +131,7 @@ def test_what_steps_call_is_heard_where_the_outermost_module_is_not_called(calle
     with listening(recorder, {"held": held}, accelerated=False) as scope:
         for _ in range(4):
             out = (held if called else held.inside)(torch.rand(2, 4))
-            heard.append(recorder.ledger.now.forward_samples == 2)
+            heard.append(fed(recorder) == 2)
             out.sum().backward()
             optimizer.step()
         assert not any(hear.__name__ == "boxes" for hear in scope.stepped)
@@ -137,25 +141,26 @@ def test_what_steps_call_is_heard_where_the_outermost_module_is_not_called(calle
 
 
 def test_a_frozen_model_of_the_optimizer_does_not_evaluate() -> None:
-    recorder = begun()
+    recorder = begun(Recorder())
+    told = ToldLoop(recorder)
     frozen, head = model().requires_grad_(False).eval(), nn.Linear(1, 1)
-    recorder.ledger.any_optimizer = recorder.ledger.trains = True
+    told.steps()
+    told.stepped()
     with on(tap, recorder, {"frozen": frozen, "head": head}) as scope:
         for hear in scope.optimized:
             hear(torch.optim.SGD([*frozen.parameters(), *head.parameters()], lr=0.1))
         with torch.no_grad():
             frozen(torch.rand(2, 4))
-        assert not recorder.ledger.evaluating
+        assert phase_now(recorder) != EVALUATION
         head.eval()
         with torch.no_grad():
             head(torch.rand(2, 1))
-        assert recorder.ledger.evaluating
-    recorder.ledger.switch(OTHER)
-    assert recorder.ledger.acc[EVALUATION] > 0
+        assert phase_now(recorder) == EVALUATION
+    assert billed_ns(recorder, EVALUATION) > 0
 
 
 def test_the_end_of_a_run_comes_before_a_forward() -> None:
-    recorder, net = begun(), model()
+    recorder, net = begun(Recorder()), model()
     with on(tap, recorder, {"net": net}):
         recorder.stop()
         with pytest.raises(RunEnded):
@@ -163,7 +168,7 @@ def test_the_end_of_a_run_comes_before_a_forward() -> None:
 
 
 def test_autocast_is_noted() -> None:
-    recorder, net = begun(), model()
+    recorder, net = begun(Recorder()), model()
     with on(tap, recorder, {"net": net}) as scope:
         for hear in scope.optimized:
             hear(torch.optim.SGD(net.parameters(), lr=0.1))
@@ -217,23 +222,25 @@ def test_a_scripted_model_trains_and_its_forward_is_not_heard() -> None:
 
 
 def test_a_forward_of_another_thread_and_one_inside_of_a_forward_are_passed_on() -> None:
-    recorder, inner = begun(), model()
+    recorder, inner = begun(Recorder()), model()
     with on(tap, recorder, {"net": inner}):
         made: list[torch.Tensor] = []
         thread = threading.Thread(target=lambda: made.append(inner(torch.rand(2, 4))))
         thread.start()
         thread.join()
-        assert made[0].shape == (2, 1) and recorder.ledger.phase == OTHER
+        assert made[0].shape == (2, 1) and phase_now(recorder) == OTHER
 
 
 def test_a_scaled_loss_is_kept_as_it_was_before_the_scaling() -> None:
-    recorder, net = begun(), model()
+    recorder, net = begun(Recorder()), model()
+    told = ToldLoop(recorder)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     before = torch.amp.GradScaler.scale
     with on(tap, recorder, {"net": net}):
         loss = net(torch.rand(8, 4)).square().sum()
         scaler.scale(loss).backward()
-        recorder.ledger.optimizer_done(1, recorder.ledger.optimizer(1))
+        told.steps()
+        told.stepped()
     assert recorder.close().losses.value.tolist() == pytest.approx([loss.item()])
     assert torch.amp.GradScaler.scale is before
 
@@ -263,9 +270,10 @@ def test_autocast_that_a_library_turns_on_inside_of_the_forward_is_seen() -> Non
 
 @pytest.mark.parametrize("way", ["backward", "of the parameters", "of the input"])
 def test_the_end_of_a_backward_is_marked_where_no_optimizer_steps(way: str) -> None:
-    recorder, net = begun(), model()
+    recorder, net = begun(Recorder()), model()
     device = SimulatedDevice()
-    marks = recorder.ledger.marks = StepMarks(device, recorder.table)
+    recorder.marks = MarkReader(QuietClock(device), recorder.table)
+    recorder.log.marker = recorder.marks.clock
     with on(tap, recorder, {"net": net}):
         for _ in range(3):
             x = torch.rand(8, 4, requires_grad=True)
@@ -275,11 +283,13 @@ def test_the_end_of_a_backward_is_marked_where_no_optimizer_steps(way: str) -> N
                 loss.backward()
             else:
                 torch.autograd.grad(loss, x if way == "of the input" else list(net.parameters()))
-            assert len(device.marks) == before + (3 if way == "of the input" else 2)  # its begin, and its end
+            assert len(device.marks) == before + 2  # its begin, and its end
             if way != "of the input":
-                recorder.ledger.update_ended()  # as the stopwatch tap hears a no_grad's end; unheard it is not read
-        recorder.ledger.finish()
-    marks.read()
-    assert recorder.table.steps().device_steps.sum() == (
-        0 if way == "of the input" else 2
-    )  # without a loader no step shows
+                # As the stopwatch tap hears the end of a no_grad; unheard, nothing is read.
+                recorder.log.mark(UPDATED)
+                recorder.log.note(
+                    (UPDATED, recorder.clock(), None)
+                )  # as the stopwatch tap hears a no_grad's end; unheard it is not read
+        recorder.loop_over()
+    steps = recorder.close().steps
+    assert steps.device_steps.sum() == (0 if way == "of the input" else 2)  # without a loader no step shows

@@ -18,6 +18,7 @@ from gpu_doctor.capture.describe import loaders
 from gpu_doctor.capture.recorder import Recorder, RunEnded
 from gpu_doctor.capture.taps.dataloader import tap
 from tests.support.one_tap import batches, on, standing
+from tests.support.told_loop import ToldLoop
 
 SEAMS = ((DataLoader, "__iter__"), (_BaseDataLoaderIter, "__next__"))
 
@@ -99,12 +100,12 @@ def test_a_stream_is_counted_by_its_tensors() -> None:
 
 def test_roles_are_learned() -> None:
     recorder = Recorder()
+    told = ToldLoop(recorder)
     train, held_out, unused = batches(20, shuffle=True), batches(16), batches(24)
     with on(tap, recorder):
         for _ in range(2):
             for _x in train:
-                recorder.ledger.switch(recorder.ledger.backward())
-                recorder.ledger.optimizer_done(1, recorder.ledger.optimizer(1))
+                told.learns()
             with torch.no_grad():
                 list(held_out)
         next(iter(unused))
@@ -153,11 +154,13 @@ def test_an_exception_passes_with_its_own_traceback(workers: int, monkeypatch: p
 
 def test_the_end_of_a_run_comes_from_next() -> None:
     recorder = Recorder(max_steps=2)
+    told = ToldLoop(recorder)
     seen: list[Any] = []
 
     def loop() -> None:
         for x, _ in batches(80):
-            recorder.ledger.forward_done(recorder.ledger.forward(False, False, False, 8.0))
+            told.calls(training=False, grad=False, trained=False)
+            told.called()
             seen.append(x)
 
     with on(tap, recorder), pytest.raises(RunEnded):

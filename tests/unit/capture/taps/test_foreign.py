@@ -1,4 +1,4 @@
-"""Optimizers that are none of torch's are heard as torch's are: in notes, in rests, after an error, imported late."""
+"""Optimizers that are none of torch's are heard as torch's are: in long loops, after an error, imported late."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -17,9 +16,6 @@ from gpu_doctor.capture.taps import listening
 from gpu_doctor.capture.taps.optimizer import tap
 from gpu_doctor.recording.steps import TRAINING
 from tests.support.one_tap import batches, model, on, standing
-
-LONG = 64
-"""Steps of a rest."""
 
 
 class Optimizer:
@@ -142,26 +138,14 @@ def test_a_step_that_raises_is_the_users_own_and_the_next_is_heard(imported: Mod
     assert recorder.close().steps.count.sum() == 4  # the batch of the step that raised goes into the next one
 
 
-@pytest.mark.parametrize("rests", [False, True])
-def test_long_loops_are_counted_in_notes_and_in_rests(
-    imported: ModuleType, monkeypatch: pytest.MonkeyPatch, rests: bool
-) -> None:
-    torch._dynamo.utils.counters.clear()  # what other tests compiled keeps us awake
-    monkeypatch.setattr("gpu_doctor.capture.rests.FIRST_STEPS", LONG)
-    monkeypatch.setattr("gpu_doctor.capture.rests.REST", LONG)
-    monkeypatch.setattr("gpu_doctor.capture.rests.SHORT_NS", 10**9)  # other programs run beside this one
-    net, recorder = model(), Recorder(max_steps=None if rests else 10**9)
+def test_long_loops_are_counted(imported: ModuleType) -> None:
+    net, recorder = model(), Recorder()
     optimizer = Optimizer(net.parameters())
-    rested = noted = 0
     with listening(recorder, {"net": net}, accelerated=False):
         for _ in range(8):
             for x, _y in batches(8 * 100):
-                rested += recorder.pulse.resting
-                noted += recorder.pulse.taking
                 learn(net, optimizer, x)
     steps = recorder.close().steps
-    assert noted > 0
-    assert (rested > LONG) == rests
     assert steps.count.sum() == optimizer.steps == 800
     assert steps.samples.sum() == 6400
-    assert np.nansum(steps.optimizer_s) > 0
+    assert (steps.optimizer_s > 0).all()

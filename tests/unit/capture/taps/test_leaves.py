@@ -10,49 +10,52 @@ from typing import Any
 import pytest
 import torch
 
+from gpu_doctor.capture.events import CPU, DONE, PHASE
 from gpu_doctor.capture.lines.sampler import LineSampler
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.stepcounts import Pull
 from gpu_doctor.capture.taps.sync import tap as sync
 from gpu_doctor.capture.taps.transfer import tap as transfer
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
-from gpu_doctor.recording.steps import FORWARD
+from gpu_doctor.recording.steps import FORWARD, PHASE_NAMES, SYNC
 from tests.support.one_tap import on
+from tests.support.told_loop import ToldLoop, begun, billed_ns, open_spans
 
-LOOK_S = 0.001
+LOOK_NS = 1_000_000
 
 
 class Elsewhere(torch.Tensor):
     """A tensor in main memory that says it is on a device, until it is copied."""
 
     device = torch.device("meta")  # type: ignore[assignment]
-
-    def to(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        with torch._C.DisableTorchFunctionSubclass():
-            return torch.Tensor.to(self, *args, **kwargs)
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # gives plain tensors
 
 
 class Bench:
     """A run on a clock that moves where the run spends time, and is looked at once in a virtual millisecond."""
 
     def __init__(self) -> None:
-        self.now = 0
+        self.now = -LOOK_NS // 2  # so that looks fall between what begins and ends at whole milliseconds
         self.recorder = Recorder(clock=lambda: self.now)
-        self.sampler = LineSampler(self.recorder, lambda: self.now * 1e-9)
+        self.told = ToldLoop(self.recorder)
+        self.sampler = LineSampler(self.recorder)
         self.recorder.lined = self.sampler.costs
-        self.recorder.ledger.begin()
+        begun(self.recorder)
         self.sampler.look()
+        self.now = 0
 
     def spend(self, seconds: float) -> None:
         """What takes so long, on the line that called."""
-        for _ in range(round(seconds / LOOK_S)):
-            self.now += round(LOOK_S * 1e9)
+        for _ in range(round(seconds * 1e9 / LOOK_NS)):
+            self.now += LOOK_NS // 2
             self.sampler.look()
+            self.now += LOOK_NS // 2
 
     def seen(self) -> dict[str, int]:
         """Phase -> milliseconds in which it was looked at."""
+        self.recorder.log.note((CPU, self.now, 0))
+        self.recorder.fold()
         found: dict[str, int] = {}
         for one in self.sampler.costs():
             found[one.phase] = found.get(one.phase, 0) + round(one.share * self.now * 1e-6)
@@ -117,19 +120,21 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_a_look_has_the_phase_that_the_time_is_billed_to(bench: Bench, name: str) -> None:
     call, phase = CALLS[name]
-    ledger = bench.recorder.ledger
-    ledger.switch(FORWARD)
+    note = bench.recorder.log.note
+    note((PHASE, bench.now, FORWARD))
     bench.spend(0.005)
     call()
     bench.spend(0.005)
-    ledger.switch(FORWARD)
+    note((DONE, bench.now, None))
     assert bench.seen() == ({"forward": 20} if phase == "forward" else {"forward": 10, phase: 10})
-    assert ledger.acc[FORWARD] == bench.seen()["forward"] * 1_000_000
+    for name, ms in bench.seen().items():
+        assert billed_ns(bench.recorder, PHASE_NAMES.index(name)) == ms * 1_000_000
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_an_evaluation_keeps_its_waits_and_copies(bench: Bench, name: str) -> None:
-    bench.recorder.ledger.evaluating = True
+    bench.told.source.evaluation = True
+    bench.told.pulls()
     CALLS[name][0]()
     assert bench.seen() == {"evaluation": 10}
 
@@ -138,8 +143,9 @@ def test_an_evaluation_keeps_its_waits_and_copies(bench: Bench, name: str) -> No
 def test_after_an_error_the_phase_is_the_running_one(bench: Bench, call: Callable[[], Any]) -> None:
     with pytest.raises((RuntimeError, TypeError)):
         call()
+    before = bench.seen().get("other", 0)
     bench.spend(0.005)
-    assert bench.seen()["other"] == 5
+    assert bench.seen()["other"] - before == 5
 
 
 def test_a_wait_inside_a_copy_is_a_wait_and_the_rest_of_it_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,31 +175,21 @@ def test_other_threads_wait_for_themselves(bench: Bench) -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     assert inside.wait(10)
-    assert bench.recorder.ledger.leaf is None
     looked.set()
     thread.join()
-
-
-def test_in_a_rest_of_the_taps_a_wait_is_known_to_be_one(bench: Bench) -> None:
-    ledger = bench.recorder.ledger
-    ledger.steady.notes.times.append(0)  # a batch was delivered
-    ledger.pulse.resting = True
-    torch.ones(1).as_subclass(Elsewhere).item()
-    assert bench.seen() == {"sync": 10}
-    ledger.pulse.resting = False
+    assert bench.seen() == {}
+    assert billed_ns(bench.recorder, SYNC) == 0 and sum(one.syncs for one in open_spans(bench.recorder)) == 0
 
 
 @contextmanager
 def training(bench: Bench) -> Iterator[None]:
     """A step of the loop: a batch, a forward and an update around what is done inside."""
-    ledger, pull = bench.recorder.ledger, Pull()
-    before = ledger.ask(pull, True)
-    ledger.delivered(pull, 8, before)
-    ledger.forward_done(ledger.forward(True, True, True, 8))
+    bench.told.pulls()
+    bench.told.calls()
+    bench.told.called()
     bench.spend(0.010)
     yield
-    ledger.switch(ledger.backward())
-    ledger.optimizer_done(1, ledger.optimizer(1))
+    bench.told.learns()
 
 
 def ran(bench: Bench, act: Callable[[], Any]) -> Recording:

@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps.traffic import CopyBook
+from gpu_doctor.capture.events import CAME, COPIED
+from gpu_doctor.capture.step_clock import Place
+from gpu_doctor.capture.taps.traffic import CopyBook, came, left
 
 STEPS = 5
 
@@ -135,8 +136,8 @@ def test_samples_of_a_nested_batch_are_counted() -> None:
 
 
 def test_a_copied_nested_tensor_is_counted_and_no_round_trip() -> None:
-    book, given, other = CopyBook(Recorder().ledger), nested(), nested()
-    book.came(given, other, 0)
+    book, given, other, place = CopyBook(), nested(), nested(), Place(0, 0, 0)
+    book.heard(CAME, 0, came(given, other), place)
     book._shapes = {torch.Size([1]): 2}
-    book.left(given, False, True, 0)
+    book.heard(COPIED, 0, (0, True, left(given, False, True)), place)
     assert (book.to_host, book.to_device, book.round_trips) == (1, 1, 0)

@@ -10,8 +10,9 @@ from torch.optim import optimizer as torch_optimizer
 
 from gpu_doctor.capture.recorder import Recorder, RunEnded
 from gpu_doctor.capture.taps.optimizer import MOST_ALIKE, tap
-from gpu_doctor.recording.steps import OPTIMIZER, OTHER
+from gpu_doctor.recording.steps import OTHER, TRAINING
 from tests.support.one_tap import Ticking, model, on, standing
+from tests.support.told_loop import begun, phase_now
 
 SEAM = (torch.optim.Optimizer, "zero_grad")
 
@@ -36,9 +37,10 @@ def test_steps_are_heard(kind: Any) -> None:
             net(torch.rand(2, 4)).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
-    assert len(recorder.close().steps) == 3
-    assert recorder.ledger.acc[OPTIMIZER] > 0
-    assert recorder.ledger.phase == OTHER
+            assert phase_now(recorder) == OTHER
+    steps = recorder.close().steps
+    assert len(steps) == 3
+    assert steps.optimizer_s.sum() > 0
 
 
 def test_an_optimizer_is_met_once_before_its_first_use() -> None:
@@ -64,7 +66,7 @@ def test_a_listener_that_fails_leaves_a_note() -> None:
         scope.optimized.append(fail)
         torch.optim.SGD(model().parameters(), lr=0.1).step()
     assert recorder.notes == ["The optimizer's model could not be read: no"]
-    assert recorder.ledger.any_optimizer
+    assert recorder.close().steps.kind.tolist() == [TRAINING]
 
 
 class Failing(torch.optim.SGD):
@@ -90,7 +92,7 @@ def test_a_step_that_raises_is_no_step_and_the_phase_heals() -> None:
                     optimizer.step()
             else:
                 optimizer.step()
-                assert recorder.ledger.phase == OTHER
+                assert phase_now(recorder) == OTHER
     assert len(recorder.close().steps) == 3
 
 
@@ -111,7 +113,7 @@ def test_an_optimizer_around_another_is_one_step() -> None:
         for _ in range(3):
             net(torch.rand(2, 4)).sum().backward()
             outer.step()
-            assert recorder.ledger.phase == OTHER
+            assert phase_now(recorder) == OTHER
     assert len(recorder.close().steps) == 3
 
 
@@ -133,7 +135,7 @@ def test_a_closure_is_none_of_the_optimizers_time(named: bool) -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 
     def closure() -> torch.Tensor:
-        phases.append(recorder.ledger.phase)
+        phases.append(phase_now(recorder))
         loss = net(torch.rand(2, 4)).sum()
         loss.backward()
         return loss
@@ -142,7 +144,7 @@ def test_a_closure_is_none_of_the_optimizers_time(named: bool) -> None:
         for _ in range(2):
             loss = optimizer.step(closure=closure) if named else optimizer.step(closure)
             assert isinstance(loss, torch.Tensor)
-        assert recorder.ledger.phase == OTHER
+        assert phase_now(recorder) == OTHER
     assert phases == [OTHER, OTHER]
 
 
@@ -173,7 +175,7 @@ def test_what_meeting_takes_is_not_the_optimizers(zeroed: bool) -> None:
         clock.ns += 1_000_000_000
 
     with on(tap, recorder) as scope:
-        recorder.ledger.begin()
+        begun(recorder)
         scope.optimized.append(slow)
         if zeroed:
             optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""The CUDA clock reuses its events and never waits; the ledger has it while the tap is on. GPU: events stand in."""
+"""The CUDA clock reuses its events and never waits; a run has it while the tap is on. GPU: events stand in."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_doctor.capture.ledger import Ledger, Pull
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.taps.gpu_clock import FORWARDS, CudaClock, tap
 from gpu_doctor.capture.taps.tap import TapScope
 from tests.support.one_tap import on
+from tests.support.simulated_device import Noted
 
 
 class Card:
@@ -90,54 +91,58 @@ def test_events_are_reused() -> None:
     assert Event.recorded == 10
 
 
-def test_the_ledger_has_a_device_clock_only_while_the_tap_is_on() -> None:
+def test_steps_are_marked_only_while_the_tap_is_on() -> None:
     recorder = Recorder()
     with on(tap, recorder) as scope:
-        assert recorder.ledger.marks is None
+        assert recorder.log.marker is None
         scope.optimized[0](on_cuda())
-        marks = recorder.ledger.marks
-        assert marks is not None
+        marks, marker = recorder.marks, recorder.log.marker
+        assert marks is not None and marker is marks.clock
         scope.optimized[0](on_cuda())
-        assert recorder.ledger.marks is marks
-    assert recorder.ledger.marks is None
+        assert recorder.marks is marks and recorder.log.marker is marker
+    assert recorder.log.marker is None and recorder.windows is None
 
 
 def test_parameters_in_main_memory_need_none() -> None:
     recorder = Recorder()
     with on(tap, recorder) as scope:
         scope.optimized[0](torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
-        assert recorder.ledger.marks is None
+        assert recorder.marks is None and recorder.log.marker is None
 
 
 def test_a_loop_with_the_clock_reads_every_step_but_the_first() -> None:
     recorder = Recorder()
-    ledger = recorder.ledger
+    loop = Noted(recorder)
     with on(tap, recorder) as scope:
         scope.optimized[0](on_cuda())
         for _ in range(50):
-            ledger.forward_done(ledger.forward(True, True, True, 8.0))
-            ledger.optimizer_done(1, ledger.optimizer(1))
-        ledger.finish()
+            loop.forward()
+            loop.called()
+            loop.step()
+            loop.stepped()
+        loop.close()
     steps = recorder.table.steps()
     assert steps.device_steps.sum() == 49
     assert Event.made <= 8
 
 
-def one_step(ledger: Ledger, device: int = 0, optimizer: int = 1) -> None:
+def one_step(loop: Noted, device: int = 0, optimizer: int = 1) -> None:
     """A step of a model under `torch.cuda.device(device)`."""
     Card.device = device
-    ledger.forward_done(ledger.forward(True, True, True, 8.0))
-    ledger.optimizer_done(optimizer, ledger.optimizer(optimizer))
+    loop.forward()
+    loop.called()
+    loop.step(optimizer)
+    loop.stepped(optimizer)
 
 
 def test_models_on_two_devices_are_each_compared_with_themselves() -> None:
     recorder = Recorder()
-    ledger = recorder.ledger
+    loop = Noted(recorder)
     with on(tap, recorder) as scope:
         scope.optimized[0](on_cuda())
         for i in range(40):
-            one_step(ledger, device=i // 10 % 2)  # ten steps on one, ten on the other
-        ledger.finish()
+            one_step(loop, device=i // 10 % 2)  # ten steps on one, ten on the other
+        loop.close()
     assert not recorder.notes
     read = recorder.table.steps().device_steps
     # The first step of all and the first on another device have nothing before them to be compared with.
@@ -146,15 +151,14 @@ def test_models_on_two_devices_are_each_compared_with_themselves() -> None:
 
 def test_a_step_that_changes_its_device_is_not_read() -> None:
     recorder = Recorder()
-    ledger = recorder.ledger
+    loop = Noted(recorder)
     with on(tap, recorder) as scope:
         scope.optimized[0](on_cuda())
         for _ in range(20):
-            pull = Pull()
-            ledger.delivered(pull, 8.0, ledger.ask(pull, True))
-            one_step(ledger, 0, optimizer=1)
-            one_step(ledger, 1, optimizer=2)
-        ledger.finish()
+            loop.pull(Source())
+            one_step(loop, 0, optimizer=1)
+            one_step(loop, 1, optimizer=2)
+        loop.close()
     assert not recorder.notes
     assert len(recorder.table.steps()) == 20
     assert recorder.table.steps().device_steps.sum() == 0
@@ -162,17 +166,17 @@ def test_a_step_that_changes_its_device_is_not_read() -> None:
 
 def test_nothing_is_put_into_a_graph_that_is_captured() -> None:
     recorder = Recorder()
-    ledger = recorder.ledger
+    loop = Noted(recorder)
     with on(tap, recorder) as scope:
         scope.optimized[0](on_cuda())
         for i in range(30):
             Card.capturing = i in (11, 12)
-            one_step(ledger)
-        ledger.finish()
+            one_step(loop)
+        loop.close()
     assert not recorder.notes
     read = recorder.table.steps().device_steps
-    # Step 10 ends where step 11 shows, which is captured; step 13's work shows before the captured step 12 has ended.
-    assert np.flatnonzero(read == 0).tolist() == [0, 10, 11, 12, 13, 14]
+    # Of the first step, and of the one after those that were captured, it is not known where the one before ended.
+    assert np.flatnonzero(read == 0).tolist() == [0, 11, 12, 13]
     assert (recorder.table.steps().gpu_s[read > 0] > 0).all()
 
 
@@ -190,16 +194,16 @@ def test_an_error_of_the_clock_ends_the_clock_and_not_the_loop(method: str, monk
 
     monkeypatch.setattr(CudaClock, method, failing)
     recorder = Recorder()
-    ledger = recorder.ledger
+    loop = Noted(recorder)
     with on(tap, recorder) as scope:
         scope.optimized[0](on_cuda())
         for _ in range(40):
-            one_step(ledger)
-        assert ledger.marks is None
+            one_step(loop)
+        assert recorder.log.marker is None
         scope.optimized[0](on_cuda())  # a second optimizer does not bring it back
-        assert ledger.marks is None
-        one_step(ledger)
-        ledger.finish()
+        assert recorder.log.marker is None
+        one_step(loop)
+        loop.close()
     assert len(recorder.table.steps()) == 41
     assert 0 < recorder.table.steps().device_steps.sum() < 20
     assert len(recorder.notes) == 1
@@ -208,28 +212,32 @@ def test_an_error_of_the_clock_ends_the_clock_and_not_the_loop(method: str, monk
 
 
 @pytest.mark.parametrize("most", range(1, 13))
-def test_an_error_of_the_clock_ends_no_loop_that_has_no_optimizer(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever of its marks is the one that fails: inference, an update by hand."""
-    original, calls = CudaClock.mark, 0
+@pytest.mark.parametrize("method", ["mark", "done"])
+def test_an_error_of_the_clock_ends_no_loop_that_has_no_optimizer(
+    method: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of its marks or questions is the one that fails: inference, an update by hand."""
+    original, calls = getattr(CudaClock, method), 0
 
-    def failing(self: CudaClock) -> Any:
+    def failing(*args: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls >= most:
             raise RuntimeError("CUDA error: device-side assert triggered")
-        return original(self)
+        return original(*args)
 
-    monkeypatch.setattr(CudaClock, "mark", failing)
+    monkeypatch.setattr(CudaClock, method, failing)
     recorder = Recorder()
-    ledger, pull = recorder.ledger, Pull()
+    loop, source = Noted(recorder), Source()
     with on(tap, recorder, accelerated=True) as scope:
         heard(scope, cuda=True)
         for _ in range(12):
-            ledger.delivered(pull, 8.0, ledger.ask(pull, True))
-            ledger.forward_done(ledger.forward(True, True, True, 8.0))
-            ledger.switch(ledger.backward())
-            ledger.launched()
-        ledger.finish()
+            loop.pull(source)
+            loop.forward()
+            loop.called()
+            loop.backward()
+            loop.backed()
+        loop.close()
     assert len(recorder.notes) == 1 and "device-side assert" in recorder.notes[0]
 
 
@@ -237,11 +245,12 @@ def test_what_the_marks_cost_is_told_after_the_taps_are_off() -> None:
     recorder = Recorder()
     with on(tap, recorder) as scope:
         scope.optimized[0](on_cuda())
+        loop = Noted(recorder)
         for _ in range(20):
-            one_step(recorder.ledger)
-        recorder.ledger.finish()
-        assert recorder.ledger.windows is not None
-        cost_s = recorder.ledger.windows.spent_ns * 1e-9
+            one_step(loop)
+        loop.close()
+        assert recorder.marks is not None
+        cost_s = recorder.marks.clock.spent_ns * 1e-9
         told = recorder.tapped_s()
     assert told >= cost_s > 0
     assert recorder.tapped_s() == pytest.approx(told, rel=0.2)
@@ -249,15 +258,16 @@ def test_what_the_marks_cost_is_told_after_the_taps_are_off() -> None:
 
 def test_a_clock_that_comes_with_the_first_optimizer_step_is_not_a_step_late() -> None:
     recorder = Recorder()
-    ledger = recorder.ledger
+    loop = Noted(recorder)
     with on(tap, recorder) as scope:
         for i in range(20):
-            ledger.forward_done(ledger.forward(True, True, True, 8.0))
-            before = ledger.optimizer(1)
+            loop.forward()
+            loop.called()
+            loop.step()
             if i == 0:
                 scope.optimized[0](on_cuda())
-            ledger.optimizer_done(1, before)
-        ledger.finish()
+            loop.stepped()
+        loop.close()
     steps = recorder.table.steps()
     assert steps.device_steps.tolist() == [0.0, 0.0] + [1.0] * 18
     assert (steps.gpu_s[2:] > 0).all()
@@ -272,20 +282,21 @@ def heard(scope: TapScope, cuda: bool, output: Any = None) -> None:
 
 def test_a_loop_without_an_optimizer_gets_the_clock_with_its_first_forward() -> None:
     recorder = Recorder()
-    ledger = recorder.ledger
+    loop = Noted(recorder)
     with on(tap, recorder, accelerated=True) as scope:
-        pull = Pull()
+        source = Source()
         for _ in range(50):
-            ledger.delivered(pull, 8.0, ledger.ask(pull, False))
-            ledger.forward_done(ledger.forward(False, False, False, 8.0))
+            loop.pull(source, grad=False)
+            loop.forward(False, False, False)
+            loop.called()
             heard(scope, cuda=True)
-        assert not scope.heard  # nobody keeps the taps from resting
-        ledger.ended(ledger.ask(pull, False))
-        ledger.finish()
+        assert not scope.heard  # nobody looks at forwards any more
+        loop.exhaust(source, grad=False)
+        loop.close()
     steps = recorder.table.steps()
     assert steps.device_steps.tolist() == [0.0, 0.0] + [1.0] * 48
     assert Event.made <= 10
-    assert ledger.marks is None
+    assert recorder.log.marker is None
 
 
 @pytest.mark.parametrize("accelerated", [True, False])
@@ -296,7 +307,7 @@ def test_forwards_in_main_memory_are_not_asked_for_long(accelerated: bool) -> No
         for _ in range(FORWARDS):
             heard(scope, cuda=False, output=(1, 2))
         assert not scope.heard
-        assert recorder.ledger.marks is None
+        assert recorder.marks is None
 
 
 def test_an_optimizer_in_main_memory_ends_the_asking_too() -> None:
@@ -314,27 +325,28 @@ def test_what_an_output_says_of_itself_is_enough_and_what_it_raises_is_not_heard
     recorder = Recorder()
     with on(tap, recorder, accelerated=True) as scope:
         heard(scope, cuda=False, output=Odd())
-        assert recorder.ledger.marks is None
+        assert recorder.marks is None
         heard(scope, cuda=False, output=SimpleNamespace(is_cuda=True))
-        assert recorder.ledger.marks is not None
+        assert recorder.marks is not None
 
 
 def test_the_end_of_a_no_grad_after_a_backward_is_an_update_and_stays_torchs_own() -> None:
     recorder, before = Recorder(), torch.no_grad.__exit__
-    ledger = recorder.ledger
-    ledger.alone = lambda: True
+    loop = Noted(recorder)
+    recorder.step_clock.alone = lambda: True
     with on(tap, recorder, accelerated=True) as scope:
         for i in range(90):
-            ledger.forward_done(ledger.forward(True, True, True, 8.0))
+            loop.forward()
+            loop.called()
             heard(scope, cuda=True)
-            ledger.switch(ledger.backward())
-            ledger.launched()
+            loop.backward()
+            loop.backed()
             if i != 40:
                 with torch.no_grad():
                     assert not torch.is_grad_enabled()
             assert torch.is_grad_enabled()
         assert torch.no_grad.__exit__ is not before
-        ledger.finish()
+        loop.close()
     assert torch.no_grad.__exit__ is before
     steps = recorder.table.steps()
     assert len(steps) == 90

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor.capture.gpu.devicemarks import StepMarks
+from gpu_doctor.capture.events import CAME
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.stepcounts import Pull
-from gpu_doctor.capture.taps.traffic import book_of
+from gpu_doctor.capture.spans import Source
+from gpu_doctor.capture.taps.traffic import book_of, came
 from gpu_doctor.capture.taps.transfer import tap
+from gpu_doctor.recording import Steps
 from gpu_doctor.recording.setup import Traffic
-from gpu_doctor.recording.steps import OTHER, SYNC, TRANSFER
 from tests.support.one_tap import Ticking, batches, on, standing
-from tests.support.simulated_device import SimulatedDevice
+from tests.support.simulated_device import Noted, SimulatedDevice
 
 SEAMS = (
     *((torch.Tensor, name) for name in ("to", "cuda", "copy_")),
@@ -25,10 +25,32 @@ SEAMS = (
 
 
 def begun(clock: Any = None) -> Recorder:
-    """A recorder whose loop has begun."""
+    """A recorder of a loop that has its first batch."""
     recorder = Recorder(clock=clock) if clock else Recorder()
-    recorder.ledger.begin()
+    Noted(recorder).pull(Source())
     return recorder
+
+
+def evaluating() -> Recorder:
+    """A recorder of a loop that has trained, and evaluates now."""
+    recorder = begun()
+    loop = Noted(recorder)
+    loop.step()
+    loop.stepped()
+    loop.pull(Source(), grad=False)
+    return recorder
+
+
+def row(recorder: Recorder) -> Steps:
+    """The one step that was taken."""
+    steps = recorder.close().steps
+    assert len(steps) == 1
+    return steps
+
+
+def copies(recorder: Recorder) -> int:
+    """How many the step has."""
+    return int(row(recorder).transfers.item())
 
 
 def test_the_seam_is_restored() -> None:
@@ -47,13 +69,18 @@ def test_without_a_device_nothing_is_put_anywhere() -> None:
 
 def test_a_copy_is_counted_weighed_and_timed() -> None:
     recorder = begun(Ticking())
+    recorder.fold()
+    loop = Noted(recorder)
     with on(tap, recorder, accelerated=True):
+        loop.forward()
         assert torch.zeros(8, 4).to("meta").device.type == "meta"
         torch.zeros(2).to("meta", torch.float16, non_blocking=True)
-    counts = recorder.ledger.now
-    assert (counts.transfers, counts.transfer_bytes, counts.pageable) == (2, 8 * 4 * 4 + 2 * 4, 2)
-    assert recorder.ledger.acc[TRANSFER] == 2000
-    assert recorder.ledger.acc[OTHER] == -2000  # taken out of the running phase, which has not been billed yet
+        loop.called()
+    step = row(recorder)
+    assert (step.transfers.item(), step.transfer_bytes.item(), step.pageable.item()) == (2, 8 * 4 * 4 + 2 * 4, 2)
+    assert step.transfer_s.item() == pytest.approx(2e-6)
+    # Of the five looks at the clock from the forward's begin to its end, each copy's is taken out of the forward.
+    assert step.forward_s.item() == pytest.approx(3e-6)
 
 
 @pytest.mark.parametrize(
@@ -70,24 +97,25 @@ def test_what_stays_where_it_is_is_no_copy(call: Any) -> None:
     recorder = begun()
     with on(tap, recorder, accelerated=True):
         call(torch.zeros(4))
-    assert recorder.ledger.now.transfers <= 1
-    assert recorder.ledger.now.transfer_bytes in (0, 16)
+    step = row(recorder)
+    assert step.transfers.item() <= 1
+    assert step.transfer_bytes.item() in (0, 16)
 
 
 def test_a_module_and_a_nest_of_copies_are_counted_once_each() -> None:
     recorder = begun()
     with on(tap, recorder, accelerated=True):
         torch.nn.Linear(4, 2).to("meta")
-    assert recorder.ledger.now.transfers == 2  # weight and bias
+    assert copies(recorder) == 2  # weight and bias
 
 
 def test_the_copies_of_an_evaluation_are_its_own() -> None:
-    recorder = begun()
-    recorder.ledger.evaluating = True
+    recorder = evaluating()
     with on(tap, recorder, accelerated=True):
         torch.zeros(4).to("meta")
-    assert recorder.ledger.now.transfers == 0
-    assert recorder.ledger.acc[TRANSFER] == 0
+    step = row(recorder)
+    assert step.transfers.item() == 0
+    assert step.transfer_s.item() == 0
 
 
 def test_an_error_passes_and_the_next_copy_is_heard() -> None:
@@ -96,7 +124,7 @@ def test_an_error_passes_and_the_next_copy_is_heard() -> None:
         with pytest.raises(RuntimeError):
             torch.zeros(4).to("no such device")
         torch.zeros(4).to("meta")
-    assert recorder.ledger.now.transfers == 1
+    assert copies(recorder) == 1
 
 
 class Tracked(torch.Tensor):
@@ -124,6 +152,7 @@ def test_a_subclass_that_looks_its_methods_up_finds_them() -> None:
 
 def counted(recorder: Recorder) -> Traffic:
     """What the recording will say of copies."""
+    recorder.fold()
     traffic = recorder.so_far().traffic
     assert traffic is not None
     return traffic
@@ -141,7 +170,7 @@ def test_copies_are_sorted_by_size_and_kind() -> None:
     assert (seen.to_device, seen.small, seen.to_host, seen.round_trips) == (4, 2, 0, 0)
     assert seen.to_device_bytes == 1_200_000 + 300_000 + 16 + 20
     assert seen.wide_bytes == 1_200_000
-    assert recorder.ledger.now.transfers == 4
+    assert copies(recorder) == 4
 
 
 def test_without_a_device_there_is_no_traffic_rather_than_none_of_it() -> None:
@@ -176,7 +205,7 @@ def test_copies_from_pinned_memory_that_the_host_waits_for(call: Any, blocking: 
         call(torch.zeros(2).as_subclass(Pinned))
     assert counted(recorder).to_device == 1
     assert counted(recorder).blocking_pinned == blocking
-    assert recorder.ledger.now.pageable == 0
+    assert row(recorder).pageable.item() == 0
 
 
 class Elsewhere(torch.Tensor):
@@ -190,11 +219,9 @@ class Elsewhere(torch.Tensor):
 
 
 def to_host(recorder: Recorder, tensor: torch.Tensor) -> torch.Tensor:
-    """What `.cpu()` gives, and what the tap `sync` then writes down."""
+    """What `.cpu()` gives, and what the tap `sync` then notes."""
     result = tensor.clone()
-    book = recorder.parts["traffic"]
-    assert callable(book)
-    book.came(tensor, result, recorder.clock())  # type: ignore[attr-defined]
+    recorder.log.note((CAME, recorder.clock(), came(tensor, result)))
     return result
 
 
@@ -202,6 +229,7 @@ def test_a_round_trip_is_timed_from_the_host_and_back() -> None:
     recorder = begun(Ticking())
     with on(tap, recorder, accelerated=True) as scope:
         assert book_of(scope) is recorder.parts["traffic"]
+        recorder.log.due = 100  # a fold in between looks at the clock too
         there = to_host(recorder, torch.ones(4, 3))
         (there * 2).to("meta")  # computed on meanwhile: the same shape
         again = to_host(recorder, torch.ones(7))
@@ -238,23 +266,22 @@ def test_what_came_back_before_the_last_batch_is_forgotten() -> None:
     recorder = begun()
     with on(tap, recorder, accelerated=True):
         to_host(recorder, torch.ones(4))
-        recorder.ledger.delivered(Pull(), 4.0, recorder.ledger.ask(Pull(), True))
+        Noted(recorder).pull(Source())
         torch.ones(4).to("meta")
     assert counted(recorder).round_trips == 0
 
 
 def test_to_the_cpu_is_a_wait_like_cpu() -> None:
     recorder = begun(Ticking())
-    recorder.ledger.sync_measured = True
+    recorder.step_clock.sync_measured = True
     with on(tap, recorder, accelerated=True):
         torch.ones(4).as_subclass(Elsewhere).to("cpu", copy=True)
-    assert recorder.ledger.acc[SYNC] == 1000
     assert counted(recorder).to_host == 1
+    assert row(recorder).sync_s.item() == pytest.approx(1e-6)
 
 
 def test_an_evaluation_is_not_counted() -> None:
-    recorder = begun()
-    recorder.ledger.evaluating = True
+    recorder = evaluating()
     with on(tap, recorder, accelerated=True):
         torch.zeros(4).to("meta")
         to_host(recorder, torch.ones(4))
@@ -270,20 +297,21 @@ def test_a_tensor_without_an_address_is_counted_all_the_same() -> None:
     assert (counted(recorder).to_device, counted(recorder).round_trips) == (2, 1)
 
 
-def test_a_copy_is_marked_on_the_device_where_steps_are() -> None:
-    recorder, device = begun(), SimulatedDevice()
-    ledger = recorder.ledger
-    ledger.marks = StepMarks(device, ledger.table)
+def test_a_copy_that_the_host_does_not_wait_for_is_marked_on_the_device_where_steps_are() -> None:
+    device = SimulatedDevice()
+    recorder = Recorder()
+    loop = Noted(recorder, device)
+    loop.pull(Source())
     with on(tap, recorder, accelerated=True):
-        torch.zeros(2).to("meta", non_blocking=True)
-        assert len(device.marks) == 2
-        torch.zeros(2, device="meta").copy_(torch.zeros(2), non_blocking=True)
-        assert len(device.marks) >= 3 and device.unfreed in (2, 4)  # its begin, too, on a slow machine
         before = len(device.marks)
+        torch.zeros(2).to("meta", non_blocking=True)
+        assert len(device.marks) == before + 2
+        torch.zeros(2, device="meta").copy_(torch.zeros(2), non_blocking=True)
+        assert len(device.marks) == before + 4
         torch.zeros(2).to(torch.float16)
         torch.zeros(2, device="meta").to("meta", torch.float16)
-        ledger.evaluating = True
-        torch.zeros(2).to("meta", non_blocking=True)
-        ledger.evaluating = False
         torch.zeros(2).to("meta")  # the host waits for it, and knows
-        assert len(device.marks) == before
+        recorder.log.marker = None  # between two windows
+        torch.zeros(2).to("meta", non_blocking=True)
+        assert len(device.marks) == before + 4
+    assert copies(recorder) == 4

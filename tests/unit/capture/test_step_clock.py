@@ -1,53 +1,92 @@
-"""The ledger on a virtual clock: to the nanosecond, what a step is and what its time is billed to."""
+"""The step clock on a virtual clock: to the nanosecond, what a step is and what its time is billed to."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
-from gpu_doctor.capture.ledger import Ledger, Pull
+from gpu_doctor.capture.events import (
+    BACKED,
+    BATCH,
+    CALLED,
+    COPIED,
+    COPYING,
+    CPU,
+    EXHAUSTED,
+    GRADIENT,
+    NEXT,
+    NEXT_BLIND,
+    OPENED,
+    OPENING,
+    STEP,
+    STEPPED,
+    SYNCED,
+    WAITING,
+    call_code,
+)
+from gpu_doctor.capture.spans import Source
+from gpu_doctor.capture.step_clock import StepClock
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording import PHASES, Steps
-from gpu_doctor.recording.steps import INFERENCE, OTHER, SYNC, TRAINING
+from gpu_doctor.recording.steps import INFERENCE, TRAINING
 
 MS = 1_000_000
 
 
 class Bench:
-    """A ledger with a clock that only moves when told to, and the moves of a loop in milliseconds."""
+    """A step clock with a clock that only moves when told to, and the moves of a loop in milliseconds."""
 
     def __init__(self, sync_measured: bool = False) -> None:
         self.now = 0
         self.table = StepTable()
-        self.ledger = Ledger(self.table, lambda: self.now, lambda: self.now // 2, sync_measured)
+        self.clock = StepClock(0, sync_measured)
+        self.ends: list[int] = []
 
     def spend(self, ms: float) -> None:
         self.now += round(ms * MS)
 
-    def pull(self, pull: Pull, wait: float = 1, samples: float = 8, grad: bool = True) -> None:
-        before = self.ledger.ask(pull, grad)
-        self.spend(wait)
-        self.ledger.delivered(pull, samples, before)
+    def note(self, code: int, arg: Any = None) -> None:
+        """An event, folded at once: how events are cut into blocks makes no difference (see the property tests)."""
+        self.clock.fold([(code, self.now, arg)])
+        for step in self.clock.steps:
+            self.table.append(step.values)
+            self.ends.append(step.end_ns)
+        self.clock.steps.clear()
 
-    def exhaust(self, pull: Pull, wait: float = 0) -> None:
-        before = self.ledger.ask(pull, True)
+    def pull(self, source: Source, wait: float = 1, samples: float = 8, grad: bool = True) -> None:
+        self.note(CPU, self.now // 2)
+        self.note(NEXT if grad else NEXT_BLIND, source)
         self.spend(wait)
-        self.ledger.ended(before)
+        self.note(BATCH, samples)
+
+    def exhaust(self, source: Source, wait: float = 0) -> None:
+        self.note(CPU, self.now // 2)
+        self.note(NEXT, source)
+        self.spend(wait)
+        self.note(EXHAUSTED)
 
     def forward(self, ms: float = 2, training: bool = True, grad: bool = True, samples: float = 8) -> None:
-        before = self.ledger.forward(training, grad, True, samples)
+        self.note(call_code(training, grad, True), (samples, 1))
         self.spend(ms)
-        self.ledger.forward_done(before)
+        self.note(CALLED)
 
     def backward(self, ms: float = 3) -> None:
-        before = self.ledger.backward()
+        self.note(GRADIENT)
         self.spend(ms)
-        self.ledger.switch(before)
+        self.note(BACKED)
 
     def optimizer(self, ms: float = 4, key: int = 1) -> None:
-        before = self.ledger.optimizer(key)
+        self.note(STEP, key)
         self.spend(ms)
-        self.ledger.optimizer_done(key, before)
+        self.note(STEPPED, key)
+
+    def wait(self, ms: float) -> None:
+        """The host waits for a device."""
+        self.note(WAITING)
+        self.spend(ms)
+        self.note(SYNCED)
 
     def train(self, key: int = 1) -> None:
         self.forward()
@@ -57,7 +96,13 @@ class Bench:
         self.spend(0.25)
 
     def close(self) -> Steps:
-        self.ledger.finish()
+        self.clock.asked_no_more()
+        tail = self.clock.finish()
+        for step in self.clock.steps:
+            self.table.append(step.values)
+        self.table.finish()
+        if tail:
+            self.table.extend(self.clock.tail(tail))
         return self.table.steps()
 
 
@@ -69,7 +114,7 @@ def sums(steps: Steps) -> dict[str, float]:
 
 
 def test_a_plain_epoch_is_accounted_to_the_nanosecond() -> None:
-    bench, pull = Bench(), Pull()
+    bench, pull = Bench(), Source()
     bench.spend(100)  # before the loop: no part of a step
     for _ in range(3):
         bench.pull(pull)
@@ -88,7 +133,7 @@ def test_a_plain_epoch_is_accounted_to_the_nanosecond() -> None:
 
 
 def test_a_forward_that_records_no_gradients_is_told_apart() -> None:
-    bench, pull = Bench(), Pull()
+    bench, pull = Bench(), Source()
     for _ in range(3):
         bench.pull(pull)
         bench.train()
@@ -107,15 +152,14 @@ def test_a_forward_that_records_no_gradients_is_told_apart() -> None:
 
 
 def test_without_a_device_sync_is_not_measured_and_with_one_it_is_carved_out() -> None:
-    bench, pull = Bench(sync_measured=True), Pull()
+    bench, pull = Bench(sync_measured=True), Source()
     bench.pull(pull)
     bench.forward()
-    bench.spend(3)
-    bench.ledger.carve(SYNC, 2 * MS)
+    bench.spend(1)
+    bench.wait(2)
     bench.backward()
     bench.optimizer()
-    bench.spend(1)
-    bench.ledger.carve(SYNC, 1 * MS)  # after the optimizer: the step's still
+    bench.wait(1)  # after the optimizer: the step's still
     bench.pull(pull)
     bench.train()
     steps = bench.close()
@@ -123,7 +167,7 @@ def test_without_a_device_sync_is_not_measured_and_with_one_it_is_carved_out() -
     assert steps.syncs.tolist() == [2.0, 0.0]
     assert sums(steps)["other"] == 1.5
     plain = Bench()
-    plain.pull(Pull())
+    plain.pull(Source())
     plain.train()
     unmeasured = plain.close()
     assert np.isnan(unmeasured.sync_s).all()
@@ -131,12 +175,12 @@ def test_without_a_device_sync_is_not_measured_and_with_one_it_is_carved_out() -
 
 
 def test_a_wait_in_an_evaluation_is_not_counted_as_a_steps() -> None:
-    bench, pull, held_out = Bench(sync_measured=True), Pull(), Pull()
+    bench, pull, held_out = Bench(sync_measured=True), Source(), Source()
     bench.pull(pull)
     bench.train()
     bench.pull(held_out, grad=False)
     bench.forward(training=False, grad=False)
-    bench.ledger.carve(SYNC, 1 * MS)
+    bench.wait(1)
     bench.exhaust(held_out)
     bench.pull(pull)
     bench.train()
@@ -144,12 +188,13 @@ def test_a_wait_in_an_evaluation_is_not_counted_as_a_steps() -> None:
 
 
 def test_the_row_of_an_accumulation_holds_all_of_it_from_the_first_step_on() -> None:
-    bench, pull = Bench(), Pull()
+    bench, pull = Bench(), Source()
     for _ in range(2):
         for i in range(4):
             bench.pull(pull)
             bench.forward()
-            bench.ledger.copied(100, True, 0)
+            bench.note(COPYING)
+            bench.note(COPIED, (100, True, None))
             bench.backward()
             if i == 3:
                 bench.optimizer()
@@ -177,7 +222,7 @@ def test_where_nothing_is_pulled_a_step_ends_at_its_optimizer() -> None:
 
 def test_two_optimizers_are_one_step_with_and_without_a_loader() -> None:
     for pulled in (True, False):
-        bench, pull = Bench(), Pull()
+        bench, pull = Bench(), Source()
         for _ in range(3):
             if pulled:
                 bench.pull(pull)
@@ -187,7 +232,7 @@ def test_two_optimizers_are_one_step_with_and_without_a_loader() -> None:
 
 
 def test_several_optimizer_steps_on_one_batch_are_several_steps() -> None:
-    bench, pull = Bench(), Pull()
+    bench, pull = Bench(), Source()
     for _ in range(2):
         bench.pull(pull)
         for _ in range(3):
@@ -199,10 +244,10 @@ def test_several_optimizer_steps_on_one_batch_are_several_steps() -> None:
 
 
 def test_an_evaluation_under_no_grad_is_billed_to_evaluation_alone() -> None:
-    bench, pull = Bench(), Pull()
+    bench, pull = Bench(), Source()
     bench.pull(pull)
     bench.train()
-    held_out = Pull()
+    held_out = Source()
     for _ in range(2):
         bench.pull(held_out, wait=5, grad=False)
         bench.forward(7, training=False, grad=False)
@@ -219,7 +264,7 @@ def test_an_evaluation_under_no_grad_is_billed_to_evaluation_alone() -> None:
 
 @pytest.mark.parametrize("training", [False, True])
 def test_an_evaluation_with_gradients_is_known_by_what_follows(training: bool) -> None:
-    bench, pull, held_out = Bench(), Pull(), Pull()
+    bench, pull, held_out = Bench(), Source(), Source()
     bench.pull(pull)
     bench.train()
     for _ in range(3):
@@ -235,7 +280,7 @@ def test_an_evaluation_with_gradients_is_known_by_what_follows(training: bool) -
 
 
 def test_an_evaluation_at_the_end_belongs_to_the_last_row() -> None:
-    bench, pull, held_out = Bench(), Pull(), Pull()
+    bench, pull, held_out = Bench(), Source(), Source()
     for _ in range(2):
         bench.pull(pull)
         bench.train()
@@ -259,7 +304,7 @@ def test_an_evaluation_after_the_last_step_of_a_loop_without_a_loader_is_its_too
 
 
 def test_a_loader_taken_for_an_evaluation_is_trained_from_after_all() -> None:
-    bench, first, second = Bench(), Pull(), Pull()
+    bench, first, second = Bench(), Source(), Source()
     bench.pull(first)
     bench.train()
     second.evaluation = True
@@ -273,7 +318,7 @@ def test_a_loader_taken_for_an_evaluation_is_trained_from_after_all() -> None:
 
 
 def test_without_an_optimizer_every_batch_is_a_step() -> None:
-    bench, pull = Bench(), Pull()
+    bench, pull = Bench(), Source()
     for _ in range(3):
         bench.pull(pull)
         bench.forward(training=False, grad=False)
@@ -286,7 +331,7 @@ def test_without_an_optimizer_every_batch_is_a_step() -> None:
 
 
 def test_inference_rows_are_there_while_the_loop_runs() -> None:
-    bench, pull = Bench(), Pull()
+    bench, pull = Bench(), Source()
     for _ in range(3):
         bench.pull(pull)
         bench.forward(training=False, grad=False)
@@ -294,7 +339,7 @@ def test_inference_rows_are_there_while_the_loop_runs() -> None:
 
 
 def test_batches_of_unheard_compute_are_rows_after_three_seconds_at_the_latest() -> None:
-    bench, pull = Bench(), Pull()
+    bench, pull = Bench(), Source()
     for _ in range(5):
         bench.pull(pull)
         bench.spend(1000)
@@ -307,7 +352,7 @@ def test_batches_of_unheard_compute_are_rows_after_three_seconds_at_the_latest()
 
 
 def test_a_pass_over_the_data_before_the_training_is_none_of_its_first_step() -> None:
-    bench, statistics, pull = Bench(), Pull(), Pull()
+    bench, statistics, pull = Bench(), Source(), Source()
     for _ in range(3):
         bench.pull(statistics)
         bench.spend(1)
@@ -320,7 +365,7 @@ def test_a_pass_over_the_data_before_the_training_is_none_of_its_first_step() ->
 
 
 def test_a_batch_fetched_ahead_is_counted_once() -> None:
-    bench, pull = Bench(), Pull()
+    bench, pull = Bench(), Source()
     bench.pull(pull)
     for _ in range(3):
         bench.pull(pull)
@@ -336,7 +381,7 @@ def test_an_evaluation_that_fetches_ahead_is_no_part_of_a_step() -> None:
     """Accelerate hands out a batch when it has the next one: no forward lies between its first two asks."""
     bench, loader = Bench(), [0]
     for _ in range(2):
-        pull, held_out = Pull(loader), Pull()
+        pull, held_out = Source(loader), Source()
         for _ in range(2):
             bench.pull(pull)
             bench.train()
@@ -347,7 +392,7 @@ def test_an_evaluation_that_fetches_ahead_is_no_part_of_a_step() -> None:
             bench.forward(7, training=False, grad=False)
         bench.exhaust(held_out)
         bench.forward(7, training=False, grad=False)
-    bench.pull(Pull(loader))
+    bench.pull(Source(loader))
     bench.train()
     steps = bench.close()
     assert steps.samples.tolist() == [8] * 5
@@ -359,11 +404,11 @@ def test_an_evaluation_that_fetches_ahead_is_no_part_of_a_step() -> None:
 
 
 def test_samples_of_several_loaders_are_those_of_the_one_that_gives_most() -> None:
-    bench, outer = Bench(), Pull()
+    bench, outer = Bench(), Source()
     inner_loader = [0]
     for _ in range(3):
         bench.pull(outer, samples=100)
-        inner = Pull(inner_loader)
+        inner = Source(inner_loader)
         for _ in range(2):
             bench.pull(inner, samples=8)
             bench.train()
@@ -377,7 +422,7 @@ def test_samples_of_several_loaders_are_those_of_the_one_that_gives_most() -> No
 def test_epochs_are_restarts_of_the_training_loader() -> None:
     bench, loader = Bench(), [0]
     for _ in range(3):
-        pull = Pull(loader)
+        pull = Source(loader)
         for _ in range(2):
             bench.pull(pull)
             bench.train()
@@ -388,7 +433,7 @@ def test_epochs_are_restarts_of_the_training_loader() -> None:
 def test_a_batch_that_is_pulled_to_see_that_the_epoch_is_over_is_no_part_of_a_step() -> None:
     bench, loader = Bench(), [0]
     for _ in range(3):
-        pull = Pull(loader)
+        pull = Source(loader)
         for _ in range(2):
             bench.pull(pull)
             bench.train()
@@ -403,9 +448,9 @@ def test_a_batch_that_is_pulled_to_see_that_the_epoch_is_over_is_no_part_of_a_st
 def test_two_iterators_over_one_loader_are_no_two_passes(anew: bool) -> None:
     bench, loader = Bench(), [0]
     for _ in range(2):
-        both = Pull(loader), Pull(loader)  # zip(loader, loader)
+        both = Source(loader), Source(loader)  # zip(loader, loader)
         for _ in range(3):
-            both = (Pull(loader), Pull(loader)) if anew else both  # next(iter(loader)), twice a step
+            both = (Source(loader), Source(loader)) if anew else both  # next(iter(loader)), twice a step
             for pull in both:
                 bench.pull(pull)
             bench.train()
@@ -420,7 +465,7 @@ def test_two_iterators_over_one_loader_are_no_two_passes(anew: bool) -> None:
 def test_a_step_that_reaches_over_an_epochs_end_has_the_samples_of_both() -> None:
     bench, loader = Bench(), [0]
     for _ in range(3):
-        pull = Pull(loader)
+        pull = Source(loader)
         for _ in range(3):
             bench.pull(pull)
             bench.forward()
@@ -434,34 +479,34 @@ def test_a_step_that_reaches_over_an_epochs_end_has_the_samples_of_both() -> Non
 
 
 def test_an_unreadable_batch_has_no_sample_count_and_says_so() -> None:
-    bench, pull = Bench(), Pull()
+    bench, pull = Bench(), Source()
     bench.pull(pull, samples=float("nan"))
     bench.train()
     assert np.isnan(bench.close().samples).all()
 
 
 def test_a_step_inside_a_closure_keeps_the_phases_apart() -> None:
-    bench, pull = Bench(), Pull()
+    bench, pull = Bench(), Source()
     for _ in range(2):
         bench.pull(pull)
-        before = bench.ledger.optimizer(1)
+        bench.note(STEP, 1)
         bench.spend(1)
         bench.forward(2)
         bench.backward(3)
-        bench.ledger.optimizer_done(1, before)
-        assert bench.ledger.phase == OTHER
-    assert sums(bench.close()) == {"data_wait": 2, "forward": 4, "backward": 6, "optimizer": 2}
+        bench.note(STEPPED, 1)
+        bench.spend(1)
+    # What comes after the last step is no part of it.
+    assert sums(bench.close()) == {"data_wait": 2, "forward": 4, "backward": 6, "optimizer": 2, "other": 1}
 
 
 def test_a_budget_hears_of_every_step() -> None:
-    bench, pull, heard = Bench(), Pull(), list[int]()
-    bench.ledger.on_step = heard.append
+    bench, pull = Bench(), Source()
     for _ in range(3):
         bench.pull(pull)
         bench.train()
     bench.exhaust(pull)
     bench.close()
-    assert heard == [10.75 * MS, 21.5 * MS, 32.25 * MS]
+    assert bench.ends == [10.75 * MS, 21.5 * MS, 32.25 * MS]
 
 
 def test_a_run_without_any_loop_is_empty() -> None:
@@ -471,7 +516,7 @@ def test_a_run_without_any_loop_is_empty() -> None:
 
 
 def test_a_look_at_held_out_data_before_the_training_is_evaluation_though_no_forward_is_heard() -> None:
-    bench, held_out, training = Bench(), Pull(), Pull()
+    bench, held_out, training = Bench(), Source(), Source()
     for _ in range(2):
         bench.pull(held_out, grad=False)
         bench.spend(5)
@@ -489,16 +534,16 @@ def test_a_look_at_held_out_data_before_the_training_is_evaluation_though_no_for
 
 
 def test_workers_that_start_after_an_evaluation_are_waited_for_though_its_loader_was_not_asked_to_its_end() -> None:
-    bench, held_out, training = Bench(), Pull(), Pull()
+    bench, held_out, training = Bench(), Source(), Source()
     bench.pull(training)
     bench.train()
     bench.pull(held_out, grad=False)
     bench.forward(training=False, grad=False)
     bench.spend(7)
-    before = bench.ledger.opening(False)
+    bench.note(OPENING, False)
     bench.spend(20)
-    bench.ledger.opened(before)
-    bench.pull(Pull())
+    bench.note(OPENED)
+    bench.pull(Source())
     bench.train()
     steps = bench.close()
     assert steps.evaluation_s.sum() == pytest.approx(0.010)
@@ -507,7 +552,7 @@ def test_workers_that_start_after_an_evaluation_are_waited_for_though_its_loader
 
 
 def test_batches_fetched_without_gradients_by_the_loop_that_trains_are_no_evaluation() -> None:
-    bench, training = Bench(), Pull()
+    bench, training = Bench(), Source()
     for _ in range(2):
         for _ in range(2):
             bench.pull(training, grad=False)
@@ -520,7 +565,7 @@ def test_batches_fetched_without_gradients_by_the_loop_that_trains_are_no_evalua
 
 @pytest.mark.parametrize("pulled", [True, False])
 def test_an_evaluation_that_records_gradients_for_nothing_is_one(pulled: bool) -> None:
-    bench, pull = Bench(), Pull()
+    bench, pull = Bench(), Source()
     for _ in range(4):
         if pulled:
             bench.pull(pull)
@@ -537,7 +582,7 @@ def test_an_evaluation_that_records_gradients_for_nothing_is_one(pulled: bool) -
 
 @pytest.mark.parametrize("pulled", [True, False])
 def test_a_model_that_is_trained_in_evaluation_mode_is_trained(pulled: bool) -> None:
-    bench, pull = Bench(), Pull()
+    bench, pull = Bench(), Source()
     for _ in range(4):
         if pulled:
             bench.pull(pull)
@@ -548,7 +593,7 @@ def test_a_model_that_is_trained_in_evaluation_mode_is_trained(pulled: bool) -> 
 
 
 def test_two_loaders_in_a_zip_are_both_trained_from() -> None:
-    bench, one, two = Bench(), Pull(), Pull()
+    bench, one, two = Bench(), Source(), Source()
     for _ in range(4):
         bench.pull(one)
         bench.pull(two)
@@ -558,7 +603,7 @@ def test_two_loaders_in_a_zip_are_both_trained_from() -> None:
 
 
 def test_a_pass_over_held_out_data_before_the_training_is_no_part_of_a_zip() -> None:
-    bench, held_out, pull = Bench(), Pull(), Pull()
+    bench, held_out, pull = Bench(), Source(), Source()
     for _ in range(2):
         bench.pull(held_out)
     for _ in range(4):

@@ -1,0 +1,162 @@
+"""The one log of a run: what the taps note, as a code, the host's time and an argument, in its order.
+
+A tap appends and goes on; what the events mean is worked out later, many at once, by `step_clock.py`. A tuple in one
+list is the cheapest note that was found (columns, arrays and a queue to another thread all cost a loop more).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, Final, TypeAlias
+
+Event: TypeAlias = tuple[int, int, Any]
+"""Code, ns of the host clock, argument."""
+
+(
+    NEXT,
+    NEXT_BLIND,
+    BATCH,
+    EXHAUSTED,
+    OPENING,
+    OPENED,
+    CALLED,
+    GRADIENT,
+    DIFFERENTIATE,
+    BACKED,
+    ZERO,
+    STEP,
+    STEPPED,
+    ABANDONED,
+    PHASE,
+    DONE,
+    COPYING,
+    COPIED,
+    WAITING,
+    SYNCED,
+    CAME,
+    BATCH_AT,
+    COSTLY,
+    OURS,
+    CPU,
+    UPDATED,
+    CLEARS,
+    RESTART,
+    MARK,
+    QUEUE,
+    CALL,
+) = range(31)
+"""What each stands for, and its argument:
+
+NEXT: the loop asks a loader; the `Source`. NEXT_BLIND: as NEXT, while no gradients are recorded.
+BATCH: what was asked for is there; how many samples it holds, NaN if unknown. EXHAUSTED: there is no further batch, or
+asking for it failed. OPENING: `iter(loader)` begins; whether it looks like an evaluation. OPENED: it has ended; the
+`Source` and the loader's role, None where none was made.
+CALL (and the seven codes after it, see `call_code`): an outermost module's forward begins; None, or its samples and the
+module's id. CALLED: it has ended. GRADIENT: a backward begins; the loss to be kept, or None. DIFFERENTIATE: gradients
+are made of which nothing is learned. BACKED: either has ended. ZERO: gradients are set to zero.
+STEP, STEPPED: an optimizer's step begins, has ended; its id. ABANDONED: the outermost open step of an optimizer raised.
+PHASE: the loop goes over to a phase. DONE: ends a PHASE or a ZERO.
+COPYING: a tensor is about to be copied to a device. COPIED: it was; `(bytes, pageable, details)`, None if it failed.
+WAITING: the host is about to wait for the device. SYNCED: it has. CAME: a tensor was copied to the host; its details.
+BATCH_AT: where the tensors of a batch lie.
+COSTLY: a costly call has ended; `(kind, place, ns, bytes)`. OURS: the time since the event before was our own work.
+CPU: CPU ns of the process by now. UPDATED: a `torch.no_grad` has ended. CLEARS: the loop sets gradients to zero itself.
+RESTART: another thread turned out to be the training thread.
+MARK: a mark in the device's queue; the code of its event, and the mark or None. QUEUE: whether the queue had run empty.
+"""
+CODES: Final = CALL + 8
+DUE: Final = 512
+"""Events that are folded at once. Fewer than 700, at which Python looks for garbage in what was made last, so that the
+log is never older than that; of every 80 events the fold takes 17 us a step longer, of 4000 no less."""
+DUE_NS: Final = 200_000_000
+"""And at least so often: a view asks twice a second."""
+FIRST_DUE: Final = 4
+"""At the begin of a run the log is folded after so few, then ever more: models are to be found soon."""
+CPU_EVERY_NS: Final = 1_000_000
+"""The CPU clock is a system call (about 1 us): it is read once in so long, for every step that is no shorter."""
+
+
+def call_code(training: bool, grad: bool, trained: bool) -> int:
+    """The code of a forward.
+
+    Args:
+        training: the module's mode. grad: whether gradients are recorded. trained: an optimizer of this run owns its
+            parameters.
+    """
+    return CALL + training + 2 * grad + 4 * trained
+
+
+class Log:
+    """Events that were not folded yet, and what a tap asks before it notes one."""
+
+    __slots__ = (
+        *(
+            "backing",
+            "clock",
+            "cpu_clock",
+            "cpu_due_ns",
+            "due",
+            "due_ns",
+            "ending",
+            "events",
+            "launched",
+            "looks",
+            "loss_at",
+        ),
+        *("marker", "note", "pulled", "steps", "thread"),
+    )
+
+    def __init__(
+        self, clock: Callable[[], int] = time.perf_counter_ns, cpu_clock: Callable[[], int] = time.process_time_ns
+    ) -> None:
+        """Args: clock: of the host, ns. cpu_clock: CPU ns of this process."""
+        self.clock, self.cpu_clock = clock, cpu_clock
+        self.events: list[Event] = []
+        """Always the same list: taps keep its `append`."""
+        self.note = self.events.append
+        self.thread = get_ident()
+        """Of the training loop; 0 = nothing is noted any more."""
+        self.due, self.due_ns = FIRST_DUE, 0
+        """After so many events, or at this time, the next one that may folds them."""
+        self.cpu_due_ns = 0
+        """When the CPU clock is to be read."""
+        self.ending = ""
+        """Outcome with which the loop shall be left at its next step: `stopped` or `budget-reached`; empty = go on."""
+        self.backing = 0
+        """Backwards that run now, on the training thread."""
+        self.pulled = False
+        """A batch came since an optimizer last stepped: what the step holds is known without the model's input."""
+        self.steps = 0
+        """Asks so far, and backwards where nothing was pulled: at least as many as steps have ended."""
+        self.loss_at = 0
+        """The count of `steps` from which on the next loss is to be kept."""
+        self.looks: list[Any] = []
+        """Of the line sampler, which appends them on its own thread (see `step_clock.Look`)."""
+        self.marker: Any = None
+        """The device's clock while steps are marked, else None."""
+        self.launched: Any = None
+        """The mark that tells whether the device has done all that the open step launched."""
+
+    def taken(self) -> list[Event]:
+        """The events so far, which are taken off; the list stays the same object."""
+        events = self.events[:]
+        del self.events[: len(events)]
+        return events
+
+    def mark(self, code: int) -> Any:
+        """Puts a mark into the device's queue for an event: after one that begins, before one that ends.
+
+        Returns:
+            The mark; None where none can be put.
+        """
+        mark = self.marker.mark()
+        self.note((MARK, self.clock(), (code, mark)))
+        return mark
+
+    def ask_queue(self) -> None:
+        """Notes whether the device had done what was launched, as an event right before the one that ends the step."""
+        launched, self.launched = self.launched, None
+        if launched is not None and self.marker.ready():
+            self.note((QUEUE, self.clock(), self.marker.done(launched)))

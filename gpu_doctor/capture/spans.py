@@ -1,0 +1,126 @@
+"""Spans of a training loop: what lies between two events that may change whose time it is, and the row of a whole step.
+
+A span is the smallest piece that belongs to one thing as a whole: to its step, or to an evaluation. It is cut where the
+loop asks for a batch, where an optimizer has stepped, and where an evaluation may begin or end. To find out later what
+it was (an evaluation that recorded gradients for nothing, say) is to turn one switch, `evaluation`; nothing has to be
+moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import add
+from typing import Any, Final
+
+from gpu_doctor.recording.steps import PHASE_COUNT
+
+_NAN: Final = float("nan")
+_UNREAD: Final = (_NAN,) * 8
+"""The device's columns of a step that ends: `StepTable.add_device` fills them later."""
+_NOTHING: Final = (0,) * PHASE_COUNT
+
+
+class Source:
+    """One iterator over a loader, as the step clock knows it."""
+
+    __slots__ = ("__weakref__", "delivered", "evaluation", "learned", "loader")
+
+    def __init__(self, loader: list[int] | None = None, learned: bool = False) -> None:
+        """Args: loader: one cell that all iterators over it share: the batches that it has delivered to training.
+        learned: the loop trains from it."""
+        self.delivered = 0
+        self.evaluation = False
+        self.loader = [0] if loader is None else loader
+        self.learned = learned
+        """A backward or an optimizer step followed one of the loader's batches: the loop trains from it."""
+
+
+class Span:
+    """A piece of the loop. What most spans have none of stands on the class, so that making one costs little."""
+
+    samples = 0.0
+    forward_samples = _NAN
+    """Samples of the forwards that are learned from: the step's, where nothing was pulled."""
+    batches = edge_ns = 0
+    """`edge_ns`: of the wait for data, what an epoch's edge took."""
+    transfers = transfer_bytes = pageable = syncs = 0
+    marks: list[Any] | None = None
+    """`gpu.marks.Marked`, where the step is marked on the device."""
+    loss: Any = None
+    """Of its backward, where that one was to be kept."""
+    calls: dict[Any, list[float]] | None = None
+    """Costly calls: kind and place -> calls, ns, ns in `other`, bytes."""
+
+    def __init__(self, begin: int, evaluation: bool = False) -> None:
+        """Args: begin: ns of the host clock. evaluation: it is an evaluation's, its batches are none of a step's."""
+        self.begin, self.evaluation = begin, evaluation
+        self.ns = [0] * PHASE_COUNT
+        """By phase."""
+
+
+def row(
+    spans: Sequence[Span],
+    begin: int,
+    end: int,
+    kind: float,
+    asked: bool,
+    cpu_ns: float,
+    epoch: int,
+    sync: bool,
+) -> list[float]:
+    """The values of a step that consists of these spans, in the order of `steps.STEP_COLUMNS`.
+
+    Args:
+        spans: in their order. begin: ns since the run began. end: as `begin`.
+        kind: TRAINING or INFERENCE. asked: a training loader was asked for a batch: no batch then means none, and not
+            "no loader".
+        cpu_ns: of the process, NaN if unknown. epoch: its number.
+        sync: whether waits for a device were measured (NaN if not).
+    """
+    samples = edge = 0.0
+    forward_samples = _NAN
+    batches = transfers = nbytes = pageable = syncs = evaluated = 0
+    ns: Sequence[int] = _NOTHING
+    for span in spans:
+        if span.evaluation:
+            evaluated += sum(span.ns)
+            continue
+        ns = list(map(add, ns, span.ns)) if ns is not _NOTHING else span.ns
+        if span.batches:
+            batches += span.batches
+            samples += span.samples
+        if forward_samples != forward_samples:
+            forward_samples = span.forward_samples
+        edge += span.edge_ns
+        if span.transfers:
+            transfers += span.transfers
+            nbytes += span.transfer_bytes
+            pageable += span.pageable
+        syncs += span.syncs
+    wait, transfer, forward, backward, optimizer, synced, evaluation, loss, no_grad, _ = ns
+    return [
+        begin * 1e-9,
+        (end - begin) * 1e-9,
+        1.0,
+        kind,
+        samples if batches or asked else forward_samples,
+        batches,
+        wait * 1e-9,
+        transfer * 1e-9,
+        (forward + no_grad) * 1e-9,
+        backward * 1e-9,
+        optimizer * 1e-9,
+        synced * 1e-9 if sync else _NAN,
+        (evaluation + evaluated) * 1e-9,
+        loss * 1e-9,
+        no_grad * 1e-9,
+        edge * 1e-9,
+        cpu_ns * 1e-9,
+        transfers,
+        nbytes,
+        pageable,
+        syncs if sync else _NAN,
+        *_UNREAD,
+        0.0,
+        epoch if epoch > 0 else 0,
+    ]

@@ -1,0 +1,865 @@
+"""The step clock: turns what the taps noted into one row per training step.
+
+A step begins when the loop asks for its batch and ends when it asks for the next one after an `optimizer.step()`; where
+nothing is pulled from a loader, it ends at the optimizer's step itself. A loop without an optimizer has a step per
+batch. All of the wall-clock between the loop's first event and its last is billed, once, to the phase that ran.
+
+Pure: no torch, no thread, no clock. Events in, steps out; any cut of the events into blocks gives the same steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from gpu_doctor.capture import events
+from gpu_doctor.capture.events import CALL, CODES, Event
+from gpu_doctor.capture.gpu.marks import Marked, StepMarks
+from gpu_doctor.capture.held import Batch, Held
+from gpu_doctor.capture.spans import Source, Span, row
+from gpu_doctor.recording.steps import (
+    BACKWARD,
+    DATA_WAIT,
+    EVALUATION,
+    FORWARD,
+    INFERENCE,
+    LOSS,
+    NO_GRAD,
+    OPTIMIZER,
+    OTHER,
+    SYNC,
+    TRAINING,
+    TRANSFER,
+)
+
+_NAN: Final = float("nan")
+STARTS: Final = (
+    *(events.NEXT, events.NEXT_BLIND, events.OPENING, events.GRADIENT, events.STEP, events.RESTART),
+    *range(CALL, CODES),
+)
+"""The loop begins with one of these: whatever the cell did before is no part of a step."""
+
+
+class Look(NamedTuple):
+    """A look of the line sampler at the training thread's stack."""
+
+    begin_ns: int
+    end_ns: int
+    """Before and after the stack was taken: in between the loop may have gone over to another phase."""
+    seen: Any
+    """The sampler's own."""
+
+
+class Step(NamedTuple):
+    """A step that has ended."""
+
+    values: list[float]
+    """In the order of `steps.STEP_COLUMNS`."""
+    end_ns: int
+    marks: StepMarks | None
+    """Those of the device, where the step was marked and can be read."""
+    calls: list[dict[Any, list[float]]]
+    """Of each of its spans that has any: the costly calls, see `Span.calls`."""
+
+
+class Place(NamedTuple):
+    """Where the loop was when a copy was made: two copies in one place have seen the same batch."""
+
+    step: int
+    source: int
+    delivered: int
+
+
+class StepClock:
+    """All that later events need to know of earlier ones. Times are integer ns of the host clock."""
+
+    def __init__(self, began: int, sync_measured: bool = False) -> None:
+        """Args: began: when the run began. sync_measured: waits for a device are noted, else `sync_s` is NaN."""
+        self.began, self.sync_measured = began, sync_measured
+        self.alone: Callable[[], bool] | None = None
+        """Looks for the models of a loop without an optimizer; whether no optimizer owns what gets gradients."""
+        self.started = self.any_optimizer = False
+        self.trains = False
+        """An optimizer has stepped, or batches that something was learned from turned out to be steps of their own."""
+        self.step_count = 0
+        """Steps that have ended."""
+        self.device_events = 0
+        """Of the events, those that stand for marks on the device, whose cost the device's clock counts itself."""
+        self.evaluation_edge_ns = 0
+        """Spent at the edges of evaluation passes: the iterator (worker start), first batch, end (they stop)."""
+        # what was found since the last look at it
+        self.steps: list[Step] = []
+        self.losses: list[tuple[int, Any]] = []
+        """The step, and its loss."""
+        self.copies: list[tuple[int, int, Any, Place]] = []
+        """COPIED, CAME and BATCH_AT that are no evaluation's: code, time, argument, and where the loop was."""
+        self.looks: list[tuple[int, Any]] = []
+        """The phase that the thread was in, -1 where it changed meanwhile, and what was seen."""
+        self._phases = [OTHER]
+        """What the thread is in, outermost first."""
+        self._asking: list[Source] = []
+        self._stepping: list[int] = []
+        """Depths of `_phases` at which optimizers step."""
+        self._clears = False
+        """`zero_grad` is heard."""
+        self._cpu: int | None = None
+        """The last reading of the CPU clock, and the one at the end of the last step."""
+        self._cpu_mark: int | None = None
+        self._real: list[Callable[[int, Any], None]] = self._handlers()
+        self._handle = self._real.copy()
+        self._clear(began)
+
+    def _clear(self, now: int) -> None:
+        """The loop begins, or begins anew: nothing is known of it."""
+        for code in STARTS:
+            self._handle[code] = self._starting(code)
+        self.started = False
+        self._mark = self._begin = now
+        self._span = Span(now)
+        self._opened_at = self._span, 0
+        """The span in which `iter(loader)` began, and what it had of the wait for data."""
+        self._spans = [self._span]
+        """Of the open step, in their order."""
+        # this step so far
+        self._stepped: list[int] = []
+        """Optimizers, and the end of the last one's step: time, and how many spans lie before it."""
+        self._end_ns, self._end = now, 0
+        self._asked = False
+        self._lead: Source | None = None
+        """The source whose samples count: where several are pulled from in a step, the one that delivers most."""
+        self._epoch = -1
+        # since an optimizer last stepped
+        self._fed_span: Span | None = None
+        """Has the samples of the forwards that are learned from, by this module:"""
+        self._fed_by = 0
+        self._gathers = False
+        """A backward came since, and gradients were neither used nor cleared: its next forward is of the same step."""
+        # since the last ask
+        self._last: Source | None = None
+        self._last_samples = 0.0
+        self._beside: list[Source] = []
+        """Pulled from once before the last one in the same step: two loaders in a zip."""
+        self._again = False
+        """The last one was pulled from before it too, with nothing in between: a pass, no zip."""
+        self._blind = False
+        """It was asked for without gradients being recorded."""
+        self._at_ask = 0
+        """The first span since then; of batches fetched ahead, none of which was used yet, since the first of them."""
+        self._ahead = 0
+        """How many these are, besides the last one."""
+        self._learned = self._forwarded = self._eval_forward = self._fetched = False
+        self._unused: int | None = None
+        """The first span since a trained module was called in evaluation mode, recording gradients, after the step."""
+        self._no_loss: tuple[Span, int] | None = None
+        """What had been billed to LOSS, and in which span, when the last forward ended, until a backward follows."""
+        # of a loop that changes its parameters itself
+        self._own: bool | None = None
+        """Whether it is one; None = not known yet."""
+        self._owes = self._heard_update = False
+        """A backward was heard, and no end of its step since; its update may have been."""
+        self._own_end = 0
+        """How many spans lie before the end of the last backward of such a step."""
+        self._held: Held | None = Held()
+        """Batches before the first optimizer step; None = not held back any more."""
+        self._untaught = False
+        """They were too many to be held back, and nothing like training was heard of them."""
+        self._carried: list[Marked] = []
+        """Marks of work that was launched after the optimizer's step, before the ask that ended it."""
+        self._any_marks = False
+        self._empty: bool | None = None
+        """Whether the device's queue had run empty, as was asked when the step ended."""
+
+    @property
+    def now(self) -> int:
+        """When the newest event that was folded was."""
+        return self._mark
+
+    # ---- events in --------------------------------------------------------------------------------------------------
+
+    def fold(self, noted: Iterable[Event], looks: list[Look] | None = None) -> None:
+        """Takes events in; what is whole by now lies in `steps` and the other lists.
+
+        Args:
+            noted: events, in their order, that follow those of the last call.
+            looks: of the line sampler, in their order; those that the events reach are taken out.
+        """
+        phases, handle, span, mark = self._phases, self._handle, self._span, self._mark
+        for code, now, arg in noted:
+            if looks and looks[0].begin_ns < now:
+                self._place_looks(looks, now, arg if code == events.OURS else now)
+            span.ns[phases[-1]] += now - mark
+            self._mark = mark = now
+            handle[code](now, arg)
+            span = self._span
+
+    def found(
+        self,
+    ) -> tuple[list[Step], list[tuple[int, Any]], list[tuple[int, int, Any, Place]], list[tuple[int, Any]]]:
+        """Steps, losses, copies and looks since it was last asked: the lists of these names, which are empty then."""
+        found = self.steps, self.losses, self.copies, self.looks
+        self.steps, self.losses, self.copies, self.looks = [], [], [], []
+        return found
+
+    def _place_looks(self, looks: list[Look], now: int, ours: int) -> None:
+        """The looks that begin before an event at `now` fell into the phase that it ends; from `ours` on we worked."""
+        phase = EVALUATION if self._span.evaluation else self._phases[-1]
+        done = 0
+        for look in looks:
+            if look.begin_ns >= now:
+                break
+            done += 1
+            if self.started:
+                # One that was handed in late may begin before events that were folded already.
+                whole = self._mark <= look.begin_ns and look.end_ns <= ours
+                self.looks.append((phase if whole else -1, look.seen))
+        del looks[:done]
+
+    def _handlers(self) -> list[Callable[[int, Any], None]]:
+        table: dict[int, Callable[[int, Any], None]] = {
+            events.NEXT: self._next,
+            events.NEXT_BLIND: self._next_blind,
+            events.BATCH: self._batch,
+            events.EXHAUSTED: self._exhausted,
+            events.OPENING: self._opening,
+            events.OPENED: self._opened,
+            events.CALLED: self._called,
+            events.GRADIENT: self._gradient,
+            events.DIFFERENTIATE: self._differentiate,
+            events.BACKED: self._backed,
+            events.ZERO: self._zero,
+            events.STEP: self._step,
+            events.STEPPED: self._optimizer_stepped,
+            events.ABANDONED: self._abandoned,
+            events.PHASE: self._enter,
+            events.DONE: self._leave,
+            events.COPYING: self._copying,
+            events.COPIED: self._copied,
+            events.WAITING: self._waiting,
+            events.SYNCED: self._synced,
+            events.CAME: self._came,
+            events.BATCH_AT: self._batch_at,
+            events.COSTLY: self._costly,
+            events.OURS: self._ours,
+            events.CPU: lambda now, cpu_ns: self.read_cpu(cpu_ns),
+            events.UPDATED: self._updated,
+            events.CLEARS: self._clears_itself,
+            events.RESTART: self._restart,
+            events.MARK: self._marked,
+            events.QUEUE: self._queue,
+        }
+        for flags in range(CODES - CALL):
+            table[CALL + flags] = self._forward(bool(flags & 1), bool(flags & 2), bool(flags & 4))
+        return [table[code] for code in range(CODES)]
+
+    # ---- steps out --------------------------------------------------------------------------------------------------
+
+    def _cut(self, evaluation: bool) -> None:
+        """Another span begins."""
+        self._span = Span(self._mark, evaluation)
+        self._spans.append(self._span)
+
+    def _close(self, end: int, count: int) -> None:
+        """The step ends at `end`, with the first `count` of its spans; what follows is the next one's."""
+        spans, self._spans = self._spans[:count], self._spans[count:]
+        self._put(spans, end, TRAINING, self._asked, self._epoch, self._cpu)
+        self._forget_step(count)
+
+    def _forget_step(self, count: int) -> None:
+        """So many spans have been taken: a step of its own begins with those that are left."""
+        self._stepped.clear()
+        self._asked, self._lead, self._fed_span = False, None, None
+        self._at_ask, self._own_end, self._end = max(self._at_ask - count, 0), 0, 0
+        if self._unused is not None:
+            self._unused -= count
+
+    def _put(
+        self, spans: list[Span], end: int, kind: float, asked: bool, epoch: int, cpu: int | None, readable: bool = True
+    ) -> None:
+        """A step has ended."""
+        begin, before, loss = self._begin, self._cpu_mark, None
+        cpu_ns = _NAN if cpu is None or before is None else cpu - before
+        values = row(spans, begin - self.began, end - self.began, kind, asked, cpu_ns, epoch, self.sync_measured)
+        self._begin, self._cpu_mark = end, cpu
+        calls = []
+        for span in reversed(spans):
+            if span.calls is not None:
+                calls.append(span.calls)
+            if span.loss is not None:
+                loss = span.loss
+        if loss is not None:
+            self.losses.append((self.step_count, loss))
+        self.step_count += 1
+        marks = self._marks_of(spans, readable) if self._any_marks else None
+        self.steps.append(Step(values, end, marks, calls))
+
+    def _marks_of(self, spans: list[Span], readable: bool) -> StepMarks:
+        """The marks of a step; those of what was launched after its optimizer's step are the next one's."""
+        marks = self._carried
+        for span in spans:
+            marks += [one._replace(evaluation=span.evaluation) for one in span.marks or ()]
+        last = max((i for i, one in enumerate(marks, 1) if one.code == events.STEPPED), default=len(marks))
+        self._carried, empty, self._empty = marks[last:], self._empty, None
+        self._any_marks = bool(self._carried) or any(span.marks for span in self._spans)
+        return StepMarks(marks[:last], bool(self._own), readable, empty)
+
+    def finish(self) -> list[Span]:
+        """The loop is over: closes the last step where its optimizer stepped.
+
+        Returns:
+            The spans of an evaluation that came after it, which belong to its row; what else the cell did afterwards
+            is no part of a step.
+        """
+        if self._no_loss is not None:
+            self._not_a_loss()
+        if self._unused is not None:
+            self._settle_unused()
+        if self._stepped:
+            self._close(self._end_ns, self._end)
+        elif self._own and self._owes:
+            self._own_step(len(self._spans))
+        elif not self.any_optimizer and self._batches():
+            self._close_batch()
+        self._release()
+        self._cut(False)
+        # What lies in the span before came after all that was heard.
+        last = max((i for i, span in enumerate(self._spans[:-2], 1) if span.evaluation), default=0)
+        return self._spans[:last] if self.trains and self.step_count else []
+
+    def tail(self, spans: list[Span]) -> list[float]:
+        """The values of what `finish` returned, in the order of `steps.STEP_COLUMNS`."""
+        end = spans[-1].begin + sum(spans[-1].ns)
+        return row(spans, self._begin - self.began, end - self.began, TRAINING, False, 0, 0, self.sync_measured)
+
+    # ---- batches ----------------------------------------------------------------------------------------------------
+
+    def _batches(self) -> int:
+        """Of the open step, as far as is known."""
+        return sum(span.batches for span in self._spans if not span.evaluation)
+
+    def _next_blind(self, now: int, source: Source) -> None:
+        self._next(now, source, blind=True)
+
+    def _next(self, now: int, source: Source, blind: bool = False) -> None:
+        phases = self._phases
+        if phases[-1] == LOSS:
+            phases[-1] = OTHER
+        if self._no_loss is not None:
+            self._not_a_loss()
+        if self._unused is not None:
+            self._settle_unused()
+        last, ended = self._last, bool(self._stepped)
+        if self._fetched and last is not None:
+            self._judge(last, source)
+        if ended:
+            self._close(now, len(self._spans))
+        elif (
+            not self.any_optimizer
+            # A first look at held-out data, before any training, is asked for without gradients and then left.
+            and (source is self._lead or self._eval_forward or self._learned or (self._blind and not blind))
+            and self._batches()
+        ):
+            self._close_batch()
+        if self.trains and blind and not source.learned:
+            source.evaluation = True
+        if not source.evaluation:
+            self._asked = True
+        self._again = last is source
+        self._last, self._blind = source, blind
+        heard = self._learned or self._forwarded or self._eval_forward
+        if self._again and self._fetched and self.any_optimizer and not (ended or heard):
+            # Accelerate fetches a batch more before it hands out the first, which is what tells the last one: what is
+            # found out about the pass with the next one holds for this one too.
+            self._ahead += 1
+        else:
+            self._ahead, self._at_ask = 0, len(self._spans)
+        self._learned = self._forwarded = self._eval_forward = self._fetched = False
+        self._cut(source.evaluation)
+        phases.append(DATA_WAIT)
+        self._asking.append(source)
+
+    def _judge(self, last: Source, source: Source) -> None:
+        """What the batch before, of `last`, was used for; now `source` is asked."""
+        if self._learned:
+            self._learned_from(last)
+            return
+        idle = self._eval_forward or (last is source and self._forwarded and not last.learned)
+        # Forwards that record gradients in training mode are an evaluation's only if the same iterator is asked again
+        # without a backward, and no batch of its loader was ever learned from: else the loop may be summing losses.
+        # Without an optimizer, gradients of some batches and predictions of others are all the loop's steps.
+        if idle and self.trains and not last.evaluation and (self.any_optimizer or not last.learned):
+            last.evaluation = not last.learned
+            self._was_evaluation(last)
+        if last is not source and last.loader is source.loader and not source.delivered:
+            self._one_too_many(last)
+        if last is not source and not self._again and last.delivered > 1 and not last.evaluation:
+            self._beside.append(last)
+
+    def _learned_from(self, last: Source) -> None:
+        for one in (last, *self._beside):
+            one.learned, one.evaluation = True, False
+        self._beside.clear()
+
+    def _was_evaluation(self, source: Source) -> None:
+        """All since the last ask is an evaluation's: its batch and samples are none of the step's."""
+        count = 0
+        for span in self._spans[self._at_ask :]:
+            if not span.evaluation:
+                count += span.batches
+                self.evaluation_edge_ns += span.edge_ns
+                span.evaluation = True
+        source.loader[0] -= count
+        if self._lead is source and not self._batches():
+            self._lead = None
+            self._epoch -= source.delivered == self._ahead + 1
+
+    def _one_too_many(self, source: Source) -> None:
+        """The loop has begun a new pass with a batch of the last one untouched: it pulled one more to see its end.
+
+        Such a batch is no part of a step; the pass that follows is another epoch. A pass with a single batch may be one
+        of two iterators over one loader (`zip(loader, loader)`), and is none.
+        """
+        untouched = self.any_optimizer and not self._forwarded and not self._eval_forward
+        if untouched and self._lead is source and source.delivered > 1:
+            spans = [span for span in self._spans if span.batches and not span.evaluation]
+            if sum(span.batches for span in spans) == 1:
+                self._lead = None
+                for span in spans:
+                    span.batches, span.samples = 0, 0.0
+
+    def _batch(self, now: int, samples: float) -> None:
+        source = self._answered()
+        if source is None:
+            return
+        source.delivered += 1
+        self._fetched, self._last_samples = True, samples
+        span = self._span
+        if span.evaluation:
+            if source.delivered == 1:
+                self.evaluation_edge_ns += span.ns[DATA_WAIT]
+            return
+        if source.delivered == 1:
+            span.edge_ns = span.ns[DATA_WAIT]
+        self._count(source, samples)
+
+    def _answered(self) -> Source | None:
+        """Whoever was asked last has answered; None where the ask itself was lost."""
+        if not self._asking:
+            return None
+        if len(self._phases) > 1:
+            self._phases.pop()
+        return self._asking.pop()
+
+    def _count(self, source: Source, samples: float) -> None:
+        """A batch of the open step. Of several loaders in one step only one gives samples: the one that gave most."""
+        lead = self._lead
+        source.loader[0] += 1
+        if lead is None or (source is not lead and source.loader[0] > lead.loader[0]):
+            self._lead = source
+            for span in self._spans:
+                span.samples = 0.0
+        elif source.delivered == 1 < lead.delivered and source.loader is lead.loader:
+            self._lead = source  # the next pass goes on with the step that the last one began
+        if source is self._lead:
+            self._span.samples += samples
+            self._epoch += source.delivered == 1
+        self._span.batches += 1
+
+    def _exhausted(self, now: int, arg: None) -> None:
+        if self._answered() is None:
+            return
+        span = self._span
+        if span.evaluation:
+            self.evaluation_edge_ns += span.ns[DATA_WAIT]
+            self._cut(False)
+        else:
+            span.edge_ns = span.ns[DATA_WAIT]  # workers that do not stay are ended there, and joined
+        self._last, self._fetched = None, False
+        self._beside.clear()
+        # What was held back is no accumulation if nothing like training was heard.
+        if self._held is None:
+            if self._untaught and not self.any_optimizer:
+                self._held, self._untaught = Held(), False
+        elif self._held.own_pass():
+            self._release()
+            self._held = Held()
+
+    def _opening(self, now: int, evaluation: bool) -> None:
+        # Who counts a loader's batches (Lightning) never asks past its end: the next loader ends the evaluation.
+        if self._span.evaluation and not evaluation:
+            self._cut(False)
+        self._opened_at = self._span, self._span.ns[DATA_WAIT]
+        self._phases.append(EVALUATION if evaluation and self.trains else DATA_WAIT)
+
+    def _opened(self, now: int, made: tuple[Source, str] | None) -> None:
+        if len(self._phases) > 1 and self._phases.pop() == DATA_WAIT:
+            opened, before = self._opened_at
+            waited = self._span.ns[DATA_WAIT] - (before if opened is self._span else 0)
+            if self._span.evaluation:
+                self.evaluation_edge_ns += waited
+            else:
+                self._span.edge_ns += waited
+        if made is not None:
+            source, role = made
+            source.evaluation = role == "evaluation" and self.trains
+
+    def asked_no_more(self) -> None:
+        """The loop is over: of what was learned since its last ask, no further ask will say that it was."""
+        if self._fetched and self._learned and self._last is not None:
+            self._learned_from(self._last)
+        if self._held is not None and not self.any_optimizer:
+            self._held.judged()
+
+    # ---- batches before the first optimizer step --------------------------------------------------------------------
+
+    def _close_batch(self) -> None:
+        """A batch of a loop in which no optimizer has stepped yet: inference, or the begin of an accumulation."""
+        heard = self._learned or self._forwarded
+        batch = Batch(
+            spans=self._spans,
+            end_ns=self._mark,
+            kind=TRAINING if self._learned else INFERENCE,
+            asked=self._asked,
+            epoch=self._epoch,
+            source=self._lead,
+            looked=self._eval_forward and not heard,
+            blind=self._blind and not heard,
+            trains=heard,
+            cpu=self._cpu,
+            marked=self._any_marks,
+            empty=self._empty,
+        )
+        self._any_marks, self._empty = False, None
+        self._spans = []
+        self._forget_step(len(batch.spans))
+        self._untaught = self._untaught and not heard
+        if self._held is None or (batch.looked and not self._held.batches):
+            self._put_batch(batch)
+        elif self._held.hold(batch):
+            self._untaught = self._held.own_pass()
+            self._release()
+            if self._learned and self.alone is not None:
+                self.alone()
+
+    def _put_batch(self, one: Batch) -> None:
+        """A batch turned out to be a step of its own."""
+        marks, empty = self._any_marks, self._empty
+        self._any_marks, self._empty = one.marked, one.empty
+        self._put(one.spans, one.end_ns, one.kind, one.asked, one.epoch, one.cpu)
+        self._any_marks, self._empty = marks or self._any_marks, empty
+
+    def _release(self) -> None:
+        """The batches held back are steps of their own: the loop has no optimizer."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        self.trains = self.trains or held.taught
+        batches, left, passes = held.released()
+        self._epoch -= passes
+        for one in batches:
+            self._put_batch(one)
+        self._spans[:0] = left
+        self._at_ask += len(left)
+
+    def _merge_held(self) -> None:
+        """The first optimizer step has come: the batches held back were its accumulation."""
+        held, self._held = self._held, None
+        if held is not None and held.batches:
+            self._asked = True
+            self._any_marks = self._any_marks or any(one.marked for one in held.batches)
+            before = held.merged(self._last)
+            self._spans[:0] = before
+            self._at_ask += len(before)
+
+    # ---- model and optimizer ----------------------------------------------------------------------------------------
+
+    def _forward(self, training: bool, grad: bool, trained: bool) -> Callable[[int, Any], None]:
+        """What a forward means; see `events.call_code`."""
+        learns, phase = training and grad, NO_GRAD if training and not grad else FORWARD
+
+        def begins(now: int, fed: tuple[float, int] | None) -> None:
+            if self._no_loss is not None:
+                self._not_a_loss()
+            if self._owes and grad and not self._clears:
+                self._own_step(len(self._spans))
+            if learns:
+                self._forwarded = True
+                if self._unused is not None:
+                    self._settle_unused()
+                if self._span.evaluation:
+                    self._train_again()
+                if self._phases[-1] != BACKWARD:  # where parts of a forward run again
+                    self._fed(fed)
+            else:
+                self._eval_forward = True
+                if trained and not training and self.trains and not self._span.evaluation:
+                    if not grad:
+                        self._cut(True)
+                    elif self._stepped and self._unused is None:
+                        self._unused = len(self._spans)
+                        self._cut(False)
+            self._phases.append(phase)
+
+        return begins
+
+    def _called(self, now: int, arg: None) -> None:
+        phases = self._phases
+        if len(phases) > 1:
+            phases.pop()
+        if phases[-1] == OTHER:
+            phases[-1] = LOSS
+        if self._span.evaluation:
+            self._cut(True)
+        elif phases[-1] == LOSS:
+            self._no_loss = self._span, self._span.ns[LOSS]
+
+    def _not_a_loss(self) -> None:
+        """What came after the last forward was no loss: nothing was differentiated before the next forward or batch.
+
+        The environment of a rollout and the decoding of a prediction run there.
+        """
+        assert self._no_loss is not None
+        (span, before), self._no_loss = self._no_loss, None
+        span.ns[OTHER] += span.ns[LOSS] - before
+        span.ns[LOSS] = before
+
+    def _settle_unused(self) -> None:
+        """Nothing asked for the gradients of the forwards since the step: an evaluation without `no_grad`."""
+        first, self._unused, self._no_loss = self._unused, None, None
+        for span in self._spans[first:]:
+            span.evaluation = True
+        self._cut(False)
+
+    def _train_again(self) -> None:
+        """An evaluation of a tensor at hand, without a loader, ends where training goes on."""
+        if self._last is None or not self._last.evaluation:
+            self._cut(False)
+
+    def _learn_after_all(self) -> None:
+        """A batch that was taken for one of an evaluation is learned from: it is the step's."""
+        last = self._last
+        self._cut(False)
+        if self._fetched and last is not None and last.evaluation and last.delivered == 1:
+            last.evaluation = False
+            self._count(last, self._last_samples)
+
+    def _fed(self, fed: tuple[float, int] | None) -> None:
+        """A forward that is learned from begins: its samples are the step's, or more of them (accumulation)."""
+        samples, module = fed or (_NAN, 0)
+        if self._fed_span is None:
+            if samples == samples:
+                self._fed_span, self._fed_by = self._span, module
+                self._span.forward_samples = samples
+        elif self._gathers and samples == samples and module == self._fed_by:
+            self._fed_span.forward_samples += samples
+        self._gathers = False
+
+    def _gradient(self, now: int, loss: Any) -> None:
+        phases = self._phases
+        if not self._stepped and self._own is not False:
+            if self._owes and not self._clears:
+                self._own_step(self._own_end)  # since the last one nothing was heard: it ends where that ended
+            asked = self._asked or self._span.evaluation
+            self._owes = self._own in (None, True) and self.alone is not None and not asked
+        if phases[-1] == LOSS:
+            phases[-1] = OTHER
+        phases.append(BACKWARD)
+        self._learned, self._unused, self._no_loss, self._gathers = True, None, None, True
+        if self._span.evaluation:
+            self._learn_after_all()
+        if self._span.loss is None:
+            self._span.loss = loss
+
+    def _differentiate(self, now: int, arg: None) -> None:
+        """As `_gradient`, for gradients that are handed out: forces in an evaluation, say. Nothing is learned."""
+        if self._phases[-1] == LOSS:
+            self._phases[-1] = OTHER
+        self._phases.append(BACKWARD)
+        self._unused = self._no_loss = None
+
+    def _backed(self, now: int, arg: None) -> None:
+        self._leave(now, arg)
+        if self._owes:
+            self._own_end = len(self._spans)
+            self._cut(self._span.evaluation)
+
+    def _zero(self, now: int, arg: None) -> None:
+        self._clears, self._gathers = True, False
+        if self._owes:
+            self._own_step(len(self._spans))
+        if self._unused is not None:
+            self._settle_unused()
+        if self._span.evaluation:
+            self._train_again()
+        if self._phases[-1] == LOSS:
+            self._phases[-1] = OTHER
+        self._phases.append(OPTIMIZER)
+
+    def _step(self, now: int, key: int) -> None:
+        self._own = self._owes = self._gathers = False
+        if self._no_loss is not None:
+            self._not_a_loss()
+        self._learned = True
+        if self._span.evaluation:
+            self._learn_after_all()
+        if key in self._stepped and (not self._asked or key == self._stepped[0]):
+            # The same optimizer again, and nothing was pulled in between: the step ended where the last one stepped.
+            self._close(self._end_ns, self._end)
+        phases = self._phases
+        if phases[-1] == LOSS:
+            phases[-1] = OTHER
+        self._stepping.append(len(phases))
+        phases.append(OPTIMIZER)
+
+    def _optimizer_stepped(self, now: int, key: int) -> None:
+        if self._stepping:
+            del self._phases[self._stepping.pop() :]
+        if not self.any_optimizer:
+            self.any_optimizer = self.trains = True
+            self._merge_held()
+        if key not in self._stepped:
+            self._stepped.append(key)
+        self._end_ns, self._end, self._fed_span = now, len(self._spans), None
+        self._cut(False)
+
+    def _abandoned(self, now: int, arg: None) -> None:
+        if self._stepping:
+            del self._phases[self._stepping[0] :]
+            self._stepping.clear()
+
+    # ---- a loop that changes its parameters itself ------------------------------------------------------------------
+    #
+    # `loss.backward()` and then `p.data -= lr * p.grad` is how the textbooks begin. Nothing of the update can be heard,
+    # so a step ends where the next one shows: where gradients are set to zero by `zero_grad`, else at the next forward
+    # that records gradients, else (no module at all) at the end of the backward. Where a loader is pulled from, each
+    # batch is one.
+
+    def _own_step(self, count: int) -> None:
+        """A step ends after so many spans, if the loop has such steps."""
+        readable, self._owes, self._heard_update = self._clears or self._heard_update, False, False
+        if self._own is None:
+            self._own = self.alone is not None and not self.any_optimizer and self.alone()
+        if not self._own or not count:
+            return
+        if self._held is not None:
+            before = len(self._spans)
+            self._release()
+            count += len(self._spans) - before
+        self.any_optimizer = self.trains = True  # from now on a pass without gradients is an evaluation
+        spans, self._spans = self._spans[:count], self._spans[count:]
+        end = self._spans[0].begin if self._spans else self._mark
+        self._put(spans, end, TRAINING, self._asked, self._epoch, self._cpu, readable)
+        self._forget_step(count)
+        if not self._spans:
+            self._cut(False)
+
+    def _updated(self, now: int, arg: None) -> None:
+        """A `torch.no_grad` has ended after a backward: as far as is known, the update was made in it."""
+        self._heard_update = self._owes
+
+    def _clears_itself(self, now: int, arg: None) -> None:
+        self._clears = True
+
+    # ---- copies, waits and others -----------------------------------------------------------------------------------
+
+    def _enter(self, now: int, phase: int) -> None:
+        self._phases.append(phase)
+
+    def _leave(self, now: int, arg: None) -> None:
+        if len(self._phases) > 1:
+            self._phases.pop()
+
+    def _copying(self, now: int, arg: None) -> None:
+        self._phases.append(TRANSFER)
+
+    def _copied(self, now: int, copy: tuple[int, bool, Any] | None) -> None:
+        self._leave(now, None)
+        span = self._span
+        if copy is None or span.evaluation:
+            return
+        nbytes, pageable, _ = copy
+        span.transfers += 1
+        span.transfer_bytes += nbytes
+        span.pageable += pageable
+        self._came(now, copy, events.COPIED)
+
+    def _waiting(self, now: int, arg: None) -> None:
+        self._phases.append(SYNC)
+
+    def _synced(self, now: int, arg: None) -> None:
+        self._leave(now, arg)
+        if not self._span.evaluation:
+            self._span.syncs += 1
+
+    def _came(self, now: int, arg: Any, code: int = events.CAME) -> None:
+        if not self._span.evaluation:
+            last = self._last
+            place = Place(self.step_count, id(last), last.delivered if last is not None else 0)
+            self.copies.append((code, now, arg, place))
+
+    def _batch_at(self, now: int, arg: Any) -> None:
+        self._came(now, arg, events.BATCH_AT)
+
+    def _costly(self, now: int, call: tuple[str, Any, int, float]) -> None:
+        kind, place, ns, nbytes = call
+        span = self._span
+        if span.calls is None:
+            span.calls = {}
+        sums = span.calls.setdefault((kind, place), [0.0, 0.0, 0.0, 0.0])
+        sums[0] += 1
+        sums[1] += ns
+        sums[2] += ns if self._phases[-1] == OTHER and not span.evaluation else 0
+        sums[3] += nbytes
+
+    def _ours(self, now: int, since: int) -> None:
+        """What ran since `since` was no part of what the loop did there."""
+        self._span.ns[self._phases[-1]] -= now - since
+        self._span.ns[OTHER] += now - since
+
+    def read_cpu(self, cpu_ns: int) -> None:
+        """The CPU clock of the process, in ns, as of now: the next step that ends has what it used until here."""
+        self._cpu = cpu_ns
+        if self._cpu_mark is None:
+            self._cpu_mark = cpu_ns
+
+    def _marked(self, now: int, arg: tuple[int, Any]) -> None:
+        code, mark = arg
+        self.device_events += 1
+        waited = copied = 0
+        if code == events.CALL:
+            for span in self._spans[self._end if self._stepped else 0 :]:
+                if not span.evaluation:
+                    waited += span.ns[DATA_WAIT]
+                    copied += span.ns[TRANSFER]
+        if self._span.marks is None:
+            self._span.marks = []
+        self._span.marks.append(Marked(code, mark, waited, copied))
+        self._any_marks = True
+
+    def _queue(self, now: int, empty: bool) -> None:
+        self.device_events += 1
+        self._empty = empty
+
+    # ---- the begin --------------------------------------------------------------------------------------------------
+
+    def _starting(self, code: int) -> Callable[[int, Any], None]:
+        real = self._real[code]
+
+        def first(now: int, arg: Any) -> None:
+            self._start(now)
+            real(now, arg)
+
+        return first
+
+    def _start(self, now: int) -> None:
+        """Whatever came before is no part of a step."""
+        phases = self._phases[:]
+        self._clear(now)
+        self._phases[:] = phases
+        self._handle[:] = self._real
+        self.started, self._cpu_mark = True, self._cpu
+
+    def _restart(self, now: int, arg: None) -> None:
+        self._phases[:] = [OTHER]
+        self._asking.clear()
+        self._stepping.clear()
+        self._start(now)
