@@ -118,5 +118,5 @@ browser: $(VENV)/.dev-ready
 	fi
 
 clean:
-	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache tests/artifacts build dist
+	rm -rf $(VENV) .venv-* .hypothesis .mypy_cache .ruff_cache tests/artifacts build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
