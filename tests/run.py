@@ -49,7 +49,7 @@ def pytest_of(*words: str) -> tuple[tuple[str, ...], ...]:
     return (python("pytest", *words),)
 
 
-APART: Final = ("taps", "restore", "test_clinic.py")
+APART: Final = ("taps", "restore", "faults", "test_clinic.py")
 """Of `real_clock`, parts of their own."""
 PARTS: Final = {
     one.name: one
@@ -80,6 +80,11 @@ PARTS: Final = {
             pytest_of("tests/real_clock", *(f"--ignore=tests/real_clock/{one}" for one in APART)),
         ),
         Part("restore", "trials put everything back", pytest_of("tests/real_clock/restore")),
+        Part(
+            "faults",
+            "every function of ours raises in real loops, on all cores",
+            pytest_of("tests/real_clock/faults", "-n", "logical"),
+        ),
         Part("clinic", "sick and healthy cells run", pytest_of("tests/real_clock/test_clinic.py")),
         *(
             Part(name, f"the product with {holds}", (python("tests.support.environments", name, "--test"),))

@@ -1,0 +1,181 @@
+"""Whatever of ours raises in the middle of a real loop, the loop does not notice: a sample; all in `faults/`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import gpu_doctor
+from gpu_doctor.capture.patching import active
+from gpu_doctor.capture.record import running
+from tests.support.fault_loops import LOOPS, TROUBLED
+from tests.support.faults import (
+    SEED,
+    STAND_INS,
+    STOPPED,
+    Fault,
+    InjectedFault,
+    Injector,
+    bare,
+    faults_of,
+    injected,
+    one_thread,
+    picked,
+    seconds_of,
+    survey,
+    swept,
+    trouble,
+    watched,
+)
+
+pytestmark = [pytest.mark.core, pytest.mark.filterwarnings("ignore")]
+
+FEW = 8
+"""Faults a loop."""
+FEWER = {"spawn": 2, "fork": 6, "fork-stream": 4, "fork-staying": 4}
+"""Where a run takes longer."""
+SAMPLED = [name for name in LOOPS if name != "lightning"]  # to import it takes up to half a minute
+
+
+def key_of(part: str, name: str = "plain") -> str:
+    """The one function of ours on a loop's path whose name ends so."""
+    (found,) = (key for key in survey(LOOPS[name]).functions() if key.rpartition(":")[0].endswith(part))
+    return found
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_a_fault_of_ours_is_not_noticed_by_the_loop(name: str) -> None:
+    loop = LOOPS[name]
+    path = survey(loop)
+    faults = picked(faults_of(loop, path, each=1), FEWER.get(name, FEW), f"{SEED} {name}")
+    if loop.workers:
+        faults += picked([one for one in faults_of(loop, path, each=1) if one.worker], FEWER[name], f"{SEED} {name}")
+    row = swept(loop, faults, len(path.functions()))
+    assert not row.troubles, row.troubles
+    assert row.faults
+
+
+@pytest.mark.parametrize("name", TROUBLED)
+def test_the_users_own_exception_arrives_as_it_is(name: str) -> None:
+    """The same object, without a context of ours; with and without a fault."""
+    loop = TROUBLED[name]
+    with one_thread():
+        plain, whole = bare(loop), watched(loop, Injector())
+    assert (whole.error, whole.digest, whole.own_context) == (plain.error, plain.digest, plain.own_context)
+    assert (plain.error is loop.error) == (name != "dataset-stops")  # which a `for` takes for the end of its loop
+    row = swept(loop, picked(faults_of(loop, survey(loop), each=1), FEW, f"{SEED} {name}"), 0)
+    assert not row.troubles, row.troubles
+
+
+def test_a_fault_while_the_users_exception_is_on_its_way_leaves_that_one_alone() -> None:
+    """The loader's tap hears of it in the dataset."""
+    loop = TROUBLED["dataset-raises"]
+    calls = survey(loop).here
+    (key, number), *_ = (
+        (key, count) for (key, _), count in calls.items() if key.rpartition(":")[0].endswith("_pulling.<locals>.failed")
+    )
+    fault = Fault(key, number)  # its last call is the one on which the user's own code raises
+    with one_thread():
+        plain, outcome = bare(loop), injected(loop, fault)
+    assert outcome.raised and not trouble(loop, fault, outcome, plain)
+    assert outcome.error is loop.error
+
+
+def test_an_error_in_what_handles_an_error_is_not_noticed_either() -> None:
+    loop = LOOPS["plain"]
+    row = swept(loop, seconds_of(loop, [Fault(key_of("_pulling.<locals>.begun"), 2)]), 0)
+    assert row.faults > 5
+    assert not row.troubles, row.troubles
+
+
+def test_after_a_fault_nothing_of_ours_is_on_and_one_note_says_so() -> None:
+    outcome = injected(LOOPS["plain"], Fault(key_of("Recorder.fold"), 2))
+    assert outcome.raised and outcome.still_on == () and active() == ()
+    (note,) = (one for one in outcome.notes if "injected" in one)
+    assert note.startswith(STOPPED)
+
+
+def test_the_injector_sees_a_fault_that_nothing_is_around() -> None:
+    """Else this test would prove nothing: the stand-ins themselves are the fence, and nothing is around them."""
+    loop = LOOPS["plain"]
+    fault = Fault(key_of("_pulling.<locals>.__next__"), 5)
+    outcome = injected(loop, fault)
+    assert isinstance(outcome.error, InjectedFault)
+    assert trouble(loop, fault, outcome, bare(loop)).startswith("reached the loop")
+    assert all(reason for reason in STAND_INS.values())
+
+
+CELL = """
+try:
+    for _ in range(4000):
+        for x, y in loader:
+            begun()
+            optimizer.zero_grad()
+            loss = ((model(x) - y) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            counted.append(1)
+            if len(counted) >= most:
+                raise StopAsyncIteration
+except StopAsyncIteration:
+    pass
+except Exception as error:
+    came.append(error)
+"""
+
+
+class Arms:
+    """Makes the cell's loop raise in ours."""
+
+    __module__ = "torch._arms"  # a trial does not put it back
+
+    def __init__(self, fault: Fault | None) -> None:
+        self.injector = Injector(fault)
+        self.on = False
+
+    def __call__(self) -> None:
+        """The loop has begun."""
+        if not self.on and self.injector.fault is not None:
+            self.on = True
+            sys.settrace(self.injector.traced)
+
+
+class Kept(list[Any]):
+    """What a trial does not put back."""
+
+    __module__ = "torch._kept"
+
+
+def cell_space(fault: Fault | None) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    data = TensorDataset(torch.rand(32, 4), torch.rand(32, 1))
+    return {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.01),
+        "loader": DataLoader(data, batch_size=4),
+        "begun": Arms(fault),
+        "counted": [],
+        "came": Kept(),
+        "most": 600,
+    }
+
+
+@pytest.mark.parametrize("part", ["", "Recorder.fold", "_pulling.<locals>.begun"])
+def test_a_trial_ends_with_its_budget_and_with_a_fault_as_the_code_ends(part: str) -> None:
+    """`RunEnded` passes the fence and the cell's own `except Exception`."""
+    space = cell_space(Fault(key_of(part), 2) if part else None)
+    case = gpu_doctor.case(CELL, space)
+    try:
+        effect = case.trial({}, steps=20, seconds=20.0, pairs=1)
+    finally:
+        sys.settrace(None)
+    assert space["came"] == []
+    assert space["begun"].injector.raised == bool(part)
+    assert running() is None and active() == ()
+    assert effect.outcome == "budget-reached", effect

@@ -1,0 +1,715 @@
+"""Makes every function of ours on the user's threads raise in turn, and sees whether the user's loop notices.
+
+`python -m tests.support.faults` does so for all functions and loops and prints a table. A survey first runs a loop of
+`fault_loops` under `gpu_doctor.watch()` and writes down which functions of ours are called between the enter and the
+exit of the block, on threads that are not ours and in the loader's workers. Then each raises once, at its first or a
+later call: Python's trace function raises when the call begins, so the error arises inside of the called function. A
+second error, in what handles the first, comes by the profile function: the first one has taken the trace off.
+
+A forked worker inherits the trace function. A spawned one reads from a folder which call is to raise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import dis
+import gc
+import inspect
+import json
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from unittest import mock
+
+import gpu_doctor
+
+if TYPE_CHECKING:
+    from tests.support.fault_loops import Loop, Made
+
+ROOM: Final = str(Path(gpu_doctor.__file__).parent) + os.sep
+FOLDER: Final = "GPU_DOCTOR_FAULTS"
+"""Environment variable: where a spawned worker finds which call is to raise, and writes down what was called."""
+MOST_CALLS: Final = 30
+"""Calls of one function that a worker writes down."""
+SEED: Final = 19
+STOPPED: Final = "gpu_doctor stopped recording"
+"""So the note begins after which all wrappers are off."""
+
+_CALLS_THROUGH: Final = "stands in the user's call and only calls through"
+_UNPICKLED: Final = "pickle imports it in a spawned worker"
+STAND_INS: Final = {
+    "Fence.around.<locals>.call": "is the fence",
+    "Fence.quietly.<locals>.hook": "is the fence of torch's hooks",
+    "_listening.<locals>.call": "is the fence of a module's call",
+    "_pulling.<locals>.__next__": "is the fence of an ask",
+    "_backward.<locals>.backward": "is the fence of a backward",
+    "Steps.zeroing.<locals>.zero_grad": "is the fence of gradients set to zero",
+    "metered.<locals>.fetch": "is the fence of a fetch",
+    "_saving.<locals>.open_archive": "is the fence of a checkpoint",
+    "through.<locals>.call": "lets a compiled graph through to the fence",
+    "WorkerInit.__call__": "is the fence of a worker's begin",
+    "WorkerMeter.end": "is the fence of a worker's end",
+    "hear_directly.<locals>.around.<locals>.forward": _CALLS_THROUGH,
+    "_given": _CALLS_THROUGH,
+    "Stand.__call__": _CALLS_THROUGH,
+    "OpenedFile._end": "is the fence of a checkpoint's end",
+    "OpenedFile.__enter__": _CALLS_THROUGH,
+    "OpenedFile.__exit__": _CALLS_THROUGH,
+    "Seam.__call__": _CALLS_THROUGH,
+    "_Fetch.time_collate.<locals>.collate_timed": _CALLS_THROUGH,
+    "noticed.<locals>.create_fetcher": _CALLS_THROUGH,
+    "Seam.__get__": "Python asks it for the method",
+    "Seam.__eq__": "libraries compare methods by it",
+    "Seam.__hash__": "libraries look methods up by it",
+    "capture/__init__.py:<module>": _UNPICKLED,
+    "capture/fetch/__init__.py:<module>": _UNPICKLED,
+    "capture/fetch/worker_init.py:<module>": _UNPICKLED,
+    "capture/fetch/worker_init.py:WorkerInit": _UNPICKLED,
+    "Call.__deepcopy__": "Python asks it for the copy",
+    "Call.__reduce__": "pickle asks it",
+}
+"""By function, some with their file. Nothing can stand around these: an error in their first line is the user's. Each
+is so short that none is likely."""
+
+
+QUIET: Final = (
+    *("capture/describe/batches.py:", "capture/fetch/prefetch_queue.py:Stock.look"),
+    *("capture/taps/backward.py:_all_parameters", "capture/taps/backward.py:_gradient.<locals>.learns"),
+    "capture/patching.py:_Patch.",
+)
+"""They read objects of the user's or of torch's own making: what raises there is not measured, and needs no note. What
+fails to take a wrapper off is tried once more."""
+
+
+class InjectedFault(Exception):
+    """Raised inside of a function of ours."""
+
+
+class Where(NamedTuple):
+    """A function of ours."""
+
+    file: str
+    function: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.function}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Which call raises."""
+
+    where: str
+    """As `Where` says itself."""
+    number: int = 1
+    """The how manieth."""
+    worker: bool = False
+    """In a worker of the loader."""
+    line: int = 0
+    """Raise when this line is begun; 0 = when the function is."""
+    second: str = ""
+    """After that, this function raises at its next call."""
+
+    def __str__(self) -> str:
+        told = f"{self.where} at line {self.line}" if self.line else self.where
+        told += f", call {self.number}" + (" in a worker" if self.worker else "")
+        return f"{told}, then {self.second}" if self.second else told
+
+
+_codes: dict[CodeType, Where | None] = {}
+
+_firsts: dict[CodeType, int] = {}
+"""Where in its code a generator begins."""
+
+
+def where_of(code: CodeType) -> Where | None:
+    """The function of ours with this code; None for other people's, and for what a module does when it is imported."""
+    try:
+        return _codes[code]
+    except KeyError:
+        name = code.co_filename
+        found = None
+        if name.startswith(ROOM):
+            function = getattr(code, "co_qualname", code.co_name)
+            found = Where(name.removeprefix(ROOM), function, code.co_firstlineno)
+        _codes[code] = found
+        return found
+
+
+def begins(frame: FrameType) -> bool:
+    """Whether a function begins in this frame, or the part of a context manager after its `yield`.
+
+    Another generator also goes on where it is only closed: what it raised then would reach nobody.
+    """
+    code = frame.f_code
+    if not code.co_flags & inspect.CO_GENERATOR:
+        return True
+    first = _firsts.get(code)
+    if first is None:
+        offsets = (one.offset for one in dis.get_instructions(code) if one.opname == "RESUME")
+        first = _firsts[code] = next(offsets, -1)
+    caller = frame.f_back
+    return frame.f_lasti <= first or (caller is not None and caller.f_code.co_filename == contextlib.__file__)
+
+
+class Injector:
+    """Hears every call of ours on the user's threads, from `on` to its end; makes one of them raise."""
+
+    def __init__(self, fault: Fault | None = None, folder: str = "", lines: bool = False) -> None:
+        """Args: fault: None = only count. folder: where workers write. lines: whether lines are counted too."""
+        self.fault, self.folder, self.lines = fault, folder, lines
+        self.calls: Counter[tuple[str, int]] = Counter()
+        """By function and line (0 = its begin): how often, in this process."""
+        self.after: Counter[str] = Counter()
+        """Functions called after the first fault."""
+        self.raised = False
+        self.seconds = 0
+        self.number = 0
+        self.is_worker = False
+        self._pid = os.getpid()
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """The loop runs meanwhile, on this thread and on those that it starts."""
+        self._arm()
+        if self.fault is not None and not self.fault.worker:
+            sys.setprofile(self.profiled)
+        try:
+            yield
+        finally:
+            sys.settrace(None)
+            sys.setprofile(None)
+            threading.settrace(None)
+
+    def _arm(self) -> None:
+        threading.settrace(self.traced)
+        sys.settrace(self.traced)
+
+    def begin_in_worker(self) -> None:
+        """In a process that was spawned."""
+        self.is_worker = True
+        self._arm()
+        atexit.register(sys.settrace, None)
+
+    # ---- what Python calls -----------------------------------------------------------------------------------------
+
+    def traced(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """A function begins, or goes on after a `yield`."""
+        where = where_of(frame.f_code)
+        if where is None or event != "call" or self._our_thread():
+            return None
+        if os.getpid() != self._pid:
+            self._pid, self.is_worker, self.raised = os.getpid(), True, False
+            self.calls.clear()
+        if not begins(frame):
+            return None
+        key = str(where)
+        if self._counted(key, 0):
+            self._raise()
+        fault = self.fault
+        return self._line if self.lines or (fault is not None and fault.line and fault.where == key) else None
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        where = where_of(frame.f_code)
+        if event == "line" and where is not None and self._counted(str(where), frame.f_lineno):
+            self._raise()
+        return self._line
+
+    def profiled(self, frame: FrameType, event: str, argument: Any) -> None:
+        """As `traced`, after the first fault."""
+        if event != "call" or not self.raised:
+            return
+        where = where_of(frame.f_code)
+        if where is None or self._our_thread() or not begins(frame):
+            return
+        key = str(where)
+        self.after[key] += 1
+        if self.fault is not None and self.fault.second == key and not self.seconds:
+            self.seconds += 1
+            raise InjectedFault(f"injected second, into {key}")
+
+    def _our_thread(self) -> bool:
+        known: dict[int, threading.Thread] = vars(threading)["_active"]
+        thread = known.get(threading.get_ident())
+        return thread is not None and thread.name.startswith("gpu_doctor")
+
+    def _counted(self, key: str, line: int) -> bool:
+        """Whether this call is the one that raises."""
+        fault, self.calls[key, line] = self.fault, self.calls[key, line] + 1
+        number = self.calls[key, line]
+        if fault is None:
+            if self.is_worker and self.folder and number <= MOST_CALLS:
+                with (Path(self.folder) / f"calls-{os.getpid()}").open("a") as file:
+                    file.write(f"{key}\t{line}\n")
+            return False
+        return (
+            not self.raised
+            and fault.worker == self.is_worker
+            and (fault.where, fault.line, fault.number) == (key, line, number)
+        )
+
+    def _raise(self) -> None:
+        self.raised = True
+        assert self.fault is not None
+        if self.folder:
+            try:
+                os.close(os.open(Path(self.folder) / "raised", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:  # the other worker was first
+                return
+        raise InjectedFault(f"injected into {self.fault.where}")
+
+
+def join() -> None:
+    """A spawned worker does what the folder says."""
+    folder = os.environ[FOLDER]
+    told = json.loads((Path(folder) / "fault.json").read_text())
+    fault = None if told["fault"] is None else Fault(**told["fault"])
+    Injector(fault, folder, told["lines"]).begin_in_worker()
+
+
+# ---- one run --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Outcome:
+    """How a loop with a fault ended."""
+
+    digest: str = ""
+    error: BaseException | None = None
+    """What came out of the loop."""
+    raised: bool = False
+    """The fault came."""
+    notes: tuple[str, ...] = ()
+    still_on: tuple[str, ...] = ()
+    """Wrappers that were on at the loop's end, before the watch's."""
+    left: list[str] = field(default_factory=list)
+    """What was left behind after the watch."""
+    recorded: bool = False
+    head: str = ""
+    """The last lines of the error's traceback."""
+    own_context: bool = False
+    """The user's own error has got a context that is none of theirs."""
+    after: Counter[str] = field(default_factory=Counter)
+    unraisable: list[str] = field(default_factory=list)
+
+    @property
+    def told(self) -> int:
+        """Notes about the fault."""
+        return sum("injected" in one for one in self.notes)
+
+
+def _owners() -> list[Any]:
+    """On whose attributes our wrappers stand."""
+    import torch
+    from torch.nn import utils
+    from torch.utils.data import DataLoader, dataloader
+    from torch.utils.data._utils import fetch
+
+    return [
+        torch,
+        torch.Tensor,
+        torch.autograd,
+        torch.cuda,
+        torch.jit._recursive,
+        torch.nn.Module,
+        torch.no_grad,
+        torch.optim.Optimizer,
+        torch.serialization,
+        torch.amp.GradScaler,
+        utils,
+        utils.clip_grad,
+        DataLoader,
+        dataloader._BaseDataLoaderIter,
+        dataloader._DatasetKind,
+        fetch._MapDatasetFetcher,
+        fetch._IterableDatasetFetcher,
+        gc,
+    ]
+
+
+def _hooks() -> int:
+    from torch.optim import optimizer
+
+    return len(optimizer._global_optimizer_pre_hooks) + len(optimizer._global_optimizer_post_hooks)
+
+
+def _ours(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).startswith("gpu_doctor") or type(value).__module__.startswith(
+        "gpu_doctor"
+    )
+
+
+class _State:
+    """What must be as before when a watch has ended; puts right what is not, so that the next run is judged alone."""
+
+    def __init__(self) -> None:
+        self._before = [(owner, dict(vars(owner))) for owner in _owners()]
+        self._hooks, self._interval = _hooks(), sys.getswitchinterval()
+
+    def left(self) -> list[str]:
+        """What is not as before."""
+        from gpu_doctor.capture import patching, record
+
+        found = [f"patch {one}" for one in patching.active()]
+        for owner, before in self._before:
+            for name, now in list(vars(owner).items()):
+                then = before.get(name)
+                if now is then or (then is None and not _ours(now)) or not callable(now):
+                    continue
+                found.append(f"replaced {getattr(owner, '__name__', owner)}.{name}")
+                if name in before:
+                    setattr(owner, name, then)
+                else:
+                    delattr(owner, name)
+        if _hooks() != self._hooks:
+            found.append("hooks of optimizers")
+            from torch.optim import optimizer
+
+            optimizer._global_optimizer_pre_hooks.clear()
+            optimizer._global_optimizer_post_hooks.clear()
+        if sys.getswitchinterval() != self._interval:
+            found.append("the switch interval")
+            sys.setswitchinterval(self._interval)
+        if record._running:
+            found.append("a running recorder")
+            record._running.clear()
+        patching._active.clear()
+        return found
+
+
+def _on_parts(made: Made) -> list[str]:
+    """What of ours is left on the loop's own objects."""
+    found = [
+        f"{name} on {type(module).__name__}"
+        for module in made.model.modules()
+        for name, value in vars(module).items()
+        if _ours(value)
+    ]
+    if _ours(getattr(made.loader, "worker_init_fn", None)):
+        found.append("worker_init_fn of the loader")
+    return found
+
+
+def bare(loop: Loop) -> Outcome:
+    """The loop without us."""
+    made, outcome = loop.made(), Outcome()
+    try:
+        loop.run(made)
+    except BaseException as error:
+        if error is not loop.error:
+            raise
+        outcome.error = error
+    return _judged(loop, made, outcome)
+
+
+def _judged(loop: Loop, made: Made, outcome: Outcome) -> Outcome:
+    from tests.support.fault_loops import digest
+
+    outcome.digest = digest(made)
+    if outcome.error is not None and outcome.error is loop.error:
+        outcome.own_context = outcome.error.__context__ is not None or outcome.error.__cause__ is not None
+        outcome.error.__traceback__ = None
+        outcome.error.__context__ = None
+    return outcome
+
+
+def watched(loop: Loop, injector: Injector, handed: bool = False) -> Outcome:
+    """The loop under `gpu_doctor.watch()`, while the injector is on."""
+    from gpu_doctor.capture import patching, taps
+
+    state, made, outcome = _State(), loop.made(), Outcome()
+    model, optimizer, loader = made.model, made.optimizer, made.loader  # names that a watch finds
+    hook, sys.unraisablehook = sys.unraisablehook, lambda what: outcome.unraisable.append(f"{what.exc_value!r}")
+    handle, threading.excepthook = threading.excepthook, lambda what: outcome.unraisable.append(f"{what.exc_value!r}")
+    folder = injector.folder
+    if folder:
+        told = {"fault": None if injector.fault is None else vars(injector.fault), "lines": injector.lines}
+        (Path(folder) / "fault.json").write_text(json.dumps(told))
+        os.environ[FOLDER] = folder
+    watch = gpu_doctor.watch()
+    patched = mock.patch.object(taps, "torch_accelerated", return_value=loop.accelerated)
+    try:
+        with patched, watch, printed(outcome) if loop.workers else contextlib.nullcontext():
+            try:
+                with injector.on():
+                    loop.run(made)
+            finally:
+                outcome.still_on = patching.active()
+    except BaseException as error:
+        outcome.error = error
+        outcome.head = "".join(traceback.format_exception(error)[-7:])
+    finally:
+        sys.unraisablehook, threading.excepthook = hook, handle
+        os.environ.pop(FOLDER, None)
+    del model, optimizer, loader
+    outcome.raised = (Path(folder) / "raised").exists() if folder and injector.fault is not None else injector.raised
+    outcome.recorded = watch.recording is not None
+    outcome.notes = () if watch.recording is None else watch.recording.notes
+    outcome.left = [*state.left(), *_on_parts(made)]
+    outcome.after = injector.after
+    return _judged(loop, made, outcome)
+
+
+@contextmanager
+def printed(outcome: Outcome) -> Iterator[None]:
+    """What workers print of the fault, past Python's own stderr, is found; the rest is printed afterwards."""
+    with tempfile.TemporaryFile() as file:
+        before = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            file.seek(0)
+            text = file.read().decode(errors="replace")
+            said = [line for line in text.splitlines() if line.startswith(f"{__name__}.InjectedFault")]
+            outcome.unraisable += said
+            if not said:
+                os.write(2, text.encode())
+
+
+def trouble(loop: Loop, fault: Fault, outcome: Outcome, plain: Outcome) -> str:
+    """What is wrong with how a loop ended; empty = nothing."""
+    found = []
+    if outcome.error is not plain.error:
+        found.append(f"reached the loop: {outcome.error!r}")
+    elif outcome.digest != plain.digest:
+        found.append("spoilt: other results")
+    if outcome.own_context and not plain.own_context:
+        found.append("the user's own error got a context")
+    if outcome.left:
+        found.append(f"left behind: {', '.join(outcome.left)}")
+    if not outcome.recorded:
+        found.append("no recording")
+    if any(note.startswith(STOPPED) for note in outcome.notes) and outcome.still_on:
+        found.append(f"still on after the note: {', '.join(outcome.still_on[:4])} ({len(outcome.still_on)})")
+    quiet = fault.worker or fault.where.startswith(QUIET)
+    fewest, most = (0, 2) if fault.second else (0, 1) if quiet else (1, 1)
+    if outcome.recorded and not fewest <= outcome.told <= most:
+        found.append(f"{outcome.told} notes")
+    if outcome.unraisable:
+        found.append(f"printed: {'; '.join(outcome.unraisable[:3])}")
+    return "; ".join(found)
+
+
+# ---- all of them ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class OnPath:
+    """The functions on the path of a loop, with how often each was called."""
+
+    here: dict[tuple[str, int], int]
+    in_worker: dict[tuple[str, int], int]
+
+    def functions(self) -> set[str]:
+        """All of them, by their names."""
+        return {key for key, _ in (*self.here, *self.in_worker)}
+
+
+@contextmanager
+def folder_of(loop: Loop) -> Iterator[str]:
+    """Where workers write; empty for a loop without any."""
+    if not loop.workers:
+        yield ""
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
+
+
+def survey(loop: Loop, lines: bool = False) -> OnPath:
+    """Which functions of ours are called while the loop runs."""
+    with folder_of(loop) as folder:
+        injector = Injector(None, folder, lines)
+        outcome = watched(loop, injector)
+        if outcome.error not in (None, loop.error):
+            raise AssertionError(f"{loop.name} fails without a fault: {outcome.error!r}\n{outcome.head}")
+        in_worker: Counter[tuple[str, int]] = Counter()
+        for file in Path(folder).glob("calls-*") if folder else ():
+            counted = Counter(file.read_text().splitlines())
+            for one, count in counted.items():
+                key, line = one.split("\t")
+                in_worker[key, int(line)] = max(in_worker[key, int(line)], count)
+    if loop.workers and not in_worker:
+        raise AssertionError(f"{loop.name}: nothing was heard of its workers")
+    return OnPath(dict(injector.calls), dict(in_worker))
+
+
+def name_of(key: str) -> str:
+    """A function without its line."""
+    return key.rpartition(":")[0]
+
+
+def fenced(key: str) -> bool:
+    """Whether an error in it must not reach the loop."""
+    name = name_of(key)
+    return name not in STAND_INS and name.partition(":")[2] not in STAND_INS
+
+
+def of_loader(key: str) -> bool:
+    """Whether it is the loader's, in the training process."""
+    return key.startswith(("capture/taps/dataloader.py", "capture/fetch/", "capture/taps/sources.py"))
+
+
+def faults_of(loop: Loop, path: OnPath, seed: int = SEED, each: int = 2, lines: bool = False) -> list[Fault]:
+    """A fault for every function on the path: at its first call, and at a later one.
+
+    Args:
+        loop, path: of which. seed: chooses the later call. each: faults a function at most. lines: at each line instead
+            of the function's begin.
+    """
+    found = []
+    for calls, worker in ((path.here, False), (path.in_worker, True)):
+        for (key, line), count in sorted(calls.items()):
+            if bool(line) != lines or not fenced(key):
+                continue
+            if loop.loader_alone and not worker and not of_loader(key):
+                continue
+            chance = random.Random(f"{seed} {loop.name} {key} {line}")
+            numbers = [1] if count < 2 else [1, chance.randint(2, max(2, count - 1))]
+            if each == 1:
+                numbers = [chance.choice(numbers)]
+            found += [Fault(key, number, worker, line) for number in numbers]
+    return found
+
+
+def injected(loop: Loop, fault: Fault) -> Outcome:
+    """One run with a fault."""
+    with folder_of(loop) as folder:
+        return watched(loop, Injector(fault, folder))
+
+
+def seconds_of(loop: Loop, firsts: Sequence[Fault]) -> list[Fault]:
+    """For each of these, a second fault in every function of ours that is called after it."""
+    found: list[Fault] = []
+    for first in firsts:
+        after = injected(loop, first).after
+        found += [replace(first, second=key) for key in sorted(after) if fenced(key)]
+    return found
+
+
+@dataclass
+class Row:
+    """What came of one loop."""
+
+    loop: str
+    functions: int = 0
+    faults: int = 0
+    never: int = 0
+    troubles: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By fault: what was wrong, and the traceback's head."""
+    seconds: float = 0.0
+
+    @property
+    def reached(self) -> list[str]:
+        """Of which functions the loop noticed."""
+        return sorted({name_of(fault.partition(",")[0].partition(" at line")[0]) for fault in self.troubles})
+
+
+def swept(loop: Loop, faults: Sequence[Fault], functions: int, tell: Callable[[str], None] = lambda text: None) -> Row:
+    """Runs the loop with each of the faults."""
+    row, begin = Row(loop.name, functions), time.monotonic()
+    with one_thread():
+        _sweep(loop, faults, row, tell)
+    row.seconds = time.monotonic() - begin
+    return row
+
+
+def _sweep(loop: Loop, faults: Sequence[Fault], row: Row, tell: Callable[[str], None]) -> None:
+    plain = bare(loop)
+    for fault in faults:
+        outcome = injected(loop, fault)
+        if not outcome.raised:
+            row.never += 1
+        row.faults += outcome.raised
+        wrong = trouble(loop, fault, outcome, plain) if outcome.raised else ""
+        if wrong:
+            row.troubles[str(fault)] = wrong, outcome.head
+            tell(f"{loop.name}: {fault}: {wrong}")
+
+
+def table(rows: Sequence[Row]) -> str:
+    """As text."""
+    told = [f"{'loop':<20}{'functions':>10}{'faults':>8}{'never came':>12}{'troubles':>10}{'s':>7}"]
+    for row in rows:
+        told.append(
+            f"{row.loop:<20}{row.functions:>10}{row.faults:>8}{row.never:>12}{len(row.troubles):>10}{row.seconds:>7.0f}"
+        )
+        told += [f"    {name}" for name in row.reached]
+    told.append(f"{sum(row.faults for row in rows)} faults, {sum(len(row.troubles) for row in rows)} troubles")
+    return "\n".join(told)
+
+
+def main(words: Sequence[str]) -> int:
+    """Sweeps the loops; 0 where no fault reached any."""
+    from tests.support.fault_loops import LOOPS, TROUBLED
+
+    parser = argparse.ArgumentParser(prog="python -m tests.support.faults", description=__doc__)
+    known = {**LOOPS, **TROUBLED}
+    parser.add_argument("loops", nargs="*", metavar="LOOP", help=", ".join(known))
+    parser.add_argument("--each", type=int, default=2, help="faults a function at most (1 or 2)")
+    parser.add_argument("--lines", action="store_true", help="a fault at every line of every function")
+    parser.add_argument("--seconds", action="store_true", help="second faults, in what handles a first")
+    parser.add_argument("--only", default="", help="functions whose names hold this")
+    parser.add_argument("--most", type=int, default=0, help="so many faults a loop at most, by chance")
+    parser.add_argument("--verbose", action="store_true", help="tracebacks")
+    asked = parser.parse_args(words)
+    warnings.simplefilter("ignore")
+    os.environ["PYTHONWARNINGS"] = "ignore"  # of spawned workers
+    rows = []
+    for name in asked.loops or list(known):
+        loop = known[name]
+        path = survey(loop, asked.lines)
+        faults = [one for one in faults_of(loop, path, each=asked.each, lines=asked.lines) if asked.only in one.where]
+        if asked.seconds:
+            faults = seconds_of(loop, picked([one for one in faults if not one.worker], 3))
+        if asked.most:
+            faults = picked(faults, asked.most)
+        row = swept(loop, faults, len(path.functions()), lambda text: print(text, flush=True))
+        rows.append(row)
+        if asked.verbose:
+            for fault, (_, head) in row.troubles.items():
+                print(f"--- {fault}\n{head}", flush=True)
+        print(table([row]), flush=True)
+    print(table(rows), flush=True)
+    return int(any(row.troubles for row in rows))
+
+
+def picked(faults: Sequence[Fault], most: int, seed: int | str = SEED) -> list[Fault]:
+    """Some of them, by chance: mostly the same ones where a run has a few functions more or less."""
+    return sorted(faults, key=lambda one: random.Random(f"{seed} {one.where}").random())[:most]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread, so that sums have one order."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+if __name__ == "__main__":
+    from tests.support import faults  # the module that the loops and their workers know
+
+    sys.exit(faults.main(sys.argv[1:]))
