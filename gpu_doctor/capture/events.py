@@ -68,8 +68,8 @@ MARK: a mark in the device's queue; the code of its event, and the mark or None.
 """
 CODES: Final = CALL + 8
 DUE: Final = 512
-"""Events that are folded at once. Fewer than 700, at which Python looks for garbage in what was made last, so that the
-log is never older than that; of every 80 events the fold takes 17 us a step longer, of 4000 no less."""
+"""Events that are folded at once. Fewer than 700, at which Python looks for garbage in what was made last. To fold
+every 80 events cost 17 us a step more; to fold 4000 at once saved nothing more."""
 DUE_NS: Final = 200_000_000
 """And at least so often: a view asks twice a second."""
 FIRST_DUE: Final = 4
@@ -140,7 +140,7 @@ class Log:
         """The mark that tells whether the device has done all that the open step launched."""
 
     def taken(self) -> list[Event]:
-        """The events so far, which are taken off; the list stays the same object."""
+        """Takes all events off. Taps keep the list's `append`, so it stays the same object."""
         events = self.events[:]
         del self.events[: len(events)]
         return events

@@ -38,8 +38,10 @@ class Fence:
 
         Args:
             original: the user's call.
-            before: is given its arguments; what it returns is handed on. None = nothing is to be done afterwards.
-            after: is given that, and the result. failed: that, and the exception; None = as `after`, without a result.
+            before: is given its arguments; what it returns is handed on. None, or an error of its own: nothing is to be
+                done afterwards.
+            after: is given that, and the result.
+            failed: is given that, and the exception; without it `after` is called, with None for the result.
         """
         broke = self.broke
 

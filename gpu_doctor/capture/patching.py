@@ -55,6 +55,8 @@ class _Patch:
     def undo(self) -> str | None:
         """Puts back what stood there; returns a sentence where somebody else has put something over it."""
         now = self.now()
+        if self in _standing:
+            _standing.remove(self)
         if now is self.replacement:
             if self.own is _MISSING:
                 delattr(self.owner, self.name)
@@ -65,8 +67,6 @@ class _Patch:
             if above is None:
                 return f"{self.label} was replaced by other code during the run; gpu_doctor did not change it back."
             above.own = self.own  # another one of ours stands on it, and comes off later
-        if self in _standing:
-            _standing.remove(self)
         return None
 
 

@@ -252,7 +252,15 @@ class Recorder:
             since: when the newest event was noted: from there on the time is ours.
         """
         log, begin = self.log, self.clock() if since is None else since
-        self._take(log.taken())
+        if threading.get_ident() != log.thread:  # another one has become the training thread meanwhile
+            return
+        try:
+            self._take(log.taken())
+        except Exception:
+            raise
+        except BaseException:  # an interrupt: what is open is not known any more
+            log.note((RESTART, self.clock(), None))
+            raise
         now = self.clock()
         self._folded_ns += now - begin
         self._next_due(now, min(2 * log.due, DUE))
@@ -271,6 +279,9 @@ class Recorder:
             if self.costly is not None:
                 for calls in step.calls:
                     self.costly(number, calls)
+        if clock.spent_marks and self.marks is not None:
+            spent, clock.spent_marks = clock.spent_marks, []
+            self.marks.clock.free(*spent)
         for at, loss in losses:
             self._keep_loss(at, loss)
         if self.copied is not None:

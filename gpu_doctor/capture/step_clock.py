@@ -10,13 +10,14 @@ Pure: no torch, no thread, no clock. Events in, steps out; any cut of the events
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import add
 from typing import Any, Final, NamedTuple
 
 from gpu_doctor.capture import events
 from gpu_doctor.capture.events import CALL, CODES, Event
 from gpu_doctor.capture.gpu.marks import Marked, StepMarks
 from gpu_doctor.capture.held import Batch, Held
-from gpu_doctor.capture.spans import Source, Span, row
+from gpu_doctor.capture.spans import Source, Span, row, summed
 from gpu_doctor.recording.steps import (
     BACKWARD,
     DATA_WAIT,
@@ -93,6 +94,8 @@ class StepClock:
         """The step, and its loss."""
         self.copies: list[tuple[int, int, Any, Place]] = []
         """COPIED, CAME and BATCH_AT that are no evaluation's: code, time, argument, and where the loop was."""
+        self.spent_marks: list[Any] = []
+        """Marks of the device that nobody will read."""
         self.looks: list[tuple[int, Any]] = []
         """The phase that the thread was in, -1 where it changed meanwhile, and what was seen."""
         self._phases = [OTHER]
@@ -166,6 +169,8 @@ class StepClock:
         self._carried: list[Marked] = []
         """Marks of work that was launched after the optimizer's step, before the ask that ended it."""
         self._any_marks = False
+        self._looked: Span | None = None
+        """Has the newest mark of an evaluation."""
         self._empty: bool | None = None
         """Whether the device's queue had run empty, as was asked when the step ended."""
 
@@ -258,6 +263,22 @@ class StepClock:
         self._span = Span(self._mark, evaluation)
         self._spans.append(self._span)
 
+    def _gather_evaluation(self) -> None:
+        """A span of an evaluation has ended: it joins the one before, so that a long pass is no long list."""
+        spans = self._spans
+        if len(spans) < 2 or not (spans[-1].evaluation and spans[-2].evaluation):
+            return
+        if len(spans) - 1 <= max(self._end, self._own_end, -1 if self._unused is None else self._unused):
+            return
+        last = spans.pop()
+        before = self._span = spans[-1]
+        before.ns = list(map(add, before.ns, last.ns))
+        before.marks = [*(before.marks or ()), *(last.marks or ())] or None
+        self._looked = before if self._looked is last else self._looked
+        if last.calls is not None:
+            before.calls = summed(before.calls or {}, last.calls)
+        self._at_ask = min(self._at_ask, len(spans))
+
     def _close(self, end: int, count: int) -> None:
         """The step ends at `end`, with the first `count` of its spans; what follows is the next one's."""
         spans, self._spans = self._spans[:count], self._spans[count:]
@@ -294,7 +315,7 @@ class StepClock:
 
     def _marks_of(self, spans: list[Span], readable: bool) -> StepMarks:
         """The marks of a step; those of what was launched after its optimizer's step are the next one's."""
-        marks = self._carried
+        marks, self._looked = self._carried, None
         for span in spans:
             marks += [one._replace(evaluation=span.evaluation) for one in span.marks or ()]
         last = max((i for i, one in enumerate(marks, 1) if one.code == events.STEPPED), default=len(marks))
@@ -361,7 +382,9 @@ class StepClock:
             self._close_batch()
         if self.trains and blind and not source.learned:
             source.evaluation = True
-        if not source.evaluation:
+        if source.evaluation:
+            self._gather_evaluation()
+        else:
             self._asked = True
         self._again = last is source
         self._last, self._blind = source, blind
@@ -608,6 +631,7 @@ class StepClock:
         if phases[-1] == OTHER:
             phases[-1] = LOSS
         if self._span.evaluation:
+            self._gather_evaluation()
             self._cut(True)
         elif phases[-1] == LOSS:
             self._no_loss = self._span, self._span.ns[LOSS]
@@ -825,7 +849,9 @@ class StepClock:
         code, mark = arg
         self.device_events += 1
         waited = copied = 0
-        if code == events.CALL:
+        if self._span.evaluation:
+            self._keep_newest()
+        elif code == events.CALL:
             for span in self._spans[self._end if self._stepped else 0 :]:
                 if not span.evaluation:
                     waited += span.ns[DATA_WAIT]
@@ -834,6 +860,13 @@ class StepClock:
             self._span.marks = []
         self._span.marks.append(Marked(code, mark, waited, copied))
         self._any_marks = True
+
+    def _keep_newest(self) -> None:
+        """Of an evaluation only its last mark is read: those before it are given back."""
+        looked, self._looked = self._looked, self._span
+        if looked is not None and looked.evaluation and looked.marks:
+            self.spent_marks += [one.mark for one in looked.marks]
+            looked.marks = None
 
     def _queue(self, now: int, empty: bool) -> None:
         self.device_events += 1

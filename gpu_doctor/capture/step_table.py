@@ -72,20 +72,6 @@ class StepTable:
         table.filled = number + 1
         return number
 
-    def append_rows(self, rows: npt.NDArray[np.float64]) -> None:
-        """Adds a block of steps, shape (steps, columns)."""
-        table = self._table
-        end = table.filled + len(rows)
-        if self.stride > 1 or end > table.room:
-            while len(rows):
-                taken = self._gather_rows(rows)
-                if not taken:
-                    self.append(rows[0].tolist())
-                rows = rows[taken or 1 :]
-            return
-        table.rows[table.filled : end] = rows
-        table.filled = end
-
     def add_device(self, row: int, generation: int, values: Sequence[float]) -> None:
         """Adds the device readings of one step (in the order of DEVICE_COLUMNS), known some steps later, to its row.
 
@@ -139,16 +125,6 @@ class StepTable:
         _PACK.pack_into(scratch.memory, scratch.filled * _PACK.size, *row)
         scratch.filled += 1
         return -1
-
-    def _gather_rows(self, rows: npt.NDArray[np.float64]) -> int:
-        """As many of these steps as can wait beside those that do, where rows stand for several; how many that were."""
-        scratch, free = self._scratch, (self._capacity - self._table.filled) * self.stride
-        taken = min(len(rows), scratch.room - scratch.filled, free - scratch.filled) if self.stride > 1 else 0
-        if taken <= 0:
-            return 0
-        scratch.rows[scratch.filled : scratch.filled + taken] = rows[:taken]
-        scratch.filled += taken
-        return taken
 
     def _flush(self) -> None:
         """Sums what waits into rows, but for the open part of one."""

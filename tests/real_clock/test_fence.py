@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
 from gpu_doctor.capture.patching import active
 from gpu_doctor.capture.record import running
+from gpu_doctor.capture.taps.optimizer import Steps
 from tests.support.fault_loops import LOOPS, TROUBLED
 from tests.support.faults import (
     SEED,
@@ -108,6 +110,28 @@ def test_the_injector_sees_a_fault_that_nothing_is_around() -> None:
     assert isinstance(outcome.error, InjectedFault)
     assert trouble(loop, fault, outcome, bare(loop)).startswith("reached the loop")
     assert all(reason for reason in STAND_INS.values())
+
+
+def test_a_fault_in_a_hook_leaves_the_users_own_hooks_after_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch goes through its hooks while ours fails and is taken off."""
+
+    def fails(*args: Any) -> Any:
+        raise InjectedFault("injected")
+
+    weight, heard = torch.ones(1, requires_grad=True), list[str]()
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    with gpu_doctor.watch() as run:
+        theirs = [
+            register_optimizer_step_pre_hook(lambda *given: heard.append("before")),
+            register_optimizer_step_post_hook(lambda *given: heard.append("after")),
+        ]
+        monkeypatch.setattr(Steps, "_meet", fails)
+        weight.sum().backward()
+        optimizer.step()
+        for handle in theirs:
+            handle.remove()
+    assert heard == ["before", "after"] and weight.item() == 0.5
+    assert run.recording is not None and run.recording.notes[0].startswith(STOPPED)
 
 
 CELL = """

@@ -54,6 +54,7 @@ _UNPICKLED: Final = "pickle imports it in a spawned worker"
 STAND_INS: Final = {
     "Fence.around.<locals>.call": "is the fence",
     "Fence.quietly.<locals>.hook": "is the fence of torch's hooks",
+    "capture/taps/optimizer.py:_nothing": "stands in the place of a hook, and does nothing",
     "_listening.<locals>.call": "is the fence of a module's call",
     "_pulling.<locals>.__next__": "is the fence of an ask",
     "_backward.<locals>.backward": "is the fence of a backward",

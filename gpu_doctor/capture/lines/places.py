@@ -107,17 +107,6 @@ def _target(instruction: dis.Instruction) -> int | None:
     return instruction.argval if jumps and isinstance(instruction.argval, int) else None
 
 
-def within_torch(frame: FrameType | None) -> bool:
-    """Whether torch's Python is anywhere on a stack: in the frame, above it or below."""
-    for _ in range(_DEEPEST):
-        if frame is None:
-            break
-        if _TORCH in frame.f_code.co_filename:
-            return True
-        frame = frame.f_back
-    return False
-
-
 def installed(file: str) -> bool:
     """Whether a file is the standard library's, an installed package's or ours: no code of the user."""
     return file.startswith(_LIBRARIES) or "site-packages" in file or "dist-packages" in file

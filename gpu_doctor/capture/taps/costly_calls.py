@@ -57,8 +57,8 @@ class CallBook:
         """A call begins; returns what `end` is to be given: its time, or -1 if the call is not to be counted."""
         if not self._recorder.mine() or self._recorder.over.is_set() or self._inside.get(kind):
             return -1
-        self._inside[kind] = 1
-        return self._log.clock()
+        now, self._inside[kind] = self._log.clock(), 1
+        return now
 
     def end(self, kind: str, begin: int, nbytes: float = _NAN) -> None:
         """The call that `begin` began has returned or raised; `nbytes` as far as that is known."""

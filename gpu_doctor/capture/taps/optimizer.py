@@ -266,11 +266,30 @@ class Steps:
 def tap(scope: TapScope) -> Iterator[None]:
     """A step begins and ends; before an optimizer's first use the scope's `optimized` listeners hear of it."""
     steps, fence = Steps(scope), scope.recorder.fence
-    before = register_optimizer_step_pre_hook(fence.quietly(steps.begins))
-    after = register_optimizer_step_post_hook(fence.quietly(steps.ended))
-    scope.patches.hook("optimizer step pre hook", before.remove)
-    scope.patches.hook("optimizer step post hook", after.remove)
+    handles = []
+    for register, hook, kind in (
+        (register_optimizer_step_pre_hook, steps.begins, "pre"),
+        (register_optimizer_step_post_hook, steps.ended, "post"),
+    ):
+        handle = register(fence.quietly(hook))
+        handles.append(handle)
+        scope.patches.hook(f"optimizer step {kind} hook", functools.partial(_silence, handle))
     scope.patches.wrap(torch.optim.Optimizer, "zero_grad", steps.zeroing)
     scope.patches.wrap(torch.nn.Module, "zero_grad", steps.clearing)
     foreign.hear(scope, steps)
-    yield
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _silence(handle: Any) -> None:
+    """Puts a hook that does nothing in the place of ours: while ours runs, torch is going through its hooks."""
+    hooks = handle.hooks_dict_ref()
+    if hooks is not None and handle.id in hooks:
+        hooks[handle.id] = _nothing
+
+
+def _nothing(optimizer: Any, args: Any, kwargs: Any) -> None:
+    return None

@@ -49,8 +49,8 @@ def tap(scope: TapScope) -> Iterator[None]:
         nonlocal inside
         if inside or tensor.device.type == "cpu" or get_ident() != log.thread:
             return None
-        inside = True
         event(WAITING)
+        inside = True
         return tensor
 
     def ends(tensor: torch.Tensor, result: Any) -> None:

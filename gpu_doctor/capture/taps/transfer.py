@@ -44,7 +44,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     def begins(source: torch.Tensor, there: str, blocking: bool) -> Copy:
         """A call that takes `source` to a device of this type; empty = to none that it is asked for."""
         nonlocal inside
-        inside, phase = True, 0
+        phase = 0
         if there and (here := source.device.type) != there:
             if here == "cpu":
                 phase = COPYING
@@ -54,6 +54,7 @@ def tap(scope: TapScope) -> Iterator[None]:
             event(phase)
         if phase == COPYING and log.marker is not None and not blocking:
             log.mark(COPYING)
+        inside = True
         return Copy(source, blocking, phase)
 
     def ends(copy: Copy, result: torch.Tensor | None) -> None:

@@ -133,3 +133,37 @@ def test_restoring_twice_does_nothing() -> None:
     patches.restore()
     patches.restore()
     assert Base().act() == "base"
+
+
+def test_of_two_patches_on_one_attribute_either_may_come_off_first_and_nothing_is_kept() -> None:
+    class Owner:
+        def method(self) -> str:
+            return "own"
+
+    own = Owner.method
+    for lower_first in (True, False):
+        lower, upper = Patches(), Patches()
+        lower.wrap(Owner, "method", lambda original: lambda self: "lower " + original(self))
+        upper.wrap(Owner, "method", lambda original: lambda self: "upper " + original(self))
+        assert Owner().method() == "upper lower own"
+        for one in (lower, upper) if lower_first else (upper, lower):
+            one.restore()
+        assert Owner.method is own and not (lower.notes or upper.notes)
+    patches = Patches()
+    patches.wrap(Owner, "method", lambda original: original)
+    Owner.method = own  # type: ignore[method-assign]
+    patches.wrap(Owner, "method", lambda original: lambda self: "ours")
+    Owner.method = lambda self: "theirs"  # type: ignore[method-assign]
+    patches.restore()
+    assert Owner().method() == "theirs" and patches.notes and not patching._standing
+
+
+def test_after_they_are_taken_off_nothing_is_put_on_any_more() -> None:
+    class Owner:
+        name = "own"
+
+    patches, removed = Patches(), list[str]()
+    patches.restore()
+    patches.wrap(Owner, "name", lambda original: "ours")
+    patches.hook("late", lambda: removed.append("late"))
+    assert Owner.name == "own" and removed == ["late"] and "late" not in patching.active()

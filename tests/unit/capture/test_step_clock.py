@@ -16,6 +16,7 @@ from gpu_doctor.capture.events import (
     CPU,
     EXHAUSTED,
     GRADIENT,
+    MARK,
     NEXT,
     NEXT_BLIND,
     OPENED,
@@ -611,3 +612,30 @@ def test_a_pass_over_held_out_data_before_the_training_is_no_part_of_a_zip() -> 
         bench.train()
     bench.close()
     assert (held_out.learned, pull.learned) == (False, True)
+
+
+def test_a_long_evaluation_is_held_in_a_few_spans_and_all_of_its_time_is_told() -> None:
+    bench, pull, held_out = Bench(), Source(), Source()
+    bench.pull(pull)
+    bench.train()
+    for _ in range(500):
+        bench.pull(held_out, wait=5, grad=False)
+        bench.forward(7, training=False, grad=False)
+    assert len(bench.clock._spans) < 10
+    bench.exhaust(held_out)
+    bench.pull(pull)
+    bench.train()
+    steps = bench.close()
+    assert sums(steps)["evaluation"] == 500 * 12
+    assert steps.samples.tolist() == [8, 8]
+
+
+def test_of_the_marks_in_an_evaluation_all_but_the_newest_are_given_back() -> None:
+    bench, pull, held_out = Bench(), Source(), Source()
+    bench.pull(pull)
+    bench.train()
+    for number in range(50):
+        bench.pull(held_out, grad=False)
+        bench.forward(7, training=False, grad=False)
+        bench.note(MARK, (CALLED, number))
+    assert bench.clock.spent_marks == list(range(49))

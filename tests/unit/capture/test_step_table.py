@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from gpu_doctor.capture.step_table import DEVICE_COLUMNS, StepTable
-from gpu_doctor.recording.steps import STEP_COLUMNS
 from tests.support.steptable_parts import row
 
 
@@ -42,40 +39,6 @@ def test_sums_stay_exact_and_both_ends_are_kept(n: int) -> None:
     assert (np.diff(steps.start_s) > 0).all()
     np.testing.assert_array_equal(steps.start_s, 100 + np.concatenate([[0], np.cumsum(steps.count)[:-1]]))
     assert len(steps) >= 4
-
-
-@pytest.mark.parametrize("block", [1, 3, 64, 100, 700])
-@pytest.mark.parametrize("capacity", [8, 256])
-def test_blocks_of_steps_become_the_rows_that_single_ones_become(block: int, capacity: int) -> None:
-    single, blocks = StepTable(capacity=capacity), StepTable(capacity=capacity)
-    rows = np.asarray([row(wall_s=0.1 * i, samples=i % 3, start_s=i, epoch=i // 10) for i in range(2_100)])
-    for at in range(0, len(rows), block):
-        for one in rows[at : at + block].tolist():
-            single.append(one)
-        blocks.append_rows(rows[at : at + block])
-        assert (blocks.rows, blocks.stride, blocks.generation) == (single.rows, single.stride, single.generation)
-        assert blocks.rows <= capacity
-    for finished in (False, True):
-        if finished:
-            single.finish()
-            blocks.finish()
-        for name in STEP_COLUMNS:
-            np.testing.assert_array_equal(getattr(blocks.steps(), name), getattr(single.steps(), name), err_msg=name)
-
-
-def test_a_block_of_a_long_run_is_not_added_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = StepTable(capacity=256)
-    rows = np.asarray([row(wall_s=1.0)] * 512)
-    singly: Any = []
-    table.append_rows(rows)
-    assert table.stride > 1
-    append = table.append
-    monkeypatch.setattr(table, "append", lambda one: singly.append(one) or append(one))
-    for _ in range(4):
-        table.append_rows(rows)
-    assert len(singly) <= 4 * 512 // 64, "one at most for each time that the waiting steps are summed"
-    table.finish()
-    assert table.steps().count.sum() == 5 * 512
 
 
 def test_rows_of_one_run_differ_in_count_by_the_open_end_alone() -> None:
