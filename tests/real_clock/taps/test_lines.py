@@ -66,6 +66,7 @@ class Stage:
         """What the loop's thread would note, a nanosecond later, at once folded."""
         self.now += 1e-9
         self.recorder.log.note((code, self.recorder.clock(), arg))
+        self.recorder.log.thread = threading.get_ident()  # which alone folds
         self.recorder.fold()
 
 
