@@ -139,13 +139,13 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         return loader, key, metering, metering.__enter__()
 
     def made(token: Any, iterator: Any) -> None:
-        loader, key, metering, edges = token
+        now, (loader, key, metering, edges) = clock(), token  # what we do from here on is no part of the opening
         metering.__exit__(None, None, None)
         source = state.opened(loader, key, iterator)
         if source is not None:
             source.edges = edges
         if get_ident() == log.thread:
-            log.note((OPENED, clock(), None if source is None else (source, state.role_of(key))))
+            log.note((OPENED, now, None if source is None else (source, state.role_of(key))))
 
     def raised(token: Any, error: BaseException) -> None:
         token[2].__exit__(type(error), error, error.__traceback__)
