@@ -28,10 +28,11 @@ SEARCHED_SHARE: Final = 0.1
 WORTH_SAYING_S: Final = 1.0
 """Of a shorter loop the first steps, which cost more, are too large a part, and nobody waits for it."""
 _BLEND: Final = 0.3
-ROUNDS: Final = 15
+ROUNDS: Final = 9
 """Events whose cost is measured at a run's begin, one by one;"""
-EVICTED_BYTES: Final = 2 << 20
-"""before each of them so much is copied, as the training does between two events: it leaves the processor's caches."""
+EVICTED_BYTES: Final = 8 << 20
+"""before each of them so much is copied, more than a core's own caches hold: between two events of a training loop our
+code leaves them."""
 
 
 class Governor:
@@ -97,8 +98,7 @@ def too_dear(tapped_s: float, loop_s: float, steps: int, searched_s: float = 0.0
 def event_cost_ns() -> float:
     """What an event costs a loop on this machine, in ns: half of a fenced call that notes its begin and its end.
 
-    Measured once in a process, with hot and with cold caches. What is cold costs twice: our code has to be fetched, and
-    then what it has pushed out of the loop's.
+    Measured once in a process, with cold caches, less what a bare call takes so.
     """
 
     def bare(*args: Any, **kwargs: Any) -> None:
@@ -120,13 +120,12 @@ def event_cost_ns() -> float:
         note((BACKED, clock(), None))
 
     fenced = Fence(fail).around(bare, begins, ends)
-    hot, cold = (_call_ns(fenced, moved) - _call_ns(bare, moved) for moved in (0, EVICTED_BYTES))
-    return max(hot, 2.0 * cold - hot, 0.0) / 2
+    return max(_cold_ns(fenced) - _cold_ns(bare), 0.0) / 2
 
 
-def _call_ns(call: Callable[..., None], moved: int) -> float:
-    """What a call takes after so many bytes were copied, the median of some."""
-    spent, other = [], bytearray(moved)
+def _cold_ns(call: Callable[..., None]) -> float:
+    """What a call takes, the median of some."""
+    spent, other = [], bytearray(EVICTED_BYTES)
     for _ in range(ROUNDS):
         bytes(other)
         begin = time.perf_counter_ns()
