@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from gpu_doctor import formatting
 from gpu_doctor.capture.cost import Governor, event_cost_ns, too_dear
 from gpu_doctor.capture.events import DUE, DUE_NS, FIRST_DUE, OURS, RESTART, Event, Log
 from gpu_doctor.capture.fence import Fence
@@ -203,7 +204,7 @@ class Recorder:
             with contextlib.suppress(Exception):
                 undo()
         if not again:
-            after = f"after {self.step_count:,} steps" if self.step_count else "before the first step"
+            after = f"after {formatting.grouped(self.step_count)} steps" if self.step_count else "before the first step"
             self.note(f"gpu_doctor stopped recording {after} because of an error of its own: {error!r}.")
 
     def add(self, metric: Metric, at_clock: float, value: float) -> None:
