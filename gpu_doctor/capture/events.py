@@ -123,7 +123,8 @@ class Log:
         self.cpu_due_ns = 0
         """When the CPU clock is to be read."""
         self.ending = ""
-        """Outcome with which the loop shall be left at its next step: `stopped` or `budget-reached`; empty = go on."""
+        """Outcome with which the loop shall be left at its next step: `stopped`, `interrupted`, `budget-reached`, or
+        empty = go on."""
         self.backing = 0
         """Backwards that run now, on the training thread."""
         self.pulled = False

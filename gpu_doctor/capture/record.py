@@ -12,7 +12,8 @@ from gpu_doctor.capture.lines.sampler import LineSampler
 from gpu_doctor.capture.poller import Poller
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
-from gpu_doctor.machine import PROBES, driver_version, os_cores, physical_cores, usable_cores
+from gpu_doctor.machine import PROBES, cpu_name, driver_version, os_cores, physical_cores, usable_cores
+from gpu_doctor.recording import here
 
 
 class Busy(RuntimeError):
@@ -56,7 +57,7 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
     try:
         _running.append(recorder)
         recorder.facts.update(usable_cores=usable_cores(), os_cores=os_cores(), driver_version=driver_version())
-        recorder.facts.update(physical_cores=physical_cores())
+        recorder.facts.update(physical_cores=physical_cores(), cpu=cpu_name(), host=here())
         with listening(recorder, namespace):
             poller.start()
             try:

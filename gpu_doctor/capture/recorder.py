@@ -92,6 +92,7 @@ class Recorder:
         self.fence = Fence(self._give_up)
         self.max_steps = max_steps
         self.deadline_ns = None if max_s is None else self._began + round(max_s * 1e9)
+        """When the seconds are over, on the host clock; who hears of steps may set it, None = they are without end."""
         self._each_step = False
         self.beat: Callable[[], None] | None = None
         """Called on the training thread twice a second at most, where a view cannot be reached from another thread."""
@@ -295,15 +296,15 @@ class Recorder:
             self._steps_ended(len(steps), steps[-1].end_ns)
 
     def _steps_ended(self, count: int, now: int) -> None:
+        if self.windows is not None:
+            self.log.marker = self.windows.steps_ended(count, now)
+        for hear in tuple(self.on_step):
+            hear(now)
         if not self.ending and (
             (self.max_steps is not None and self.step_count >= self.max_steps)
             or (self.deadline_ns is not None and now >= self.deadline_ns)
         ):
             self.log.ending = "budget-reached"
-        if self.windows is not None:
-            self.log.marker = self.windows.steps_ended(count, now)
-        for hear in tuple(self.on_step):
-            hear(now)
         if self.beat is not None and now >= self._next_beat:
             begin = self.clock()
             self.beat()

@@ -6,6 +6,7 @@ nothing of what is read off it. The facts about a run stand in `setup`, its colu
 
 from gpu_doctor.recording.feed import Cursor, Feed, News, Replay, readings_since, series_key
 from gpu_doctor.recording.npz import RecordingError
+from gpu_doctor.recording.place import UNKNOWN, devices_of, here, is_elsewhere
 from gpu_doctor.recording.recording import (
     OUTCOMES,
     Fetch,
@@ -25,6 +26,7 @@ from gpu_doctor.recording.steps import PHASES, Column, Steps
 __all__ = [
     "OUTCOMES",
     "PHASES",
+    "UNKNOWN",
     "Column",
     "Cursor",
     "DeviceSetup",
@@ -44,7 +46,10 @@ __all__ = [
     "Setup",
     "Steps",
     "describe",
+    "devices_of",
     "form",
+    "here",
+    "is_elsewhere",
     "load",
     "readings_since",
     "series_key",

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpu_doctor.recording import form, npz
+from gpu_doctor.recording.place import UNKNOWN
 from gpu_doctor.recording.setup import (
     Chore,
     DeviceSetup,
@@ -45,6 +46,7 @@ _LATER: Final = (
     *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s"),
 )
 """Columns of the steps that files of this schema may lack: they were not measured then."""
+_FETCH_COLUMNS: Final = ("walls_s", "ready", "ready_after")
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,10 @@ class Fetch:
     """and what that took."""
     collate_cpu_s: float | None = None
     """Of `cpu_s`, that of the collate alone; None = not measured."""
+    ready: Column = field(default_factory=lambda: np.empty(0))
+    """`ready_batches` at single asks, the first ones of the run; empty = no workers, or not counted."""
+    ready_after: Column = field(default_factory=lambda: np.empty(0))
+    """How many batches the loop had got before each of these asks."""
 
 
 @dataclass(frozen=True)
@@ -250,9 +256,9 @@ def _packed(recording: Recording) -> tuple[dict[str, npt.NDArray[Any]], dict[str
             for i, one in enumerate(value):
                 arrays[f"series.{i}.times_s"], arrays[f"series.{i}.values"] = one.times_s, one.values
         elif item.name == "fetches":
-            header["fetches"] = [{**dataclasses.asdict(one), "walls_s": None} for one in value]
+            header["fetches"] = [{**dataclasses.asdict(one), **dict.fromkeys(_FETCH_COLUMNS)} for one in value]
             for i, one in enumerate(value):
-                arrays[f"fetches.{i}.walls_s"] = one.walls_s
+                arrays |= {f"fetches.{i}.{name}": getattr(one, name) for name in _FETCH_COLUMNS}
         elif item.name == "losses":
             for name in ("step", "samples", "value"):
                 arrays[f"losses.{name}"] = getattr(value, name)
@@ -271,7 +277,7 @@ def _packed(recording: Recording) -> tuple[dict[str, npt.NDArray[Any]], dict[str
 
 def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
     """The recording of `_packed`'s arrays and header; unknown keys of the header are ignored."""
-    setup = dict(header["setup"])
+    setup = {"host": UNKNOWN, **header["setup"]}
     setup["loaders"] = tuple(LoaderSetup(**one) for one in setup["loaders"])
     setup["devices"] = tuple(
         DeviceSetup(**{**one, "capability": tuple(one["capability"]) if one["capability"] else None})
@@ -291,9 +297,7 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
             Series(Metric(**metric), archive[f"series.{i}.times_s"], archive[f"series.{i}.values"])
             for i, metric in enumerate(header["series"])
         ),
-        fetches=tuple(
-            Fetch(**{**one, "walls_s": archive[f"fetches.{i}.walls_s"]}) for i, one in enumerate(header["fetches"])
-        ),
+        fetches=tuple(Fetch(**{**one, **_fetch_columns(archive, i)}) for i, one in enumerate(header["fetches"])),
         lines=tuple(LineCost(**one) for one in header["lines"]),
         losses=Losses(*(archive[f"losses.{name}"] for name in ("step", "samples", "value"))),
         notes=tuple(header["notes"]),
@@ -304,6 +308,12 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
         flops=of_plain(Flops, header.get("flops")),
         **{name: header[name] for name in plain},
     )
+
+
+def _fetch_columns(archive: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Those of one loader; files of old lack the looks."""
+    keys = {name: f"fetches.{number}.{name}" for name in _FETCH_COLUMNS}
+    return {name: archive[key] if key in archive else np.empty(0) for name, key in keys.items()}
 
 
 def _steps(archive: Mapping[str, Any]) -> Steps:
@@ -329,6 +339,7 @@ def _checked(recording: Recording) -> Recording:
     _alike("losses", losses.step, losses.samples, losses.value)
     for fetch in recording.fetches:
         _alike("fetches", fetch.walls_s)
+        _alike("fetches", fetch.ready, fetch.ready_after)
     form.check(recording)
     return recording
 

@@ -256,6 +256,10 @@ class Setup:
     os_cores: int = 1
     physical_cores: int | None = None
     """Cores behind the logical ones that this process may run on: two hardware threads are no two cores."""
+    cpu: str = ""
+    """The processor's name, empty where the system does not tell it."""
+    host: str = ""
+    """The name of the machine on its network, which tells it from others; `place.UNKNOWN` in files without."""
     start_method: str = "fork"
     torch_threads: int | None = None
     torch_version: str = ""
@@ -296,6 +300,16 @@ class Setup:
     def card(self) -> DeviceSetup | None:
         """The GPU that the loop trains on; None where it trains on none, or nothing was found of it."""
         return next((one for one in self.devices if one.index == self.gpu_index), None)
+
+    @property
+    def machine(self) -> tuple[Any, ...]:
+        """What two runs have in common that were measured on one machine, with as many of its cores."""
+        return self.host, self.cpu, self.usable_cores
+
+    @property
+    def hardware(self) -> tuple[Any, ...]:
+        """The same of one device of it: figures of other hardware tell nothing of this one's."""
+        return (*self.machine, self.card.name if self.card is not None else self.device.partition(":")[0])
 
     @property
     def training_loader(self) -> LoaderSetup | None:

@@ -66,6 +66,8 @@ def full() -> Recording:
         usable_cores=1.5,
         os_cores=16,
         physical_cores=8,
+        cpu="AMD EPYC 7B13",
+        host="node-7",
         start_method="spawn",
         torch_threads=4,
         torch_version="2.13",
@@ -96,7 +98,7 @@ def full() -> Recording:
         fetches=(
             Fetch(
                 *("D[8] #0", 2, 5, 1.0, 0.5, 0.1, float("nan"), np.array([0.2, 0.3]), 0.1, 3e6, 1e6, 2.0, 3.0, 7, 1),
-                *(1.5, 0.2, 2, 0.5, 0.25, 1, 0.125, 0.05),
+                *(1.5, 0.2, 2, 0.5, 0.25, 1, 0.125, 0.05, np.array([3.0, 2.0]), np.array([1.0, 2.0])),
             ),
         ),
         lines=(LineCost("cell.py", 3, "f", "x < 1 & y", "other", 0.25, True, True),),

@@ -197,6 +197,7 @@ class FetchBook:
                 continue
             sizes = [size for size in self._sizes.get(key, ()) if size[1]]
             (delivered, passes), stock, edges = handed(key), self._stocks.get(key), self._edges.get(key)
+            looks = Stock().looks if stock is None else stock.looks
             found.append(
                 Fetch(
                     loader=key,
@@ -217,6 +218,8 @@ class FetchBook:
                     passes=passes,
                     ready_batches=None if stock is None else stock.ready_batches,
                     empty_share=None if stock is None else stock.empty_share,
+                    ready=looks[0],
+                    ready_after=looks[1],
                     **({} if edges is None else {name: getattr(edges, name) for name in Edges.__slots__}),
                 )
             )

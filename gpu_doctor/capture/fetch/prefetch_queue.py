@@ -7,20 +7,29 @@ tasks given and outstanding says the same only until a stream's first worker has
 
 from __future__ import annotations
 
+from array import array
 from typing import Any, Final
+
+import numpy as np
+
+from gpu_doctor.recording import Column
 
 FEWEST_LOOKS: Final = 8
 """From fewer asks no share is made."""
+KEPT_LOOKS: Final = 4096
+"""So many looks are kept one by one, from the begin of a run: a trial has no more, and in a longer one what lay ready
+at its ends is next to nothing."""
 
 
 class Stock:
     """Sums over the asks of all iterators over one loader."""
 
-    __slots__ = ("_asks", "_blind", "_empty", "_looks", "_ready")
+    __slots__ = ("_asks", "_blind", "_empty", "_looks", "_ready", "_seen", "_seen_after", "_taken")
 
     def __init__(self) -> None:
-        self._asks = self._empty = self._ready = self._looks = 0
+        self._asks = self._empty = self._ready = self._looks = self._taken = 0
         self._blind = False
+        self._seen, self._seen_after = array("q"), array("q")
 
     def look(self, iterator: Any, asks: int) -> None:
         """The loop is about to ask.
@@ -29,10 +38,11 @@ class Stock:
             iterator: torch's. asks: for how many this look stands; 0 = it is not counted, as an iterator's first ask,
                 at which nothing can lie ready.
         """
+        self._taken += asks
         if not asks or self._blind:
             return
         try:
-            owed = len(iterator._task_info)
+            owed, asked = len(iterator._task_info), iterator._prefetch_factor * iterator._num_workers
             early = sum(len(task) == 2 for task in iterator._task_info.values())
             ready = iterator._data_queue.qsize() + early
         except Exception:  # another kind of iterator, or a system whose queues tell no length (macOS)
@@ -42,6 +52,9 @@ class Stock:
             return
         self._looks += 1
         self._asks += asks
+        if len(self._seen) < KEPT_LOOKS and owed >= asked:  # else the sampler is at its end
+            self._seen.append(ready)
+            self._seen_after.append(self._taken)
         if ready > 0:
             self._ready += asks * ready
         else:
@@ -56,6 +69,13 @@ class Stock:
     def empty_share(self) -> float | None:
         """Part of the asks at which none did."""
         return self._empty / self._asks if self._known else None
+
+    @property
+    def looks(self) -> tuple[Column, Column]:
+        """The first looks one by one: batches that lay ready, and how many the loop had got before."""
+        if self._blind:
+            return np.empty(0), np.empty(0)
+        return np.array(self._seen, dtype=float), np.array(self._seen_after, dtype=float)
 
     @property
     def _known(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.capture.frameworks.framework import Class, CopiesItself, Framework, half
+from gpu_doctor.capture.frameworks.framework import Class, CopiesItself, Framework, Loggers, half
 
 _ACCELERATOR: Final = Class(
     "Accelerator", ("accelerate",), {"amp": half('"bf16"', '"fp16"', '"no"', "mixed_precision")}
@@ -16,6 +16,15 @@ FRAMEWORK: Final = Framework(
     packages=("accelerate",),
     classes=(_ACCELERATOR,),
     optimizer_passes_on=True,
+    loggers=(
+        Loggers(
+            base="accelerate.tracking:GeneralTracker",
+            family="accelerate.tracking",
+            holds="start store_init_configuration log log_* finish",
+            hides="tracker",
+            makes=True,
+        ),
+    ),
     copies=CopiesItself(
         by=_ACCELERATOR,
         advice="accelerate copies the batches itself. Use Accelerator(dataloader_config="

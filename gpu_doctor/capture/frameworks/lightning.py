@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.capture.frameworks.framework import Class, CopiesItself, Framework, half
+from gpu_doctor.capture.frameworks.framework import Class, CopiesItself, Framework, Loggers, half
 
 _PACKAGES: Final = ("lightning", "pytorch_lightning")
 _PRECISION: Final = half('"bf16-mixed"', '"16-mixed"', '"32-true"', "precision")
@@ -19,6 +19,20 @@ FRAMEWORK: Final = Framework(
     trainer=_TRAINER,
     model_method="fit",
     makes_training_loader=("train_dataloader",),
+    loggers=tuple(
+        Loggers(
+            base=f"{package}.logger:Logger",
+            family=package,
+            holds="log_* save finalize after_save_checkpoint agg_and_log_metrics watch download_artifact use_artifact",
+            hides="experiment",
+        )
+        for package in (
+            "lightning.fabric.loggers",
+            "lightning.pytorch.loggers",
+            "lightning_fabric.loggers",
+            "pytorch_lightning.loggers",
+        )
+    ),
     # lightning.fabric.utilities.apply_func.move_data_to_device gives non_blocking=True but for the devices cpu and mps.
     copies=CopiesItself(
         by=_TRAINER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gpu_doctor.capture.frameworks.framework import Class, CopiesItself, Framework, named
+from gpu_doctor.capture.frameworks.framework import Class, CopiesItself, Framework, Loggers, named
 from gpu_doctor.recording import SettingValue
 
 _PACKAGES: Final = ("transformers", "trl")
@@ -43,5 +43,14 @@ FRAMEWORK: Final = Framework(
     trainer=Class("Trainer", _PACKAGES),
     model_argument="model",
     makes_training_loader=("get_train_dataloader",),
+    # A callback's result that is not None takes the place of the trainer's control.
+    loggers=(
+        Loggers(
+            base="transformers.trainer_callback:TrainerCallback",
+            family="transformers.integrations.integration_utils",
+            holds="on_* setup",
+            silent=True,
+        ),
+    ),
     copies=CopiesItself(by=_ARGUMENTS, argument="accelerator_config", code='{"non_blocking": True}'),
 )

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from gpu_doctor.capture.fetch.prefetch_queue import FEWEST_LOOKS, Stock
+from gpu_doctor.capture.fetch.prefetch_queue import FEWEST_LOOKS, KEPT_LOOKS, Stock
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.dataloader import tap
 from gpu_doctor.capture.taps.sources import STOCK_SKIPPED, LoaderSource
@@ -94,6 +94,7 @@ def test_a_slow_loop_finds_all_that_is_fetched_ahead(steps: bool) -> None:
     assert found.empty_share is not None and found.ready_batches is not None
     assert found.empty_share < 0.1, "neither the first ask nor the one that ends the epoch counts"
     assert WORKERS * AHEAD - 1 < found.ready_batches <= WORKERS * AHEAD
+    assert found.ready.max() <= WORKERS * AHEAD and found.ready_after[:3].tolist() == [1, 2, 3]
 
 
 def test_without_workers_nothing_is_counted() -> None:
@@ -108,7 +109,8 @@ class Unknown(SimpleNamespace):
 def inside(queued: int, early: int, outstanding: int) -> Any:
     """An iterator with so many batches in its queue, taken out of it before their turn, and not yet fetched."""
     tasks = {i: (0, "batch") if i < early else (0,) for i in range(early + outstanding)}
-    return Unknown(_data_queue=SimpleNamespace(qsize=lambda: queued), _task_info=tasks)
+    ahead = {"_prefetch_factor": 2, "_num_workers": WORKERS}
+    return Unknown(_data_queue=SimpleNamespace(qsize=lambda: queued), _task_info=tasks, **ahead)
 
 
 def test_each_look_counts_for_the_asks_that_it_stands_for() -> None:
@@ -121,6 +123,26 @@ def test_each_look_counts_for_the_asks_that_it_stands_for() -> None:
     stock.look(inside(0, 0, 4), 0)  # an iterator's first ask
     stock.look(inside(0, 0, 0), 5)  # the one that ends the epoch
     assert (stock.ready_batches, stock.empty_share) == (1.5, 0.5)
+
+
+def test_the_first_looks_are_kept_with_their_place() -> None:
+    stock = Stock()
+    for queued, asks in ((3, 1), (2, 5), (0, 5), (9, 0)):
+        stock.look(inside(queued, 0, 4), asks)
+    ready, after = stock.looks
+    assert (ready.tolist(), after.tolist()) == ([3, 2, 0], [1, 6, 11])
+    for _ in range(KEPT_LOOKS):
+        stock.look(inside(1, 0, 4), 1)
+    assert len(stock.looks[0]) == len(stock.looks[1]) == KEPT_LOOKS
+
+
+def test_what_lies_ready_once_nothing_is_left_to_fetch_is_not_kept() -> None:
+    """At an epoch's end the stock runs out, whoever binds."""
+    stock = Stock()
+    stock.look(inside(queued=1, early=1, outstanding=3), 1)
+    for left in (3, 2, 1):
+        stock.look(inside(queued=left, early=0, outstanding=left), 1)
+    assert [one.tolist() for one in stock.looks] == [[2], [1]]
 
 
 def refuses() -> int:
