@@ -18,7 +18,7 @@ from gpu_doctor.diagnosis.verdict import ended_the_run
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
 from gpu_doctor.diagnosis.vitals.device import exposed
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, measure, warmup_rows
+from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, measure, warmup_rows, warmup_so_far
 from gpu_doctor.diagnosis.vitals.memory_fit import MemoryFit
 
 __all__ = [
@@ -49,5 +49,6 @@ __all__ = [
     "paragraphs",
     "starting_s",
     "warmup_rows",
+    "warmup_so_far",
     "worker_counts",
 ]

@@ -1,9 +1,10 @@
 """What a change of settings should give, from vitals alone: the what-if model, pure arithmetic on measured seconds.
 
-A step is bound by its slowest stage (see `stages`). With w workers: step = max(consumer, fetch wall / w, all CPU
-seconds / cores), with none: consumer + fetch wall. Measured to hold within 13 % on two cores with sleeping and spinning
-datasets, 0 to 8 workers. Where a recording cannot tell (precision, compilation, copies over a link that nobody read) it
-is None: measure it.
+A step is bound by its slowest stage (see `stages`). With w workers: step = max(consumer, fetch wall / w, what both take
+on the same cores), with none: consumer + fetch wall. What they take on the same cores is told in `sharing`: all CPU
+seconds over the cores, and more where the loop computes with several threads. Measured to hold within 13 % on two cores
+with sleeping and spinning datasets, 0 to 8 workers. Where a recording cannot tell (precision, compilation, copies over
+a link that nobody read) it is None: measure it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast as batch_for
 from gpu_doctor.diagnosis.forecast.copies import copies_with
 from gpu_doctor.diagnosis.forecast.epoch_end import DRAW_ALL
 from gpu_doctor.diagnosis.forecast.prediction import BAND as BAND
-from gpu_doctor.diagnosis.forecast.prediction import FEW_STEPS_BAND, error_band
+from gpu_doctor.diagnosis.forecast.prediction import FEW_STEPS_BAND, doubt, error_band
 from gpu_doctor.diagnosis.forecast.prediction import LEAST_GAIN as LEAST_GAIN
 from gpu_doctor.diagnosis.forecast.prediction import Forecast as Forecast
+from gpu_doctor.diagnosis.forecast.sharing import APART, MIDDLE, TOGETHER, Sharing, fetch_bound_s, loop_bound_s
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND as CPU_BOUND
-from gpu_doctor.diagnosis.forecast.stages import SATURATED, Stages
+from gpu_doctor.diagnosis.forecast.stages import Stages
 from gpu_doctor.diagnosis.forecast.stages import on_cores_s as on_cores_s
 from gpu_doctor.diagnosis.forecast.stages import stages as stages_of
 from gpu_doctor.diagnosis.forecast.stages import unqueued_fetch_s as unqueued_fetch_s
@@ -36,6 +38,8 @@ PERMUTED_S: Final = 5e-8
 """Seconds an index of a random permutation as a list (0.025, 0.037 and 0.063 us an index for 1e5, 1e6 and 3e6)."""
 LEAST_ALONE: Final = (0.55, 0.25)
 """The loop's own work took 0.6 or more, a fetch 0.25 or more of what they took beside workers."""
+TIED: Final = 1.01
+"""Sharing the cores binds a step if it makes it longer by more than rounding."""
 GOOD_ENOUGH: Final = 1.05
 """Of several numbers of workers the smallest is advised that is within 5 % of the best."""
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -149,29 +153,33 @@ def _step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: fl
     Args:
         doubt: scales the cost of handing over. cores: that our work gets; None = its fair part.
     """
-    slow = s.slow / s.speed(workers)
     # What several threads of the loop's process computed with, a worker computes with one.
-    alone = max(s.fetch, s.fetch_cpu) if workers else s.fetch
-    fetch = alone + s.fetch_cpu * (1.0 / s.speed(workers) - 1.0)
+    fetch = max(s.fetch, s.fetch_cpu) if workers else s.fetch + s.fetch_cpu * (1.0 / s.speed - 1.0)
     if workers == 0:
         return max(_alone(s, fetch, v, doubt), s.device), "the loop fetches every batch itself"
-    cost = s.handing(doubt)
-    hand, packing = slow * cost.taking, slow * cost.packing
-    taking_cpu = 0.0 if s.workers else cost.taking_cpu  # a loop that has workers pays for it in `consumer_cpu`
-    on_cores = (s.fetch_cpu + (cost.packing + taking_cpu) * s.slow + s.consumer_cpu) / (
-        (cores or s.fair_cores(workers)) * s.worth[1 if doubt == 1.0 else 0 if doubt > 1.0 else 2]
-    )
+    cost, (edge, staggered) = s.handing(doubt), _edge_with(s, workers, v, doubt)
     each = " for each loader" if s.loaders > 1.5 else ""
-    edge, staggered = _edge_with(s, workers, v, doubt)
     bounds = {
-        "the loop's own work": s.consumer + hand + edge,
+        "the loop's own work": s.consumer + s.slow * cost.taking + edge,
         "the GPU": s.device + edge,
-        f"fetching with {workers} worker{'s' if workers > 1 else ''}{each}": (fetch + packing) / (workers * s.loaders)
+        f"fetching with {workers} worker{'s' if workers > 1 else ''}{each}": (fetch + s.slow * cost.packing)
+        / (workers * s.loaders)
         + staggered,
-        f"the CPU work of loading and of the loop on {_cores(s)}": on_cores + edge,
     }
+    worth, sharing = _end(s, doubt)
+    shared = (s.work(workers, cost), (cores or s.cores) * worth, sharing, 0.0 if cores else s.others)
+    on_cores = max(loop_bound_s(*shared) + edge, fetch_bound_s(*shared) + staggered)
     stage = max(bounds, key=lambda name: bounds[name])
-    return bounds[stage], stage
+    if on_cores > TIED * bounds[stage]:
+        stage = f"the CPU work of loading and of the loop on {_cores(s)}"
+    return max(on_cores, *bounds.values()), stage
+
+
+def _end(s: Stages, doubt: float) -> tuple[float, Sharing]:
+    """What a core is worth where all compute, and how threads get on that share cores: at best, usually, at worst."""
+    if doubt == 1.0:
+        return s.worth[1], MIDDLE
+    return (s.worth[0], APART) if doubt > 1.0 else (s.worth[2], TOGETHER)
 
 
 def _alone(s: Stages, fetch: float, v: Vitals, doubt: float) -> float:
@@ -224,31 +232,35 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
     if s is None or workers < 0:
         return None
     step, stage = _step_with(s, workers, v)
-    sure, doubtful = (_step_with(s, workers, v, doubt)[0] for doubt in (DOUBT if workers else DOUBT[::-1]))
+    sure, doubtful = (_step_with(s, workers, v, one)[0] for one in (DOUBT if workers else DOUBT[::-1]))
     # Where the loop as it is runs faster than the model of it says, the model is that much too slow.
     known = min(s.step / _step_with(s, s.workers, v)[0], 1.0) if s.workers and workers else 1.0
     floor = max(s.consumer if workers else sure, s.device, 1e-9)
     step, sure, doubtful = (max(known * one, floor) for one in (step, sure, doubtful))
     hoped, feared = s.step / min(sure, step), None if s.workers else s.step / max(doubtful, step)
-    band = error_band(v)
+    error = 1.0 + error_band(v)
+    dear, cheap = max(doubtful / step, 1.0), max(step / sure, 1.0)
+    # Without workers both doubts are of the same thing, what a fetch takes in the loop itself: they add up.
+    slowest, fastest = (
+        (step * doubt(error, dear), step / doubt(error, cheap))
+        if workers
+        else (step * dear / (2.0 - error), step / (error * cheap))
+    )
     if s.others and workers:
         # Whether more of our processes get more of a taken machine depends on how it is shared out, which cannot be
         # read: by threads they do, by users or containers they do not. The forecast lies between the two.
         frozen = max(_step_with(s, workers, v, DOUBT[1], s.frozen_cores)[0], step)
-        step, doubtful = math.sqrt(step * frozen), max(frozen, doubtful)
+        step, slowest = math.sqrt(step * frozen), max(frozen, doubtful) * error
         stage += (
             f", on a busy machine (other programs run about {formatting.average(s.others)} threads beside this one)"
         )
-    elif (s.fetch_cpu + s.consumer_cpu) > SATURATED * step * s.cores:
-        band += BAND  # processes that compete for cores: the model is a bound, seldom reached
     if s.storage > step and workers * s.loaders > max(s.workers, 1):
         # How much more storage or memory gives to several readers no recording can tell: nothing (a disk, a limit of so
         # many MB/s) or all of it (a server that is only late). The forecast lies between the two.
-        step, doubtful = math.sqrt(step * s.storage), max(doubtful, s.storage)
+        step, slowest = math.sqrt(step * s.storage), max(doubtful, s.storage) * error
         stage += ", as far as storage and memory serve several at once"
-    low = s.step / max(doubtful, step) * (1.0 - band)
-    high = max(min(s.step / min(sure, step) * (1.0 + band), s.step / floor * (1.0 + error_band(v) / 2)), s.step / step)
-    return Forecast(s.step / step, low, high, step, stage, hoped=hoped, feared=feared)
+    fastest = min(max(fastest, floor / (1.0 + error_band(v) / 2.0)), step)
+    return Forecast(s.step / step, s.step / slowest, s.step / fastest, step, stage, hoped=hoped, feared=feared)
 
 
 def drawing_s(v: Vitals) -> float:

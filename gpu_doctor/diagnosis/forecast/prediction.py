@@ -40,6 +40,15 @@ class Forecast:
         return self.speedup >= LEAST_GAIN and (self.feared is None or self.feared >= 1.0)
 
 
+def doubt(*factors: float) -> float:
+    """The factor that independent doubts make together: a forecast seldom errs by all of them in one direction.
+
+    Args:
+        factors: by which each may be off, 1 and up or its reciprocal.
+    """
+    return math.exp(math.hypot(*(math.log(one) for one in factors)))
+
+
 def error_band(v: Vitals) -> float:
     """Relative half-width of an interval: the worker model's own error, wider after few steps."""
     return min(BAND + FEW_STEPS_BAND / math.sqrt(max(v.measured_steps, 1)), 0.6)

@@ -38,6 +38,11 @@ class Gain:
     high: float
 
 
+def at_best(share: float) -> float:
+    """The speed-up if all of a share of the wall-clock goes, and the clocks told too little of it."""
+    return (1.0 + CLOCK_DOUBT) / (1.0 - min(share, MOST))
+
+
 def without(
     vitals: Vitals, share: float, most: float | None = None, calls_per_step: float = 1.0, cooling: float = 1.0
 ) -> Gain:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gpu_doctor.diagnosis.forecast.sharing import Work
 from gpu_doctor.diagnosis.forecast.worker_costs import Handing, handing, pace
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -64,21 +65,25 @@ class Stages:
         """What it takes to hand the step's batches over from workers; `doubt` scales it."""
         return handing(self.batches, self.bytes, self.tensors, doubt * self.pace)
 
-    def threads(self, workers: int) -> float:
-        """How many of our threads run or could run, on average, with so many workers that fetch without a break."""
-        computing = min(self.fetch_cpu / self.fetch, 1.0) if self.fetch > 0 else 0.0
-        return workers * self.loaders * computing + min(self.consumer_cpu / self.step, 1.0)
+    @property
+    def speed(self) -> float:
+        """How fast the loop's thread runs beside the other programs, 0..1."""
+        return min(1.0, self.cores / (self.others + 1.0))
 
-    def speed(self, workers: int) -> float:
-        """How fast a computing thread of ours runs beside the other programs and so many workers, 0..1."""
-        return min(1.0, self.cores / (self.others + max(self.threads(workers), 1.0))) if self.others else 1.0
-
-    def fair_cores(self, workers: int) -> float:
-        """Cores that we get where the kernel shares them out by threads."""
-        if not self.others:
-            return self.cores
-        ours = workers * self.loaders + 1.0
-        return min(self.cores * ours / (self.others + ours), self.cores)
+    def work(self, workers: int, cost: Handing) -> Work:
+        """What a step with workers needs of the cores, handing over included."""
+        threads = self.consumer_cpu / self.consumer if self.consumer > 0 else 0.0
+        # A loop that has workers pays for handing over in `consumer` already.
+        taking, taking_cpu = (0.0, 0.0) if self.workers else (self.slow * cost.taking, self.slow * cost.taking_cpu)
+        busy = self.consumer * min(threads, 1.0) + taking_cpu
+        return Work(
+            busy=busy,
+            idle=max(self.consumer + taking - busy * self.waiting, 0.0),  # queueing for a core is worked out anew
+            threads=max(threads, 1.0),
+            fetch=self.fetch_cpu + self.slow * cost.packing,
+            waiting=max(self.fetch - self.fetch_cpu, 0.0),
+            workers=workers * self.loaders,
+        )
 
     @property
     def frozen_cores(self) -> float:

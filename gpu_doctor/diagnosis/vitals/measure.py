@@ -45,13 +45,36 @@ def warmup_rows(steps: Steps, workers: int = 0) -> int:
     """
     if (n := len(steps)) < FEWEST_STEPS:
         return 0
-    most = max(1, min(int(n * WARMUP_SHARE), WARMUP_MOST))
+    most = _most(n)
     usual, later = _trained_s(steps.rows(0, most + 1)), _trained_s(steps.rows(n // 2))
     steady = float(np.median(later))
     rows = min(1 + workers, most)
     while rows < most and usual[rows] > WARMUP_FACTOR * steady:
         rows += 1
     return rows
+
+
+def warmup_so_far(steps: Steps, workers: int = 0, planned: int | None = None) -> tuple[int, bool]:
+    """How many leading rows are warm-up as far as can be told while a run goes on; `warmup_rows` tells it afterwards.
+
+    As there, but what a step takes later is not known yet: the fastest so far stands for it.
+
+    Args:
+        steps: the rows so far, all of one kind, at least one. workers: num_workers of the training loader.
+        planned: rows that there will be at most; None = any number.
+
+    Returns:
+        The number, and whether it is final, whatever comes.
+    """
+    most, own_s = WARMUP_MOST if planned is None else _most(planned), _trained_s(steps)
+    slow = np.flatnonzero(own_s[:most] > WARMUP_FACTOR * own_s.min())
+    least = min(1 + workers, most, len(steps))
+    return max(least, int(slow[-1]) + 1 if len(slow) else 0), len(steps) >= most
+
+
+def _most(rows: int) -> int:
+    """Of so many rows so many are warm-up at most."""
+    return max(1, min(int(rows * WARMUP_SHARE), WARMUP_MOST))
 
 
 def _trained_s(steps: Steps) -> Column:

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from tests.support.clinic import bare, physician, score
+from tests.support.clinic import bare, physician, score, thirds
 from tests.support.clinic.cell import Cell, Patient
 from tests.support.clinic.physician import Visit
 from tests.support.clinic.room import leave
@@ -33,12 +33,18 @@ QUIET_PCT = 20.0
 def main(words: list[str] | None = None) -> int:
     """Prints the table; 0 if every bar was reached."""
     options = _parser().parse_args(words)
+    if options.read:
+        return _added_up(options.read)
     visits: list[Visit] = []
-    chosen = list(_chosen(options.only, options.family))
+    chosen = list(_chosen(options))
     if not chosen:
         print("No such patient. There are:", *(one.name for ones in FAMILIES.values() for one in ones), sep="\n  ")
         return 2
-    print(f"load {os.getloadavg()[0]:.2f} on {len(os.sched_getaffinity(0))} cores\n{score.HEAD}", flush=True)
+    if options.list:
+        print(*(f"{family}: {one.name}" for family, one in chosen), f"{len(chosen)} patients", sep="\n")
+        return 0
+    print(f"{len(chosen)} patients, load {os.getloadavg()[0]:.2f} on {len(os.sched_getaffinity(0))} cores")
+    print(score.HEAD, flush=True)
     for family, patient in chosen:
         if isinstance(patient, Cell) and not options.quick:
             _wait_for_quiet(options.wait)
@@ -51,12 +57,19 @@ def main(words: list[str] | None = None) -> int:
         )
         if options.verbose:
             print(f"    {visits[-1].shares} {visits[-1].findings} {visits[-1].settings}", flush=True)
+        if options.json:
+            Path(options.json).write_text(json.dumps([one.plain() for one in visits], indent=1))
     if not options.quick:
         print(f"\n{score.totals(visits)}\nload {os.getloadavg()[0]:.2f}")
-    if options.json:
-        Path(options.json).write_text(json.dumps([one.plain() for one in visits], indent=1))
     if options.quick:
         return int(any(one.error for one in visits))
+    return int(not score.passed(visits))
+
+
+def _added_up(files: list[str]) -> int:
+    """Prints what earlier calls wrote with --json as one table."""
+    visits = [Visit.from_plain(one) for path in files for one in json.loads(Path(path).read_text())]
+    print(score.HEAD, *(score.line(one) for one in visits), f"\n{score.totals(visits)}", sep="\n")
     return int(not score.passed(visits))
 
 
@@ -64,6 +77,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.support.clinic", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="patients whose name holds this")
     parser.add_argument("--family", action="append", default=[], choices=list(FAMILIES))
+    parser.add_argument("--third", choices=[thirds.HELD_BACK, thirds.TUNING], help="of those with a gain to foretell")
+    parser.add_argument("--seed", type=int, default=20, help="of the choice of the third that is held back")
+    parser.add_argument("--list", action="store_true", help="only say who is chosen")
+    parser.add_argument("--trial", action="store_true", help="also try what is prescribed, as a user would")
+    parser.add_argument("--read", nargs="+", metavar="FILE", help="examine nobody: add up what --json wrote")
     parser.add_argument("--rounds", type=int, default=bare.ROUNDS, help="sick and cured cells timed so often")
     parser.add_argument("--quick", action="store_true", help="only see that every cell runs, a few steps of each")
     parser.add_argument("--wait", type=float, default=5.0, metavar="S", help="wait so long for free cores each time")
@@ -79,10 +97,11 @@ def _wait_for_quiet(patience_s: float) -> None:
         pass
 
 
-def _chosen(only: list[str], families: list[str]) -> Iterator[tuple[str, Patient]]:
+def _chosen(options: argparse.Namespace) -> Iterator[tuple[str, Patient]]:
     for family, patients in FAMILIES.items():
-        for patient in patients:
-            if (not families or family in families) and (not only or any(one in patient.name for one in only)):
+        among = thirds.third(options.third, family, patients, options.seed) if options.third else patients
+        for patient in among if not options.family or family in options.family else ():
+            if not options.only or any(one in patient.name for one in options.only):
                 yield family, patient
 
 
@@ -95,9 +114,10 @@ def _in_a_room(patient: Patient, family: str, options: argparse.Namespace) -> Vi
     theirs.close()
     visit = Visit(patient.name, family, patient.klass, wanted=patient.top, healthy=patient.healthy)
     try:
-        visit = ours.recv() if ours.poll(PATIENCE_S) else visit
+        patience = PATIENCE_S * (2.0 if options.trial else 1.0)
+        visit = ours.recv() if ours.poll(patience) else visit
         if not visit.seconds:
-            visit.error = f"did not end within {PATIENCE_S:g} s"
+            visit.error = f"did not end within {patience:g} s"
             room.kill()
     except EOFError:
         visit.error = "the process died"
@@ -111,9 +131,10 @@ def _examine(pipe: Any, patient: Patient, family: str, options: argparse.Namespa
     with Path(os.devnull).open("w") as nowhere:
         sys.stdout = nowhere  # what a cell prints is its own affair
         warnings.simplefilter("ignore")
-        visit = (
-            physician.glance(patient, family) if options.quick else physician.examine(patient, family, options.rounds)
-        )
+        if options.quick:
+            visit = physician.glance(patient, family)
+        else:
+            visit = physician.examine(patient, family, options.rounds, trial=options.trial)
         pipe.send(visit)
 
 

@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import psutil
@@ -53,6 +53,8 @@ class Visit:
     real: float | None = None
     """Bare sick over bare cured, seconds a step; None where nothing is to be cured."""
     real_all: list[float] = field(default_factory=list)
+    trial: float | None = None
+    """What a trial of the prescribed settings measured; None where none was asked for, or none was judged."""
     sick_ms: float | None = None
     """Bare, a step."""
     cured_ms: float | None = None
@@ -90,17 +92,33 @@ class Visit:
             return None
         return self.predicted / self.real - 1.0
 
+    @property
+    def trial_error_share(self) -> float | None:
+        """How far the predicted gain lies from that of the trial, relative to it."""
+        if self.error_share is None or self.predicted is None or self.trial is None:
+            return None
+        return self.predicted / self.trial - 1.0
+
+    @property
+    def told(self) -> tuple[float, float] | None:
+        """The ends between which the gain was foretold to lie; None where none was, or it is not known."""
+        if self.error_share is None or self.predicted_low is None or self.predicted_high is None:
+            return None
+        return self.predicted_low, self.predicted_high
+
     def plain(self) -> dict[str, Any]:
         """As JSON takes it."""
-        return asdict(self) | {
-            "class_right": self.class_right,
-            "rule_right": self.rule_right,
-            "error_share": self.error_share,
-        }
+        judged = ("class_right", "rule_right", "error_share", "trial_error_share")
+        return asdict(self) | {name: getattr(self, name) for name in judged}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Visit:
+        """A visit from what `plain` gave and JSON read back."""
+        return cls(**{one.name: plain[one.name] for one in fields(cls) if one.name in plain})
 
 
-def examine(patient: Patient, family: str, rounds: int = ROUNDS) -> Visit:
-    """One patient, all of the examination."""
+def examine(patient: Patient, family: str, rounds: int = ROUNDS, trial: bool = False) -> Visit:
+    """One patient, all of the examination; with a trial of what is prescribed if asked for."""
     began, cpu = time.perf_counter(), _cpu()
     visit = Visit(patient.name, family, patient.klass, wanted=patient.top, healthy=patient.healthy)
     try:
@@ -110,6 +128,8 @@ def examine(patient: Patient, family: str, rounds: int = ROUNDS) -> Visit:
             if patient.room is not None:
                 room.enter(patient.room)
             (_examine_ending if patient.dies else _examine_cell)(visit, patient, rounds)
+            if trial and visit.settings and visit.predicted is not None:
+                visit.trial = tried(*patient.notebook(), visit.settings)
     except room.NotHere as why:
         visit.absent = str(why)
     except Exception as error:
@@ -260,6 +280,14 @@ def watched(
         with suppress(Exception) if ended else nullcontext():
             case.run(settings)
         return gpu_doctor.diagnose(case.recordings[-1])
+
+
+def tried(before: str, cell: str, settings: Mapping[str, SettingValue]) -> float | None:
+    """The gain that a trial of the settings measures, in a notebook of its own; None where it came to no result."""
+    with as_it_was():
+        namespace = room.namespace(None)
+        _run_above(before, namespace)
+        return gpu_doctor.case(cell, namespace).trial(settings).speedup
 
 
 def _run_above(before: str, namespace: dict[str, Any]) -> None:

@@ -12,12 +12,15 @@ NEAR = 0.20
 NEAR_BAR = 0.90
 MEDIAN_BAR = 0.10
 """Bars: class right in all; top rule right in 95 %; predicted gain within 20 % in 90 %, median error 10 %."""
+INSIDE_BAR = 0.95
+WIDTH_BAR = 1.5
+"""Bars of the told ends: the true gain lies between them in 95 %, and the median of high over low is 1.5 at most."""
 BUSY_PCT = 25.0
 """From here on other programs took part in the timing: the line says so."""
 
 HEAD = (
     f"{'patient':32} {'class':14} {'first finding':30} {'cost':>5} {'1-1/g':>5} "
-    f"{'pred':>5} {'real':>5} {'err':>6} {'ms/step':>8} {'others':>6}  "
+    f"{'pred':>5} {'real':>5} {'err':>6} {'told':>11} {'ms/step':>8} {'others':>6}  "
 )
 
 
@@ -33,8 +36,8 @@ def line(visit: Visit) -> str:
     error = visit.error_share
     figures = (
         f"{_share(cost)} {_share(share)} {_gain(visit.predicted)} {_gain(visit.real)} "
-        f"{'' if error is None else f'{100 * error:+.0f} %':>6} {visit.sick_ms or visit.watched_ms or 0.0:8.2f} "
-        f"{visit.others_pct:4.0f} %"
+        f"{'' if error is None else f'{100 * error:+.0f} %':>6} {_ends(visit):>11} "
+        f"{visit.sick_ms or visit.watched_ms or 0.0:8.2f} {visit.others_pct:4.0f} %"
     )
     return f"{visit.name:32} {klass:14} {rule:30} {figures}  {_remarks(visit)}"
 
@@ -50,9 +53,22 @@ def _remarks(visit: Visit) -> str:
     said.extend(visit.broken)
     if visit.error_share is not None and abs(visit.error_share) > NEAR:
         said.append(f"GAIN ({', '.join(f'{one:.2f}' for one in visit.real_all)})")
+    if not _inside(visit):
+        said.append("BAND")
+    if visit.trial is not None:
+        said.append(f"a trial gave {visit.trial:.2f}")
     if visit.others_pct >= BUSY_PCT:
         said.append("busy machine")
     return "; ".join(said)
+
+
+def _ends(visit: Visit) -> str:
+    return f"{visit.told[0]:.2f}-{visit.told[1]:.2f}" if visit.told else ""
+
+
+def _inside(visit: Visit) -> bool:
+    """Whether the true gain lies between the told ends; nothing is wrong where none were told."""
+    return visit.told is None or visit.real is None or visit.told[0] <= visit.real <= visit.told[1]
 
 
 def _share(value: float | None) -> str:
@@ -80,6 +96,7 @@ def totals(visits: Sequence[Visit]) -> str:
     ]
     if errors:
         lines.append(f"median error     {100 * statistics.median(errors):.0f} %   bar: {100 * MEDIAN_BAR:.0f} %")
+    lines += _of_forecasts(seen)
     if absent:
         lines.append(f"not examined, for this machine cannot be made as theirs: {', '.join(absent)}")
     busy = sum(one.others_pct >= BUSY_PCT for one in seen if one.real is not None)
@@ -89,6 +106,22 @@ def totals(visits: Sequence[Visit]) -> str:
             "figures, and what was predicted from such a run, are of a busy machine; run again on a quiet one."
         )
     return "\n".join(lines)
+
+
+def _of_forecasts(visits: Sequence[Visit]) -> list[str]:
+    """How the told ends did, and the forecasts beside trials."""
+    told = [one for one in visits if one.told is not None]
+    lines = []
+    if told:
+        widths = [high / max(low, 1e-9) for low, high in (one.told for one in told if one.told is not None)]
+        inside = _of(sum(_inside(one) for one in told), len(told))
+        lines.append(f"gain inside ends {inside}   bar: {INSIDE_BAR:.0%}")
+        lines.append(f"median high/low  {statistics.median(widths):.2f}   bar: {WIDTH_BAR:g}")
+    trials = [abs(one.trial_error_share) for one in visits if one.trial_error_share is not None]
+    if trials:
+        near = _of(sum(one <= NEAR for one in trials), len(trials))
+        lines.append(f"of trials 20 %   {near}   bar: {NEAR_BAR:.0%}")
+    return lines
 
 
 def _of(count: int, whole: int) -> str:

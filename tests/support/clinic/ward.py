@@ -20,6 +20,7 @@ from tests.support.clinic import (
     kernel_cells,
     near_miss_cells,
     shape_cells,
+    sharing_cells,
     small_cells,
     stream_cells,
     unasked_cells,
@@ -51,4 +52,5 @@ FAMILIES: dict[str, tuple[Patient, ...]] = {
     "aside": aside_cells.CELLS,
     "small": small_cells.CELLS,
     "ending": ending_cells.CELLS,
+    "sharing": sharing_cells.CELLS,
 }

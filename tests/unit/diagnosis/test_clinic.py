@@ -13,6 +13,8 @@ from tests.support.clinic import score
 from tests.support.clinic.bare import known
 from tests.support.clinic.cell import Cell, Recorded, pasted
 from tests.support.clinic.physician import Visit, examine
+from tests.support.clinic.thirds import HELD_BACK, TUNING, may_be_foretold, third
+from tests.support.clinic.ward import FAMILIES
 from tests.support.clinic_parts import PATIENTS
 
 CLASSES = {"input", "transfer", "host", "compute", "memory", "communication", "unknown"}
@@ -86,3 +88,34 @@ def test_a_gain_that_wanders_is_timed_again_until_it_is_known() -> None:
     assert not known([1.38, 1.29, 1.95])
     assert known([1.38, 1.29, 1.95, 1.4, 1.37, 1.41, 1.4, 1.38])
     assert known([1.0, 2.0, 3.0] * 3)  # not to be known here: enough is enough
+
+
+def test_a_third_of_those_with_a_gain_to_foretell_is_held_back_and_the_rest_is_for_tuning() -> None:
+    held, rest = (
+        {family: third(name, family, ones, seed=20) for family, ones in FAMILIES.items()}
+        for name in (HELD_BACK, TUNING)
+    )
+    for family, ones in FAMILIES.items():
+        foretold = [one for one in ones if may_be_foretold(one)]
+        assert {one.name for one in foretold} == {one.name for one in (*held[family], *rest[family])}
+        assert len(held[family]) + len(rest[family]) == len(foretold)
+        assert len(foretold) // 3 <= len(held[family]) <= -(-len(foretold) // 3)
+    assert 20 <= sum(map(len, held.values())) <= 35
+    other = {family: third(HELD_BACK, family, ones, seed=21) for family, ones in FAMILIES.items()}
+    assert other != held
+    # The order of a family's list changes nothing.
+    back = {family: third(HELD_BACK, family, ones[::-1], seed=20)[::-1] for family, ones in FAMILIES.items()}
+    assert back == held
+
+
+def test_the_ends_are_scored_by_the_truth_between_them_and_by_their_width() -> None:
+    def visit(low: float | None, high: float | None, real: float, trial: float | None = None) -> Visit:
+        found = Visit("a", "input", "input", told_class="input", wanted=("x",), findings=[("x", 0.5)], predicted=1.5)
+        found.real, found.trial, found.predicted_low, found.predicted_high = real, trial, low, high
+        return found
+
+    said = score.totals([visit(1.0, 1.4, 1.3), visit(1.2, 1.8, 1.9, trial=1.3), visit(None, None, 1.5)])
+    assert "gain inside ends 1 of 2 (50 %)" in said and "median high/low  1.45" in said
+    assert "of trials 20 %   1 of 1" in said
+    again = Visit.from_plain(visit(1.2, 1.8, 1.9, trial=1.3).plain())
+    assert again == visit(1.2, 1.8, 1.9, trial=1.3) and "BAND" in score.line(again)

@@ -16,6 +16,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -42,7 +43,7 @@ def check(vitals: Vitals) -> Finding | None:
         code="length = -(-max(len(item) for item in items) // 64) * 64  # the next multiple of 64",
         predicted_speedup=1.0 / (1.0 - cost) if cost < 1.0 else None,
         predicted_low=1.0,
-        predicted_high=1.0 / (1.0 - cost) if cost < 1.0 else None,
+        predicted_high=at_best(cost) if cost < 1.0 else None,
         at_most=True,
     )
     cures = [padded]

@@ -19,6 +19,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -57,7 +58,7 @@ def check(vitals: Vitals) -> Finding | None:
                 code=f"if {_seldom(vitals)}:\n    evaluate(model, val_loader)",
                 predicted_speedup=1.0 / (1.0 - share / 2),
                 predicted_low=1.0,
-                predicted_high=1.0 / (1.0 - share),
+                predicted_high=at_best(share),
             ),
         ),
     )

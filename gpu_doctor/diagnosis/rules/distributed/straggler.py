@@ -18,6 +18,7 @@ When to leave it
 from statistics import median_low
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -57,7 +58,7 @@ def check(vitals: Vitals) -> Finding | None:
                 code="run.recording.save(f'rank{dist.get_rank()}.npz')  # on every rank, then diagnose the late one's",
                 predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
                 predicted_low=1.0,
-                predicted_high=1.0 / (1.0 - min(cost, 0.99)),
+                predicted_high=at_best(cost),
                 at_most=True,
             ),
         ),

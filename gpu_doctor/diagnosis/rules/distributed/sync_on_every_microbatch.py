@@ -16,6 +16,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -56,7 +57,7 @@ def check(vitals: Vitals) -> Finding | None:
                 "    loss.backward()",
                 predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
                 predicted_low=1.0,
-                predicted_high=1.0 / (1.0 - min(cost, 0.99)),
+                predicted_high=at_best(cost),
                 at_most=True,
             ),
         ),

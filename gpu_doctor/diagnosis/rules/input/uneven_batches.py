@@ -20,6 +20,7 @@ When to leave it
 import math
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, SATURATED
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
@@ -104,7 +105,7 @@ def check(vitals: Vitals) -> Finding | None:
                 code=f"DataLoader(..., prefetch_factor={ahead})",
                 predicted_speedup=1.0 / (1.0 - cost) if enough else None,
                 predicted_low=1.0 if enough else None,
-                predicted_high=1.0 / (1.0 - cost) if enough else None,
+                predicted_high=at_best(cost) if enough else None,
                 at_most=True,
             ),
             Prescription(

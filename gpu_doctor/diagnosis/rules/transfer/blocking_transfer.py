@@ -18,6 +18,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -67,7 +68,7 @@ def check(vitals: Vitals) -> Finding | None:
                 code="batch = batch.to(device, non_blocking=True)",
                 predicted_speedup=1.0 / (1.0 - cost),
                 predicted_low=1.0,
-                predicted_high=1.0 / (1.0 - cost) if told is None else told.high,
+                predicted_high=at_best(cost) if told is None else told.high,
                 at_most=True,
             ),
         ),

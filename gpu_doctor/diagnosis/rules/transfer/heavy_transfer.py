@@ -17,6 +17,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -69,7 +70,7 @@ def check(vitals: Vitals) -> Finding | None:
                 code="x = x.to(device, non_blocking=True)  # uint8\nx = x.float().div_(255)  # on the GPU",
                 predicted_speedup=1.0 / (1.0 - saved),
                 predicted_low=1.0,
-                predicted_high=1.0 / (1.0 - saved),
+                predicted_high=at_best(saved),
                 at_most=True,
             ),
         ),

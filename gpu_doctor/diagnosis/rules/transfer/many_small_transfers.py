@@ -17,6 +17,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -49,7 +50,7 @@ def check(vitals: Vitals) -> Finding | None:
     cost = max(vitals.exposed_transfer_share or 0.0, share if empty >= EMPTY_SHARE else 0.0)
     if cost < NAMING_BAR:
         return None
-    gain = 1.0 / (1.0 - min(cost * (1.0 - 1.0 / a_batch), 0.99))
+    saved = min(cost * (1.0 - 1.0 / a_batch), 0.99)
     return Finding(
         rule="many-small-transfers",
         headline=f"{formatting.grouped(copies)} small copies a step to the GPU: the calls alone take "
@@ -68,9 +69,9 @@ def check(vitals: Vitals) -> Finding | None:
                 code="packed = torch.cat([a, b, c], dim=1).to(device, non_blocking=True)\n"
                 "a, b, c = packed.split(sizes, dim=1)\n"
                 "positions = torch.arange(n, device=device)  # not torch.arange(n).to(device)",
-                predicted_speedup=gain,
+                predicted_speedup=1.0 / (1.0 - saved),
                 predicted_low=1.0,
-                predicted_high=gain,
+                predicted_high=at_best(saved),
                 at_most=True,
             ),
         ),
