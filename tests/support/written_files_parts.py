@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -21,3 +23,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "old.txt").write_text("old")
     (tmp_path / "runs").mkdir()
     return tmp_path
+
+
+def digest(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Every path below a folder -> kind, mode, time of change, bytes or target; it knows nothing of the keeper."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(folder.rglob("*")):
+        at = path.lstat()
+        if path.is_symlink():
+            inside: object = str(path.readlink())
+        else:
+            inside = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+        found[str(path.relative_to(folder))] = stat.filemode(at.st_mode), at.st_mtime_ns, inside
+    return found

@@ -1,0 +1,363 @@
+"""A program that touches files in every way it knows, watched by Python's audit hook and by `WrittenFiles` at once.
+
+`python -m tests.support.file_zoo FOLDER` prints a line for each path that the hook saw touched and the keeper did not
+know, and for each writer after which the folder is not as it was. An audit hook cannot be taken off: hence a process of
+its own.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import logging
+import logging.handlers
+import os
+import pickle
+import shelve
+import shutil
+import sqlite3
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from importlib.util import find_spec
+from os import remove as remove_by_name
+from os import rename as rename_by_name
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import nn
+
+from gpu_doctor.trials.side_effects.kept_files import KeptFiles
+from gpu_doctor.trials.side_effects.written_files import WrittenFiles
+from tests.support.written_files_parts import digest
+
+WRITERS: Final[list[Callable[[], Any]]] = []
+MAKES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+INSIDE: Final = "inside"
+"""Opened relative to a folder's descriptor, of which the hook is not told."""
+BY_PATH: Final = {
+    **dict.fromkeys(("os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod", "os.utime"), (0,)),
+    **dict.fromkeys(("os.rename", "os.link"), (0, 1)),
+    "os.symlink": (1,),
+    "sqlite3.connect": (0,),
+}
+
+
+def writer(do: Callable[[], Any]) -> Callable[[], Any]:
+    WRITERS.append(do)
+    return do
+
+
+def prepared(folder: Path) -> None:
+    """What there is before: files, a tree, links, a database, an array."""
+    for name in ("a.txt", "b.txt", "log.csv", "best.pt", "runs/1/x.txt", "runs/1/deep/y.txt", "runs/2/z.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(f"what was in {name}\n".encode() * 50)
+    (folder / "a.txt").chmod(0o640)
+    (folder / "latest").symlink_to("best.pt")
+    (folder / "folder-link").symlink_to("runs")
+    os.link(folder / "b.txt", folder / "b-too.txt")
+    with closing(sqlite3.connect(folder / "runs.db")) as database, database:
+        database.execute("create table losses (v)")
+        database.executemany("insert into losses values (?)", [(n,) for n in range(500)])
+    np.save(folder / "array.npy", np.arange(1000))
+    with shelve.open(str(folder / "shelf")) as shelf:
+        shelf["a"] = 1
+    old = 1_600_000_000_000_000_000
+    for path in folder.rglob("*"):
+        os.utime(path, ns=(old, old), follow_symlinks=False)
+
+
+@writer
+def python() -> None:
+    Path("a.txt").write_text("new")
+    with open("new.txt", "x") as file:  # noqa: PTH123
+        file.write("new")
+    with open("b.txt", "r+") as file:  # noqa: PTH123
+        file.write("NEW")
+        file.truncate(7)
+    with open("log.csv", "a", newline="") as file:  # noqa: PTH123
+        csv.writer(file).writerow([1, 2])
+    with open("log.csv", "w") as file:  # noqa: PTH123
+        json.dump({"a": 1}, file)
+    with open("b-too.txt", "ab") as file:  # noqa: PTH123
+        pickle.dump([1], file)
+    with io.open("latest", "wb") as file:  # noqa: UP020
+        file.write(b"through a link")
+    with open("folder-link/2/z.txt", "w") as file:  # noqa: PTH123
+        file.write("through a folder's link")
+
+
+@writer
+def pathlib_() -> None:
+    Path("made/in/here").mkdir(parents=True)
+    Path("made/in/here/x").write_bytes(b"x")
+    Path("a.txt").rename("made/a.txt")
+    Path("made/a.txt").write_text("changed at its new place")
+    Path("b.txt").replace("a.txt")
+    Path("best.pt").unlink()
+    Path("best.pt").touch()
+    Path("log.csv").chmod(0o600)
+    Path("log.csv").touch()
+    Path("latest").unlink()
+    Path("latest").symlink_to("a.txt")
+    Path("hard").hardlink_to("log.csv")
+    Path("hard").write_text("through a hard link")
+    Path("empty").mkdir()
+    Path("empty").rmdir()
+
+
+@writer
+def shutil_() -> None:
+    shutil.copytree("runs", "copied")
+    shutil.copy2("a.txt", "runs/1/x.txt")
+    shutil.move("runs/1", "moved")
+    Path("moved/x.txt").write_text("changed after the move")
+    shutil.rmtree("runs")
+    shutil.move("b.txt", "copied")
+    Path("runs").write_text("a file where a folder was")
+    shutil.copyfile("a.txt", "best.pt")
+    shutil.make_archive("packed", "zip", "copied")
+    shutil.unpack_archive("packed.zip", "unpacked")
+
+
+@writer
+def os_() -> None:
+    place = os.open("a.txt", os.O_RDWR)
+    os.ftruncate(place, 3)
+    os.pwrite(place, b"!", 0)
+    os.close(place)
+    os.truncate("b.txt", 5)
+    os.makedirs("deep/er")  # noqa: PTH103
+    os.close(os.open("raw", os.O_WRONLY | os.O_CREAT))
+    remove_by_name("best.pt")  # noqa: PTH107
+    rename_by_name("log.csv", "best.pt")  # noqa: PTH104
+    folder = os.open("runs", os.O_RDONLY)
+    os.remove("1/x.txt", dir_fd=folder)
+    os.rename("2", "two", src_dir_fd=folder, dst_dir_fd=folder)
+    os.close(os.open(INSIDE, os.O_WRONLY | os.O_CREAT, dir_fd=folder))
+    os.close(folder)
+    os.mkfifo("pipe")
+    os.symlink("nowhere", "dangling")  # noqa: PTH211
+    os.chmod("a.txt", 0o400)  # noqa: PTH101
+    os.removedirs("deep/er")
+
+
+@writer
+def again_and_again() -> None:
+    for number in range(5):
+        torch.save({"step": number}, "tmp.pt")
+        os.replace("tmp.pt", "best.pt")  # noqa: PTH105
+        Path("best.pt").rename(f"step-{number}.pt")
+        Path("a.txt").write_text(str(number))
+        Path("a.txt").unlink()
+        shutil.rmtree("runs", ignore_errors=True)
+        Path("runs").mkdir()
+
+
+@writer
+def archives() -> None:
+    with zipfile.ZipFile("a.zip", "w") as archive:
+        archive.write("a.txt")
+    with zipfile.ZipFile("a.zip", "a") as archive:
+        archive.write("b.txt")
+    with tarfile.open("a.tar.gz", "w:gz") as tar:
+        tar.add("runs")
+    with tarfile.open("a.tar.gz") as tar:
+        tar.extractall("out")
+    with gzip.open("b.txt", "wt") as packed:
+        packed.write("gz")
+    for name in ("bz2", "lzma"):
+        with __import__(name).open(f"a.{name}", "wb") as squeezed:
+            squeezed.write(b"x")
+
+
+@writer
+def temporary() -> None:
+    for do in (tempfile.NamedTemporaryFile, tempfile.TemporaryFile):
+        with do(dir=".") as file:
+            file.write(b"x")
+    tempfile.mkdtemp(dir=".")
+    os.close(tempfile.mkstemp(dir="runs")[0])
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        Path(folder, "x").write_text("x")
+    with tempfile.NamedTemporaryFile(dir=".", delete=False) as kept:
+        kept.write(b"x")
+
+
+@writer
+def logs() -> None:
+    for kind, more in (
+        (logging.FileHandler, {}),
+        (logging.handlers.RotatingFileHandler, {"maxBytes": 5, "backupCount": 2}),
+    ):
+        logger, handler = logging.getLogger("zoo"), kind("log.csv", **more)  # type: ignore[arg-type]
+        logger.addHandler(handler)
+        for _ in range(3):
+            logger.warning("something long enough")
+        logger.removeHandler(handler)
+        handler.close()
+
+
+@writer
+def databases() -> None:
+    for mode in ("delete", "wal"):
+        with closing(sqlite3.connect("runs.db")) as database, database:
+            database.execute(f"pragma journal_mode={mode}")
+            database.execute("insert into losses values (7)")
+            database.commit()
+            database.execute("delete from losses where v < 300")
+    with closing(sqlite3.connect("file:new.db?mode=rwc", uri=True)) as database, database:
+        database.execute("create table t (v)")
+    with shelve.open("shelf") as shelf:
+        shelf["a"] = 2
+
+
+@writer
+def numbers() -> None:
+    np.save("array.npy", np.zeros(3))
+    np.savez("a.npz", a=np.zeros(3))
+    np.savez_compressed("best.pt", a=np.zeros(3))
+    np.savetxt("a.txt", np.zeros(3))
+    np.arange(5).tofile("raw.bin")
+    mapped = np.memmap("b.txt", dtype="u1", mode="r+")
+    mapped[:3] = 0
+    mapped.flush()
+    held = np.lib.format.open_memmap("new.npy", mode="w+", shape=(3,), dtype="f4")
+    held[:] = 1
+    np.load("new.npy", mmap_mode="r+")[0] = 2
+
+
+@writer
+def torch_() -> None:
+    torch.save(nn.Linear(2, 2).state_dict(), "best.pt")
+    torch.save([1], "runs/old-form.pt", _use_new_zipfile_serialization=False)
+    torch.save([1], Path("a.txt"))
+    torch.save([1], "rüns.pt")
+    scripted = torch.jit.script(nn.Linear(2, 2))
+    scripted.save("b.txt")
+    torch.jit.save(scripted, "scripted.pt")
+    torch.from_file("shared.bin", shared=True, size=10).fill_(1.0)
+    with torch.profiler.profile() as profile:
+        torch.ones(2).add(1)
+    profile.export_chrome_trace("trace.json")
+    torch.export.save(torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),)), "exported.pt2")
+
+
+@writer
+def guests() -> None:
+    if find_spec("pandas"):
+        import pandas as pd
+
+        frame = pd.DataFrame({"a": [1, 2]})
+        frame.to_csv("log.csv", mode="a")
+        frame.to_csv("a.txt")
+        frame.to_json("a.json")
+        frame.to_pickle("best.pt")
+        with closing(sqlite3.connect("runs.db")) as database:
+            frame.to_sql("frame", database)
+    if find_spec("safetensors"):
+        from safetensors.numpy import save_file as save_arrays
+        from safetensors.torch import save_file
+
+        save_file({"a": torch.zeros(2)}, "best.pt")
+        save_arrays({"a": np.zeros(2)}, "a.safetensors")
+    if find_spec("PIL"):
+        from PIL import Image
+
+        Image.new("L", (4, 4)).save("a.png")
+    if find_spec("matplotlib"):
+        import matplotlib as mpl
+
+        mpl.use("agg")
+        from matplotlib import pyplot as plt
+
+        plt.savefig("plot.png")
+
+
+class Heard:
+    """Paths below a folder that the audit hook sees touched."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.on = folder, False
+        self.paths: list[tuple[str, str]] = []
+        sys.addaudithook(self._hook)
+
+    @contextmanager
+    def hearing(self) -> Iterator[None]:
+        self.paths, self.on = [], True
+        try:
+            yield
+        finally:
+            self.on = False
+
+    def _hook(self, event: str, args: tuple[Any, ...]) -> None:
+        if not self.on:
+            return
+        if event == "open":
+            writes = isinstance(args[2], int) and args[2] & MAKES
+            places: tuple[Any, ...] = (args[0],) if writes else ()
+        else:
+            places = tuple(args[at] for at in BY_PATH.get(event, ()) if at < len(args))
+        for place in places:
+            if isinstance(place, (str, bytes, os.PathLike)) and not self._relative(event, args):
+                path = Path(os.path.abspath(os.fsdecode(place)))  # noqa: PTH100
+                if (
+                    path.is_relative_to(self.folder)
+                    and path.name != INSIDE
+                    and not str(place).startswith((":", "file:"))
+                ):
+                    self.paths.append((event, str(path)))
+
+    def _relative(self, event: str, args: tuple[Any, ...]) -> bool:
+        """To a folder's descriptor: the hook is not told where that is."""
+        return (
+            event != "open"
+            and any(isinstance(one, int) and one > 2 for one in args[1:] if event in BY_PATH)
+            and (event not in ("os.truncate", "os.chmod", "os.utime", "os.mkdir"))
+        )
+
+
+def knows(kept: KeptFiles, path: str) -> bool:
+    """Whether the keeper has seen it, or a folder above it that is new."""
+    for one in (path, os.path.realpath(path), str(Path(os.path.realpath(Path(path).parent), Path(path).name))):
+        above = [kept._side.get(str(parent)) for parent in Path(one).parents]
+        if one in kept._side or any(was is not None and was.kind == "absent" for was in above):
+            return True
+    return False
+
+
+def main() -> None:
+    """Prints what was missed."""
+    folder = Path(sys.argv[1]).resolve()
+    os.chdir(folder)
+    prepared(folder)
+    before, heard = digest(folder), Heard(folder)
+    kept = KeptFiles()
+    for turn in range(2):  # the second finds what the first has kept
+        for do in WRITERS:
+            kept.begin(lambda: False)
+            with WrittenFiles(kept, globals()), heard.hearing():
+                do()
+            kept.hear()
+            for event, path in dict.fromkeys(heard.paths):
+                if not knows(kept, path):
+                    print(f"{do.__name__}: {event} of {path} was not seen")
+            heard_count = len(heard.paths)
+            print(*kept.put_back(), sep="\n", end="")
+            now = digest(folder)
+            changed = [path for path in sorted({*before, *now}) if before.get(path) != now.get(path)]
+            if changed:
+                print(f"{do.__name__}, turn {turn}: not as before: {changed}")
+            print(f"{do.__name__}: {heard_count} heard", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

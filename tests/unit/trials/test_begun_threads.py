@@ -1,0 +1,80 @@
+"""Threads that a side leaves working are waited for, so that what they write is put back."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpu_doctor
+from gpu_doctor.trials.side_effects import begun_threads
+from gpu_doctor.trials.side_effects.begun_threads import LEFT, waited_for
+
+SAVES = """
+import threading, torch
+from pathlib import Path
+def save(number):
+    gate.wait(0.05)
+    Path("best.pt").write_text(f"a trial's {{number}}")
+loss = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(loss.parameters(), lr=0.1)
+for number in range(4):
+    loss(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    {begin}
+"""
+
+
+@pytest.mark.parametrize(
+    "begin", ["pool.submit(save, number)", "threading.Thread(target=save, args=(number,)).start()"]
+)
+def test_what_a_thread_saves_late_is_put_back(begin: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("best.pt").write_text("the user's")
+    with ThreadPoolExecutor(2) as pool:
+        space: dict[str, Any] = {"pool": pool, "gate": threading.Event()}
+        effect = gpu_doctor.case(SAVES.format(begin=begin), space).trial({"threads": 1}, steps=3, seconds=3, pairs=1)
+    assert Path("best.pt").read_text() == "the user's" and effect.written == ("best.pt",)
+    assert LEFT not in effect.not_restored
+
+
+def test_a_pool_is_waited_for_until_none_of_its_threads_works() -> None:
+    done: list[int] = []
+    gate = threading.Event()
+
+    def work(number: int) -> None:
+        gate.wait(0.02)
+        done.append(number)
+
+    with ThreadPoolExecutor(3) as pool:
+        notes: list[str] = []
+        with waited_for(notes):
+            for number in range(7):
+                pool.submit(work, number)
+        assert sorted(done) == list(range(7)) and notes == []
+
+
+def test_what_goes_on_for_good_is_named_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(begun_threads, "PATIENCE_S", 0.05)
+    notes: list[str] = []
+    gate = threading.Event()
+    with waited_for(notes):
+        thread = threading.Thread(target=gate.wait)
+        thread.start()
+    assert notes == [LEFT]
+    gate.set()
+    thread.join()
+
+
+def test_a_pool_that_works_for_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(begun_threads, "PATIENCE_S", 0.05)
+    notes: list[str] = []
+    gate = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        with waited_for(notes):
+            pool.submit(gate.wait)
+        gate.set()
+    assert notes == [LEFT]
