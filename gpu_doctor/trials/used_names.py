@@ -1,0 +1,247 @@
+"""Which names of the namespace a cell can reach: its own, and those of the functions and objects that they lead to.
+
+What the cell reads stands in its text, what functions of earlier cells read in their compiled code. Objects are
+followed as a snapshot follows them, so that a callback in a list or a model in a trainer counts; nothing is run or
+changed. A name that the cell surely makes before it reads it is its own, and not of the namespace.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import gc
+import re
+import types
+from collections.abc import Iterator, Mapping, Set
+from typing import Any, Final, Protocol
+
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from gpu_doctor.trials.cell_reads import reached
+from gpu_doctor.trials.snapshot.kinds import internal, kind_of
+from gpu_doctor.trials.snapshot.parts import dict_of, is_users
+from gpu_doctor.trials.snapshot.walk import Walk, uncollected
+
+_BY_NAME: Final = frozenset(("eval", "exec", "globals", "get_ipython"))
+"""What reaches names that stand in no code."""
+_MAIN: Final = "__main__"
+_GLOBAL: Final = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"))
+_ATTRIBUTE: Final = frozenset(("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "STORE_ATTR", "DELETE_ATTR"))
+_HERE: Final = frozenset(("locals", "vars"))
+"""Without an argument, in the cell itself, these are its names too."""
+_IPYTHON_LINE: Final = re.compile(r"(\s*)(?:(%%?)\s*(\w*)|!|\?|[\w.]+\?+\s*$)")
+_HARMLESS: Final = frozenset(
+    ("", "gpudoctor", "matplotlib", "config", "load_ext", "reload_ext", "autoreload", "env", "pip", "conda", "cd", "ls")
+)
+"""Magics that run nothing with the names of the notebook; `!command` and `?` are nameless."""
+
+
+class Coded(Protocol):
+    """Something with code and a namespace, such as a case."""
+
+    made_of: Any
+    """The text or the callable."""
+    source: str
+    """The text; empty for a callable."""
+    namespace: dict[str, Any]
+
+
+def used_names(case: Coded) -> frozenset[str] | None:
+    """The names of the case's namespace that its code can reach; None where that cannot be told, as with `eval`.
+
+    Names that IPython or the interpreter owns are left out.
+    """
+    with uncollected():
+        walk = Reached.by(case)
+    return None if walk is None else frozenset(walk.names)
+
+
+class Reached(Walk):
+    """What the code of a case can reach, through its names and those that functions of earlier cells read."""
+
+    def __init__(self, space: Mapping[str, Any]) -> None:
+        """Nothing is reached yet of the names in `space`."""
+        super().__init__()
+        self.names: set[str] = set()
+        """Of the namespace."""
+        self.iterators: dict[int, tuple[Any, list[str]]] = {}
+        """What going through uses up, by id, with the variable of every way that leads there."""
+        self._namespace = space
+        self._codes: list[tuple[types.CodeType, dict[str, Any]]] = []
+        self._modules: dict[int, dict[str, Any]] = {}
+        """Modules of the user's that were reached as objects: any of their names may be asked for."""
+        self._taken: dict[int, tuple[Mapping[str, Any], dict[str, None]]] = {}
+        self._made: Set[str] = frozenset()
+        """Names that the cell has made itself by the line that is followed."""
+        self._attributes: Set[str] = frozenset()
+        self._blind = False
+        """Some code takes names that do not stand in it."""
+
+    @classmethod
+    def by(cls, case: Coded) -> Reached | None:
+        """What the code of a case reaches; None where that cannot be told."""
+        self = cls(case.namespace)
+        if callable(case.made_of):
+            self.over([], [case.made_of])
+        else:
+            read = _read(case.source)
+            if read is None:
+                return None
+            names, made, self._attributes = read
+            self._blind = bool(names.keys() & _BY_NAME)
+            for line in sorted(set(names.values())):  # what is called before the cell makes a name takes the old one
+                self._made = {name for name, at in made.items() if at < line}
+                self._follow({name for name, at in names.items() if at == line}, case.namespace)
+                self._through_codes()
+        self._through_codes()
+        return None if self._blind else self
+
+    @classmethod
+    def every(cls, case: Coded) -> Reached:
+        """All that any name of the namespace leads to."""
+        self = cls(case.namespace)
+        self._follow(set(case.namespace), case.namespace)
+        self.over([], [case.made_of])
+        self._through_codes()
+        return self
+
+    def taken(self) -> list[tuple[Mapping[str, Any], list[str]]]:
+        """The names that were followed, of the namespace and of modules."""
+        return [(space, list(names)) for space, names in self._taken.values()]
+
+    def _through_codes(self) -> None:
+        """Follows what the code reads that was reached, and what that leads to."""
+        while not self._blind and (self._codes or self._asks_modules()):
+            codes, self._codes = self._codes, []
+            for code, space in codes:
+                self._reads(code, space)
+
+    def _reads(self, code: types.CodeType, space: dict[str, Any]) -> None:
+        """Follows what some compiled code reads of the names of its module."""
+        names, attributes = names_in(code)
+        self._attributes |= attributes
+        by_name = any(name in _BY_NAME and name not in space for name in names)
+        if space is self._namespace:
+            self._blind |= by_name
+            self._follow(names - self._made, space)
+        else:
+            self._follow(space.keys() if by_name else names, space)
+
+    def _asks_modules(self) -> bool:
+        """Follows what may be asked of modules that were reached; whether that led to further code."""
+        for space in [*self._modules.values()]:
+            self._follow(self._attributes & space.keys(), space)
+        return bool(self._codes)
+
+    def _follow(self, names: Set[str], space: Mapping[str, Any]) -> None:
+        """Walks the values of some names, each once."""
+        taken = self._taken.setdefault(id(space), (space, {}))[1]
+        new = sorted(one for one in (names & space.keys()) - taken.keys() if not internal(one, space))
+        taken.update(dict.fromkeys(new))
+        if space is self._namespace:
+            self.names.update(new)
+        if new:
+            self.over([{name: space[name] for name in new}], [])
+
+    def _function(self, value: types.FunctionType, name: str) -> None:
+        super()._function(value, name)
+        if is_users(value.__globals__.get("__name__") or _MAIN):
+            self._codes.append((value.__code__, value.__globals__))
+
+    def _space(self, space: dict[str, Any], name: str) -> None:
+        """Not all of a module: which of its names are read is told by the code."""
+
+    def _module(self, value: types.ModuleType, name: str) -> None:
+        if value.__name__ == _MAIN and vars(value) is self._namespace:
+            self._blind = True
+        elif is_users(value.__name__):
+            self._modules[id(value)] = vars(value)
+
+    def _iterator(self, value: Any, name: str) -> None:
+        del self.seen[id(value)]  # every way there is told, not the first alone
+        self.iterators.setdefault(id(value), (value, []))[1].append(name)
+        for part in _inside(value):
+            if not isinstance(part, types.FrameType):
+                self._push((part,), name)
+            elif is_users(part.f_globals.get("__name__") or _MAIN):
+                self._codes.append((part.f_code, part.f_globals))
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """What an iterator goes through, and the iterators that it draws from; frames and functions of generators too."""
+    stack, seen = [value], {id(value)}
+    while stack:
+        one = stack.pop()
+        if type(one) is not tuple and kind_of(type(one)) != "iterator":
+            yield one
+            continue
+        if isinstance(one, _BaseDataLoaderIter):  # its queues and processes lead nowhere
+            parts = [dict_of(one).get(name) for name in ("_dataset", "_collate_fn")]
+        else:
+            own = dict_of(one)  # of an installed package's iterator: what it draws from is in there
+            parts = [*own.values(), *(part for part in _referents(one) if part is not own)]
+        new = [part for part in parts if part is not None and id(part) not in seen]
+        seen |= set(map(id, new))
+        stack += new
+
+
+def _referents(iterator: Any) -> list[Any]:
+    """What an iterator holds; a generator's variables are not asked for by name, as that would keep them alive.
+
+    From Python 3.11 on a generator holds its function and its variables, before that a frame which holds them.
+    """
+    held = gc.get_referents(iterator)
+    for frame in [part for part in held if isinstance(part, types.FrameType)]:
+        apart = (frame.f_globals, frame.f_builtins)
+        inside = [part for part in gc.get_referents(frame) if not isinstance(part, types.FrameType)]
+        held += [part for part in inside if not any(part is one for one in apart)]
+    return held
+
+
+def _read(source: str) -> tuple[dict[str, int], dict[str, int], Set[str]] | None:
+    """Names that a cell takes from the namespace, those of its own, attributes; None where that cannot be told.
+
+    Names stand with a line: the first that reads them, or the one from which on they are the cell's own.
+    """
+    lines = source.split("\n")
+    for number, line in enumerate(lines):
+        magic = _IPYTHON_LINE.match(line)
+        if magic is not None:
+            if (magic[3] or "") not in _HARMLESS:
+                return None
+            lines[number] = f"{magic[1]}pass"
+    text = "\n".join(lines)
+    try:
+        found, tree = reached(text), ast.parse(text)
+        code = compile(text, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    if any(
+        isinstance(one, ast.Call) and not one.args and getattr(one.func, "id", "") in _HERE for one in ast.walk(tree)
+    ):
+        return None
+    needed = found.needed | found.perhaps
+    first = dict.fromkeys(needed, 0)  # one that is only deleted or added to
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Name) and one.id in needed and isinstance(one.ctx, ast.Load):
+            first[one.id] = min(first[one.id] or one.lineno, one.lineno)
+    return first, {name: at for name, at in found.made.items() if name not in needed}, names_in(code)[1]
+
+
+@functools.lru_cache(maxsize=4096)
+def names_in(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """Global names, and attributes, in some compiled code, and in the functions and classes inside of it."""
+    names: set[str] = set()
+    attributes: set[str] = set()
+    for one in dis.get_instructions(code):
+        if one.opname in _GLOBAL:
+            names.add(str(one.argval))
+        elif one.opname in _ATTRIBUTE:
+            attributes.add(str(one.argval))
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            more_names, more_attributes = names_in(inner)
+            names |= more_names
+            attributes |= more_attributes
+    return frozenset(names), frozenset(attributes)

@@ -1,0 +1,68 @@
+"""A job of several processes: no trial begins in one of them."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+import torch
+
+import gpu_doctor
+from gpu_doctor.trials.side_effects.ranks import LAUNCHERS, ranks
+from tests.support.trial_starts import STARTS
+
+SAID = (
+    "This loop trains in 4 processes (ranks), and a trial in one of them would leave the others waiting: run it in one "
+    "process to try settings."
+)
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for names in LAUNCHERS:
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_every_way_to_start_a_trial_is_refused(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "2")
+    space: dict[str, list[int]] = {"ran": []}
+    case = gpu_doctor.case("ran.append(1)", space)
+    assert STARTS[start](case) == SAID
+    assert space["ran"] == [], "nothing is run"
+
+
+@pytest.mark.parametrize(("number", "place"), LAUNCHERS)
+def test_what_launchers_say_counts_where_this_process_has_a_place(
+    number: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(number, "4")
+    assert ranks(None).refusals == (), "a job's number says nothing of a notebook in it"
+    monkeypatch.setenv(place, "0")
+    assert ranks(None).refusals == (SAID,)
+    monkeypatch.setenv(number, "1")
+    assert ranks(None).refusals == ()
+    monkeypatch.setenv(number, "2(x3)")
+    assert ranks(None).refusals == ()
+
+
+def test_a_process_group_counts_from_two_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
+    assert ranks(None).refusals == ()
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    assert ranks(None).refusals == (SAID,)
+
+
+def test_horovod_is_asked_where_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_begun() -> int:
+        raise ValueError("Horovod has not been initialized; use hvd.init().")
+
+    module = types.ModuleType("horovod.torch")
+    monkeypatch.setitem(sys.modules, "horovod.torch", module)
+    for size, said in ((not_begun, ()), (lambda: 1, ()), (lambda: 4, (SAID,))):
+        monkeypatch.setattr(module, "size", size, raising=False)
+        assert ranks(None).refusals == said
