@@ -1,0 +1,90 @@
+"""Requests that a cell sends and processes that it starts: a trial does it again, and nothing takes that back."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+import types
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from gpu_doctor import formatting
+from gpu_doctor.cell import SENDS, STARTS, CellSource, Reach, called_names, reaches
+from gpu_doctor.trials.runner import Runner
+from gpu_doctor.trials.said_before import Beforehand
+from gpu_doctor.trials.snapshot.parts import dict_of, is_users
+
+DEEPEST: Final = 3
+"""So many functions of the user's are followed from the cell, one calling the other."""
+_MOST: Final = 3
+_SAID: Final = {
+    SENDS: "Each side of a trial sends your cell's requests again",
+    STARTS: "Each side of a trial starts your cell's processes again",
+}
+
+
+def reaching_out(case: Runner) -> Beforehand:
+    """Names the lines of the cell, and of the user's functions that it calls, that reach out of the process."""
+    found: dict[str, list[str]] = {}
+    for place, source, namespace in _sources(case):
+        for reach in reaches(source, namespace):
+            found.setdefault(reach.kind, []).append(_named(reach, place))
+    said = []
+    for kind, calls in found.items():
+        more = f" and {len(calls) - _MOST} more" if len(calls) > _MOST else ""
+        said.append(f"{_SAID[kind]} ({', '.join(calls[:_MOST])}{more}): what they do is not undone.")
+    return Beforehand(lost=tuple(said))
+
+
+def _named(reach: Reach, place: str) -> str:
+    return f"{formatting.clean(reach.what, 60)} in line {reach.line}{place}"
+
+
+def _sources(case: Runner) -> Iterator[tuple[str, CellSource, Mapping[str, Any]]]:
+    """The cell, and the user's functions and methods that it calls: ` of bot.send()`, text, names that it reads."""
+    begin = case.made_of if not isinstance(case.made_of, str) else None
+    own = CellSource(case.source) if begin is None else _source_of(begin)
+    waiting: list[tuple[str, CellSource, Mapping[str, Any], int]] = []
+    if own is not None:
+        waiting.append(("", own, case.namespace, 0))
+    seen: set[int] = set()
+    while waiting:
+        place, source, namespace, depth = waiting.pop(0)
+        yield place, source, namespace
+        for names in called_names(source) if depth < DEEPEST else ():
+            function, holder = _called(names, namespace)
+            if function is None or id(function) in seen or not is_users(function.__module__ or "__main__"):
+                continue
+            seen.add(id(function))
+            text = _source_of(function)
+            if text is not None:
+                space: Mapping[str, Any] = function.__globals__
+                if holder is not None and function.__code__.co_argcount:
+                    space = ChainMap({function.__code__.co_varnames[0]: holder}, function.__globals__)  # its `self`
+                waiting.append((f" of {'.'.join(names)}()", text, space, depth + 1))
+
+
+def _called(names: Sequence[str], namespace: Mapping[str, Any]) -> tuple[types.FunctionType | None, Any]:
+    """The function that runs where names are called, and the object whose method it is; nobody's code is run."""
+    value: Any = namespace.get(names[0])
+    holder: Any = None
+    for name in names[1:]:
+        holder, own = value, dict_of(value)
+        value = own[name] if name in own else inspect.getattr_static(type(value), name, None)
+    if isinstance(value, type):
+        value, holder = inspect.getattr_static(value, "__init__", None), None
+    elif not inspect.isroutine(value):
+        value, holder = inspect.getattr_static(type(value), "__call__", None), value
+    if isinstance(value, types.MethodType):
+        value, holder = value.__func__, value.__self__
+    if isinstance(value, (staticmethod, classmethod)):
+        value, holder = value.__func__, None
+    return (value, holder) if isinstance(value, types.FunctionType) else (None, None)
+
+
+def _source_of(function: Any) -> CellSource | None:
+    try:
+        return CellSource(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+    except (OSError, TypeError, ValueError):
+        return None

@@ -1,0 +1,56 @@
+"""Says when modules that somebody waits for have been imported, as long as patches are on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from gpu_doctor.capture import Patches
+
+
+def told_of_arrivals(tell: Callable[[str], None], is_awaited: Callable[[str], bool], patches: Patches) -> None:
+    """Has `tell` called with the name of each awaited module right after its own code has run.
+
+    Nothing is imported for it, and of a module that arrived nothing is changed: its loader tells once.
+    """
+    finder = _Arrivals(tell, is_awaited)
+    patches.hook("sys.meta_path", lambda: _without(finder))
+    sys.meta_path.insert(0, finder)
+
+
+class _Arrivals:
+    """A finder that finds nothing itself."""
+
+    def __init__(self, tell: Callable[[str], None], is_awaited: Callable[[str], bool]) -> None:
+        self._tell, self._is_awaited = tell, is_awaited
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        """What the other finders find; an awaited module's loader tells when it has run the module's code."""
+        if not self._is_awaited(name):
+            return None
+        others = [one for one in sys.meta_path if one is not self and hasattr(one, "find_spec")]
+        spec = next((found for one in others if (found := one.find_spec(name, path, target)) is not None), None)
+        if spec is not None:
+            self._listen(spec)
+        return spec
+
+    def _listen(self, spec: ModuleSpec) -> None:
+        loader: Any = spec.loader
+        if not hasattr(loader, "exec_module") or not hasattr(loader, "__dict__"):
+            return
+        original = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)
+            original(module)
+            self._tell(spec.name)
+
+        loader.exec_module = exec_module
+
+
+def _without(finder: Any) -> None:
+    if finder in sys.meta_path:
+        sys.meta_path.remove(finder)

@@ -1,0 +1,48 @@
+"""Which experiment trackers a cell reports to: a trial reports nothing there."""
+
+from __future__ import annotations
+
+import ast
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.cell import CellSource
+from gpu_doctor.trials.runner import Runner
+from gpu_doctor.trials.said_before import Beforehand
+from gpu_doctor.trials.side_effects.tracker_table import TRACKERS
+from gpu_doctor.trials.side_effects.trackers import open_runs, reporter_of
+
+_MOST: Final = 4
+"""So many are named."""
+
+
+def silenced(case: Runner) -> Beforehand:
+    """Names open runs, writers among the variables, and trackers that the cell's text uses."""
+    objects = {id(value): (name, value) for name, value in case.namespace.items() if not name.startswith("_")}
+    reporters = [(name, value, reporter_of(value)) for name, value in objects.values()]
+    told = {
+        **dict.fromkeys(open_runs()),
+        **{f"{name} ({type(value).__name__})": None for name, value, tracker in reporters if tracker},
+    }
+    covered = {tracker for _, _, tracker in reporters}
+    used = _packages_in(CellSource(case.source))
+    for one in TRACKERS:
+        by_name = any(package in used for package in one.packages)
+        if by_name and one.name not in covered and not any(run.startswith(one.packages) for run in told):
+            told[one.name] = None
+    if not told:
+        return Beforehand()
+    *shown, last = [formatting.clean(one, 80) for one in list(told)[:_MOST]]
+    more = f" and {len(told) - _MOST} more" if len(told) > _MOST else ""
+    listed = f"{', '.join(shown)} and {last}" if shown and not more else ", ".join([*shown, last])
+    note = f"A trial reports nothing to {listed}{more}: what your cell logs there is held back."
+    return Beforehand(notes=(note,))
+
+
+def _packages_in(source: CellSource) -> set[str]:
+    """Packages that a text imports or names."""
+    found = {node.id for node in source.walk(ast.Name)}
+    for node in source.walk(ast.Import, ast.ImportFrom):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        found |= {name.partition(".")[0] for name in names} | set(names)
+    return found

@@ -1,0 +1,144 @@
+"""What a person is told before the click, on unusual cells."""
+
+from __future__ import annotations
+
+import linecache
+from pathlib import Path
+
+import pytest
+
+import gpu_doctor
+from gpu_doctor.trials.beforehand import CHECKS
+from gpu_doctor.trials.said_before import Beforehand
+from tests.support.unusual_cells import CELLS, notebook_of
+
+WORDS = {
+    "an open run of wandb (a stand-in of its shape)": "reports nothing to wandb.run (Run)",
+    "a SummaryWriter of an earlier cell": "reports nothing to writer (SummaryWriter)",
+    "a request in the loop, by a function of the user's": "requests again (requests.post in line 2 of send())",
+    "a process in the cell": "processes again (subprocess.run in line 1)",
+    "a shell line": "processes again (!cp in line 1)",
+    "a generator of an earlier cell": "`batches` is a generator from before this cell, and a trial would use it up",
+    "a pool of processes of an earlier cell": "processes again (pool.submit",
+    "a queue of an earlier cell": "waiting (Queue)",
+}
+
+
+def said_of(source: str, space: dict[str, object]) -> Beforehand:
+    """What is said of a cell; a shell line would not compile here, so the text is given afterwards."""
+    case = gpu_doctor.case("1", space)
+    case.source = case.made_of = source
+    return case.beforehand()
+
+
+@pytest.mark.parametrize("cell", [one for one in CELLS if one.name in WORDS], ids=lambda one: one.name)
+def test_an_unusual_cell_is_told_of(cell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with notebook_of(cell) as space:
+        said = said_of(cell.cell, space)
+    assert WORDS[cell.name] in " ".join((*said.refusals, *said.notes, *said.lost))
+
+
+@pytest.mark.parametrize("name", ["an open database of an earlier cell", "an open log file of an earlier cell"])
+def test_what_is_put_back_needs_no_word(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (cell,) = (one for one in CELLS if one.name == name)
+    with notebook_of(cell) as space:
+        said = said_of(cell.cell, space)
+    assert said.refusals == said.lost == () and len(said.notes) == 1
+
+
+def test_a_plain_cell_gets_one_note() -> None:
+    said = said_of("x = 1", {"x": 1})
+    assert said.refusals == said.lost == () and len(said.notes) == 1
+
+
+def test_functions_that_the_cell_calls_are_read_as_deep_as_they_call_each_other() -> None:
+    text = "import os\ndef outer():\n    inner()\ndef inner():\n    os.system('true')\n    outer()\n"
+    linecache.cache["<functions>"] = (len(text), None, text.splitlines(keepends=True), "<functions>")
+    space: dict[str, object] = {"__name__": "__main__"}
+    exec(compile(text, "<functions>", "exec"), space)
+    [said] = said_of("outer()", space).lost
+    assert "os.system in line 2 of inner()" in said
+    assert said_of("print(outer)", space).lost == ()
+
+
+def test_a_callable_is_read_too() -> None:
+    def train() -> None:
+        import subprocess
+
+        subprocess.run(["true"])
+
+    [said] = [one for one in gpu_doctor.case(train).beforehand().lost if "subprocess.run" in one]
+    assert "line 4" in said
+
+
+def test_a_tracker_in_the_text_is_named_before_it_is_used() -> None:
+    said = said_of("import mlflow\nmlflow.log_metric('loss', 1.0)", {})
+    assert "reports nothing to mlflow" in said.notes[1]
+
+
+def test_a_check_that_fails_says_so_and_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(case: object) -> Beforehand:
+        raise AttributeError("an odd object of the user's")
+
+    monkeypatch.setattr("gpu_doctor.trials.beforehand.CHECKS", (fails, *CHECKS))
+    said = said_of("import os\nos.system('true')", {})
+    assert "It is not known what else a trial would do: looking for it failed (AttributeError)." in said.notes
+    assert said.refusals == () and "os.system in line 2" in said.lost[0]
+
+
+@pytest.mark.parametrize("odd", ["".__len__, str.join, str.__add__, "".join, dict.fromkeys, int.real, len])
+def test_no_callable_of_the_users_makes_a_check_fail(odd: object) -> None:
+    said = said_of("odd()\nodd.part()", {"odd": odd})
+    assert said.refusals == said.lost == () and len(said.notes) == 1
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "requests = []\nrequests.append(1)",
+        "from lightning.fabric import Fabric\nfabric = Fabric()\nfabric.backward(1)",
+        "def f(redis):\n    redis.get()",
+        "for httpx in [1]:\n    httpx.bit_length()",
+    ],
+)
+def test_a_name_that_the_text_assigns_is_no_package(cell: str) -> None:
+    assert said_of(cell, {}).lost == ()
+    assert said_of(f"{cell}\nimport boto3\nboto3.client('s3')", {}).lost != ()
+
+
+METHODS = """
+import os
+class Bot:
+    def __init__(self, other=None): self.other = other
+    def send(self): os.system('true')
+    def passes(self): self.send()
+    def __call__(self): self.other.send()
+    @staticmethod
+    def alone(): os.system('true')
+class Opens:
+    def __init__(self): os.system('true')
+bot = Bot(Bot())
+send = bot.send
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "place"),
+    [
+        ("bot.send()", "line 1 of bot.send()"),
+        ("bot.passes()", "line 1 of self.send()"),
+        ("bot()", "line 1 of self.other.send()"),
+        ("bot.other.send()", "line 1 of bot.other.send()"),
+        ("bot.alone()", "of bot.alone()"),
+        ("send()", "line 1 of send()"),
+        ("Opens()", "line 1 of Opens()"),
+    ],
+)
+def test_methods_of_the_users_classes_are_read_too(call: str, place: str) -> None:
+    linecache.cache["<methods>"] = (len(METHODS), None, METHODS.splitlines(keepends=True), "<methods>")
+    space: dict[str, object] = {"__name__": "__main__"}
+    exec(compile(METHODS, "<methods>", "exec"), space)
+    [said] = said_of(call, space).lost
+    assert "os.system in " in said and place in said
