@@ -1,14 +1,17 @@
-"""Why the losses of a trial may differ without a fault: with a reason a gain is kept and told, without it is not."""
+"""Why the losses of a trial may differ without a fault: with a reason a gain is kept and told, without it is not.
+
+Most of it is measured: what this loop does by itself, under one rounding and other draws (`trials.nudged`), its losses
+may do under a change. Here stands what no such run can show.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Safety
-from gpu_doctor.recording import describe
+from gpu_doctor.recording import Setup, describe
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
 
@@ -16,17 +19,13 @@ DRAWN: Final = ("num_workers", "persistent_workers")
 """Knobs by which random numbers are drawn elsewhere: in workers, and by torch for its workers at an epoch's start."""
 MASKED: Final = ("compile", "channels_last")
 """Knobs by which dropout draws other masks."""
-REORDERED: Final = ("channels_last", "compile", "cudnn_benchmark", "fused_optimizer", "threads", "worker_threads")
-"""Knobs that do the same arithmetic in another order."""
-GROWN: Final = 3
-"""The first step at which rounding may have grown beyond its own size. What is computed wrongly shows in the first loss
-(the forward) or the second (the first update); of float32 sums in another order, the training of a small CNN under Adam
-at 1e-3 made a difference beyond rounding from step 9 on, at 1e-2 from step 3 on (channels_last, CPU)."""
+ROUNDS: Final = ("amp", "tf32")
+"""Knobs that change the training by its number format alone: that much is measured."""
 
 
 def differs(effect: Effect) -> bool:
-    """Whether the losses differ by more than one rounding explains."""
-    return effect.loss_verdict == "different"
+    """Whether the losses differ by more than rounding explains, and by more than this loop's do by themselves."""
+    return effect.loss_changed and not breaks(effect)
 
 
 def breaks(effect: Effect) -> bool:
@@ -34,37 +33,51 @@ def breaks(effect: Effect) -> bool:
     return effect.loss_drift is not None and not math.isfinite(effect.loss_drift)
 
 
-def reason(effect: Effect, layers: Collection[str]) -> str:
+def unusable(effect: Effect) -> bool:
+    """Whether settings are no answer to a search, however fast: their losses break, or differ for no known reason."""
+    return breaks(effect) or (differs(effect) and not reason(effect, Setup()))
+
+
+def draws_anew(effect: Effect, setup: Setup) -> bool:
+    """Whether the change draws other random numbers, so that its losses are only alike in their spread."""
+    turned = _turned(effect)
+    masked = any(one in MASKED for one in turned) and any("Dropout" in one for one in setup.layers)
+    return masked or any(one in DRAWN for one in turned)
+
+
+def reason(effect: Effect, setup: Setup) -> str:
     """Why losses that differ are no sign of a fault, without a capital or a full stop; '' where no reason is known.
 
     Args:
-        effect: of a trial. layers: class names of the model's layers.
+        effect: of a trial. setup: of a run of the same loop.
     """
-    both = (effect.settings, effect.baseline_settings)
-    turned = [name for name in {**both[1], **both[0]} if both[0].get(name) != both[1].get(name)]
-    changing = [name for name in turned if knobs.known(name).safety is not Safety.SAFE]
+    turned = _turned(effect)
+    changing = [one for one in turned if one not in ROUNDS and knobs.known(one).safety is not Safety.SAFE]
     if changing:
         return f"{' and '.join(changing)} change{'s' if len(changing) == 1 else ''} the training"
-    if any(name in DRAWN for name in turned):
-        return "workers draw other random numbers (augmentation, shuffling)"
-    if effect.loss_varies:
-        return "runs without the change differ as much"
-    if any("Dropout" in one for one in layers) and any(name in MASKED for name in turned):
-        return "dropout draws other masks"
-    if any(name in REORDERED for name in turned) and (effect.loss_first_step or 0) >= GROWN:
-        return "sums in another order round differently, and the difference grows in training"
+    loader = setup.training_loader
+    if any(one in DRAWN for one in turned) and loader is not None and loader.dataset_kind == "iterable":
+        return "workers deliver the samples of an iterable dataset in another order"
+    if "amp" in turned and effect.settings.get("amp") == "fp16":
+        return "fp16 leaves out its first steps until the loss scale fits"
     return ""
 
 
-def told(effect: Effect, layers: Collection[str]) -> str:
+def _turned(effect: Effect) -> list[str]:
+    """The knobs that have another value on the candidate's side."""
+    both = (effect.settings, effect.baseline_settings)
+    return [name for name in {**both[1], **both[0]} if both[0].get(name) != both[1].get(name)]
+
+
+def told(effect: Effect, setup: Setup) -> str:
     """What became of the losses of a gain that is kept, and why; '' where there were none to compare."""
-    why = reason(effect, layers) if differs(effect) else ""
+    why = reason(effect, setup) if differs(effect) else ""
     return f"{effect.loss_words}: {why}" if why else effect.loss_words
 
 
 def left(effect: Effect) -> str:
     """A gain whose losses differ for no known reason, told for the hand."""
-    turned = {name: value for name, value in effect.settings.items() if effect.baseline_settings.get(name) != value}
+    turned = {name: effect.settings[name] for name in _turned(effect) if name in effect.settings}
     return (
         f"{describe(turned)} is {formatting.factor(effect.speedup)} as fast, but its {effect.loss_words}, for "
         "an unknown reason: compare the losses before you use it."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,15 +15,19 @@ SMALL: Final = 0.01
 """Losses below this part of the curve's largest are compared with that part, so that a loss near zero is no drift."""
 ROUNDOFF: Final[Mapping[str, float]] = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "tf32": 2.0**-11, "float32": 2.0**-24}
 """Half the distance from 1 to the next larger number of a format: the relative error of one rounding."""
-LEEWAY: Final[Mapping[str, float]] = {"bfloat16": 1.0, "float16": 4.0, "tf32": 4.0, "float32": 4.0}
-"""After k steps rounding explains a relative difference of so many roundoffs times sqrt(k): independent errors add up
-like a random walk (Higham and Mary 2019), and the factor is what four models under SGD and Adam showed over 50 steps
-where training did not amplify it (benchmarks/rounding.py: bf16 0.9, fp16 3.9, another order of sums in fp32 3.7)."""
+LEEWAY: Final[Mapping[str, float]] = {"bfloat16": 0.25, "float16": 1.0, "tf32": 1.0, "float32": 1.0}
+"""After k steps of n operations rounding explains a relative difference of so many roundoffs times sqrt(n * k):
+independent errors add up like a random walk (Higham and Mary 2019). The factor is what models of 16 to 676 operations
+showed where training did not amplify it (benchmarks/rounding.py: bf16 0.19, fp16 1.0, TF32 0.9, another order of sums
+in fp32 0.6). What training amplifies is measured on the loop at hand (trials.nudged)."""
+OPERATIONS: Final = 16
+"""Of a step, where they were not counted: those of a small model."""
+OPERATIONS_A_LAYER: Final = 3
+"""So many nodes has the graph of a backward for each layer, about (the same models: 2.4 to 4.8)."""
 
 LIKE: Final = 4.0
 """Losses that lie so many times as far from a baseline run as another one does may be its like. Of runs that differ by
-chance alone in every step none in 10 000 lies further apart than that (50 steps, simulated); where training makes one
-rounding grow, 1 to 14 % do, by how many directions it grows in, and are then taken for a change."""
+chance alone in every step none in 10 000 lies further apart than that (50 steps, simulated)."""
 EARLY: Final = 3
 """The first look is after 2**3 steps, the next after twice as many, and so on."""
 _NONE: Final[Column] = np.empty(0)
@@ -49,11 +54,12 @@ class Parity:
     """The coarsest format that either side computed in: bfloat16, float16, tf32 or float32."""
 
 
-def parity(baseline: Losses, candidate: Losses, dtype: str = "float32") -> Parity:
+def parity(baseline: Losses, candidate: Losses, dtype: str = "float32", operations: int = OPERATIONS) -> Parity:
     """Compares the losses where both sides have seen the same number of samples (steps, where samples are unknown).
 
     Args:
         baseline, candidate: losses by step. dtype: the coarsest format that either side computed in.
+        operations: of a step's forward.
     """
     if not len(baseline.value) or not len(candidate.value):
         return Parity(None, _last(baseline), _last(candidate), dtype=dtype)
@@ -77,19 +83,29 @@ def parity(baseline: Losses, candidate: Losses, dtype: str = "float32") -> Parit
         return Parity(None, first, last, dtype=dtype)
     apart = _apart(ours[finite], theirs[finite])
     steps = 1 + baseline.step[shared][finite]
-    beyond = apart > LEEWAY[dtype] * ROUNDOFF[dtype] * np.sqrt(steps)
+    beyond = apart > rounding(dtype, operations) * np.sqrt(steps)
     verdict = DIFFERENT if beyond.any() else ROUNDING if (apart > 0).any() else EQUAL
     return Parity(
         float(apart.max()), first, last, verdict, int(steps[beyond.argmax()]) if beyond.any() else None, dtype
     )
 
 
-def repeats(first: Losses, again: Losses, dtype: str) -> bool:
-    """Whether two runs of the same code under the same settings have the same losses, as far as can be seen."""
-    return first is again or parity(first, again, dtype).verdict not in (DIFFERENT, BREAKS)
+def rounding(dtype: str, operations: int) -> float:
+    """The relative difference of two losses that rounding explains after one step; sqrt(k) times that after k."""
+    return LEEWAY[dtype] * ROUNDOFF[dtype] * math.sqrt(max(operations, 1))
 
 
-def varies(bases: Sequence[Losses], candidate: Losses, dtype: str) -> bool:
+def usual(bases: Sequence[Losses]) -> float | None:
+    """How far runs of the baseline lie from the first of them, at most, relative; None where there is but one."""
+    return max((float(np.abs(apart).max()) for _, apart in _from_first(bases)), default=None)
+
+
+def _from_first(bases: Sequence[Losses]) -> list[tuple[Column, Column]]:
+    """How the other runs of the baseline differ from the first one, step by step."""
+    return [found for one in bases[1:] if one is not bases[0] and len((found := _differences(bases[0], one))[0])]
+
+
+def varies(bases: Sequence[Losses], candidate: Losses, dtype: str, operations: int = OPERATIONS) -> bool:
     """Whether runs of the baseline differ from each other, and the candidate's losses by no more than they do.
 
     A loop that does not repeat itself must not hide a training that was changed: the candidate may lie LIKE times as
@@ -98,25 +114,29 @@ def varies(bases: Sequence[Losses], candidate: Losses, dtype: str) -> bool:
     change of the training does not.
 
     Args:
-        bases: losses of the baseline's runs, oldest first. candidate: of the other side's first run.
-        dtype: the coarsest format that any of them computed in.
+        bases: losses of the baseline's runs, oldest first, those that were nudged among them (`trials.nudged`).
+        candidate: of the other side's first run.
+        dtype: the coarsest format that any of them computed in. operations: of a step's forward.
     """
-    first, theirs = bases[0], [one for one in bases[1:] if not repeats(bases[0], one, dtype)]
-    known = [found for one in theirs if len((found := _differences(first, one))[0])]
+    first, known = bases[0], _from_first([bases[0], *(o for o in bases[1:] if not _breaks(bases[0], o))])
     steps, apart = _differences(first, candidate)
-    if not known or not len(steps):
+    allowed = rounding(dtype, operations)
+    if not len(steps) or not any((np.abs(by) > allowed * np.sqrt(at)).any() for at, by in known):
         return False
     last = min(float(steps[-1]), max(float(at[-1]) for at, _ in known))
-    rounding = LEEWAY[dtype] * ROUNDOFF[dtype]
     marks = [mark for mark in (2.0**power for power in range(EARLY, 31)) if mark < last]
     for mark in (*marks, last):
         likes = [np.abs(by[at <= mark]) for at, by in known]
-        allowed = max([LIKE * float(one.max()) for one in likes if len(one)], default=0.0)
-        if (np.abs(apart[steps <= mark]) > max(allowed, rounding * mark**0.5)).any():
+        like = max([LIKE * float(one.max()) for one in likes if len(one)], default=0.0)
+        if (np.abs(apart[steps <= mark]) > max(like, allowed * mark**0.5)).any():
             return False
     ours, others = apart[steps <= last], [by[at <= last] for at, by in known]
-    usual = [max(abs(float(by.mean())), float(np.sqrt((by**2).mean() / len(by)))) for by in others if len(by)]
-    return bool(abs(float(ours.mean())) <= max(LIKE * max(usual), rounding * last**0.5))
+    means = [max(abs(float(by.mean())), float(np.sqrt((by**2).mean() / len(by)))) for by in others if len(by)]
+    return bool(abs(float(ours.mean())) <= max(LIKE * max(means), allowed * last**0.5))
+
+
+def _breaks(first: Losses, again: Losses) -> bool:
+    return parity(first, again).verdict == BREAKS
 
 
 def _differences(baseline: Losses, other: Losses) -> tuple[Column, Column]:
@@ -145,6 +165,14 @@ def coarsest(*recordings: Recording) -> str:
     """The coarsest format in which any of the runs computed: `bfloat16`, `float16`, `tf32` or `float32`."""
     formats = {_format(one.setup, str(one.settings.get("amp", ""))) for one in recordings}
     return max(formats, key=lambda name: ROUNDOFF[name], default="float32")
+
+
+def operations_of(*recordings: Recording) -> int:
+    """Operations of one forward: as many as the backward's graph has nodes, of the run with most (a compiled forward is
+    one); by the number of layers where that was not heard."""
+    setups = [one.setup for one in recordings]
+    counted = [one.graph_operations or OPERATIONS_A_LAYER * sum(one.layers.values()) for one in setups]
+    return max([OPERATIONS, *counted])
 
 
 def _format(setup: Setup, amp: str) -> str:
