@@ -9,11 +9,14 @@ from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
 from gpu_doctor.cell.literals import Place
 from gpu_doctor.cell.loop import Edits, LoopLines, NothingToPaste, NotPlaced
+from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, reaches
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
 from gpu_doctor.cell.source import CellSource, Edit
 from gpu_doctor.cell.unused_work import beside_lines, loop_rows, needed_lines, trains_nothing
 
 __all__ = [
+    "SENDS",
+    "STARTS",
     "CellSource",
     "Edit",
     "Edits",
@@ -24,13 +27,16 @@ __all__ = [
     "NotPlaced",
     "NothingToPaste",
     "Place",
+    "Reach",
     "batch_lines",
     "beside_lines",
+    "called_names",
     "elsewhere_lines",
     "hushed",
     "kept_graphs",
     "literals",
     "loop_rows",
     "needed_lines",
+    "reaches",
     "trains_nothing",
 ]

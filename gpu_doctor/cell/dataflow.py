@@ -14,7 +14,7 @@ from gpu_doctor.cell.calls import dotted
 from gpu_doctor.cell.constructors import Loop
 from gpu_doctor.cell.source import CellSource
 
-__all__ = ["holds", "names_holding"]
+__all__ = ["graphless", "holds", "names_holding", "trained"]
 
 _SIZES: Final = ("size", "dim", "numel", "shape", "device", "dtype", "ndim")
 _SIZED: Final = ("len", "range")

@@ -13,13 +13,15 @@ import io
 import linecache
 import tokenize
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpu_doctor.notebook.output import Captured
 from gpu_doctor.recording import Settings
 from gpu_doctor.trials.knobs import cell_variables
+
+MAGIC: Final = "%%gpudoctor"
 
 
 class Cell:
@@ -32,7 +34,7 @@ class Cell:
             SyntaxError: as IPython would for the cell, with the cell's own line number.
         """
         self._shell = shell
-        self.source = f"%%gpudoctor {line}".rstrip() + "\n" + body
+        self.source = f"{MAGIC} {line}".rstrip() + "\n" + body
         """The cell as the user sees it, the magic's line first."""
         # The magic's line stays as an empty one, so that line 2 of the cell is line 2 of every traceback.
         code = "\n" + shell.transform_cell(body)
@@ -40,6 +42,15 @@ class Cell:
         self._tree = shell.transform_ast(shell.compile.ast_parse(code, self.file))
         self._silent = _ends_in_semicolon(body)
         self._codes = self._compiled(self._tree, self._silent)
+
+    @classmethod
+    def of(cls, shell: InteractiveShell, source: str) -> Cell:
+        """The cell of a whole text, the magic's line first, such as the cell with a change written in."""
+        head, _, body = source.lstrip().partition("\n")
+        magic, _, line = head.partition(" ")
+        if magic.strip() != MAGIC:
+            raise ValueError(f"A changed cell begins with {MAGIC}, not with {head!r:.60}.")
+        return cls(shell, line.strip(), body)
 
     def _compiled(self, tree: ast.Module, silent: bool) -> list[Any]:
         """Code objects in order; those in `single` mode display their value, as `ast_node_interactivity` says."""

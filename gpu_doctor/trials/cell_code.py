@@ -78,7 +78,7 @@ def fix_of(
         knobs.known(name)
     if callable(code):
         source = _source_of(code)
-    earlier = _history(namespace) if history is None else [(text, "") for text in history]
+    earlier = cells_entered(namespace) if history is None else [(text, "") for text in history]
     # The cell itself is in the history too, as it is now and as it was before it was edited.
     cells = [(text, label) for text, label in earlier if text.strip() != source.strip()]
     return fix.fix(
@@ -98,7 +98,7 @@ def _source_of(code: Callable[[], Any]) -> str:
         return ""
 
 
-def _history(namespace: Mapping[str, Any]) -> list[tuple[str, str]]:
+def cells_entered(namespace: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The cells that ran before, as typed, oldest first, each with what a person calls it; empty outside of IPython."""
     entered = namespace.get("In")
     if not isinstance(entered, list):

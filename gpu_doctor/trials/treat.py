@@ -1,31 +1,38 @@
-"""The plan that cures a case: climb by verified trials, dearest finding first, until nothing is worth keeping."""
+"""The plan that cures a case: climb by trials, dearest finding first, then measure what was kept once more, afresh."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from gpu_doctor import formatting
 from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import Diagnosis, Safety, diagnose
 from gpu_doctor.recording import Settings, SettingValue, describe
 from gpu_doctor.trials import executors, knobs, loss_reasons, run
+from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.candidates import WORTH as WORTH
 from gpu_doctor.trials.candidates import Move, Tried, joined, moves
-from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
 from gpu_doctor.trials.executors import Executor
-from gpu_doctor.trials.results import Behind
+from gpu_doctor.trials.results import Behind, places
 from gpu_doctor.trials.results import Plan as Plan
 from gpu_doctor.trials.results import Rung as Rung
+from gpu_doctor.trials.rounds import MOST_PAIRS
 from gpu_doctor.trials.runner import Runner
+from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
 TOGETHER: Final = "all together"
 """Label of the row that tells of the last trial: everything that was kept against the code as written."""
-NOT_AGAIN: Final = "The kept settings were not measured together against the code as written."
+AGAIN: Final = "measured again"
+"""Its label where one step was kept."""
+NOT_VERIFIED: Final = "The kept settings are not verified: they were not measured again against the code as written."
 WAVES: Final = 6
 """Workers that start together deliver together: a trial lasts for so many rounds of all of them, or it measures how the
 first ones came in (16 workers in 50 steps looked slower than 12 where they were 20 % faster)."""
 PAIRS: Final = 6
-"""Pairs of runs of each trial, at most: a climb makes many, and asks of each only whether a gain is worth keeping."""
+"""Pairs of runs of each trial but the last, at most: a climb makes many, and asks of each only whether a gain is worth
+keeping."""
 LONGER: Final = 3
 """A trial that left a gain open is made once more with so many times the steps."""
 _CLEAN: Final = ("completed", "budget-reached")
@@ -40,20 +47,24 @@ def treat(
     changes_training: bool,
     executor: Executor | None = None,
 ) -> Plan:
-    """Tries the dearest finding's knob, keeps it if the trial verifies it, diagnoses what is left, and so on.
+    """Tries the dearest finding's knob, keeps it if the trial shows a gain, diagnoses what is left, and so on.
 
-    What was reached in several steps is tried once more as a whole against the code as written.
+    What was kept is measured once more, afresh, against the code as written, and only that figure is the plan's: the
+    best of several trials looks better than it is. That last trial runs the changed text of the cell itself where the
+    whole change lies in the cell, else the cell as written under knobs. What it does not confirm is not kept.
 
     Args:
         case: a case; if it was never run, its code is first measured as written, in a trial that leaves no trace.
-        max_trials: trials at most, the last one included. steps, seconds: of each trial; more steps where many workers
-            need them to come into their stride.
+        max_trials: trials at most, the last one included, for which one is always put by. It comes on top of a single
+            one, and so does one by settings where the changed text fails.
+        steps, seconds: of each trial; more steps where many workers need them to come into their stride.
         changes_training: also try what changes the training (batch size, AMP).
         executor: where the trials run; None = in this kernel, one after another. A wider one tries several moves at
             once, of which the best is kept and the clearly worse are given up early.
 
     Returns:
-        The plan, also the newest of `case.plans`; nothing is changed in the code or the namespace.
+        The plan, also the newest of `case.plans`; nothing is changed in the code or the namespace. Where no trial may
+        begin, its `reason` says why.
 
     Raises:
         ValueError: if steps or seconds are not positive.
@@ -62,10 +73,17 @@ def treat(
     """
     run.check_budget(steps, seconds)
     allowed = {Safety.SAFE, Safety.CHANGES_TRAINING} if changes_training else {Safety.SAFE}
+    if refusal := beforehand(case).refusal:
+        case.plans.append(Plan({}, 1.0, (), "", reason=refusal))
+        return case.plans[-1]
     # The code as written is what is cured: the newest diagnosis may be that of a run under other settings.
     base, behind = case.baseline, Behind()
     if base is None:
-        base, left = case.measured_aside(steps, seconds)
+        try:
+            base, left = case.measured_aside(steps, seconds)
+        except SnapshotTooLarge as too_large:
+            case.plans.append(Plan({}, 1.0, (), "", reason=str(too_large)))
+            return case.plans[-1]
         behind = Behind(base.written or (), left)
     diagnosis = diagnose(base)
     where = executors.InKernel() if executor is None else executor
@@ -73,9 +91,9 @@ def treat(
     try:
         while climb.goes_on() and (batch := climb.next_moves()):
             climb.tries(batch)
-        climb.together()
+        climb.verify()
     except KeyboardInterrupt:
-        with run.uninterrupted():  # what was verified until then is not lost
+        with run.uninterrupted():  # what was measured until then is not lost
             climb.cut_short()
             case.plans.append(_plan(case, climb, diagnosis))
         raise
@@ -89,11 +107,18 @@ def _plan(case: Runner, climb: _Climb, diagnosis: Diagnosis) -> Plan:
         speedup=climb.speedup,
         effects=tuple(climb.effects),
         code=case.code(climb.kept),
-        fix=_fix(case, climb.kept),
+        fix=_fix(case, climb.kept, climb.text_fails),
+        verified=climb.verified,
         by_hand=(*dict.fromkeys(climb.left_by_hand), *_by_hand(climb.diagnosis)),
         reason="" if climb.effects else _why(case, diagnosis),
         waterfall=tuple(climb.rungs),
-        notes=(*climb.notes, *_changes(climb.kept), *climb.behind.told(climb.effects)),
+        notes=(
+            *places(climb.effects),
+            *climb.notes,
+            *climb.by_settings(),
+            *_changes(climb.kept),
+            *climb.behind.told(climb.effects),
+        ),
     )
 
 
@@ -129,11 +154,17 @@ class _Climb:
     notes: list[str] = field(default_factory=list)
     left_by_hand: list[str] = field(default_factory=list)
     """Gains that are not kept as their losses differ for no known reason."""
+    verified: str = ""
+    """How the last trial ran what is kept, as in `Effect`; empty = nothing was confirmed."""
+    why_by_settings: str = ""
+    """Why it did not run the changed cell."""
+    text_fails: str = ""
+    """The error of the changed cell, where the settings themselves work."""
 
     @property
     def left(self) -> int:
-        """Trials left for moves: from the first that was kept on one is put by for all together."""
-        return self.max_trials - len(self.effects) - (len(self.rungs) > 1)
+        """Trials left for moves: one is put by for what will be kept."""
+        return max(self.max_trials - 1, 1) - len(self.effects)
 
     def goes_on(self) -> bool:
         """Whether another move may be tried."""
@@ -153,7 +184,7 @@ class _Climb:
         return found
 
     def tries(self, batch: list[Move]) -> None:
-        """Gives moves their trials and keeps the best that is verified."""
+        """Gives moves their trials and keeps the best that gains."""
         candidates = [joined(self.kept, move.settings) for move in batch]
         self._tried(batch, candidates)
         if len(batch) == 1 and _nearly(self.effects[-1]) and self.goes_on():
@@ -188,12 +219,19 @@ class _Climb:
             self.tried += given_up
             self._keep(*best)
 
-    def _trials(self, candidates: list[dict[str, Any]], against: dict[str, Any], times: int = 1) -> list[Effect]:
+    def _trials(
+        self,
+        candidates: list[dict[str, Any]],
+        against: dict[str, Any],
+        times: int = 1,
+        pairs: int = PAIRS,
+        pasted: bool = False,
+    ) -> list[Effect]:
         workers = max(int(one.get("num_workers", 0)) for one in candidates)
         steps = times * max(self.steps, WAVES * workers)
-        budget: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "against": against}
+        asked: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "against": against, "pairs": pairs}
         racing = len(candidates) > 1
-        return executors.tried(self.executor, self.case, candidates, racing=racing, pairs=PAIRS, **budget)
+        return executors.tried(self.executor, self.case, candidates, racing=racing, pasted=pasted, **asked)
 
     def _keep(self, gain: float, candidate: dict[str, Any], effect: Effect) -> None:
         added: dict[str, SettingValue] = {
@@ -208,53 +246,92 @@ class _Climb:
                 return
 
     def _rung(self, label: str, settings: Settings, gain: float, effect: Effect) -> Rung:
-        losses = loss_reasons.told(effect, self.diagnosis.vitals.setup.layers)
+        losses = loss_reasons.told(effect, self.diagnosis.vitals.setup)
         said = (effect.loss_verdict, effect.loss_first_step, losses)
-        return Rung(label, settings, self.speedup, gain, effect.low, effect.high, *said)
+        return Rung(label, settings, self.speedup, gain, effect.low, effect.high, *said, verified=effect.verified)
 
     def _gains(self, effect: Effect) -> bool:
-        """Whether a trial verified a gain to keep; one whose losses differ for no known reason is left for the hand."""
+        """Whether a trial showed a gain to keep; one whose losses differ for no known reason is left for the hand."""
         if not _gains(effect):
             return False
-        if not loss_reasons.differs(effect) or loss_reasons.reason(effect, self.diagnosis.vitals.setup.layers):
+        if not loss_reasons.differs(effect) or loss_reasons.reason(effect, self.diagnosis.vitals.setup):
             return True
         self.left_by_hand.append(loss_reasons.left(effect))
         return False
 
-    def together(self) -> None:
-        """Tries all that was kept once against the code as written, if it was reached in several steps."""
-        if len(self.rungs) < 3:
-            return
-        if self.case.stopped or self.max_trials <= len(self.effects):
-            self.notes.append(NOT_AGAIN)
-            return
+    def verify(self) -> None:
+        """Measures what was kept once more, afresh, against the code as written; what is not confirmed is not kept.
+
+        Where all of it together is not confirmed, its first step alone has a try, if a trial is left.
+        """
+        wholes = [self.rungs, self.rungs[:2]] if len(self.rungs) > 2 else [self.rungs] if self.kept else []
+        for rungs in wholes:
+            if rungs is not wholes[0]:
+                if self.max_trials <= len(self.effects):
+                    break
+                self.kept, self.speedup, self.rungs = dict(rungs[1].settings), rungs[1].speedup, rungs
+            effect = None if self.case.stopped else self._afresh()
+            if effect is None or effect.outcome == "stopped":
+                self.notes.append(NOT_VERIFIED)
+                return
+            if self._gains(effect):
+                self.speedup, self.verified = effect.speedup or 1.0, effect.verified
+                label = TOGETHER if len(rungs) > 2 else AGAIN
+                self.rungs = [*rungs, self._rung(label, dict(self.kept), self.speedup, effect)]
+                return
+            self.notes.append(self._unconfirmed(effect))
+        if wholes:
+            self.kept, self.speedup, self.rungs = {}, 1.0, self.rungs[:1]
+
+    def _afresh(self) -> Effect:
+        """The last trial: the changed cell itself where it can be run, and by settings where it cannot or fails."""
+        pasted = self.case.pasted(self.kept)
+        self.why_by_settings = pasted.why_not
+        effect = self._again(bool(pasted.text))
+        failed = effect.verified == AS_PASTED and self.case.trials[-1][1].outcome == "failed"
+        if failed and not self.case.stopped:
+            self.text_fails, self.why_by_settings = effect.reason, "the changed cell fails"
+            effect = self._again(False)
+        elif pasted.text and effect.verified != AS_PASTED:
+            self.why_by_settings = "it ran where only knobs can be turned"
+        return effect
+
+    def _again(self, pasted: bool) -> Effect:
         before = len(self.case.effects)
         try:
-            (effect,) = self._trials([self.kept], {})
+            (effect,) = self._trials([self.kept], {}, pairs=MOST_PAIRS, pasted=pasted)
         except KeyboardInterrupt:
             self.effects += self.case.effects[before:]
             raise
+        known = [number for number, one in enumerate(self.case.effects) if one is effect]
+        effect = replace(effect, verified=effect.verified or BY_SETTINGS)
+        for number in known:
+            self.case.effects[number] = effect
         self.effects.append(effect)
-        if self._gains(effect):
-            self.speedup = effect.speedup or 1.0
-            self.rungs.append(self._rung(TOGETHER, dict(self.kept), self.speedup, effect))
-            return
-        if effect.outcome == "stopped":
-            self.notes.append(NOT_AGAIN)
-            return
-        first = self.rungs[1]
-        why = "their losses differ for no known reason" if _gains(effect) else "they did not"
-        self.notes.append(
-            f"{describe(self.kept)}: each helped alone; together {why} ({effect}). Only {first.label} is kept: it was "
-            "verified against the code as written."
+        return effect
+
+    def _unconfirmed(self, effect: Effect) -> str:
+        """What looked good, and what came of it when it was measured again."""
+        again = formatting.speedup(effect.speedup, effect.low, effect.high, "no speed was measured")
+        why = f": {effect.reason}" if effect.reason else ""
+        if _gains(effect):
+            why = f", but its {effect.loss_words}"
+        return (
+            f"{describe(self.kept)} looked {formatting.factor(self.speedup)} as fast and was not confirmed when it was "
+            f"measured again against the code as written ({again}{why})."
         )
-        self.kept, self.speedup, self.rungs = dict(first.settings), first.speedup, self.rungs[:2]
+
+    def by_settings(self) -> tuple[str, ...]:
+        """Why what is kept was verified by turning knobs rather than by running the changed cell, a sentence."""
+        if self.verified != BY_SETTINGS:
+            return ()
+        return (f"Verified by settings, not by running the changed cell: {self.why_by_settings}.",)
 
     def cut_short(self) -> None:
         """Says that an interrupt came before the end."""
-        self.notes.append("The treatment was interrupted: this was verified before.")
-        if len(self.rungs) > 2 and self.rungs[-1].label != TOGETHER:
-            self.notes.append(NOT_AGAIN)
+        self.notes.append("The treatment was interrupted.")
+        if self.kept and not self.verified:
+            self.notes.append(NOT_VERIFIED)
 
 
 def _nearly(effect: Effect) -> bool:
@@ -269,13 +346,19 @@ def _given_up(effect: Effect) -> bool:
 
 
 def _gains(effect: Effect) -> bool:
-    """Whether a trial verified a gain that is worth keeping; a loss that breaks is no cure, however fast."""
+    """Whether a trial showed a gain that is worth keeping; a loss that breaks is no cure, however fast."""
     broken = loss_reasons.breaks(effect)
     return effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH and effect.outcome in _CLEAN and not broken
 
 
-def _fix(case: Runner, kept: dict[str, Any]) -> Fix:
-    """The plan written into the user's cells; minutes of trials are not lost where their text defeats us."""
+def _fix(case: Runner, kept: dict[str, Any], fails: str) -> Fix:
+    """The plan written into the user's cells; minutes of trials are not lost where their text defeats us.
+
+    A text that failed when it was run, with the error `fails`, is not recommended.
+    """
+    if kept and fails:
+        said = f"The change written into this cell fails when it is run ({fails}): make it by hand."
+        return Fix(settings=kept, notes=(said,), paste=case.code(kept), complete=False)
     try:
         return case.fix(kept) if kept else Fix()
     except Exception as error:
@@ -286,6 +369,8 @@ def _fix(case: Runner, kept: dict[str, Any]) -> Fix:
 def _why(case: Runner, diagnosis: Diagnosis) -> str:
     """Why there was nothing to try: the code fails by itself, or the verdict leaves nothing to turn."""
     base = case.baseline
+    if case.stopped:
+        return "it was stopped."
     if base is not None and base.outcome in ("failed", "out-of-memory"):
         return f"the code as written fails with {base.reason}. Fix it first."
     return diagnosis.verdict

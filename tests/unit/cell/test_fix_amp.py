@@ -73,33 +73,55 @@ def test_the_scaler_has_a_name_that_no_cell_uses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "becomes"),
+    "line",
     [
-        ("kept.extend(output.detach().cpu().numpy())", "kept.extend(output.detach().cpu().float().numpy())"),
-        ("probs = output.softmax(1).detach()\n    kept.append(probs.numpy())", "kept.append(probs.float().numpy())"),
-        ("kept.append(np.asarray(output.detach()))", "np.asarray(output.detach().float())"),
-        ("kept.append((-output.detach()).numpy())", "(-output.detach()).float().numpy()"),
-        ("kept.append(-output.detach()); print(y.numpy().shape)", "kept.append((-output.detach()).float())"),
-        ("kept.append(output.detach()); print(y.numpy().shape)", "kept.append(output.detach().float())"),
+        "kept.extend(output.detach().cpu().numpy())",
+        "kept.append(np.asarray(output.detach()))",
+        "kept.append((-output.detach()).numpy())",
+        "kept.append(output.argmax(1).numpy())",
+        "kept.append(loss.item())",
     ],
 )
-def test_outputs_are_float32_again_where_numpy_reads_them(written: str, becomes: str) -> None:
-    fix, cell = fixed("import numpy as np\n" + LOOP.format(written), {"amp": "bf16"})
-    assert fix.complete and becomes in cell and cell.count(".float()") == 1, str(fix)
+def test_what_reads_the_outputs_is_left_as_it_is_and_reads_float32(line: str) -> None:
+    fix, cell = fixed("import numpy as np\n" + LOOP.format(line), {"amp": "bf16"})
+    assert fix.complete and line in cell and cell.count(".float()") == 1, str(fix)
+    assert (
+        '    with torch.autocast("cpu", dtype=torch.bfloat16):\n        output = model(x)\n'
+        "    output = output.float()\n    loss = criterion(output, y)\n    loss.backward()\n"
+    ) in cell
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("written", "becomes"),
     [
-        "kept.append(output.argmax(1).numpy())",
-        "best = output.max(1)[1]\n    kept.extend(best.cpu().numpy())",
-        "kept.append((output > 0).numpy())",
-        "kept.append(y.numpy())",
-        "kept.append(output.detach().float().numpy())",
-        "kept.append(loss.item())",
-        "kept.append(output.detach())",
+        ("loss = criterion(model(x), y)", "loss = criterion(output.float(), y)"),
+        ("loss = criterion(model(x)[:, :], y)", "loss = criterion(output[:, :].float(), y)"),
+        ("loss = criterion(model(x).squeeze(), y); n = 1", "loss = criterion(output.float().squeeze(), y); n = 1"),
+        (
+            "loss: object = criterion(target=y, input=model(x))",
+            "loss: object = criterion(target=y, input=output.float())",
+        ),
     ],
 )
-def test_what_numpy_can_read_is_left(line: str) -> None:
-    fix, cell = fixed(LOOP.format(line), {"amp": "bf16"})
-    assert fix.complete and line in cell, str(fix)
+def test_a_forward_within_the_loss_is_taken_out_of_it(written: str, becomes: str) -> None:
+    loop = f"for x, y in loader:\n    {written}\n    loss.backward()\n    optimizer.step()\n"
+    fix, cell = fixed(loop, {"amp": "bf16"})
+    head = '    with torch.autocast("cpu", dtype=torch.bfloat16):\n        output = model(x)\n'
+    assert fix.complete and f"{head}    {becomes}\n    loss.backward()" in cell, str(fix)
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        ("criterion(y=y.clone(), x=model(x))", "Assign the output of model on line 4 of this cell to a variable."),
+        ("criterion(x=model(x) if len(x) else x, y=y)", "Assign the output of model on line 4"),
+        ("sum(criterion(x=model(a[None]), y=b[None]) for a, b in zip(x, y))", "Assign the output of model on line"),
+        ("criterion(x=(lambda rows: model(rows))(x), y=y)", "Assign the output of model on line 4"),
+        ("criterion(x=forward(x), y=y)", "No call of the model was found in the loop of this cell."),
+    ],
+)
+def test_a_forward_that_cannot_be_taken_out_is_left_to_the_hand(loss: str, said: str) -> None:
+    own = "def criterion(x, y):\n    return nn.functional.cross_entropy(x, y)\n"
+    loop = f"{own}for x, y in loader:\n    loss = {loss}\n    loss.backward()\n    optimizer.step()\n"
+    fix, cell = fixed(loop, {"amp": "bf16"}, IMAGES + "forward = model.forward\n")
+    assert not fix.complete and cell == loop and said in fix.notes[0], fix.notes

@@ -28,13 +28,14 @@ def switches() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def test_bf16_is_an_autocast_around_forward_and_loss() -> None:
+def test_bf16_is_an_autocast_around_the_forward_whose_output_is_float32_again() -> None:
     fix, cell, setup = images({"amp": "bf16"})
     assert fix.complete and setup.autocast == "bfloat16", str(fix)
     assert (
         '        with torch.autocast("cpu", dtype=torch.bfloat16):\n'
         "            output = model(\n                images  # all of them\n            )\n"
-        "            note = '''a text\nover lines'''\n            loss = criterion(output, targets)\n\n"
+        "        output = output.float()\n        note = '''a text\nover lines'''\n"
+        "        loss = criterion(output, targets)\n\n"
         "        loss.backward()"
     ) in cell
     assert "'''a text\nover lines'''" in cell
@@ -63,7 +64,7 @@ def test_fp16_scales_the_loss_and_unscales_before_clipping() -> None:
     ],
 )
 @pytest.mark.parametrize("amp", ["bf16", "fp16"])
-def test_losses_of_many_forms_are_computed_in_the_autocast(forward: str, amp: str) -> None:
+def test_forwards_of_many_forms_are_computed_in_the_autocast(forward: str, amp: str) -> None:
     loop = f"for x, y in loader:\n    optimizer.zero_grad()\n{forward}    optimizer.step()\n"
     fix, _, setup = images({"amp": amp}, loop)
     assert fix.complete and setup.autocast == ("bfloat16" if amp == "bf16" else "float16"), str(fix)
@@ -74,7 +75,7 @@ def test_losses_of_many_forms_are_computed_in_the_autocast(forward: str, amp: st
     [
         (
             "for x, y in loader:\n    loss = criterion(model(x), y); loss.backward(); optimizer.step()\n",
-            "more than one",
+            "more than one statement",
         ),
         (
             "for x, y in loader:\n    criterion(model(x), y).backward()\n    criterion(model(x), y).backward()\n",
@@ -87,7 +88,7 @@ def test_losses_of_many_forms_are_computed_in_the_autocast(forward: str, amp: st
     ],
 )
 def test_a_loop_of_another_form_gets_the_lines_to_paste(loop: str, said: str) -> None:
-    fix, cell, _ = images({"amp": "bf16"}, loop)
+    fix, cell, _ = images({"amp": "fp16"}, loop)
     assert not fix.complete and not fix.cells and cell == loop
     assert said in " ".join(fix.notes) and "torch.autocast" in fix.paste
 

@@ -12,6 +12,7 @@ from gpu_doctor.trials import treat
 from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.executors import InKernel
+from gpu_doctor.trials.rounds import MOST_PAIRS
 from tests.support.training_worlds import World
 from tests.support.treatment_parts import DECODING, case_of
 
@@ -46,7 +47,8 @@ def test_its_trials_take_six_pairs_at_most_and_moves_tried_at_once_race(width: i
     executor = Asked(width)
     plan = case_of(COSTLY).treat(8, steps=50, executor=executor)
     assert plan.speedup > 1.5
-    assert all(pairs == treat.PAIRS == 6 for _, _, pairs in executor.batches)
+    assert all(pairs == treat.PAIRS == 6 for _, _, pairs in executor.batches[:-1])
+    assert executor.batches[-1] == (1, False, MOST_PAIRS), "the last one goes on until it is clear"
     assert all(racing == (count > 1) for count, racing, _ in executor.batches)
     assert (max(count for count, _, _ in executor.batches) > 1) == (width > 1)
 
@@ -61,7 +63,7 @@ def test_without_an_executor_they_take_six_too(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Case, "trial", watched)
     case_of(DECODING).treat(3, steps=50)
-    assert set(asked) == {6}
+    assert asked == [6, 6, MOST_PAIRS]
 
 
 def test_an_executor_that_knows_neither_is_asked_without() -> None:

@@ -2,7 +2,8 @@
 
 One autocast around the whole cell would be wrong: it caches the weights' half-precision copies until it is left, so
 that the model never sees its own updates. So it is entered and left with every call, and what comes out is made fp32
-again, because the code around the model (`BCELoss`, `.numpy()`) was written for fp32.
+again, because the code around the model (`BCELoss`, `.numpy()`) was written for fp32. A call without gradients, such as
+one of an evaluation, stays as it is. `forwards.py` writes the same places into the cell.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def autocasting(
 
     def call(original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         device = device_type(module)
+        if not torch.is_grad_enabled():
+            return original(module, *args, **kwargs)
         if _autocast_is_on(device):  # inside another wrapped module, or the user's own
             return original(module, *args, **kwargs)
         trained.called(module)
@@ -95,6 +98,13 @@ def in_fp32(value: Any, dtype: torch.dtype) -> Any:
             object.__setattr__(record, name, new)
         return record
     return value
+
+
+def opened(value: Any) -> bool:
+    """Whether `in_fp32` looks into a value."""
+    return isinstance(value, (list, tuple, Mapping)) or (
+        dataclasses.is_dataclass(value) and not isinstance(value, type)
+    )
 
 
 def _autocast_is_on(device: str) -> bool:

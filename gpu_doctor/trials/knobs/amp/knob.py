@@ -109,14 +109,7 @@ class Amp:
             return own_amp_off(draft.cells)
         torch, edits = draft.torch()
         dtype = "bfloat16" if value == "bf16" else "float16"
-        edits = [*edits, *autocast(draft.loop, torch, draft.device, dtype)]
-        text = "".join(cell.text for cell in draft.cells.cells)
-        if "BCELoss" in text or "binary_cross_entropy(" in text:
-            draft.notes.append(
-                "binary_cross_entropy fails under autocast on a GPU: use BCEWithLogitsLoss and remove the "
-                "sigmoid out of the model."
-            )
-        return edits
+        return [*edits, *autocast(draft.loop, torch, draft.device, dtype)]
 
 
 KNOB = Amp()
