@@ -237,11 +237,32 @@ def interval(low: float | None, high: float | None, missing: str = "") -> str:
 
 
 def speedup(value: float | None, low: float | None = None, high: float | None = None, missing: str = DASH) -> str:
-    """A measured speed-up with its interval: `2.87x (2.7-3.0)`."""
+    """A measured speed-up with its interval: `2.87x (2.7-3.0)`; where that is too wide for a figure, its nearer end.
+
+    `at least 1.4x (1.4-2.9)`, `at most 0.8x (0.4-0.8)`.
+    """
     if not measured(value):
         return missing
     ends = interval(low, high)
-    return f"{factor(value)} ({ends})" if ends else factor(value)
+    return f"{figure(value, low, high)} ({ends})" if ends else factor(value)
+
+
+def figure(value: float | None, low: float | None, high: float | None) -> str:
+    """A measured speed-up without its interval: `2.87x`; `at least 1.4x` or `at most 0.8x` where that is too wide."""
+    if low is not None and low > 1.0 and is_wide(value, low, high):
+        return f"at least {factor(low)}"
+    if high is not None and high < 1.0 and is_wide(value, low, high):
+        return f"at most {factor(high)}"
+    return factor(value)
+
+
+WIDE: Final = 1.2
+"""An interval that reaches further either way, as a factor, is too wide for a figure to be told by itself."""
+
+
+def is_wide(value: float | None, low: float | None, high: float | None) -> bool:
+    """Whether an interval is too wide for its middle to be told as the result."""
+    return value is not None and (low is None or high is None or high > WIDE * value or WIDE * low < value)
 
 
 def loss(value: float | None, missing: str = DASH) -> str:
@@ -262,14 +283,30 @@ def parity(drift: float | None, missing: str = "") -> str:
     return "same" if drift < 1e-6 else f"within {share(max(drift, 1e-3))}"
 
 
-def losses(verdict: str | None, drift: float | None, first_step: int | None = None, dtype: str = "") -> str:
-    """What became of the loss in a trial, by the verdict of its comparison; empty where there is nothing to compare."""
+def _bound(drift: float) -> str:
+    """`up to 0.3 %`, `less than 0.1 %`."""
+    return "less than 0.1 %" if drift < 1e-3 else f"up to {share(drift)}"
+
+
+def losses(
+    verdict: str | None,
+    drift: float | None,
+    first_step: int | None = None,
+    dtype: str = "",
+    alone: float | None = None,
+) -> str:
+    """What became of the loss in a trial, by the verdict of its comparison; empty where there is nothing to compare.
+
+    Args:
+        alone: by how much the losses of runs without the change differ.
+    """
     if verdict == "equal":
         return "loss the same in every step"
     if verdict == "within-rounding":
         return f"loss {parity(drift)}, as {_FORMATS.get(dtype, dtype)} rounds"
     if verdict == "different" and drift is not None:
-        return f"loss differs from step {first_step} on, by up to {share(drift)}"
+        own = "" if alone is None else f"; this loop alone by {_bound(alone)}"
+        return f"loss differs from step {first_step} on, by {_bound(drift)}{own}"
     if verdict == "not-finite":
         return f"loss becomes NaN or infinite from step {first_step} on"
     said = parity(drift)
@@ -279,20 +316,28 @@ def losses(verdict: str | None, drift: float | None, first_step: int | None = No
 
 
 def written(paths: Sequence[str], most: int = 3) -> str:
-    """`your cell wrote runs/x.pt and log.txt during the trial`; of many paths, the first and how many more."""
+    """`what your cell wrote during the trial was put back: runs/x.pt`; of many paths, the first and how many more."""
     shown = [clean(path, 120) for path in paths[:most]]
     rest = [count(len(paths) - most, "more file")] if len(paths) > most else []
     gone = all(path.endswith(" (deleted)") for path in paths)
     listed = [one.removesuffix(" (deleted)") for one in shown] if gone else shown
     *head, last = [*listed, *rest]
     verb = "deleted" if gone else "wrote"
-    return f"your cell {verb} {', '.join(head)}{' and ' if head else ''}{last} during the trial"
+    return f"what your cell {verb} during the trial was put back: {', '.join(head)}{' and ' if head else ''}{last}"
 
 
 def unrestorable(names: Sequence[str], most: int = 6) -> str:
     """`a trial cannot put back: it (generator)`; of many names, the first and how many more."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"a trial cannot put back: {', '.join(clean(one, 80) for one in names[:most])}{more}"
+
+
+def from_start(names: Sequence[str]) -> str:
+    """`it began at the start of its data, yours stayed where it was`, of one or several variables."""
+    *head, last = [f"`{clean(one, 80)}`" for one in names]
+    if not head:
+        return f"{last} began at the start of its data, yours stayed where it was"
+    return f"{', '.join(head)} and {last} began at the start of their data, yours stayed where they were"
 
 
 def not_copied(names: Sequence[str], most: int = 3) -> str:
@@ -309,7 +354,7 @@ def article(name: str) -> str:
 
 
 def left_behind(files: Iterable[str], clauses: Iterable[str]) -> tuple[str, ...]:
-    """Sentences on what trials left as it is: files that they wrote, and what they could not put back; each once."""
+    """Sentences on what trials did: files that they wrote and put back, and what they could not; each once."""
     paths = tuple(dict.fromkeys(files))
     said = (*([written(paths)] if paths else []), *clauses)
     return tuple(dict.fromkeys(sentence(one) for one in said))

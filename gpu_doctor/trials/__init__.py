@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.searches import SWEEP_TRIALS as SWEEP_TRIALS
     from gpu_doctor.trials.searches import combinations as combinations
     from gpu_doctor.trials.searches import no_largest as no_largest
-    from gpu_doctor.trials.side_effects.trackers import open_runs as open_runs
-    from gpu_doctor.trials.snapshot.snapshot import room_bytes as room_bytes
-    from gpu_doctor.trials.snapshot.walk import Walk as Walk
 
 __all__ = [
     "SWEEP_TRIALS",
@@ -29,12 +26,9 @@ __all__ = [
     "Plan",
     "Rung",
     "Sweep",
-    "Walk",
     "combinations",
     "last_case",
     "no_largest",
-    "open_runs",
-    "room_bytes",
 ]
 
 # Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
@@ -45,12 +39,9 @@ _FACE: Final = {
     "Rung": "results",
     "SWEEP_TRIALS": "searches",
     "Sweep": "results",
-    "Walk": "snapshot.walk",
     "combinations": "searches",
     "last_case": "case",
     "no_largest": "searches",
-    "open_runs": "side_effects.trackers",
-    "room_bytes": "snapshot.snapshot",
 }
 
 

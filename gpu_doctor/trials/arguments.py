@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -17,6 +17,17 @@ def whole(value: Any, name: str, such_as: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, such as {name}={such_as}, not {value!r:.60}.")
     return int(value)
+
+
+def seconds(value: Any, name: str, such_as: int) -> float:
+    """A time above 0.
+
+    Raises:
+        ValueError: if it is anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < float("inf"):
+        raise ValueError(f"{name} must be a number of seconds above 0, such as {name}={such_as}, not {value!r:.60}.")
+    return float(value)
 
 
 def switch(value: Any, name: str) -> bool:

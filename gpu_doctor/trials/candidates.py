@@ -68,7 +68,7 @@ class Tried:
     turned: tuple[str, ...]
     """The knobs by which it differed from what was kept then."""
     gained: bool | None
-    """Whether it was verified to gain; None while its trial is still going on."""
+    """Whether it was measured to gain; None while its trial is still going on."""
     lost: bool = False
     """It measured no gain at all; what gained too little to be sure, as on a busy machine, has not lost."""
 

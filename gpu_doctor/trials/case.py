@@ -1,7 +1,7 @@
-"""One piece of code under treatment: its runs, diagnosis, verified effects, and the plan that cures it.
+"""One piece of code under treatment: its runs, diagnosis, effects, and the plan that cures it.
 
 A run is the user's: whole, in their namespace, exceptions untouched. A trial borrows the namespace: everything it can
-reach is put back bit for bit afterwards, and baseline and candidate alternate (A B A B) from the same state. The trial
+reach is put back bit for bit afterwards, and baseline and candidate take turns (A B B A) from the same state. The trial
 uses the namespace itself and not a copy of it, because functions of earlier cells read their globals there.
 """
 
@@ -18,6 +18,7 @@ from gpu_doctor.recording import Recording, Settings, SettingValue
 from gpu_doctor.recording.setup import Flops
 from gpu_doctor.trials import arguments, flops, knobs, largest_batch, race, sweep, treat
 from gpu_doctor.trials import run as trial
+from gpu_doctor.trials.beforehand import Beforehand, beforehand, everything
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.executors import Executor
 from gpu_doctor.trials.knobs.knob import Refused
@@ -42,9 +43,13 @@ class Case(Runner):
         name: str = "",
         execute: Callable[..., Any] | None = None,
         quietly: Callable[[], AbstractContextManager[Any]] | None = None,
+        changed: Callable[[str], Callable[..., Any]] | None = None,
+        trial_steps: int = TRIAL_STEPS,
+        trial_seconds: float = TRIAL_SECONDS,
     ) -> None:
         """See `case` and `Runner`."""
-        super().__init__(code, namespace, name=name, execute=execute, quietly=quietly)
+        how: dict[str, Any] = {"execute": execute, "quietly": quietly, "changed": changed}
+        super().__init__(code, namespace, name=name, trial_steps=trial_steps, trial_seconds=trial_seconds, **how)
         if running() is None:  # code inside a recorded run may make cases of its own
             _last[:] = [self]
 
@@ -84,17 +89,22 @@ class Case(Runner):
         self,
         settings: Settings,
         *,
-        steps: int = TRIAL_STEPS,
-        seconds: float = TRIAL_SECONDS,
+        steps: int | None = None,
+        seconds: float | None = None,
         pairs: int = MOST_PAIRS,
         against: Settings | None = None,
+        pasted: bool = False,
     ) -> Effect:
         """Tries settings against the code as written, from the same state, and puts everything back.
 
         Args:
             settings: knob values to try. steps: steps of one side of one round; more in the next where they last too
-            short a time to be judged. seconds: of the whole trial. pairs: of runs, at most; fewer where it is clear.
+            short a time to be judged. seconds: to measure in the whole trial, from the end of each side's warm-up on;
+            set-up, compile and downloads have their own (`side_budget.SETUP_S` a side). None = `trial_steps` and
+            `trial_seconds` of the case. pairs: of runs, at most; fewer where it is clear.
             against: knob values of the baseline side; None = as written.
+            pasted: run the cell's own text with the settings written in, where the whole change lies in the cell, and
+                turn no knob; `verified` of the effect says whether that was done.
 
         Returns:
             The effect, also the newest of `effects`. A refusal, a failure and an out-of-memory are outcomes of it.
@@ -105,29 +115,46 @@ class Case(Runner):
             ValueError: if steps, seconds or pairs are not positive.
             Busy: if a run is already being recorded in this process.
         """
-        return race.tried(self, [settings], steps=steps, seconds=seconds, pairs=pairs, against=against)[0]
+        budget = {"pairs": pairs, **self._budget_of(steps, seconds)}
+        return race.tried(self, [settings], against=against, pasted=pasted, **budget)[0]
 
-    def measured(self, *, steps: int = TRIAL_STEPS, seconds: float = TRIAL_SECONDS) -> Recording:
+    def measured(self, *, steps: int | None = None, seconds: float | None = None) -> Recording:
         """A recording of the code as written, made like a trial's side: everything is put back afterwards.
+
+        Args:
+            steps, seconds: its budget, as of `trial`.
 
         Raises:
             KeyboardInterrupt: if it is interrupted.
+            Refused: if no trial of the code may begin.
             SnapshotTooLarge: if what must be put back does not fit into memory.
             ValueError: if steps or seconds are not positive.
         """
-        trial.check_budget(steps, seconds)
-        return self.measured_aside(steps, seconds)[0]
+        budget = self._budget_of(steps, seconds)
+        trial.check_budget(**budget)
+        if refusal := beforehand(self).refusal:
+            raise Refused(refusal)
+        return self.measured_aside(**budget)[0]
+
+    def beforehand(self) -> Beforehand:
+        """What is to be known before a trial, in whole sentences; nothing is run, copied or changed.
+
+        Returns:
+            `refusals`: why no trial may begin. `notes`: what it keeps, or does otherwise than a run. `lost`: what would
+            not come back, or is done again and cannot be undone. The panel shows the same.
+        """
+        return everything(self)
 
     def treat(
         self,
         max_trials: int = 8,
         *,
-        steps: int = TRIAL_STEPS,
-        seconds: float = TRIAL_SECONDS,
+        steps: int | None = None,
+        seconds: float | None = None,
         changes_training: bool = False,
         executor: Executor | None = None,
     ) -> Plan:
-        """Climbs to better settings: see `treat.treat`.
+        """Climbs to better settings: see `treat.treat`; `steps` and `seconds` are each trial's, as of `trial`.
 
         `executor` says where the trials run: None = in this kernel, or such as `gpu_doctor.RayExecutor()`.
         An interrupt (KeyboardInterrupt) leaves the plan so far as the newest of `plans`, once the code as
@@ -137,25 +164,33 @@ class Case(Runner):
         allowed = arguments.switch(changes_training, "changes_training")
         where = arguments.executor(executor)
         self.stopped = False
-        return treat.treat(self, max_trials, steps=steps, seconds=seconds, changes_training=allowed, executor=where)
+        budget = self._budget_of(steps, seconds)
+        return treat.treat(self, max_trials, changes_training=allowed, executor=where, **budget)
 
     def sweep(
         self,
         grid: Mapping[str, Sequence[SettingValue]],
         *,
-        steps: int = TRIAL_STEPS,
-        seconds: float = TRIAL_SECONDS,
+        steps: int | None = None,
+        seconds: float | None = None,
         executor: Executor | None = None,
         max_trials: int = SWEEP_TRIALS,
     ) -> Sweep:
         """Tries every combination of a grid such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}`.
 
-        See `sweep.sweep`; `executor` says where the trials run, None = in this kernel. An interrupt leaves what was
-        tried until then as the newest of `sweeps`.
+        See `sweep.sweep`; `executor` says where the trials run, None = in this kernel; `steps` and `seconds` are each
+        trial's, as of `trial`. An interrupt leaves what was tried until then as the newest of `sweeps`.
         """
         arguments.whole(max_trials, "max_trials", SWEEP_TRIALS)
         where = arguments.executor(executor)
-        return sweep.sweep(self, grid, steps=steps, seconds=seconds, executor=where, max_trials=max_trials)
+        return sweep.sweep(self, grid, executor=where, max_trials=max_trials, **self._budget_of(steps, seconds))
+
+    def _budget_of(self, steps: int | None, seconds: float | None) -> dict[str, Any]:
+        """What a trial was given, or what the case gives it."""
+        return {
+            "steps": self.trial_steps if steps is None else steps,
+            "seconds": self.trial_seconds if seconds is None else seconds,
+        }
 
     def largest_batch(self, *, memory: Memory | None = None, seconds: float = SEARCH_SECONDS) -> Largest:
         """The largest batch that the GPU's memory holds, and the one best for samples/s, in at most three trials.
@@ -181,22 +216,33 @@ class Case(Runner):
         return found
 
 
-def case(code: str | Callable[[], Any], namespace: dict[str, Any] | None = None, *, name: str = "") -> Case:
+def case(
+    code: str | Callable[[], Any],
+    namespace: dict[str, Any] | None = None,
+    *,
+    name: str = "",
+    trial_steps: int = TRIAL_STEPS,
+    trial_seconds: float = TRIAL_SECONDS,
+) -> Case:
     """A case for some code.
 
     Args:
         code: the text of a cell, or a callable without arguments.
         namespace: where the text runs, such as `globals()`; None = a new one (for a callable: its own globals).
         name: for people.
+        trial_steps, trial_seconds: budget of its trials, treatments and sweeps that are given none of their own: steps
+            of a side, seconds to measure in one trial.
 
     Raises:
         SyntaxError: if the text does not compile.
         TypeError: if `code` is neither text nor a callable that needs no argument, `namespace` no dict, `name` no text.
-        ValueError: if the text is empty.
+        ValueError: if the text is empty, or a budget is not positive.
     """
     arguments.code(code)
     arguments.names(namespace, name)
-    return Case(code, namespace, name=name)
+    steps = arguments.whole(trial_steps, "trial_steps", TRIAL_STEPS)
+    seconds = arguments.seconds(trial_seconds, "trial_seconds", int(TRIAL_SECONDS))
+    return Case(code, namespace, name=name, trial_steps=steps, trial_seconds=seconds)
 
 
 def last_case() -> Case | None:

@@ -19,9 +19,9 @@ from gpu_doctor import formatting
 from gpu_doctor.capture import Busy, Recorder, running
 from gpu_doctor.recording.setup import Flops
 from gpu_doctor.trials import run
+from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.rounds import not_restored
 from gpu_doctor.trials.runner import Runner
-from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 
 def _attention_on_cpu() -> dict[Any, Any]:
@@ -108,7 +108,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
         one's own does.
 
     Raises:
-        NotCounted: if the trial did not come to a step, or nothing that is counted is computed in one.
+        NotCounted: if no trial may begin, it did not come to a step, or nothing that is counted is computed in one.
         KeyboardInterrupt: if it is interrupted, after everything was put back.
         SnapshotTooLarge: if what must be put back does not fit into memory.
         ValueError: if steps or seconds are not positive.
@@ -117,6 +117,8 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
     run.check_budget(steps, seconds)
     if running() is not None:
         raise Busy("A run is being recorded in this process: wait for its end, then count.")
+    if refusal := beforehand(case).refusal:
+        raise NotCounted(refusal)
     meter, outer = FlopMeter(), case.on_begin
 
     def began(recorder: Recorder, role: str) -> None:
@@ -127,7 +129,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
         recorder.on_step.append(ended)
         recorder.fold_each_step()
 
-    snapshot = Snapshot.take(case.namespace, extra=case.roots())
+    snapshot = case.keep()
     notes: tuple[str, ...] = ()
     try:
         case.on_begin = began  # a view does not follow this one: its times are the counter's
@@ -146,7 +148,9 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
     found = meter.flops(recording.steps.samples.tolist())
     if found is None:
         raise NotCounted(_why(recording.outcome, recording.reason, len(meter.totals)))
-    return found, formatting.left_behind(recording.written or (), not_restored(snapshot.unrestorable, notes))
+    return found, formatting.left_behind(
+        recording.written or (), (*not_restored(snapshot.unrestorable, notes), *case.anew.said)
+    )
 
 
 def _why(outcome: str, reason: str, steps: int) -> str:

@@ -9,24 +9,22 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor import formatting
 
 if TYPE_CHECKING:
     from gpu_doctor.capture import Recorder
+    from gpu_doctor.trials.side_budget import SideBudget
 
 _TIMERS: Final = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
 """Alarms of a process, by the wall-clock, its own CPU time, and that with the system's; Windows has none."""
 _WORKER_SIGNALS: Final = "torch.utils.data._utils.signal_handling"
 STOP_PATIENCE_S: Final = 1.0
 """So long after Stop a loop that reaches no tap (one long step) is interrupted as the kernel's interrupt would."""
-STEPLESS_TIMES: Final = 3.0
-STEPLESS_S: Final = 10.0
-"""A side of a trial that has ended no step is given up after so many times its budget and so many seconds more: what
-comes before the loop (data, a model, a compiler's first step) takes its time once, and it counts for no step."""
 
 _insisting: list[Recorder] = []
 """Runs that are being stopped: each is to be interrupted once."""
@@ -45,24 +43,28 @@ def stop(recorder: Recorder, patience_s: float = STOP_PATIENCE_S) -> None:
 
 
 class StepGuard:
-    """Ends a side of a trial that reaches no step, where nobody asks for its budget; the user's own run has none."""
+    """Ends a side of a trial that reaches no further step, where nobody asks for its budget; a user's run has none."""
 
     def __init__(self) -> None:
+        self.ended = False
+        """The side was ended."""
         self.reason = ""
-        """Why the side was ended; empty if it was not."""
+        """Why there is nothing to compare of it; empty where it had ended steps before."""
 
-    def begin(self, recorder: Recorder) -> None:
-        """Waits on a thread that ends with the run; a run without a budget in seconds is left alone."""
-        if recorder.deadline_ns is not None:
-            budget_s = max((recorder.deadline_ns - recorder.clock()) * 1e-9, 0.0)
-            given = (recorder, STEPLESS_TIMES * budget_s + STEPLESS_S)
-            threading.Thread(target=self._wait, args=given, name="gpu_doctor-steps", daemon=True).start()
+    def begin(self, budget: SideBudget) -> None:
+        """Waits on a thread that ends with the run."""
+        threading.Thread(target=self._wait, args=(budget,), name="gpu_doctor-steps", daemon=True).start()
 
-    def _wait(self, recorder: Recorder, limit_s: float) -> None:
-        if recorder.over.wait(limit_s) or recorder.step_count or recorder.ending:
+    def _wait(self, budget: SideBudget) -> None:
+        recorder, given_s = budget.recorder, budget.patience_s()
+        while (left_s := budget.patience_s()) > 0:
+            if recorder.over.wait(left_s):
+                return
+        if recorder.ending == "stopped":  # who stopped it insists
             return
-        self.reason = f"no training step within {formatting.seconds(limit_s)}"
-        recorder.log.ending = recorder.ending or "budget-reached"
+        if not recorder.step_count:
+            self.reason = f"no training step within {formatting.countdown(given_s)}"
+        self.ended, recorder.log.ending = True, recorder.ending or "budget-reached"
         if _claimed(recorder):
             _insist(recorder, STOP_PATIENCE_S)
 
@@ -156,6 +158,37 @@ def ends_on_threads(kind: type[BaseException]) -> Iterator[list[str]]:
     finally:
         if threading.excepthook is hook:
             threading.excepthook = before
+
+
+@contextmanager
+def noted(ours: Callable[[], bool], tell: Callable[[], None]) -> Iterator[list[int]]:
+    """Knows of the user's interrupts, whatever the code inside makes of them; they are handed on as before.
+
+    Args:
+        ours: whether gpu_doctor has asked for the end itself, by an interrupt or not. tell: is called when one comes.
+
+    Yields:
+        The signals that came; on another thread than the main one, or where interrupts are ignored, there are none.
+    """
+    came = list[int]()
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield came
+        return
+    handled = before
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if not ours():
+            came.append(number)
+            tell()
+        handled(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield came
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:
+            signal.signal(signal.SIGINT, before)
 
 
 class Interrupts:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-import time
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -22,6 +21,7 @@ from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.diagnosis.vitals.memory_fit import memory_fit
 from gpu_doctor.recording import Recording
 from gpu_doctor.trials import run as trial
+from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.results import MARGIN, Largest
 from gpu_doctor.trials.rounds import Rounds, not_restored
@@ -53,7 +53,8 @@ def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float 
     """Looks for the largest batch that fits, in at most three trials of a few steps; everything is put back.
 
     Args:
-        case: has run once, on a GPU. memory: of the device; None = through torch. seconds: of all trials together.
+        case: has run once, on a GPU. memory: of the device; None = through torch.
+        seconds: to measure in all trials together; what is around that has its own (see `side_budget`).
 
     Raises:
         KeyboardInterrupt: if it is interrupted, after everything was put back.
@@ -69,10 +70,12 @@ def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float 
     why_not, loader = no_largest(run.setup), trained_from(run.setup)
     if why_not or loader is None or not loader.batch_size:
         return Largest(None, reason=why_not)
+    if refusal := beforehand(case).refusal:
+        return Largest(None, reason=refusal)
     case.stopped = False  # a Stop of before counts no more, one while the state is kept does
     try:
         # On the card the copies would be a part of every peak, and what they take is not there for a larger batch.
-        snapshot = Snapshot.take(case.namespace, extra=case.roots(), to_host=True)
+        snapshot = case.keep(to_host=True)
     except SnapshotTooLarge as too_large:
         return Largest(None, reason=str(too_large))
     most = loader.dataset_len or 1 << 20
@@ -85,7 +88,8 @@ def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float 
         case.say("")
         with trial.uninterrupted():
             notes = snapshot.restore()
-    return replace(found, notes=formatting.left_behind(search.written, not_restored(snapshot.unrestorable, notes)))
+    left = (*not_restored(snapshot.unrestorable, notes), *case.anew.said)
+    return replace(found, notes=formatting.left_behind(search.written, left))
 
 
 class _Search:
@@ -94,7 +98,7 @@ class _Search:
     ) -> None:
         self._case, self._memory, self._now, self._most = case, memory, now, most
         self._rounds = Rounds(case.once, snapshot, case.say, lambda: case.stopped, case.recordings)
-        self._deadline = time.monotonic() + seconds
+        self._seconds = seconds
         self._limit = memory.limit_bytes()
         self._tried: list[tuple[int, float | None]] = []
         self._full = run.outcome == "out-of-memory"
@@ -158,7 +162,7 @@ class _Search:
 
     def _probe(self, size: int) -> bool:
         """Tries a size; false if the search ends with it."""
-        left_s = self._deadline - time.monotonic()
+        left_s = self._seconds - self._rounds.spent_s
         if left_s <= 0 or self._case.stopped:
             self._reason = "The search was stopped." if self._case.stopped else "The search ran out of time."
             return False

@@ -1,12 +1,13 @@
 """Settings tried from one kept state: a trial of one candidate, or a race of several that drops what is clearly worse.
 
-Every candidate is compared with a baseline that ran right before it (A B, A B, ...), never with one from minutes ago.
-In a race all candidates get their first pair, then those still open their second, and so on; after every pair a
-candidate whose interval ends below the one of the best is dropped.
+Every candidate is compared with a baseline that ran next to it (A B, B A, ...), never with one from minutes ago. In a
+race all candidates get their first pair, then those still open their second, and so on; after every pair a candidate
+whose interval ends below the one of the best is dropped.
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,11 +18,12 @@ from gpu_doctor.diagnosis import Forecast, judged
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording, Settings, Setup, describe
-from gpu_doctor.trials import knobs, run
-from gpu_doctor.trials.compare.effect import Effect, compare
+from gpu_doctor.trials import arguments, knobs, run
+from gpu_doctor.trials.beforehand import beforehand
+from gpu_doctor.trials.compare.effect import AS_PASTED, Effect, compare
 from gpu_doctor.trials.knobs.cell_variables import check
 from gpu_doctor.trials.knobs.knob import Refused
-from gpu_doctor.trials.loss_reasons import breaks
+from gpu_doctor.trials.loss_reasons import unusable
 from gpu_doctor.trials.rounds import MOST_PAIRS, Rounds, not_restored
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
@@ -35,6 +37,8 @@ class Entry:
     settings: dict[str, Any]
     bases: list[Recording] = field(default_factory=list)
     candidates: list[Recording] = field(default_factory=list)
+    alone: list[Recording] = field(default_factory=list)
+    """A baseline that was nudged, where the losses of the two sides differ."""
     going: bool = True
     """Another pair of it is wanted."""
     refusal: str = ""
@@ -51,10 +55,25 @@ class Entry:
     """Sentences on what could not be put back."""
     lost: tuple[str, ...] = ()
     """What could not be kept in the first place, by name."""
+    from_start: tuple[str, ...] = ()
+    """See `Effect`."""
     seconds: float = 0.0
     """What its pairs took."""
     seen: tuple[Recording, ...] = ()
     """Both sides of every trial before it: a forecast must not know its own outcome."""
+    text: str = ""
+    """Of the cell with the settings written in, which the candidate runs; empty = knobs are turned."""
+    _judged: tuple[int, Effect] | None = None
+
+    @property
+    def effect(self) -> Effect | None:
+        """What its pairs say so far; None before the first."""
+        made = len(self.bases) + len(self.candidates) + len(self.alone)
+        if not self.bases or not self.candidates:
+            return None
+        if self._judged is None or self._judged[0] != made:
+            self._judged = made, compare(self.bases, self.candidates, alone=self.alone)
+        return self._judged[1]
 
 
 def tried(
@@ -65,6 +84,7 @@ def tried(
     seconds: float,
     pairs: int = MOST_PAIRS,
     against: Settings | None = None,
+    pasted: bool = False,
 ) -> list[Effect]:
     """Tries candidates against one baseline, in turns, and puts everything back.
 
@@ -72,6 +92,7 @@ def tried(
         case: whose code, in its own namespace.
         candidates: knob values to try. against: those of the baseline side; None = as written.
         steps: of one side of one round. seconds: of one candidate's trial. pairs: of it, at most.
+        pasted: candidates run the cell's own text with the settings written in, where it can be run.
 
     Returns:
         An effect for each candidate, in order; each is kept in `case.effects` too.
@@ -83,16 +104,18 @@ def tried(
     """
     against = begun(case, against, steps, seconds, pairs)
     begin = time.perf_counter()
-    entries = [entered(case, one) for one in candidates]
+    refused = beforehand(case).refusal
+    entries = [entered(case, one, refused=refused) for one in candidates]
     open_ = [entry for entry in entries if entry.going]
+    for entry in open_ if pasted else ():
+        entry.text = case.pasted(entry.settings).text
     try:
         if open_:
-            kept = Snapshot.take(case.namespace, extra=case.roots())
-            _raced(case, kept, open_, against, steps, seconds, pairs)
+            _raced(case, case.keep(), open_, against, steps, seconds, pairs)
     except SnapshotTooLarge as too_large:
         for entry in open_:
             entry.refusal = str(too_large)
-    except KeyboardInterrupt:
+    except BaseException:  # an interrupt, or an error of ours
         with run.uninterrupted():  # what was measured until then is not lost
             _all_concluded(case, entries, against, time.perf_counter() - begin)
         raise
@@ -120,8 +143,7 @@ def begun(
         ValueError: if steps, seconds or pairs are not positive.
         Busy: if a run is already being recorded in this process.
     """
-    if pairs < 1:
-        raise ValueError(f"A trial needs at least one pair of runs, not {pairs}: leave `pairs` out for the default.")
+    arguments.whole(pairs, "pairs", MOST_PAIRS)
     run.check_budget(steps, seconds)
     if running() is not None:
         raise Busy("A run is being recorded in this process: wait for its end, then start the trial.")
@@ -129,14 +151,17 @@ def begun(
     return knobs.as_settings(against)
 
 
-def entered(case: Runner, settings: Settings, found: Setup | None = None) -> Entry:
+def entered(case: Runner, settings: Settings, found: Setup | None = None, refused: str = "") -> Entry:
     """A candidate at the start; it is refused at once if the loop that was found (by the case's runs) cannot honour it.
 
     Args:
+        refused: why no trial of the case may begin.
         found: instead, what is known of the loop where it will run; an empty setup = nothing yet.
     """
     entry = Entry(knobs.as_settings(settings), seen=tuple(side for sides in case.trials for side in sides))
     try:
+        if refused:
+            raise Refused(refused)
         knobs.allow(entry.settings, found or case.found or Setup())
         check(entry.settings, case.source)
     except Refused as refused:
@@ -150,13 +175,15 @@ def _raced(
     """Gives the candidates their pairs, in turns, and puts everything back."""
     sides = {
         id(entry): Rounds(
-            case.once,
+            functools.partial(case.once_as_pasted, entry.text) if entry.text else case.once,
             snapshot,
             case.say,
             lambda: case.stopped,
             case.recordings,
             bases=entry.bases,
             candidates=entry.candidates,
+            alone=entry.alone,
+            nudged=case.nudged,
         )
         for entry in entries
     }
@@ -169,7 +196,7 @@ def _raced(
                     rounds, of = sides[id(entry)], f"{describe(entry.settings)}: " if len(entries) > 1 else ""
                     what = f"{of}round {number}, until it is clear"
                     entry.going = rounds.pair(what, against, entry.settings, steps, seconds)
-                    entry.seconds = rounds.spent_s
+                    entry.seconds = rounds.took_s
                     drop_the_worse(entries)
                 if case.stopped:
                     break
@@ -179,26 +206,34 @@ def _raced(
             notes = snapshot.restore()
             for entry in entries:
                 entry.notes, entry.lost = notes, snapshot.unrestorable
+                entry.from_start = case.anew.from_start
 
 
 def drop_the_worse(entries: Sequence[Entry]) -> None:
-    """Gives up what is clearly worse than the best so far: its interval ends below the best one's.
-
-    Settings whose losses break are never the best: they would drop what can be used.
-    """
-    if len(entries) < 2:
-        return
-    effects = [(entry, compare(entry.bases, entry.candidates)) for entry in entries if entry.candidates]
-    clear = [(entry, effect) for entry, effect in effects if effect.low is not None and not effect.reason]
-    usable = [pair for pair in clear if not breaks(pair[1])]
-    if not usable:
-        return
-    best, its = max(usable, key=lambda pair: pair[1].speedup or 0.0)
-    for entry, effect in clear:
-        if entry.going and entry is not best and (effect.high or 0.0) < (its.low or 0.0):
+    """Gives up what is clearly worse than the best so far."""
+    best, worse = clearly_worse([entry.effect for entry in entries])
+    for entry in (entries[at] for at in worse):
+        if entry.going:
             entry.going = False
             after = _pairs(len(entry.candidates))
-            entry.dropped = f"stopped after {after}: {describe(best.settings)} is clearly faster"
+            entry.dropped = f"stopped after {after}: {describe(entries[best].settings)} is clearly faster"
+
+
+def clearly_worse(effects: Sequence[Effect | None]) -> tuple[int, tuple[int, ...]]:
+    """Of candidates of one race, which is the best so far and whose intervals end below that one's.
+
+    Settings whose losses break, or differ for no known reason, are never the best: they would drop what can be used.
+
+    Args:
+        effects: one a candidate, None before its first pair.
+    """
+    clear = {at: one for at, one in enumerate(effects) if one is not None and one.low is not None and not one.reason}
+    usable = [at for at, one in clear.items() if not unusable(one)]
+    best = max(usable, key=lambda at: clear[at].speedup or 0.0, default=-1)
+    if best < 0:
+        return best, ()
+    bar = clear[best].low or 0.0
+    return best, tuple(at for at, one in clear.items() if at != best and (one.high or 0.0) < bar)
 
 
 def _pairs(number: int) -> str:
@@ -215,19 +250,22 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
     if entry.failure:
         failed = Effect(settings, against, outcome=entry.failed_as, reason=entry.failure, seconds=entry.seconds)
         return _kept(case, replace(failed, written=written, not_restored=left))
-    if not candidates:
+    measured = entry.effect
+    if measured is None:
         outcome, reason = "stopped", ""
         if bases and not case.stopped:
             outcome, reason = bases[-1].outcome, run.baseline_ended(bases[-1])
-        none = Effect(settings, against, outcome=outcome, reason=reason)
-        return _kept(case, replace(none, written=written, not_restored=left))
+        none = Effect(settings, against, outcome=outcome, reason=reason, seconds=entry.seconds)
+        return _kept(case, replace(none, written=written, not_restored=left, from_start=entry.from_start))
     case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
     if case.diagnosis is None:
         case.diagnosis = judged(bases[-1])[0]
-    effect = _beside(compare(bases, candidates), _predicted(case, entry, against))
+    effect = _beside(measured, _predicted(case, entry, against))
+    effect = replace(effect, from_start=entry.from_start)
     outcome = "stopped" if entry.stopped else effect.outcome
-    reason = effect.reason or entry.dropped
-    return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=left))
+    reason, verified = effect.reason or entry.dropped, AS_PASTED if entry.text else ""
+    found = replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=left)
+    return _kept(case, replace(found, verified=verified))
 
 
 def _kept(case: Runner, effect: Effect) -> Effect:
@@ -244,10 +282,10 @@ def _beside(effect: Effect, said: Forecast | None) -> Effect:
 
 def _predicted(case: Runner, entry: Entry, against: Settings) -> Forecast | None:
     """What the forecast says of settings against the baseline side, read off what was seen before the trial."""
-    on_gpu = entry.bases[-1].setup.on_gpu  # a run of the other kind tells nothing of these
-    runs = [one for one in case.recordings if one.setup.on_gpu == on_gpu]
+    hardware = entry.bases[-1].setup.hardware  # a run on another machine or device tells nothing of these
+    runs = [one for one in case.recordings if one.setup.hardware == hardware]
     seen = [one for one in runs if one.settings == against and len(one.steps)] or entry.bases
-    tried = [one for one in entry.seen if one.setup.on_gpu == on_gpu]
+    tried = [one for one in entry.seen if one.setup.hardware == hardware]
     others = tuple(measure(one) for one in (*runs, *tried) if one.settings != against)
     turned = {name: value for name, value in entry.settings.items() if against.get(name) != value}
     return forecast(measure(seen[-1]), turned, others)

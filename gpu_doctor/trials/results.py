@@ -13,10 +13,16 @@ from gpu_doctor.display import Shown
 from gpu_doctor.recording import SettingValue, describe
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.loss_reasons import breaks, differs
+from gpu_doctor.trials.loss_reasons import breaks, differs, unusable
 
 MARGIN: Final = 0.05
 """Part of the memory that the answer leaves free: batches differ, and pieces of memory do not always fit together."""
+
+
+def places(effects: Sequence[Effect]) -> tuple[str, ...]:
+    """A sentence on where trials were measured, if that is not this machine."""
+    found = dict.fromkeys(one.device for one in effects if one.elsewhere)
+    return (f"Measured on {'; '.join(found)}.",) if found else ()
 
 
 @dataclass(frozen=True)
@@ -24,9 +30,10 @@ class Rung:
     """One step of the waterfall: what was added, what it gave, and how fast the loop is with all kept so far."""
 
     label: str
-    """`as written`, or what was turned, such as `num_workers=8`; the last may be `all together`."""
+    """`as written`, or what was turned, such as `num_workers=8`; that of the last trial is `all together`, or `measured
+    again` where one step was kept."""
     settings: Mapping[str, SettingValue]
-    """What this step added or changed; all that is kept where it is `all together`."""
+    """What this step added or changed; all that is kept in the row of the last trial."""
     speedup: float
     """Samples/s with all that is kept so far over samples/s as written."""
     gain: float | None = None
@@ -40,6 +47,8 @@ class Rung:
     """First step (from 1) at which they differ."""
     losses: str = ""
     """The same in words, with the reason where they differ."""
+    verified: str = ""
+    """Of the row of the last trial, as in `Effect`; empty for what was measured in the climb."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +56,10 @@ class Plan(Shown):
     """What `Case.treat` arrived at."""
 
     settings: Mapping[str, Any]
-    """The knob values that were verified and kept."""
+    """The knob values that were kept."""
     speedup: float
-    """Samples/s with them over samples/s as written: of the trial of all together where there was one, else the
-    product of the verified effects."""
+    """Samples/s with them over samples/s as written, of the last trial, which measured them afresh; where that was
+    stopped, the product of what the climb measured, and `verified` is empty."""
     effects: tuple[Effect, ...]
     """Every trial, in order, kept or not."""
     code: str
@@ -62,10 +71,14 @@ class Plan(Shown):
     reason: str = ""
     """Why nothing was tried; empty if something was."""
     waterfall: tuple[Rung, ...] = ()
-    """The verified gains in the order in which they were kept; the first row is the code as written, 1.0."""
+    """The measured gains in the order in which they were kept, after the code as written (1.0) and before the last
+    trial, the only one whose figure is verified."""
     notes: tuple[str, ...] = ()
-    """Sentences on how the treatment ended: what could not be verified, what was left untried, what stays of the trials
-    (files that were written, what could not be put back)."""
+    """Sentences on how the treatment ended: what could not be verified, what was left untried, what the trials did to
+    files, and what they could not put back."""
+    verified: str = ""
+    """`as pasted`: the last trial ran the cell's text with the settings written in, as `fix` has it. `by settings`: it
+    turned knobs. Empty where nothing was kept, or the treatment ended before that trial."""
 
     @property
     def left_by_hand(self) -> tuple[str, ...]:
@@ -77,6 +90,7 @@ class Plan(Shown):
         return {
             "settings": dict(self.settings),
             "speedup": self.speedup,
+            "verified": self.verified,
             "waterfall": [asdict(one) for one in self.waterfall],
             "effects": [effect.to_dict() for effect in self.effects],
             "code": self.code,
@@ -97,8 +111,14 @@ class Behind:
     def told(self, effects: Sequence[Effect]) -> tuple[str, ...]:
         """Sentences on that, and on what the trials left behind."""
         written = (path for one in effects for path in one.written)
-        left = (clause for one in effects for clause in one.not_restored)
+        left = [clause for one in effects for clause in one.not_restored]
+        left += [formatting.from_start(one.from_start) for one in effects if one.from_start]
         return formatting.left_behind((*self.written, *written), (*self.left, *left))
+
+
+def _is_faster(effect: Effect) -> bool:
+    """Whether a trial says that settings are faster, with losses that are no sign of a fault."""
+    return effect.verdict == "faster" and effect.speedup is not None and not unusable(effect)
 
 
 @dataclass(frozen=True)
@@ -109,32 +129,38 @@ class Sweep:
     """One a combination, in the order of the grid; a combination that was given up early has that as its `reason`."""
     stopped: bool = False
     """Stop came before every combination had its turn."""
+    again: Effect | None = None
+    """The fastest combination measured once more, afresh: picked out of many, its first figure flatters. None if none
+    was clearly faster, or the sweep ended before."""
 
     @property
-    def found(self) -> Effect | None:
-        """The effect of the fastest combination that is verified faster than the code as written; None if none is.
+    def fastest(self) -> Effect | None:
+        """The effect of the combination that came out fastest, clearly faster than the code as written; None if none.
 
-        One whose losses become NaN or infinite is never it, however fast.
+        One whose losses break, or differ for no known reason, is never it, however fast.
         """
-        faster = [
-            one for one in self.effects if one.verdict == "faster" and one.speedup is not None and not breaks(one)
-        ]
+        faster = [one for one in self.effects if _is_faster(one)]
         return max(faster, key=lambda one: one.speedup or 0.0, default=None)
 
     @property
+    def found(self) -> Effect | None:
+        """What is verified: the fastest combination's second, fresh effect; None where that did not confirm it."""
+        return self.again if self.again is not None and _is_faster(self.again) else None
+
+    @property
     def best(self) -> dict[str, SettingValue]:
-        """The settings of the fastest combination that is verified; empty (as written) if none is faster."""
+        """The settings of the combination that is verified; empty (as written) if none is."""
         return dict(self.found.settings) if self.found is not None else {}
 
     @property
     def speedup(self) -> float:
-        """Samples/s with `best` over samples/s as written; 1 where the code as written is best."""
+        """Samples/s with `best` over samples/s as written, measured afresh; 1 where the code as written is best."""
         return (self.found.speedup or 1.0) if self.found is not None else 1.0
 
     @property
     def ties(self) -> tuple[dict[str, SettingValue], ...]:
         """Combinations that were not told apart from the best one: their interval reaches into that of the best."""
-        best = self.found
+        best = self.fastest if self.found is not None else None
         if best is None or best.low is None:
             return ()
         others = [one for one in self.effects if one is not best and not breaks(one)]
@@ -147,7 +173,7 @@ class Sweep:
         for effect in sorted(self.effects, key=lambda one: -(one.speedup or 0.0)):
             rate = effect.candidate_samples_per_s
             unit = "" if effect.unit == "samples/s" else f" {effect.unit}"
-            mark = "best" if effect is self.found else ""
+            mark = "best" if self.found is not None and effect is self.fastest else ""
             rows.append(
                 [
                     *(str(effect.settings.get(name, "")) for name in names),
@@ -166,17 +192,27 @@ class Sweep:
         tried = f"Sweep of {formatting.count(len(self.effects), 'combination')}"
         if self.stopped:
             tried += ", stopped early"
-        if self.found is None:
+        if self.found is not None:
+            gain = formatting.speedup(self.speedup, self.found.low, self.found.high)
+            losses = f", {self.found.loss_words}" if self.found.loss_changed else ""
+            return f"{tried}: {formatting.clean(describe(self.best))} is best, {gain} when measured again{losses}"
+        if self.fastest is None:
             return f"{tried}: none is clearly faster than the code as written"
-        one = self.found
-        gain = formatting.speedup(self.speedup, one.low, one.high)
-        return f"{tried}: {formatting.clean(describe(self.best))} is best, {gain}"
+        looked = f"{formatting.clean(describe(self.fastest.settings))} came out fastest"
+        if self.again is None:
+            return f"{tried}: {looked} and was not measured again"
+        return f"{tried}: {looked}, and measuring it again did not confirm that"
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the trials left, what was not told apart from the best, and what changes the training."""
-        written = (path for one in self.effects for path in one.written)
-        notes = list(formatting.left_behind(written, (clause for one in self.effects for clause in one.not_restored)))
+        every = self.effects if self.again is None else (*self.effects, self.again)
+        written = (path for one in every for path in one.written)
+        left = [clause for one in every for clause in one.not_restored]
+        left += [formatting.from_start(one.from_start) for one in every if one.from_start]
+        notes = [*places(every), *formatting.left_behind(written, left)]
+        if self.fastest is not None and self.again is not None and self.found is None:
+            notes.append(f"Measured again: {self.again}")
         if self.ties:
             notes.append(
                 "Not clearly slower than the best: " + "; ".join(formatting.clean(describe(one)) for one in self.ties)
@@ -198,6 +234,7 @@ class Sweep:
             "speedup": self.speedup,
             "ties": [dict(one) for one in self.ties],
             "stopped": self.stopped,
+            "again": None if self.again is None else self.again.to_dict(),
             "effects": [one.to_dict() for one in self.effects],
         }
 

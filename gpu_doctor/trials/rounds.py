@@ -1,4 +1,4 @@
-"""A B A B: baseline and candidate alternate from the same state, until the interval is clear or the budget is spent.
+"""A B B A: baseline and candidate take turns from the same state, until the interval is clear or the budget is spent.
 
 When another pair of runs is worth its time is decided here too.
 """
@@ -11,8 +11,9 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -20,14 +21,16 @@ import numpy as np
 from gpu_doctor import formatting
 from gpu_doctor.recording import Recording, Settings
 from gpu_doctor.recording.steps import TRAINING
-from gpu_doctor.trials.compare.effect import BROKEN, MEASURED_S, compare, side_of
-from gpu_doctor.trials.compare.pairs import is_warming
+from gpu_doctor.trials.compare.effect import BROKEN, MEASURED_S, Effect, compare, side_of
 from gpu_doctor.trials.interrupts import uninterrupted
+from gpu_doctor.trials.loss_reasons import differs, draws_anew
+from gpu_doctor.trials.nudged import Nudge
 from gpu_doctor.trials.run import Result
+from gpu_doctor.trials.side_budget import AROUND_S, before_s
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
-BLOCK_SHARE: Final = 0.3
-"""Part of the trial's seconds that one side of one round may take, so that both sides get their turn."""
+BLOCK_SHARE: Final = 0.25
+"""Part of the trial's seconds that one side of one round may take, so that a whole A B B A finds room."""
 
 LASTING: Final = 2.0
 """Of the least time by which a difference can be judged: the warm-up and the longest step count for nothing."""
@@ -38,24 +41,23 @@ FINISHED: Final = (
     "Running this again trains nothing: what it calls has finished its run. Create the trainer in this cell, or try "
     "the settings before the run."
 )
-BELIEVED: Final = 1.10
-"""Smaller gains and losses are claimed only after a third pair: two pairs agree by chance too often."""
-HALF: Final = 0.5
-"""A claim is final once the interval leaves so much of the difference (of its logarithm): of equal sides on wandering
-clocks 6 % were called faster or slower without, 2 % with it, for one pair more at 1.15x (benchmarks/effect.py)."""
-MOST_PAIRS: Final = 28
-"""Pairs of runs after which a comparison that is not clear is left inconclusive, if the trial's seconds last so long.
-On a busy machine six left 54 % of equal sides and of true 1.15x open, 28 leave 1 %, for 11 and 15 pairs on the mean; on
-quiet machines two or three are enough (benchmarks/effect.py)."""
+FEWEST_PAIRS: Final = 2
+"""One whole A B B A: what drifts evenly while it lasts (clocks, temperature) is on both sides alike."""
+MOST_PAIRS: Final = 40
+"""Pairs of runs after which what is not clear is left inconclusive, if the trial's seconds last so long."""
 MOST_UNREAD: Final = 6
 """Pairs of runs without an interval, each too short for one, after which no other is tried."""
-ONE_PAIR: Final = 1.5
-"""An interval beyond this is clear after one pair: more than a machine's mood explains."""
+MOST_COPIED: Final = 3
+"""Times that a side is run until no file had to be copied while it was measured; what was copied once is there."""
+COPIED: Final = (
+    "The cell overwrote other files in each run, which have to be copied before: that takes time of the steps."
+)
 
 
 @dataclass
 class Rounds:
-    """The sides of a trial so far: `bases[i]` and `candidates[i]` ran next to each other."""
+    """The sides of a trial so far: `bases[i]` and `candidates[i]` ran next to each other, the baseline first in every
+    other pair."""
 
     once: Callable[[Settings, str, int, float], Result]
     """Runs the code once: settings, role, steps at most, seconds at most."""
@@ -66,29 +68,64 @@ class Rounds:
     """The runs before the trial: where they trained, a side that does not is no baseline."""
     bases: list[Recording] = field(default_factory=list)
     candidates: list[Recording] = field(default_factory=list)
+    elsewhere: int = 0
+    """Pairs of the same trial that ran elsewhere before these."""
+    alone: list[Recording] = field(default_factory=list)
+    """The baseline once more, nudged, where the losses of the two sides differ."""
+    nudged: Callable[[Nudge], AbstractContextManager[None]] | None = None
+    """Nudges what the code trains in the context; None = the losses are not asked about."""
     spent_s: float = 0.0
-    """Seconds that the pairs so far took, the state put back included."""
+    """Seconds that the sides so far measured: what comes before, and putting the state back, is none of them."""
+    took_s: float = 0.0
+    """Seconds that the pairs so far took, with all of that."""
 
     def pair(self, what: str, against: Settings, settings: Settings, steps: int, seconds: float) -> bool:
-        """One round: baseline, then candidate; false if the trial ends with it.
+        """One round: baseline, then candidate, or the other way round; false if the trial ends with it.
+
+        The very first side is a baseline: where that fails, it is not for the settings under trial.
 
         Args:
             what: says which round this is, for people. against, settings: of the two sides.
             steps: of one side; more of them where those of the pairs before lasted too short a time to be judged.
-            seconds: of the whole trial, this pair being one of several.
+            seconds: to measure in the whole trial, this pair being one of several; what is around that has its own
+            (see `side_budget`).
 
         Raises:
             KeyboardInterrupt: if a side was interrupted, after the state was restored.
         """
-        begin, before_s, steps = time.monotonic(), self.spent_s, self._lasting(steps)
-        for role, side, into in (("baseline", against, self.bases), ("candidate", settings, self.candidates)):
+        begin, earlier_s, steps = time.monotonic(), self.took_s, self._lasting(steps)
+        around_s = self.took_s - self.spent_s
+        sides = [("baseline", against, self.bases), ("candidate", settings, self.candidates)]
+        if (self.elsewhere + len(self.bases)) % 2:
+            sides.reverse()
+        for role, side, into in sides:
             self.say(f"{what}: {role}")
             left_s = min(BLOCK_SHARE * seconds, max(seconds - self.spent_s, 1.0))
             goes_on = not self.stopped() and self._side(side, role, steps, left_s, into)
-            self.spent_s = before_s + time.monotonic() - begin
+            self.took_s = earlier_s + time.monotonic() - begin
             if not goes_on:
                 return False
-        return self.spent_s < seconds and needs_more(self.bases, self.candidates)
+        now_s = self.took_s - self.spent_s
+        room = now_s + (now_s - around_s) <= AROUND_S  # another pair is set up as long as this one
+        if room:
+            self._by_itself(what, against, steps, seconds)
+            self.took_s = earlier_s + time.monotonic() - begin
+        more = not self.stopped() and self.spent_s < seconds and room
+        return more and needs_more(self.bases, self.candidates)
+
+    def _by_itself(self, what: str, against: Settings, steps: int, seconds: float) -> None:
+        """Where the losses differ: what this loop's do by themselves, run once."""
+        if self.nudged is None or self.alone:
+            return
+        effect = compare(self.bases, self.candidates)
+        if not differs(effect):
+            return
+        self.say(f"{what}: baseline again, for its losses")
+        nudge = Nudge(effect.loss_dtype, draws_anew(effect, self.bases[0].setup), steps)
+        spent_s = self.spent_s
+        if not self._side(against, "baseline", steps, BLOCK_SHARE * seconds, self.alone, partial(self.nudged, nudge)):
+            self.alone.pop()  # cut short, it tells nothing of the losses
+        self.spent_s = spent_s  # no pair loses its turn for it
 
     def _lasting(self, steps: int) -> int:
         """So many steps, or as many as the faster side needs to be measured for long enough."""
@@ -98,15 +135,33 @@ class Rounds:
             return steps
         return max(steps, min(math.ceil(LASTING * MEASURED_S / min(usual)), MOST_TIMES * steps))
 
-    def _side(self, side: Settings, role: str, steps: int, left_s: float, into: list[Recording]) -> bool:
+    def _side(
+        self,
+        side: Settings,
+        role: str,
+        steps: int,
+        left_s: float,
+        into: list[Recording],
+        around: Callable[[], AbstractContextManager[None]] | None = None,
+    ) -> bool:
         """One side of one round; false if the trial ends with it."""
-        result = self.once(side, role, steps, left_s)
-        into.append(result.recording)
-        interrupted = isinstance(result.error, KeyboardInterrupt)
-        del result  # its traceback holds the loop's frames, and those a loader's workers and the memory that ran out
-        with uninterrupted():
-            self.restore.restore()
-        outcome = into[-1].outcome
+        for number in range(MOST_COPIED):
+            begin = time.monotonic()
+            with around() if around is not None else nullcontext():
+                result = self.once(side, role, steps, left_s)
+            one, copied = result.recording, result.copied
+            measured_s = max(time.monotonic() - begin - before_s(one), 0.0)
+            interrupted = isinstance(result.error, KeyboardInterrupt)
+            del result  # its traceback holds the loop's frames, those a loader's workers and the memory that ran out
+            with uninterrupted():
+                self.restore.restore()
+            if not copied or not went_well(one) or self.stopped():
+                break
+            if number == MOST_COPIED - 1:
+                one = replace(one, outcome="refused", reason=COPIED)
+        self.spent_s += measured_s
+        into.append(one)
+        outcome = one.outcome
         if outcome == "completed" and any(map(_trains, self.runs)) and not _trains(into[-1]):
             outcome = "refused"
             into[-1] = replace(into[-1], outcome=outcome, reason=FINISHED)
@@ -154,28 +209,25 @@ def _free() -> None:
 
 
 def needs_more(baseline: Recording | Sequence[Recording], candidate: Recording | Sequence[Recording]) -> bool:
+    """Whether another pair of runs is worth its time, see `goes_on`."""
+    return goes_on(compare(baseline, candidate), min(len(side_of(baseline)), len(side_of(candidate))))
+
+
+def goes_on(effect: Effect, made: int) -> bool:
     """Whether another pair of runs is worth its time.
 
-    A second pair always is, unless the first is beyond doubt. A third is before a small gain or loss is believed; more
-    while the verdict is open, or a gain or loss is claimed of which the interval leaves little, up to MOST_PAIRS. None
-    is after a failure, a refusal, an interrupt or a Stop. One pair that read from the storage, or measured too little,
-    is never beyond doubt, and one that is not judged is made up for by another.
+    It is before the pairs of a whole A B B A were judged, while the verdict is open, and while the interval of a gain
+    or loss is too wide for its figure to be told. None is after a failure, a refusal, an interrupt or a Stop. The
+    interval holds however often it is looked at (`compare.ratio`), so that nothing else is asked of it.
+
+    Args:
+        effect: of the pairs so far. made: how many these are, those that were not judged among them.
     """
-    effect = compare(baseline, candidate)
-    sides = side_of(baseline), side_of(candidate)
-    made = min(map(len, sides))
-    low, high, pairs = effect.low, effect.high, effect.pairs
     if effect.outcome in BROKEN or made >= MOST_PAIRS:
         return False
-    if low is None or high is None or effect.speedup is None or not pairs:
+    if effect.low is None or effect.high is None or not effect.pairs:
         return made < MOST_UNREAD
-    doubted = low < ONE_PAIR and high > 1 / ONE_PAIR
-    if effect.verdict == "inconclusive":
+    if effect.pairs < FEWEST_PAIRS or effect.verdict == "inconclusive":
         return True
-    if pairs < 2:  # where losses differ, another baseline tells whether that comes by itself
-        return doubted or is_warming(*sides) or effect.loss_verdict == "different"
-    if effect.verdict == "no-difference":
-        return False
-    end = low if effect.verdict == "faster" else high
-    small = 1 / BELIEVED < effect.speedup < BELIEVED
-    return (small and pairs < 3) or (doubted and abs(math.log(end)) < HALF * abs(math.log(effect.speedup)))
+    wide = formatting.is_wide(effect.speedup, effect.low, effect.high)
+    return wide and effect.verdict in ("faster", "slower")

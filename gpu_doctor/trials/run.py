@@ -11,17 +11,20 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from inspect import unwrap
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Final
 
 from gpu_doctor.capture import Recorder, RunEnded, recorded
 from gpu_doctor.recording import Recording, Settings, Setup
 from gpu_doctor.trials import knobs
-from gpu_doctor.trials.interrupts import Interrupts, StepGuard, end, ends_on_threads
+from gpu_doctor.trials.interrupts import Interrupts, StepGuard, end, ends_on_threads, noted
 from gpu_doctor.trials.interrupts import stop as stop
 from gpu_doctor.trials.interrupts import uninterrupted as uninterrupted
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.side_budget import SideBudget
+from gpu_doctor.trials.side_effects.begun_threads import waited_for
+from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 from gpu_doctor.trials.side_effects.leftover_workers import parked
 from gpu_doctor.trials.side_effects.trackers import unlogged
 from gpu_doctor.trials.side_effects.written_files import WrittenFiles
@@ -39,6 +42,8 @@ class Result:
 
     recording: Recording
     error: BaseException | None = None
+    copied: bool = False
+    """A file was copied while steps were measured, so that it can be put back: what was measured does not count."""
 
 
 def run(
@@ -48,16 +53,18 @@ def run(
     *,
     settings: Settings | None = None,
     found: Setup | None = None,
-    borrowed: bool = False,
+    borrowed: KeptFiles | None = None,
+    budget: SideBudget | None = None,
 ) -> Result:
     """Executes the code once under settings and records it.
 
     Args:
-        execute: runs the code. recorder: a fresh one, with its budget.
+        execute: runs the code. recorder: a fresh one, with its budget in steps.
         namespace: where the code runs. settings: knob values; empty = as written.
         found: the setup that an earlier run found, for knobs that must know what to turn.
-        borrowed: a trial's side: files that it writes are listed, workers of an earlier run are left alone, what it
-            logs to wandb or mlflow is held back, and it is ended where it reaches no step.
+        borrowed: a trial's side, whose files are kept here, and listed: workers of an earlier run are left alone and
+            what it reports to experiment trackers is held back. Who calls puts its files back.
+        budget: of its seconds; a side that reaches no further step is ended.
 
     Returns:
         The recording, and the exception that ended the code. An end that we caused (budget, Stop) is no exception.
@@ -69,25 +76,34 @@ def run(
     error: BaseException | None = None
     guard, interrupts = StepGuard(), Interrupts()
     scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source)
-    files = WrittenFiles() if borrowed else None
+    files = WrittenFiles(borrowed, namespace) if borrowed is not None else None
+    came = list[int]()
+
+    def asked() -> None:
+        recorder.log.ending = recorder.ending or "interrupted"  # where the code handles it, its next step is the end
+
     with ExitStack() as stack:
+        if borrowed is not None:
+            came = stack.enter_context(noted(lambda: guard.ended or recorder.ending == "stopped", asked))
         stack.callback(interrupts.release)
         if files is not None:
+            files.kept.begin(lambda: recorder.log.steps > 0)
             stack.enter_context(files)  # first, so that our own files are gone when it looks
+            stack.enter_context(waited_for(scope.notes))
         try:
             stack.enter_context(knobs.turned(dict(settings or {}), scope))
         except Refused as refusal:
             return Result(recorder.close("refused", str(refusal)))
         stack.enter_context(recorded(recorder, namespace))
-        if borrowed:
+        if borrowed is not None:
             stack.callback(gc.enable if gc.isenabled() else gc.disable)  # no snapshot's: it is off while one is taken
             stack.enter_context(parked(scope.notes))
             stack.enter_context(unlogged(scope.notes))
         stack.callback(interrupts.hold)  # when the code has ended: a second interrupt must not leave our patches on
         try:
             try:
-                if borrowed:
-                    guard.begin(recorder)
+                if budget is not None:
+                    guard.begin(budget)
                 with ends_on_threads(RunEnded) as ended_there:
                     execute()
                 outcome = next(iter(ended_there), outcome)
@@ -112,13 +128,20 @@ def run(
         interrupts.deliver()
     except KeyboardInterrupt as late:
         outcome, reason, error = "interrupted", "", late.with_traceback(None)
-    if guard.reason and outcome not in ("stopped", "out-of-memory"):  # whatever the code made of our interrupt
+    if guard.ended and outcome not in ("stopped", "out-of-memory"):  # whatever the code made of our interrupt
         outcome, reason, error = "budget-reached", guard.reason, None
+    if files is not None and files.kept.refusal:  # likewise, whatever the code made of it
+        outcome, reason, error = "refused", files.kept.refusal, None
+    if came:  # likewise: the user wants the trial to end
+        outcome, reason = "interrupted", ""
+        error = error if isinstance(error, KeyboardInterrupt) else KeyboardInterrupt()
     for note in (*scope.notes, *(files.notes if files is not None else ())):
         recorder.note(note)
     try:
         recording = recorder.close(outcome, reason)
-        return Result(recording if files is None else replace(recording, written=files.told), error)
+        if files is None:
+            return Result(recording, error)
+        return Result(replace(recording, written=files.told), error, files.kept.copied)
     finally:
         del error  # the frames of its traceback know this one: a circle would keep the loop's memory
 
@@ -153,11 +176,17 @@ def check_budget(steps: int | None, seconds: float | None) -> None:
     Raises:
         ValueError: if it leaves no step to measure, or is no number.
     """
-    odd = [one for one in (steps, seconds) if one is not None and (isinstance(one, bool) or not isinstance(one, Real))]
+    odd = [one for one, kind in ((steps, Integral), (seconds, Real)) if one is not None and not _is_number(one, kind)]
     if not odd and (steps is None or steps >= 1) and (seconds is None or 0 < seconds < float("inf")):
         return
     given = f", not {odd[0]!r:.60}" if odd else ""
-    raise ValueError(f"A budget is at least 1 step and more than 0 seconds, such as steps=50, seconds=60{given}.")
+    raise ValueError(
+        f"A budget is a whole number of steps from 1 and more than 0 seconds, such as steps=50, seconds=60{given}."
+    )
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def baseline_ended(ended: Recording) -> str:

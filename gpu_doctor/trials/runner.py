@@ -16,13 +16,22 @@ from gpu_doctor.diagnosis import Diagnosis, judged
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.trials import cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
+from gpu_doctor.trials.anew import Anew
 from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.knobs.knob import TrialScope
+from gpu_doctor.trials.nudged import Nudge, nudged
+from gpu_doctor.trials.pasted import Pasted, pasted
+from gpu_doctor.trials.printed_aside import unwritten
 from gpu_doctor.trials.results import Plan, Sweep
-from gpu_doctor.trials.rounds import not_restored, silence
+from gpu_doctor.trials.rounds import MOST_COPIED, not_restored, silence
+from gpu_doctor.trials.side_budget import SideBudget
+from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 from gpu_doctor.trials.snapshot.snapshot import Snapshot, unrestorable
 
 TRIAL_STEPS: Final = 50
+"""Of one side of one round, the warm-up among them, where nobody says otherwise."""
 TRIAL_SECONDS: Final = 60.0
+"""To measure in one trial, where nobody says otherwise."""
 _numbers = itertools.count(1)
 
 
@@ -37,18 +46,25 @@ class Runner:
         name: str = "",
         execute: Callable[..., Any] | None = None,
         quietly: Callable[[], AbstractContextManager[Any]] | None = None,
+        changed: Callable[[str], Callable[..., Any]] | None = None,
+        trial_steps: int = TRIAL_STEPS,
+        trial_seconds: float = TRIAL_SECONDS,
     ) -> None:
         """Nothing is run yet.
 
         Args:
             code: the text of a cell, or a callable without arguments. namespace: where it runs. name: for people.
             execute, quietly: let a notebook run the code and swallow a trial's output in its own way.
+            changed: makes what runs another text of the cell; None = plain Python, where `execute` is not given.
+            trial_steps, trial_seconds: budget of a trial that is given none of its own.
         """
         self.name = name or f"run {next(_numbers)}"
         self.source = code if isinstance(code, str) else ""
         if namespace is None:
             namespace = {"__name__": "__main__"} if isinstance(code, str) else trial.globals_of(code)
         self.namespace = namespace
+        self.trial_steps, self.trial_seconds = trial_steps, trial_seconds
+        """Budget of a trial that is given none of its own: steps of a side, seconds to measure in all."""
         self.recordings: list[Recording] = []
         """The runs, oldest first (trials are in `trials`)."""
         self.trials: list[tuple[Recording, Recording]] = []
@@ -56,28 +72,34 @@ class Runner:
         self.effects: list[Effect] = []
         """What every trial gave, oldest first, one that was interrupted among them."""
         self.plans: list[Plan] = []
-        """What treatments arrived at, oldest first; of one that was interrupted, what was verified until then."""
+        """What treatments arrived at, oldest first; of one that was interrupted, what was kept until then."""
         self.sweeps: list[Sweep] = []
         """What sweeps found, oldest first, interrupted ones among them."""
         self.diagnosis: Diagnosis | None = None
-        self.progress: str = ""
-        """What a running trial is at, for people."""
         self.on_begin: Callable[[Recorder, str], None] | None = None
         """Told of every recorder that opens, with its role: `run`, `baseline`, `candidate`, or `probe` for a trial that
         is there for its memory alone."""
         self.made_of = code
         """The text or the callable."""
         self._execute = execute or cell_code.plain_execute(code, self.name)
+        self._changed = changed or (self._changed_plainly if execute is None else None)
+        self._compiled: tuple[str, Callable[..., Any]] | None = None
         self._silence = quietly or silence
         self._current: Recorder | None = None
+        self._budget: SideBudget | None = None
+        self._said = ""
         self._met: list[weakref.ref[Any]] = []
+        self.anew = Anew()
+        """Iterators of which each side of the trial that goes on, or of the last one, gets its own."""
+        self._files: weakref.ref[KeptFiles] | None = None
+        """Of the trial that is going on: they go with its snapshot."""
         self.stopped = False
         """Stop was asked for since the last trial or treatment began."""
 
     @contextmanager
     def quietly(self) -> Iterator[None]:
         """Around the sides of a trial: what they print is nobody's, what they handle of signals ends with them."""
-        with interrupts.handlers_put_back(), self._silence():
+        with interrupts.handlers_put_back(), unwritten(), self._silence():
             yield
 
     def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> trial.Result:
@@ -85,18 +107,51 @@ class Runner:
 
         Args:
             settings: knob values. role: `run` for the user's own, else that of a trial's side.
-            max_steps, max_s: the budget.
+            max_steps, max_s: the budget; the seconds of a trial's side begin when it is warm (see `SideBudget`).
         """
-        recorder = Recorder(settings=settings, name=self.name, source=self.source, max_steps=max_steps, max_s=max_s)
+        return self._once("", settings, role, max_steps, max_s)
+
+    def once_as_pasted(self, text: str, settings: Settings, role: str, *budget: Any) -> trial.Result:
+        """The same, but a candidate runs `text`, the cell with the settings written in, and no knob is turned."""
+        if role != "candidate":
+            return self.once(settings, role, *budget)
+        return self._once(text, settings, role, *budget)
+
+    def _once(
+        self, text: str, settings: Settings, role: str, max_steps: int | None, max_s: float | None
+    ) -> trial.Result:
+        borrowed = role != "run"
+        limits: dict[str, Any] = {"max_steps": max_steps, "max_s": None if borrowed else max_s}
+        recorder = Recorder(settings=settings, name=self.name, source=text or self.source, **limits)
+        budget = SideBudget(recorder, max_s, max_steps) if borrowed and max_s is not None else None
         try:
-            self._current = recorder
+            self._current, self._budget = recorder, budget
             if self.on_begin is not None:
                 self.on_begin(recorder, role)
-            execute, found = cell_code.side(self._execute, self.namespace, settings, self.found)
-            borrowed = role != "run"
-            return trial.run(execute, recorder, self.namespace, settings=settings, found=found, borrowed=borrowed)
+            run, turned = (self._execute, settings) if not text else (self._of(text), {})
+            execute, found = cell_code.side(run, self.namespace, turned, self.found)
+            execute = self.anew.before(execute) if borrowed else execute
+            # Of a trial; without a snapshot nothing is put back, and what is kept goes with the side.
+            kept = ((self._files and self._files()) or KeptFiles()) if borrowed else None
+            how: dict[str, Any] = {"settings": turned, "found": found, "borrowed": kept, "budget": budget}
+            return trial.run(execute, recorder, self.namespace, **how)
         finally:
-            self._current, self._met = None, recorder.met or self._met
+            self.anew.take_back()
+            self._current, self._budget, self._met = None, None, recorder.met or self._met
+
+    def _of(self, text: str) -> Callable[..., Any]:
+        """What runs a changed text of the cell, compiled once for all rounds of a trial."""
+        if self._compiled is None or self._compiled[0] != text:
+            assert self._changed is not None
+            self._compiled = text, self._changed(text)
+        return self._compiled[1]
+
+    def _changed_plainly(self, text: str) -> Callable[..., Any]:
+        return cell_code.plain_execute(text, f"{self.name} with the change")
+
+    def nudged(self, nudge: Nudge) -> AbstractContextManager[None]:
+        """Around one run: its trained weights are nudged at their first use."""
+        return nudged(TrialScope(self.namespace, self.found or Setup(), self.source), nudge)
 
     @property
     def found(self) -> Setup | None:
@@ -117,9 +172,16 @@ class Runner:
         if recorder is not None:
             trial.stop(recorder)
 
+    @property
+    def progress(self) -> str:
+        """What a running trial is at, for people: `round 1, until it is clear: baseline, setting up, 12 s so far`."""
+        said, budget = self._said, self._budget
+        stage = budget.stage() if said and budget is not None else ""
+        return f"{said}, {stage}" if stage else said
+
     def say(self, progress: str) -> None:
         """Tells people what a trial is at."""
-        self.progress = progress
+        self._said = progress
 
     def roots(self) -> tuple[Any, ...]:
         """What a snapshot begins with besides the namespace: the code, and what its newest run trained with."""
@@ -130,24 +192,42 @@ class Runner:
 
     def unrestorable(self) -> tuple[str, ...]:
         """What a trial could not put back as things stand, by name, such as `it (generator)`; changes nothing."""
-        return unrestorable(self.namespace, extra=self.roots())
+        return unrestorable(self.namespace, extra=self.roots(), iterators=Anew.of(self).stuck)
+
+    def keep(self, to_host: bool = False) -> Snapshot:
+        """The state before a trial, and what its sides get anew; what they do to files is put back with it.
+
+        Args:
+            to_host: nothing is kept on a device, whose memory is to be measured.
+
+        Raises:
+            SnapshotTooLarge: if it does not fit.
+        """
+        self.anew, files = Anew.of(self), KeptFiles()
+        how: dict[str, Any] = {"to_host": to_host, "iterators": self.anew.stuck, "files": files}
+        kept = Snapshot.take(self.namespace, extra=self.roots(), **how)
+        self._files = weakref.ref(files)
+        return kept
 
     def measured_aside(self, steps: int, seconds: float) -> tuple[Recording, tuple[str, ...]]:
         """A recording of the code as written, put back afterwards, and clauses on what could not be put back."""
-        snapshot = Snapshot.take(self.namespace, extra=self.roots())
+        snapshot = self.keep()
         notes: tuple[str, ...] = ()
-        try:
-            with self.quietly():
-                result = self.once({}, "baseline", steps, seconds)
-        finally:
-            with trial.uninterrupted():
-                notes = snapshot.restore()
+        for _ in range(MOST_COPIED):
+            try:
+                with self.quietly():
+                    result = self.once({}, "baseline", steps, seconds)
+            finally:
+                with trial.uninterrupted():
+                    notes = snapshot.restore()
+            if not result.copied or result.error is not None or self.stopped:
+                break
         if isinstance(result.error, KeyboardInterrupt):
             raise KeyboardInterrupt
         recording = replace(result.recording, notes=(*result.recording.notes, *notes))
         self.trials.append((recording, recording))
         self.diagnosis = self.diagnosis or judged(recording)[0]
-        return recording, not_restored(snapshot.unrestorable, notes)
+        return recording, (*not_restored(snapshot.unrestorable, notes), *self.anew.said)
 
     # ---- the code with settings written in ------------------------------------------------------------------------
 
@@ -164,6 +244,16 @@ class Runner:
         return cell_code.fix_of(
             self.made_of, self.source, self.namespace, self.found or Setup(), self._meant(settings), history
         )
+
+    def pasted(self, settings: Settings) -> Pasted:
+        """The cell's own text with some settings written in, or why a trial cannot run that."""
+        try:
+            found = pasted(self.fix(settings), self.source, self._changed is not None)
+            if found.text:
+                self._of(found.text)
+        except Exception as error:  # a text that defeats us is no reason to lose a trial
+            return Pasted(why_not=f"the change could not be written into the cells ({type(error).__name__})")
+        return found
 
     def _meant(self, settings: Settings) -> dict[str, SettingValue]:
         given = knobs.as_settings(settings)

@@ -1,10 +1,12 @@
 """What two runs say together: their ratio with its interval, their losses, their pairs."""
 
-from gpu_doctor.trials.compare.effect import UNMEASURED, Effect, compare
+from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, UNMEASURED, Effect, compare
 from gpu_doctor.trials.compare.losses import BREAKS, DIFFERENT
 
 __all__ = [
+    "AS_PASTED",
     "BREAKS",
+    "BY_SETTINGS",
     "DIFFERENT",
     "UNMEASURED",
     "Effect",

@@ -11,28 +11,21 @@ from typing import Any, Final
 import numpy as np
 
 from gpu_doctor import formatting
-from gpu_doctor.recording import Recording, SettingValue, Steps, describe
+from gpu_doctor.recording import Recording, SettingValue, describe
 from gpu_doctor.trials.compare import batch_scaling
-from gpu_doctor.trials.compare.losses import coarsest, parity, varies
-from gpu_doctor.trials.compare.pairs import has_samples, pair_of, stretch_of, wait_share, warm_pairs
-from gpu_doctor.trials.compare.ratio import FEWEST_ROWS, Ratio, ratio
+from gpu_doctor.trials.compare.losses import BREAKS, DIFFERENT, coarsest, operations_of, parity, usual, varies
+from gpu_doctor.trials.compare.measured_on import measured_on
+from gpu_doctor.trials.compare.pairs import Measured, has_samples, pair_of, wait_share, warm_pairs
+from gpu_doctor.trials.compare.ratio import FEWEST_ROWS, PairLog, Ratio, ratio
 
 FASTER: Final = 1.03
 """A gain is worth keeping from here on (a treatment plan climbs until nothing gains 3 %)."""
 SURELY: Final = 1.01
 """The interval's nearer end must lie beyond this for faster or slower: what is left of bias between equal runs."""
-APART: Final = 0.25
-"""So much of the difference (of its logarithm) must the interval leave over, which makes it one of 99 %: simulated
-trials of equal sides on a busy machine were called faster or slower in 5 to 8 instead of 11 to 12 %, and no true 1.05x
-on a quiet one was missed for it (benchmarks/effect.py)."""
 NEAR: Final = 1.05
 """No difference: the estimate is nearer to 1 than this (nobody changes a training for less) ..."""
 FAR: Final = 1.15
 """... and the interval rules out a gain or loss of this size, the smallest that a trial promises to find."""
-RULED_OUT: Final = 1.31
-"""That much wider an interval, one of 98 to 99 %, must rule it out, as it is asked again after every pair: on a busy
-machine 13 % of true 1.15x were called no difference with the 95 % interval, 3 to 8 % with this one (simulated as in
-benchmarks/effect.py)."""
 MEASURED_S: Final = 0.05
 """Seconds that a side must measure before a difference is claimed. Equal stretches of 1 to 18 ms on two shared cores
 were called faster or slower in 3 to 8 % of tries, up to 5.3x; from 33 ms on in 0 to 2.5 %, and never beyond 1.3x."""
@@ -44,6 +37,8 @@ COLD: Final = "because one side read from disk and the other from the page cache
 ALL_COLD: Final = f"no fair pair of runs, {COLD}: try again, the data is cached now"
 BROKEN: Final = (*UNMEASURED, "interrupted", "stopped")
 """Outcomes after which a comparison has no further pair."""
+AS_PASTED, BY_SETTINGS = "as pasted", "by settings"
+"""Of what the last trial of a treatment ran: the cell's changed text itself, or the cell as written under knobs."""
 BUSY_FROM: Final = 0.10
 """Share of the usable cores from which on others are worth a word: more than a notebook's server, a browser's tab and
 gpu_doctor's own threads use (2 to 5 % on two cores, measured with a kernel that did nothing else)."""
@@ -74,7 +69,9 @@ class Effect:
     loss_first_step: int | None = None
     """First step (from 1) at which the losses differ, or the candidate's is not finite; None for other verdicts."""
     loss_varies: bool = False
-    """Runs of the baseline differ from each other by as much: such a loop does not repeat itself (`losses.varies`)."""
+    """Runs without the change differ from each other by as much, by themselves or by one rounding (`losses.varies`)."""
+    loss_alone: float | None = None
+    """Largest relative difference of the losses of such runs; None = there was but one."""
     loss_dtype: str = ""
     """The coarsest format that either side computed in, whose rounding `within-rounding` allows for."""
     baseline_samples_per_s: float | None = None
@@ -93,9 +90,11 @@ class Effect:
     busy: float | None = None
     """Share of the usable cores that other programs used meanwhile (0..1); None = not measured."""
     written: tuple[str, ...] = ()
-    """Files that the cell wrote or deleted during the trial, which stays so: `runs/x.pt`, `old.pt (deleted)`."""
+    """Files that the cell wrote or deleted during the trial, put back since: `runs/x.pt`, `old.pt (deleted)`."""
     not_restored: tuple[str, ...] = ()
     """What the trial could not put back, a clause each: `a trial cannot put back: it (generator)`."""
+    from_start: tuple[str, ...] = ()
+    """Iterators of earlier cells that each side got anew, by variable: they began at the start of their data."""
     predicted_low: float | None = None
     """Ends between which the forecast of `predicted_speedup` lay; None where it had none."""
     predicted_high: float | None = None
@@ -105,13 +104,21 @@ class Effect:
     """Pairs of runs that were judged."""
     batch_ratio: float | None = None
     """Samples a step of the candidate over the baseline's; None where they are the same or were not read."""
+    device: str = ""
+    """Where it was measured, such as `NVIDIA H100 (cuda:0)`; with the machine's name where that is another one, with
+    both sides' where they differ. Empty where no step ended."""
+    elsewhere: bool = False
+    """`device` is none of this machine, or not the same on both sides: it is told beside the figures."""
+    verified: str = ""
+    """`as pasted`: the candidate ran the cell's text with the settings written in. `by settings`: knobs were turned, in
+    the last trial of a treatment. Empty for every other trial."""
 
     def __str__(self) -> str:
         parts = [self._judgement()]
         if self.predicted_speedup is not None:
             ends = formatting.interval(self.predicted_low, self.predicted_high)
             parts.append(f"predicted {formatting.forecast(self.predicted_speedup)}" + (f" ({ends})" if ends else ""))
-        told = self.loss_drift is not None and (self.loss_verdict == "different" or not self.loss_drift < 0.005)
+        told = self.loss_drift is not None and (self.loss_changed or not self.loss_drift < 0.005)
         if told or self._breaks_anyway():
             parts.append(self.loss_words)
         against = f" against {formatting.clean(describe(self.baseline_settings))}" if self.baseline_settings else ""
@@ -121,11 +128,23 @@ class Effect:
         return f"{formatting.clean(describe(self.settings))}{against}: " + "; ".join(said)
 
     @property
+    def way(self) -> str:
+        """How what a treatment kept was measured again: `measured again by running the changed cell`; else empty."""
+        way = {AS_PASTED: "by running the changed cell", BY_SETTINGS: "by settings"}.get(self.verified)
+        return f"measured again {way}" if way and self.speedup is not None else ""
+
+    @property
     def loss_words(self) -> str:
         """What became of the loss: `loss within 0.3 %, as bf16 rounds`; empty where there is nothing to compare."""
         if self._breaks_anyway():
             return "loss is NaN or infinite at the end, also without the change"
-        return formatting.losses(self.loss_verdict, self.loss_drift, self.loss_first_step, self.loss_dtype)
+        given = (self.loss_verdict, self.loss_drift, self.loss_first_step, self.loss_dtype)
+        return formatting.losses(*given, self.loss_alone)
+
+    @property
+    def loss_changed(self) -> bool:
+        """The training is not the same: its losses differ by more than this loop's do by themselves, or break."""
+        return self.loss_verdict == BREAKS or (self.loss_verdict == DIFFERENT and not self.loss_varies)
 
     def _breaks_anyway(self) -> bool:
         """Whether the last losses of both sides are no numbers: they may be the same, but nothing is learned."""
@@ -137,7 +156,10 @@ class Effect:
     @property
     def notes(self) -> tuple[str, ...]:
         """What else is to be said of the trial, each without a capital or a full stop."""
-        said = [*([formatting.written(self.written)] if self.written else []), *self.not_restored]
+        said = [self.way] if self.way else []
+        said += [f"measured on {self.device}"] if self.elsewhere else []
+        said += [*([formatting.written(self.written)] if self.written else []), *self.not_restored]
+        said += [formatting.from_start(self.from_start)] if self.from_start else []
         if self.busy is not None and self.busy >= BUSY_FROM:
             said.append(f"measured on a busy machine: other programs used {formatting.share(self.busy)} of the cores")
         if self.cold_pairs and self.reason != ALL_COLD:
@@ -165,17 +187,20 @@ def compare(
     candidate: Recording | Sequence[Recording],
     *,
     predicted: float | None = None,
+    alone: Sequence[Recording] = (),
 ) -> Effect:
-    """Compares two sides whose runs took turns (A B A B).
+    """Compares two sides whose runs took turns (A B B A).
 
     Args:
         baseline, candidate: a recording each, or several; `baseline[i]` and `candidate[i]` ran next to each other.
         predicted: the speed-up that was forecast, to be shown beside the measured one.
+        alone: more runs without the change, for their losses alone, such as one that was nudged (`trials.nudged`).
 
     Returns:
         The speed-up in samples/s after warm-up (steps/s where one side has no batch dimension, see `unit`) with its
         95 % interval (see `compare.ratio`), a verdict, and the loss of the first pair. A candidate that failed,
-        did not fit or was refused has no speed-up; one that was stopped has that of the steps it did.
+        did not fit or was refused has no speed-up; one that was stopped has that of the steps it did. Runs from
+        different machines have a speed-up and no verdict: the reason says so.
 
     Raises:
         TypeError: if a side is anything else, such as the path of a recording.
@@ -187,14 +212,17 @@ def compare(
     outcome, reason = _outcome(bases, candidates)
     by_samples = all(has_samples(one) for one in (*bases, *candidates) if len(one.steps))
     pairs = [pair_of(b, c, by_samples) for b, c in zip(bases, candidates, strict=False)]
-    whole = [all(len(steps) and steps.wall_s.sum() > 0 for steps in pair) for pair in pairs]
+    whole = [all(side.whole for side in pair) for pair in pairs]
     warm = [fair and full for fair, full in zip(warm_pairs(bases, candidates), whole, strict=True)]
     measured = [pair for pair, used in zip(pairs, warm if any(warm) else whole, strict=True) if used]
     # A run that the end of the trial's seconds cut short has no interval, and would leave the others none.
     measured = [pair for pair in measured if min(map(len, pair)) >= FEWEST_ROWS] or measured
-    losses = parity(bases[0].losses, candidates[0].losses, coarsest(bases[0], candidates[0]))
+    rounds = coarsest(bases[0], candidates[0]), operations_of(bases[0], candidates[0])
+    losses = parity(bases[0].losses, candidates[0].losses, *rounds)
+    own = [one.losses for one in (*bases, *alone)]
     compared = outcome not in UNMEASURED
     peaks = [one.peak_bytes for one in candidates if np.isfinite(one.peak_bytes)]
+    where = measured_on(bases, candidates)
     effect = Effect(
         settings=dict(candidates[0].settings),
         baseline_settings=dict(bases[0].settings),
@@ -204,25 +232,30 @@ def compare(
         loss_drift=losses.drift if compared else None,
         loss_verdict=losses.verdict if compared else None,
         loss_first_step=losses.first_step if compared else None,
-        loss_varies=compared and varies([one.losses for one in bases], candidates[0].losses, losses.dtype),
+        loss_varies=compared and varies(own, candidates[0].losses, *rounds),
+        loss_alone=usual(own) if compared else None,
         loss_dtype=losses.dtype if compared else "",
         baseline_loss=losses.baseline,
         candidate_loss=losses.candidate,
         peak_bytes=max(peaks, default=None),
-        steps=int(sum(steps.count.sum() for pair in measured for steps in pair)),
+        steps=int(sum(side.steps.count.sum() for pair in measured for side in pair)),
         seconds=float(sum(one.duration_s for one in (*bases, *candidates))),
         unit="samples/s" if by_samples else "steps/s",
         busy=others_share((*bases, *candidates)),
-        written=tuple(dict.fromkeys(path for one in (*bases, *candidates) for path in one.written or ())),
+        written=tuple(dict.fromkeys(path for one in (*bases, *candidates, *alone) for path in one.written or ())),
         cold_pairs=sum(whole) - sum(warm) if compared else 0,
         pairs=len(measured) if compared and any(warm) else 0,
         batch_ratio=batch_scaling.batch_ratio(bases, candidates) if compared else None,
+        device=where.device,
+        elsewhere=where.told,
     )
     if not compared:
         return effect
     if not measured:
         return dataclasses.replace(effect, reason=reason or _nothing(pairs))
     effect = _with_speed(effect, measured, by_samples)
+    if where.unfair:
+        return dataclasses.replace(effect, verdict="inconclusive", reason=reason or where.unfair)
     return effect if any(warm) else dataclasses.replace(effect, verdict="inconclusive", reason=reason or ALL_COLD)
 
 
@@ -239,17 +272,18 @@ def side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
     return side
 
 
-def _with_speed(effect: Effect, pairs: Sequence[tuple[Steps, Steps]], by_samples: bool) -> Effect:
-    stretches = [(stretch_of(b, by_samples), stretch_of(c, by_samples)) for b, c in pairs]
-    result = ratio(stretches)
+def _with_speed(effect: Effect, pairs: Sequence[tuple[Measured, Measured]], by_samples: bool) -> Effect:
+    stretches = [(b.stretch(by_samples), c.stretch(by_samples)) for b, c in pairs]
+    result = ratio([PairLog.of(*pair) for pair in stretches])
     rates = [
         float(sum(one.amount.sum() for one in side) / sum(one.wall_s.sum() for one in side))
         for side in zip(*stretches, strict=True)
     ]
-    waits = [wait_share(side) for side in zip(*pairs, strict=True)]
+    waits = [wait_share([one.steps for one in side]) for side in zip(*pairs, strict=True)]
     # The longest step of each run is left out: it may be nothing but a stall.
     seconds = [sum(float(one.wall_s.sum() - one.wall_s.max()) for one in side) for side in zip(*stretches, strict=True)]
-    verdict = _verdict(result)
+    verdict = verdict_of(result)
+    few = "too few steps for an interval: give the trial more seconds or steps" if result.low is None else ""
     short = verdict in ("faster", "slower") and _too_short(*seconds)
     told = (
         f"one side measured only {formatting.seconds(min(seconds))} of steps, too short to compare: let the loop run "
@@ -257,7 +291,7 @@ def _with_speed(effect: Effect, pairs: Sequence[tuple[Steps, Steps]], by_samples
     )
     return dataclasses.replace(
         effect,
-        reason=effect.reason or (told if short else ""),
+        reason=effect.reason or (told if short else few),
         speedup=result.value,
         low=result.low,
         high=result.high,
@@ -275,20 +309,20 @@ def _too_short(*seconds: float) -> bool:
     return shorter < MEASURED_S and longer < max(MEASURED_S, FAR * (shorter + STALL_S))
 
 
-def _verdict(result: Ratio) -> str:
+def verdict_of(result: Ratio) -> str:
+    """faster, slower, no-difference or inconclusive, as far as an interval tells."""
     value, low, high = result.value, result.low, result.high
     if low is None or high is None:
         return "inconclusive"
-    if value >= FASTER and low > max(SURELY, value**APART):
+    if value >= FASTER and low > SURELY:
         return "faster"
-    if value <= 1 / FASTER and high < min(1 / SURELY, value**APART):
+    if value <= 1 / FASTER and high < 1 / SURELY:
         return "slower"
     near = 1 / NEAR <= value <= NEAR
-    ruled_out = value * (high / value) ** RULED_OUT < FAR and value * (low / value) ** RULED_OUT > 1 / FAR
-    return "no-difference" if near and ruled_out else "inconclusive"
+    return "no-difference" if near and high < FAR and low > 1 / FAR else "inconclusive"
 
 
-def _nothing(pairs: Sequence[tuple[Steps, Steps]]) -> str:
+def _nothing(pairs: Sequence[tuple[Measured, Measured]]) -> str:
     """Why there is no speed to compare."""
     sides = [name for i, name in enumerate(("baseline", "candidate")) if not any(len(pair[i]) for pair in pairs)]
     where = f" in the {sides[0]}" if len(sides) == 1 else ""

@@ -1,9 +1,9 @@
 """Which rows of two runs that took turns are compared, and which pairs of runs are fair.
 
-Both sides of a trial begin in the same state, so they draw the same samples, and the baseline goes first (where it
-fails, that is not for the settings under trial). What it reads from the storage the candidate finds in the page cache,
-and is faster for it, whatever it changes. Going first in turns would not help: later pairs find all in the cache. So a
-pair is left out in which one side read clearly more from the storage than the warmest side of the trial.
+Both sides of a trial begin in the same state, so they draw the same samples, and the very first side is a baseline.
+What it reads from the storage the candidate finds in the page cache, and is faster for it, whatever it changes. Going
+first in turns does not help: later pairs find all in the cache. So a pair is left out in which one side read clearly
+more from the storage than the warmest side of the trial.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from gpu_doctor.diagnosis import warmup_rows
-from gpu_doctor.recording import Recording, Steps
+from gpu_doctor.recording import Column, Recording, Steps
 from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.trials.compare.ratio import Stretch
+from gpu_doctor.trials.compare.stock import made_share
 
 TOLD_SHARE: Final = 0.03
 """Part of a run's wall-clock from which on reading from the storage counts: it would make a gain worth keeping."""
@@ -34,32 +35,60 @@ def has_samples(recording: Recording) -> bool:
     return bool(np.isfinite(samples).all() and samples.sum() > 0)
 
 
-def _measured_from(recording: Recording) -> tuple[Steps, int]:
-    """The rows that count (as `vitals.measure` takes them), and how many of them are warm-up."""
+@dataclass(frozen=True)
+class Measured:
+    """The rows of a run that are compared."""
+
+    steps: Steps
+    made: float = 1.0
+    """The part of their batches that was made meanwhile, see `stock`."""
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is anything to compare."""
+        return len(self.steps) > 0 and float(self.steps.wall_s.sum()) > 0
+
+    def stretch(self, by_samples: bool) -> Stretch:
+        """Seconds and the work that the run can keep up in them."""
+        amount = self.steps.samples if by_samples else self.steps.count
+        return Stretch(self.steps.wall_s, amount * self.made)
+
+
+def _judged(recording: Recording) -> tuple[Steps, Column, int]:
+    """The rows that count (as `vitals.measure` takes them), batches taken before each, and how many are warm-up."""
     training = recording.steps.kind == TRAINING
-    steps = recording.steps.where(training) if training.any() and not training.all() else recording.steps
+    mask = training if training.any() and not training.all() else np.ones(len(training), dtype=bool)
+    steps, batches = recording.steps.where(mask), np.nan_to_num(recording.steps.batches)
+    before: Column = (np.cumsum(batches) - batches)[mask]
     loader = recording.setup.training_loader
-    return steps, warmup_rows(steps, loader.num_workers if loader is not None else 0)
+    return steps, before, warmup_rows(steps, loader.num_workers if loader is not None else 0)
 
 
-def pair_of(baseline: Recording, candidate: Recording, by_samples: bool) -> tuple[Steps, Steps]:
+def pair_of(baseline: Recording, candidate: Recording, by_samples: bool) -> tuple[Measured, Measured]:
     """Measured rows of one pair; where both sides do the same work per step, the same steps of both.
 
     Otherwise an evaluation pass, an epoch's edge or a checkpoint that only one side's budget reached would be taken
     for a difference in speed.
     """
-    (a, warm_a), (b, warm_b) = _measured_from(baseline), _measured_from(candidate)
+    (a, before_a, warm_a), (b, before_b, warm_b) = _judged(baseline), _judged(candidate)
+    stop_a, stop_b = len(a), len(b)
     single = all(len(side) and bool((side.count == 1).all()) for side in (a, b))
     if single and (not by_samples or np.isclose(np.median(a.samples), np.median(b.samples), rtol=0.01)):
         warm, stop = max(warm_a, warm_b), min(len(a), len(b))
         if stop - warm >= 0.6 * min(len(a) - warm_a, len(b) - warm_b):
-            return a.rows(warm, stop), b.rows(warm, stop)
-    return a.rows(warm_a), b.rows(warm_b)
+            warm_a, warm_b, stop_a, stop_b = warm, warm, stop, stop
+    return _rows(baseline, a, before_a, warm_a, stop_a), _rows(candidate, b, before_b, warm_b, stop_b)
 
 
-def stretch_of(steps: Steps, by_samples: bool) -> Stretch:
-    """Measured rows as seconds and work done in them."""
-    return Stretch(steps.wall_s, steps.samples if by_samples else steps.count)
+def _rows(recording: Recording, steps: Steps, before: Column, start: int, stop: int) -> Measured:
+    rows = steps.rows(start, stop)
+    if not len(rows):
+        return Measured(rows)
+    until = float(before[stop - 1] + np.nan_to_num(steps.batches[stop - 1]))
+    return Measured(rows, made_share(recording, float(before[start]), until))
 
 
 def wait_share(side: Sequence[Steps]) -> float | None:
@@ -86,17 +115,6 @@ def warm_pairs(bases: Sequence[Recording], candidates: Sequence[Recording]) -> l
     warmest = min((part for pair in pairs for part, _ in pair if part is not None), default=0.0)
     bar = max(CLEARLY * warmest, warmest + FEW)
     return [all(part is None or not told or part < bar for part, told in pair) for pair in pairs]
-
-
-def is_warming(bases: Sequence[Recording], candidates: Sequence[Recording]) -> bool:
-    """Whether fair pairs read from the storage: the next one may find that in the cache, and they were none."""
-    fair = warm_pairs(bases, candidates)
-    read = (
-        max((part for part, told in pair if part is not None and told), default=0.0)
-        for pair, kept in zip(_sides(bases, candidates), fair, strict=True)
-        if kept
-    )
-    return any(part >= FEW for part in read)
 
 
 _Side: TypeAlias = tuple[float | None, bool]

@@ -44,7 +44,8 @@ class Executor(Protocol):
             steps: of one side of one round. seconds: of one candidate's trial.
             racing: give up what is clearly worse than the best of them (one of them is wanted).
             pairs: of runs, at most, of one candidate.
-            An executor of your own may leave the last two out: it is asked without them then.
+            An executor of your own may leave the last two out: it is asked without them then. One that takes `pasted`
+            as well, as `Case.trial` does, is asked to run the changed cell in the last trial of a treatment.
 
         Returns:
             An effect for each candidate, in order, each kept in `case.effects` and `case.trials` as by `case.trial`.
@@ -71,9 +72,12 @@ class InKernel:
         against: Settings,
         racing: bool = False,
         pairs: int = MOST_PAIRS,
+        pasted: bool = False,
     ) -> list[Effect]:
         """One trial after another; racing, they take turns and the clearly worse ones are given up."""
         budget: dict[str, Any] = {"steps": steps, "seconds": seconds, "pairs": pairs, "against": against}
+        if pasted:
+            budget["pasted"] = True
         if racing:
             return race.tried(case, candidates, **budget)
         effects: list[Effect] = []
@@ -99,12 +103,13 @@ def tried(
     *,
     racing: bool,
     pairs: int = MOST_PAIRS,
+    pasted: bool = False,
     **budget: Any,
 ) -> list[Effect]:
-    """See `Executor.trials`; one of somebody's own that knows no race, or no bound of pairs, is asked without."""
+    """See `Executor.trials`; one of somebody's own is asked without the parameters that it does not know."""
     known = inspect.signature(executor.trials).parameters
     every = any(one.kind is one.VAR_KEYWORD for one in known.values())
-    asked = {"racing": racing, "pairs": pairs}
+    asked = {"racing": racing, "pairs": pairs, **({"pasted": True} if pasted else {})}
     budget |= {name: value for name, value in asked.items() if every or name in known}
     return executor.trials(case, candidates, **budget)
 

@@ -11,15 +11,13 @@ when they are packed. Recordings come back as the bytes of the file that `Record
 
 from __future__ import annotations
 
-import ast
 import io
 import platform
 import random
-import symtable
 import tempfile
 import types
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +27,7 @@ from torch.utils.data import DataLoader
 
 from gpu_doctor.machine import usable_cores
 from gpu_doctor.recording import Recording, load
+from gpu_doctor.trials.cell_reads import Reach, reached
 from gpu_doctor.trials.matmul_precision import precisions, put_back
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.snapshot.kinds import internal
@@ -40,10 +39,6 @@ NOT_PYTHON: Final = (
     "A cluster runs plain Python only, and the cell has a %magic, a !command or a top-level await: move such lines to "
     "another cell."
 )
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_TRIES: tuple[Any, ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
-"""`except*` is there from Python 3.11 on."""
 
 
 class Unpackable(Exception):
@@ -276,139 +271,6 @@ def _placed(storage: Any, location: str) -> Any:
         location = "cuda:0"
     restore: Any = torch.serialization.default_restore_location
     return restore(storage, location)
-
-
-@dataclass
-class Reach:
-    """What a cell takes from the namespace."""
-
-    needed: set[str] = field(default_factory=set)
-    """Read before the cell surely made them."""
-    perhaps: set[str] = field(default_factory=set)
-    """Read by a function that stands above the line that makes them, or bound by one: taken where they can travel."""
-    made: dict[str, int] = field(default_factory=dict)
-    """Names that the cell surely makes -> the line from which they stand."""
-
-
-def reached(source: str) -> Reach:
-    """The names that a cell reads.
-
-    Args:
-        source: Python text.
-
-    Raises:
-        SyntaxError: if it is no plain Python.
-    """
-    found = Reach()
-    _block(ast.parse(source).body, found, set(), top=True)
-    for line, name, read in _inner(symtable.symtable(source, "<cell>", "exec")):
-        made = found.made.get(name)
-        if made is None and read:
-            found.needed.add(name)
-        elif made is None or made > line:
-            found.perhaps.add(name)
-    found.perhaps -= found.needed
-    return found
-
-
-def _inner(table: symtable.SymbolTable) -> Iterator[tuple[int, str, bool]]:
-    """Line of a scope inside the cell, a global name in it (or a scope inside it), and whether it surely reads it."""
-    for child in table.get_children():
-        for scope in (child, *_below(child)):
-            for symbol in scope.get_symbols():
-                if symbol.is_global():  # `global n` and then `n += 1` counts as an assignment only
-                    yield child.get_lineno(), symbol.get_name(), symbol.is_referenced()
-
-
-def _below(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    for child in table.get_children():
-        yield child
-        yield from _below(child)
-
-
-def _block(body: Iterable[ast.stmt], found: Reach, bound: set[str], top: bool) -> None:
-    """Reads and bindings of statements in order; only what stands at the top is surely made."""
-    for one in body:
-        if isinstance(one, (ast.For, ast.AsyncFor)):
-            _reads([one.iter], found, bound)
-            _block(one.body, found, bound | _stored([one.target]), top=False)
-            _block(one.orelse, found, set(bound), top=False)
-        elif isinstance(one, (ast.While, ast.If)):
-            _reads([one.test], found, bound)
-            _block(one.body, found, set(bound), top=False)
-            _block(one.orelse, found, set(bound), top=False)
-        elif isinstance(one, (ast.With, ast.AsyncWith)):  # its body is run once, like the lines around it
-            _reads([item.context_expr for item in one.items], found, bound)
-            targets = [item.optional_vars for item in one.items if item.optional_vars is not None]
-            _bind(_stored(targets), one, found, bound, top)
-            _block(one.body, found, bound, top)
-        elif isinstance(one, _TRIES):
-            for block in (one.body, one.orelse, one.finalbody):
-                _block(block, found, set(bound), top=False)
-            for handler in one.handlers:
-                _reads([handler.type] if handler.type else [], found, bound)
-                _block(handler.body, found, bound | {handler.name or ""}, top=False)
-        else:
-            _reads([one], found, bound)
-            _bind(_stored([one]), one, found, bound, top)
-
-
-def _bind(names: set[str], where: ast.stmt, found: Reach, bound: set[str], top: bool) -> None:
-    bound |= names
-    if top:
-        for name in names:
-            found.made.setdefault(name, where.end_lineno or where.lineno)
-
-
-def _reads(nodes: Iterable[ast.AST], found: Reach, bound: set[str]) -> None:
-    """Names read in the cell's own scope; inner scopes are looked up in the symbol table."""
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.Name):
-            if not isinstance(node.ctx, ast.Store) and node.id not in bound:
-                found.needed.add(node.id)
-        elif isinstance(node, ast.AugAssign):
-            stack += [node.value, node.target]
-            if isinstance(node.target, ast.Name) and node.target.id not in bound:
-                found.needed.add(node.target.id)
-        elif isinstance(node, _SCOPES):
-            stack += _outside(node)
-        elif isinstance(node, _COMPREHENSIONS):
-            first = node.generators[0]
-            stack.append(first.iter)  # evaluated outside; the rest is a scope of its own,
-            if not isinstance(node, ast.GeneratorExp):  # read at once; Python 3.12's symbol tables leave it out
-                inner = bound | _stored(one.target for one in node.generators)
-                _reads((*(one for one in ast.iter_child_nodes(node) if one is not first), *first.ifs), found, inner)
-        else:
-            stack += ast.iter_child_nodes(node)
-
-
-def _outside(node: ast.AST) -> list[ast.AST]:
-    """What of a definition is evaluated where it stands: decorators, defaults, bases."""
-    outside: list[ast.AST] = [*getattr(node, "decorator_list", []), *getattr(node, "bases", [])]
-    outside += [word.value for word in getattr(node, "keywords", [])]
-    arguments = getattr(node, "args", None)
-    if isinstance(arguments, ast.arguments):
-        outside += [one for one in (*arguments.defaults, *arguments.kw_defaults) if one is not None]
-    return outside
-
-
-def _stored(nodes: Iterable[ast.AST]) -> set[str]:
-    """Names that statements bind in the cell's own scope."""
-    names: set[str] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        elif not isinstance(node, (ast.Lambda, *_COMPREHENSIONS)):
-            stack += ast.iter_child_nodes(node)
-    return names
 
 
 def as_bytes(recording: Recording) -> bytes:

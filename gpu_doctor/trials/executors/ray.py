@@ -19,6 +19,7 @@ from uuid import uuid4
 from gpu_doctor import formatting
 from gpu_doctor.recording import Settings, Setup
 from gpu_doctor.trials import race
+from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.executors.parcel import Unpackable, of_bytes, pack, threads_here
 from gpu_doctor.trials.executors.remote import Returned
@@ -26,6 +27,7 @@ from gpu_doctor.trials.executors.resources import Request, cores
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.rounds import BLOCK_SHARE, MOST_PAIRS, needs_more, went_well
 from gpu_doctor.trials.runner import Runner
+from gpu_doctor.trials.side_budget import SETUP_S, before_s
 from gpu_doctor.trials.snapshot.process import process_undos
 
 POLL_S: Final = 0.2
@@ -93,7 +95,8 @@ class RoundsOut:
         return taken + self.places[id(entry)][1] <= 1.0 + ROUNDING
 
     def _send(self, entry: race.Entry) -> None:
-        given = (self.luggage, self.key, dict(self.against), entry.settings, self.steps, self.seconds)
+        nudges, made = not entry.alone, len(entry.candidates)
+        given = (self.luggage, self.key, dict(self.against), entry.settings, self.steps, self.seconds, nudges, made)
         task, _ = self.places[id(entry)]
         self.out[task.remote(*given)] = (entry, time.monotonic())
 
@@ -103,7 +106,9 @@ class RoundsOut:
         entry.seconds += time.monotonic() - sent
         try:
             back = Returned(**self.ray.get(one))
-            bases, candidates = [of_bytes(file) for file in back.bases], [of_bytes(file) for file in back.candidates]
+            bases, candidates, alone = (
+                [of_bytes(file) for file in side] for side in (back.bases, back.candidates, back.alone)
+            )
         except Exception as error:
             memory = isinstance(error, self.ray.exceptions.OutOfMemoryError)
             entry.failed_as = "out-of-memory" if memory else "failed"
@@ -111,11 +116,12 @@ class RoundsOut:
             return
         entry.bases += bases
         entry.candidates += candidates
+        entry.alone += alone
         entry.refusal, entry.failure = back.refusal, back.failure
         whole = len(bases) == len(candidates) == 1
         good = whole and all(map(went_well, (*bases, *candidates)))
         more = good and len(entry.candidates) < self.pairs and needs_more(entry.bases, entry.candidates)
-        measured_s = sum(one.duration_s for one in (*entry.bases, *entry.candidates))
+        measured_s = sum(one.duration_s - before_s(one) for one in (*entry.bases, *entry.candidates))
         # The first rounds may have waited for a place on the cluster; after some, what goes there and back counts too.
         spent_s = measured_s if len(entry.candidates) < FIRST_ROUNDS else entry.seconds
         entry.going = more and spent_s < self.seconds
@@ -255,7 +261,8 @@ class RayExecutor:
         against = race.begun(case, against, steps, seconds, pairs)
         found = case.found
         elsewhere = found is not None and not found.on_gpu and self._gpus(found) > 0
-        entries = [race.entered(case, one, Setup() if elsewhere else found) for one in candidates]
+        refused = beforehand(case).refusal
+        entries = [race.entered(case, one, Setup() if elsewhere else found, refused) for one in candidates]
         going = [entry for entry in entries if entry.going]
         undos = process_undos(reporting=False)  # what is packed may draw random numbers
         try:
@@ -307,7 +314,7 @@ class RayExecutor:
             asked = {"num_cpus": request.cpus, "num_gpus": request.gpus, "max_retries": 0, "name": "gpu_doctor"}
             part = 1.0 / (self._width or request.room(machines))
             places[id(entry)] = round_.options(**{**asked, **self._options}), part
-        limit_s = 3 * BLOCK_SHARE * seconds + self._patience_s  # two sides, and one to warm up
+        limit_s = 4 * (BLOCK_SHARE * seconds + SETUP_S) + self._patience_s  # two sides, one to warm up, one for losses
         RoundsOut(self._ray, places, luggage, against, steps, seconds, limit_s, pairs).run(case, entries, racing)
 
     def _connect(self) -> None:

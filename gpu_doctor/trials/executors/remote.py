@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from gpu_doctor.recording import Recording, Settings
 from gpu_doctor.trials.executors.parcel import Parcel, as_bytes, unpack
+from gpu_doctor.trials.printed_aside import unwritten
 from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
 from gpu_doctor.trials.runner import Runner
-from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
 WARM_STEPS: Final = 5
@@ -30,6 +30,8 @@ class Returned:
     bases: tuple[bytes, ...] = ()
     """Recordings as saved."""
     candidates: tuple[bytes, ...] = ()
+    alone: tuple[bytes, ...] = ()
+    """A baseline that was nudged, where the losses of the two sides differ."""
     refusal: str = ""
     """Why nothing was run."""
     failure: str = ""
@@ -37,7 +39,14 @@ class Returned:
 
 
 def one_round(
-    luggage: bytes, key: str, against: Settings, settings: Settings, steps: int, seconds: float
+    luggage: bytes,
+    key: str,
+    against: Settings,
+    settings: Settings,
+    steps: int,
+    seconds: float,
+    nudges: bool = False,
+    made: int = 0,
 ) -> Mapping[str, Any]:
     """Runs a pair of sides on this machine.
 
@@ -45,6 +54,7 @@ def one_round(
         luggage: what `pack` made, from the user's own kernel. key: names it, so that a process warms up for it once.
         against, settings: knob values of the two sides.
         steps: of one side. seconds: of the whole trial that this round belongs to.
+        nudges: where the losses differ, what they do by themselves is not known yet. made: pairs before this one.
 
     Returns:
         The fields of a `Returned`.
@@ -55,24 +65,31 @@ def one_round(
         return {"failure": _unpackable(error)}
     with acting_as_main(parcel.namespace):
         try:
-            return _pair(parcel, key, against, settings, steps, seconds)
+            return _pair(parcel, key, against, settings, (steps, seconds), nudges, made)
         except SnapshotTooLarge as too_large:
             return {"refusal": str(too_large)}
 
 
 def _pair(
-    parcel: Parcel, key: str, against: Settings, settings: Settings, steps: int, seconds: float
+    parcel: Parcel,
+    key: str,
+    against: Settings,
+    settings: Settings,
+    budget: tuple[int, float],
+    nudges: bool,
+    made: int,
 ) -> Mapping[str, Any]:
     case = Runner(parcel.code, parcel.namespace, name=parcel.name)
     run = parcel.known_run
     if run is not None:
         case.recordings.append(run)
     parcel.enter()
-    snapshot = Snapshot.take(case.namespace, extra=case.roots())
-    rounds = Rounds(case.once, snapshot, lambda said: None, lambda: False, case.recordings)
+    snapshot, (steps, seconds) = case.keep(), budget
+    rounds = Rounds(case.once, snapshot, lambda said: None, lambda: False, case.recordings, elsewhere=made)
+    rounds.nudged = case.nudged if nudges else None
     notes: tuple[str, ...] = ()
     try:
-        with silence():
+        with unwritten(), silence():
             goes_on = True
             if key not in _warm:
                 # Where nothing is known of the loop, as written: what can be turned is told by that.
@@ -93,6 +110,7 @@ def _pair(
     return {
         "bases": tuple(as_bytes(_told(one, there, ())) for one in rounds.bases),
         "candidates": tuple(as_bytes(_told(one, there, said)) for one in rounds.candidates),
+        "alone": tuple(as_bytes(_told(one, there, ())) for one in rounds.alone),
     }
 
 

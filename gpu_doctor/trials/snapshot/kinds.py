@@ -29,6 +29,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor.capture.frameworks import FRAMEWORKS
+from gpu_doctor.trials.side_effects.tracker_table import PACKAGES as TRACKING
 from gpu_doctor.trials.snapshot.parts import dict_of, is_users
 
 ATOMS: Final = frozenset(
@@ -66,8 +67,14 @@ _LIBRARIES: Final = frozenset(
 )
 """Packages whose instances are walked like the user's own: their state belongs to the training. Others that work with
 torch are known by its name in them, see `_works_with_torch`."""
-_APART: Final = ("torch", "gpu_doctor", "ray", "triton", "IPython", "ipykernel", "ipywidgets", "traitlets")
-"""Packages whose other instances are machinery, whatever they hold: what shows the loop, runs it, or watches it."""
+_APART: Final = frozenset(
+    (
+        *("torch", "gpu_doctor", "ray", "triton", "IPython", "ipykernel", "ipywidgets", "traitlets"),
+        *(name.partition(".")[0] for name in TRACKING),
+    )
+)
+"""Packages whose other instances are machinery, whatever they hold: what shows the loop, runs it, watches it, or gets
+its reports, which a trial holds back."""
 _MACHINERY: Final = (
     "torch.utils.tensorboard",
     "torch.distributed",
@@ -83,6 +90,19 @@ _MACHINERY: Final = (
     "torch.storage",
     "torch.utils.hooks",
 )
+_OPEN: Final = (
+    "sqlite3",
+    "h5py",
+    "lmdb",
+    "mmap",
+    "shelve",
+    "dbm",
+    "_dbm",
+    "_gdbm",
+    "torch.utils.tensorboard",
+    "tensorboardX",
+)
+"""Modules whose instances have files open."""
 _OUTSIDE: Final = (
     "sqlite3",
     "h5py",
@@ -102,18 +122,8 @@ _OUTSIDE: Final = (
     "gymnasium.wrappers",
     "subprocess",
     "tqdm",
-    "torch.utils.tensorboard",
-    "tensorboardX",
-    "wandb",
-    "mlflow",
-    "comet_ml",
-    "neptune",
-    "clearml",
-    "aim",
-    "swanlab",
-    "trackio",
 )
-"""Packages whose objects hold state outside of Python's memory, or report to somewhere: nobody can take that back."""
+"""Packages whose objects hold state outside of Python's memory: nobody can take that back."""
 _RNG: Final = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 TRAINED: Final = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, DataLoader)
 
@@ -126,7 +136,7 @@ def internal(name: str, namespace: Mapping[str, Any]) -> bool:
 
 
 def kind_of(cls: type) -> str:
-    """How the walk treats instances of `cls`: `skip`, `lost` (state that cannot be copied), or a kind that is kept."""
+    """How the walk treats instances of `cls`: `skip`, a kind that is kept, or `lost` and `iterator`: cannot be."""
     if issubclass(cls, types.ModuleType):
         return "module"
     if cls in ATOMS or issubclass(cls, (enum.Enum, np.generic, random.SystemRandom)):
@@ -145,6 +155,8 @@ def kind_of(cls: type) -> str:
     if _of_numbers(cls):
         return "numbers"
     module = cls.__module__ or ""
+    if _is_iterator(cls, module):
+        return "iterator"
     if _is_lost(cls, module):
         return "lost"
     if module.startswith("pandas") and cls.__name__ in ("DataFrame", "Series"):
@@ -162,6 +174,7 @@ def kind_of(cls: type) -> str:
 _BY_BASE: Final[tuple[tuple[str, type], ...]] = (
     ("function", types.FunctionType),
     ("method", types.MethodType),
+    ("wrapper", types.MethodWrapperType),
     ("partial", functools.partial),
     ("cached", functools._lru_cache_wrapper),
     ("view", types.MappingProxyType),
@@ -190,14 +203,34 @@ def _of_numbers(cls: type) -> bool:
     return of in tuple("?bBhHiIlLqQfdgcu") if isinstance(of, str) else _of_numbers(of)
 
 
-def _is_lost(cls: type, module: str) -> bool:
+def _is_iterator(cls: type, module: str) -> bool:
+    """What is used up by going through it, and tells nobody where it is.
+
+    Those of the user's own classes, and of libraries whose state belongs to the training, are walked like any instance
+    of theirs; where they are at is in their attributes.
+    """
     if issubclass(cls, (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, _BaseDataLoaderIter)):
         return True
+    if _is_lost(cls, module) or module.partition(".")[0] in _APART or issubclass(cls, weakref.ProxyTypes):
+        return False
+    # By the dicts, past what a metaclass answers; a class of the user's may inherit it from one that is none.
+    return any("__next__" in vars(one) and not _walkable(one, one.__module__ or "") for one in cls.__mro__)
+
+
+def _is_lost(cls: type, module: str) -> bool:
     if issubclass(cls, (io.IOBase, socket.socket)):
         return module.partition(".")[0] not in ("ipykernel", "IPython", "_pytest", "gpu_doctor")
     if module in _OUTSIDE or module.startswith(tuple(f"{one}." for one in _OUTSIDE)):
         return not issubclass(cls, (BaseException, torch.Tensor))
-    return module in ("builtins", "itertools") and hasattr(cls, "__next__")
+    return False
+
+
+def is_open_kind(cls: type) -> bool:
+    """True for what has a file or a database open, or a map of one; sockets and queues have none."""
+    if issubclass(cls, io.IOBase):
+        return True
+    module = cls.__module__ or ""
+    return module in _OPEN or module.startswith(tuple(f"{one}." for one in _OPEN))
 
 
 def _walkable(cls: type, module: str) -> bool:

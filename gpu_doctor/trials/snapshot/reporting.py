@@ -6,6 +6,7 @@ A handler that every run of a cell adds would write each later line once more. N
 from __future__ import annotations
 
 import logging
+import logging.handlers
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -42,6 +43,8 @@ def _loggers_undo() -> Undo:
     alive = _handlers()
     hung = {id(one): one for _, _, handlers, _ in kept for one in handlers}
     handlers = [(one, one.level, one.formatter, list(one.filters)) for one in hung.values()]
+    buffers = [one for one in hung.values() if isinstance(one, logging.handlers.BufferingHandler)]
+    waiting = [(one, one.buffer, list(one.buffer)) for one in buffers]
 
     def undo() -> None:
         for logger, settings, attached, filters in kept:
@@ -53,6 +56,9 @@ def _loggers_undo() -> Undo:
             handler.setLevel(level)
             handler.setFormatter(formatter)
             handler.filters[:] = filters
+        for one, buffer, records in waiting:
+            one.buffer = buffer
+            buffer[:] = records
         if logging.root.manager.disable != disabled:
             logging.disable(disabled)
 

@@ -8,20 +8,22 @@ holds the right one. It can be restored any number of times (baseline, candidate
 from __future__ import annotations
 
 import functools
-import gc
 import inspect
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, Final
 
+import numpy as np
 import psutil
 import torch
 from torch.utils.data import DataLoader
 
 from gpu_doctor import formatting
 from gpu_doctor.machine import cgroup
+from gpu_doctor.trials.side_effects.held_open import log_streams
+from gpu_doctor.trials.side_effects.kept_files import CannotKeep, KeptFiles
 from gpu_doctor.trials.side_effects.leftover_workers import shut_down
-from gpu_doctor.trials.side_effects.trackers import open_runs
+from gpu_doctor.trials.side_effects.open_things import LogFile, MappedArray, OpenThing, log_files, why_not
 from gpu_doctor.trials.snapshot.parts import is_users
 from gpu_doctor.trials.snapshot.process import process_undos
 from gpu_doctor.trials.snapshot.tensors import ArrayStore, SnapshotTooLarge, TensorStore
@@ -43,7 +45,7 @@ from gpu_doctor.trials.snapshot.undo import (
     rng_undo,
     set_undo,
 )
-from gpu_doctor.trials.snapshot.walk import Walk
+from gpu_doctor.trials.snapshot.walk import Walk, uncollected
 
 __all__ = ["Snapshot", "SnapshotTooLarge", "unrestorable"]
 
@@ -67,6 +69,7 @@ class Snapshot:
         self._stores: list[TensorStore | ArrayStore] = []
         self._loaders: list[tuple[Any, Any]] = []
         self._kept_alive: list[Any] = []
+        self._files: KeptFiles | None = None
         self._grad = torch.is_grad_enabled()
         self.bytes = 0
         """What the snapshot holds: tensor and array bytes, and the size of the containers' copies."""
@@ -82,6 +85,8 @@ class Snapshot:
         extra: Iterable[object] = (),
         limit_bytes: int | None = None,
         to_host: bool = False,
+        iterators: Container[int] | None = None,
+        files: KeptFiles | None = None,
     ) -> Snapshot:
         """Keeps the state of `namespace`, of everything reachable from it, and of `extra`.
 
@@ -91,25 +96,26 @@ class Snapshot:
                 user's, the globals of its module count as a namespace too.
             limit_bytes: what the copies may take of the CPU's memory; None = `room_bytes()`.
             to_host: nothing is kept on a device, whose memory is to be measured.
+            iterators: see `Walk`. files: keeps the files that the cell touches, which are put back with the rest.
 
         Raises:
             SnapshotTooLarge: if it does not fit, mostly before anything was copied; the message has the figures.
         """
-        collecting = gc.isenabled()
-        gc.disable()  # the collector would look through hundreds of thousands of new copies again and again
-        try:
-            return cls._taken(namespace, extra, limit_bytes, to_host)
-        finally:
-            if collecting:
-                gc.enable()
+        with uncollected():
+            return cls._taken(namespace, extra, limit_bytes, to_host, Walk(iterators), files)
 
     @classmethod
     def _taken(
-        cls, namespace: dict[str, Any], extra: Iterable[object], limit_bytes: int | None, to_host: bool
+        cls,
+        namespace: dict[str, Any],
+        extra: Iterable[object],
+        limit_bytes: int | None,
+        to_host: bool,
+        walk: Walk,
+        files: KeptFiles | None,
     ) -> Snapshot:
         roots = list(extra)
         spaces = {id(space): space for space in [namespace, *_globals_of(roots)]}
-        walk = Walk()
         walk.over(list(spaces.values()), roots)
         limit = room_bytes() if limit_bytes is None else limit_bytes
         self = cls()
@@ -133,7 +139,7 @@ class Snapshot:
             ) from error
         self._stores = [tensors, arrays]
         self.bytes = tensors.bytes + arrays.bytes
-        self.unrestorable = (*walk.lost, *tensors.lost, *open_runs())
+        self.unrestorable = (*walk.lost, *tensors.lost)
         self.large = (*tensors.large, *arrays.large)
         self._keep_containers(walk)
         self._keep_instances(walk)
@@ -145,6 +151,9 @@ class Snapshot:
         self._undos.extend(("the namespace", namespace_undo(space)) for space in spaces.values())
         self._undos.extend(process_undos())
         self._kept_alive = list(walk.seen.values())
+        self._files = files
+        if files is not None:
+            self._keep_open(files, walk, limit)
         return self
 
     def restore(self) -> tuple[str, ...]:
@@ -166,7 +175,30 @@ class Snapshot:
             for store in self._stores:
                 _try(notes, "tensors and arrays", lambda store=store: notes.extend(store.restore()))  # type: ignore[misc]
         torch.set_grad_enabled(self._grad)
+        if self._files is not None:
+            files = self._files
+            _try(notes, "files", lambda: notes.extend(files.put_back()))
         return tuple(dict.fromkeys(notes))
+
+    def _keep_open(self, files: KeptFiles, walk: Walk, limit: int) -> None:
+        """What was open before: its files, and what of it is in memory."""
+        logs = [LogFile(handler) for handler, stream in log_files() if stream is None or not why_not(stream)]
+        streams = {id(stream) for _, stream in log_files()}
+        given = {id(stream): (stream, str(stream.name)) for stream in log_streams()}
+        opened = {**given, **walk.opened}
+        things = [OpenThing(value, name) for value, name in opened.values() if id(value) not in streams]
+        mapped = [one for one in walk.kept["array"] if isinstance(one, np.memmap) and one.mode in ("r+", "w+")]
+        self.bytes += sum(one.bytes for one in things)
+        largest = max(things, key=lambda one: one.bytes, default=None)
+        if largest is not None and self.bytes > limit:
+            raise SnapshotTooLarge(
+                f"A trial needs a copy of {largest.name} ({formatting.size(largest.bytes)}), and only "
+                f"{formatting.size(limit)} may be used for all that is kept: close it before the trial."
+            )
+        try:
+            files.keep_open([*logs, *things, *(MappedArray(one) for one in mapped if one.filename)])
+        except CannotKeep as too_large:
+            raise SnapshotTooLarge(str(too_large)) from too_large
 
     def _keep_containers(self, walk: Walk) -> None:
         makers: dict[str, Callable[[Any], tuple[Undo, int]]] = {
@@ -197,20 +229,23 @@ class Snapshot:
             self._undos.append((f"a {type(one).__name__}", instance_undo(one)))
 
 
-def unrestorable(namespace: dict[str, Any], extra: Iterable[object] = ()) -> tuple[str, ...]:
+def unrestorable(
+    namespace: dict[str, Any], extra: Iterable[object] = (), iterators: Container[int] | None = None
+) -> tuple[str, ...]:
     """What a snapshot of now could not put back, by name, such as `it (generator)`; copies nothing and changes nothing.
 
     Large data of a dataset is named too, with `if it is changed`: it is not copied, as training reads it.
 
     Args:
         namespace: the names that the cell runs with. extra: further roots, as for `Snapshot.take`.
+        iterators: see `Walk`.
     """
     roots = list(extra)
-    walk = Walk()
+    walk = Walk(iterators)
     walk.over([namespace, *_globals_of(roots)], roots)
     tensors, arrays = walk.stores()
     large = (f"{one}, if it is changed" for one in (*tensors.large, *arrays.large))
-    return (*walk.lost, *tensors.lost, *open_runs(), *large)
+    return (*walk.lost, *tensors.lost, *large)
 
 
 def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:

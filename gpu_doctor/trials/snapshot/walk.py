@@ -13,14 +13,17 @@ import functools
 import gc
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from gpu_doctor.trials.snapshot.kinds import ATOMS, internal, kind_of, made_for_training
+from gpu_doctor.trials.side_effects.held_open import files_behind, is_written_archive
+from gpu_doctor.trials.side_effects.open_things import why_not
+from gpu_doctor.trials.snapshot.kinds import ATOMS, internal, is_open_kind, kind_of, made_for_training
 from gpu_doctor.trials.snapshot.parts import (
     behind,
     caches_of,
@@ -37,17 +40,39 @@ _KEPT: Final = (
     *("list", "dict", "set", "deque", "buffer", "tensor", "array", "frame", "rng", "class", "instance", "cached"),
     *("numbers", "dispatched"),
 )
+MOST_OF_A_CLASS: Final = 64
+"""So many instances of a class that is not entered are asked what they have open: each takes up to a millisecond."""
 _BARE: Final = (collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter)
 """Containers that are nobody's instances: they have no attributes."""
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Around a walk: the collector would look through hundreds of thousands of new references again and again."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class Walk:
     """What was reached, by kind, each object once; `names` of what cannot be copied."""
 
-    def __init__(self) -> None:
+    def __init__(self, iterators: Container[int] | None = None) -> None:
+        """Nothing is reached yet.
+
+        Args:
+            iterators: ids of those that are named where they are met, as they would be used up; None = of all.
+        """
+        self._iterators = iterators
         self.seen: dict[int, Any] = {}
         self.kept: dict[str, list[Any]] = {kind: [] for kind in _KEPT}
         self._kinds: dict[type, str] = {}
+        self._looked: collections.Counter[type] = collections.Counter()
+        """How many of a class were asked what they have open."""
         self._guests: dict[frozenset[type], bool] = {}
         self.cells: list[types.CellType] = []
         self.data: dict[int, str] = {}
@@ -57,6 +82,10 @@ class Walk:
         self.modules: list[dict[str, Any]] = []
         """Names of the user's own modules that were reached."""
         self.lost: dict[str, None] = {}
+        self.opened: dict[int, tuple[Any, str]] = {}
+        """Open files, maps and databases that can be kept, by id, with the variable that led there."""
+        self.closed_to_us: list[tuple[Any, str, str]] = []
+        """Those that cannot, with the variable, and a clause on why."""
         self._stack: list[tuple[Any, str]] = []
         self._datasets: list[tuple[Any, str]] = []
         self._in_data = False
@@ -91,6 +120,7 @@ class Walk:
                 continue
             kind = self._kinds.get(cls) or self._kinds.setdefault(cls, kind_of(cls))
             if kind == "skip":
+                self._apart(value, name)
                 continue
             if kind == "instance" and not self._in_data and issubclass(cls, Dataset):
                 self._datasets.append((value, name))
@@ -202,6 +232,9 @@ class Walk:
     def _method(self, value: types.MethodType, name: str) -> None:
         self._push((value.__self__, value.__func__), name)
 
+    def _wrapper(self, value: types.MethodWrapperType, name: str) -> None:
+        self._push((value.__self__,), name)  # such as `stream.__next__`
+
     def _partial(self, value: functools.partial[Any], name: str) -> None:
         self._push((value.func, value.args, value.keywords), name)
 
@@ -233,8 +266,19 @@ class Walk:
             self.kept["numbers"].append(value)
 
     def _lost(self, value: Any, name: str) -> None:
-        if not any(value is one for one in (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__)):
-            self.lost[f"{name} ({type(value).__name__})"] = None
+        if any(value is one for one in (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__)):
+            return
+        if is_open_kind(type(value)):
+            why = why_not(value)
+            if not why:
+                self.opened[id(value)] = value, name
+                return
+            self.closed_to_us.append((value, name, why))
+        self.lost[f"{name} ({type(value).__name__})"] = None
+
+    def _iterator(self, value: Any, name: str) -> None:
+        if self._iterators is None or id(value) in self._iterators:
+            self._lost(value, name)
 
     def _instance(self, value: Any, name: str) -> None:
         if issubclass(type(value), torch.jit.ScriptModule):
@@ -251,6 +295,20 @@ class Walk:
             self._guests[kinds] = any(map(made_for_training, kinds))
         if self._guests[kinds]:
             self._instance(value, name)
+        else:
+            self._apart(value, name)
+
+    def _apart(self, value: Any, name: str) -> None:
+        """What is not entered may write to a file all the same."""
+        cls = type(value)
+        if gc.is_tracked(value) and not issubclass(cls, type) and self._looked[cls] < MOST_OF_A_CLASS:
+            self._looked[cls] += 1
+            if is_written_archive(value):
+                self.closed_to_us.append((value, name, "is being written to"))
+                self.lost[f"{name} ({cls.__name__})"] = None
+                return
+            for file in files_behind(value):
+                self.opened.setdefault(id(file), (file, name))
 
     def _own(self, value: Any, name: str) -> None:
         """The attributes of an instance, in its dict and in slots."""

@@ -85,6 +85,38 @@ def test_a_budget_that_measures_nothing(budget: Any) -> None:
     assert case.trials == [] and case.effects == []
 
 
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        *(({"trial_steps": one}, "trial_steps must be a whole number of at least 1") for one in (0, 2.5, "50", None)),
+        *(({"trial_seconds": one}, "trial_seconds must be a number of seconds above 0") for one in (0, "60", True)),
+    ],
+)
+def test_a_cases_budget_for_trials_that_measures_nothing(budget: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=f"{said}, such as trial_s(teps=50|econds=60), not "):
+        gpu_doctor.case("x = 1", **budget)
+
+
+def test_trials_have_the_budget_of_their_case_unless_they_get_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = gpu_doctor.case("x = 1", trial_steps=7, trial_seconds=3)
+    given: list[tuple[Any, ...]] = []
+
+    def once(settings: Any, role: str, steps: int | None, seconds: float | None) -> Any:
+        given.append((steps, seconds))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(case, "once", once)
+    grid = {"num_workers": [0]}
+    asks: list[Callable[..., Any]] = [case.measured, case.treat, lambda **own: case.sweep(grid, **own)]
+    for attempt in (*asks, lambda **own: case.trial({}, **own)):
+        for own in ({}, {"steps": 9, "seconds": 5.0}):
+            with pytest.raises(KeyboardInterrupt):
+                attempt(**own)
+    sides = [(7, 3.0), (9, 5.0)]
+    whole = [(7, 0.25 * 3.0), (9, 0.25 * 5.0)]  # a side of one round has a part of the trial's
+    assert given == [*sides, *sides, *whole, *whole]
+
+
 @pytest.mark.parametrize("most", [0, -1, "8", 2.5, None, True])
 def test_a_number_of_trials_that_is_none(most: Any) -> None:
     case = gpu_doctor.case("x = 1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import queue
 from pathlib import Path
 from typing import Any
 
@@ -190,9 +191,10 @@ def test_what_a_count_leaves_behind_is_among_the_runs_notes(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     case = gpu_doctor.case(LOOP + "    open('log.txt', 'w').close()\n", mlp())
     case.run()
-    case.namespace["it"] = (number for number in range(3))
+    case.namespace["waiting"] = queue.SimpleQueue()
     case.flops()
-    said = ("Your cell wrote log.txt during the trial.", "A trial cannot put back: it (generator).")
+    put_back = "What your cell wrote during the trial was put back: log.txt."
+    said = (put_back, "A trial cannot put back: waiting (SimpleQueue).")
     assert set(said) <= set(case.recordings[-1].notes)
 
 

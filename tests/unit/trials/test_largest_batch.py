@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import queue
 from typing import Any
 
 import pytest
@@ -92,7 +93,7 @@ def test_what_the_search_leaves_behind_is_said(monkeypatch: pytest.MonkeyPatch) 
     lost = "The state of a Stream could not be put back: it is closed."
     monkeypatch.setattr(Snapshot, "restore", lambda snapshot: (lost,))
     case = SimulatedCase(Card(4.0, 100.0))
-    case.namespace["it"] = (number for number in range(3))
+    case.namespace["waiting"] = queue.SimpleQueue()
     once = case.once
 
     def writing(*given: Any) -> Result:
@@ -102,8 +103,8 @@ def test_what_the_search_leaves_behind_is_said(monkeypatch: pytest.MonkeyPatch) 
     case.once = writing  # type: ignore[assignment, method-assign]
     found = largest_batch(case, memory=case.card)
     assert found.notes == (
-        "Your cell wrote log.txt during the trial.",
-        "A trial cannot put back: it (generator).",
+        "What your cell wrote during the trial was put back: log.txt.",
+        "A trial cannot put back: waiting (SimpleQueue).",
         lost,
     )
     assert all(one in str(found) for one in found.notes)

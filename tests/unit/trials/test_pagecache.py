@@ -106,7 +106,8 @@ def test_a_little_in_every_fetch_and_reads_behind_workers_leave_a_pair_as_it_is(
     wall_s, read = warm.fetches[0].wall_s, warm.fetches[0].read_bytes or 0.0
     stray = with_fetch(warm, stored_s=wall_s, stored_bytes=0.02 * read)
     assert warm_pairs([stray], [with_fetch(warm, stored_s=wall_s, stored_bytes=0.004 * read)]) == [True]
-    assert not needs_more([stray], [with_fetch(side(0.0, forward=0.0, backward=0.0), stored_s=0.0)])
+    quick = with_fetch(side(0.0, forward=0.0, backward=0.0), stored_s=0.0)
+    assert not needs_more([stray, stray], [quick, quick])
     hidden = with_fetch(side(0.0, forward=4000.0), stored_s=wall_s, stored_bytes=read)
     assert warm_pairs([hidden], [side()]) == [True]
 

@@ -15,6 +15,10 @@ from tests.support.panel_parts import starved
 @pytest.mark.parametrize(
     ("line", "says"),
     [
+        ("--trial-step 5", "There is no option --trial-step. Did you mean --trial-steps? Use: %%gpudoctor"),
+        ("--trial-seconds", "--trial-seconds takes a value, such as --trial-seconds 60."),
+        ("--trial-seconds 0", "--trial-seconds takes a number of seconds above 0, such as 30, not '0'."),
+        ("--trial-steps 2.5", "--trial-steps takes a whole number of at least 1, such as 50, not '2.5'."),
         ("--stpes 5", "There is no option --stpes. Did you mean --steps? Use: %%gpudoctor [--steps N]"),
         ("--no-vew", "There is no option --no-vew. Did you mean --no-view?"),
         ("-n 5", "There is no option -n. Use:"),

@@ -1,0 +1,48 @@
+"""Which device a comparison was measured on, and whether its two sides can be compared at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_doctor.recording import UNKNOWN, Recording, devices_of, is_elsewhere
+
+MACHINES: Final = "this compares machines, not settings"
+
+
+@dataclass(frozen=True)
+class MeasuredOn:
+    """Where the runs of a comparison were made."""
+
+    device: str = ""
+    """Such as `NVIDIA H100 (cuda:0)`; both sides' where they differ, empty where no step ended."""
+    told: bool = False
+    """It is no device of this machine, or the sides had different ones."""
+    unfair: str = ""
+    """Why two sides from different machines have no verdict; empty where they are from one."""
+
+
+def measured_on(bases: Sequence[Recording], candidates: Sequence[Recording]) -> MeasuredOn:
+    """Where both sides were measured; a side that ended no step may not have come to its device."""
+    sides = [[one.setup for one in side if len(one.steps)] for side in (bases, candidates)]
+    before, after = (devices_of(side) for side in sides)
+    pairs = [(a, b) for a, b in zip(bases, candidates, strict=False) if len(a.steps) and len(b.steps)]
+    away = any(is_elsewhere(one) for side in sides for one in side)
+    # Of machines that are not known, their devices tell whether they are one.
+    if any(a.setup.machine != b.setup.machine or (_unknown(a, b) and _differ(a, b)) for a, b in pairs):
+        unfair = (
+            f"the baseline was measured on {before}, the candidate on {after}: this compares machines, not settings"
+        )
+        return MeasuredOn(f"{before} (baseline) and {after} (candidate)", True, unfair)
+    if any(_differ(a, b) for a, b in pairs):
+        return MeasuredOn(f"{before} (baseline) and {after} (candidate)", True)
+    return MeasuredOn(devices_of([*sides[0], *sides[1]]), away)
+
+
+def _differ(a: Recording, b: Recording) -> bool:
+    return a.setup.hardware != b.setup.hardware
+
+
+def _unknown(a: Recording, b: Recording) -> bool:
+    return UNKNOWN in (a.setup.host, b.setup.host)

@@ -1,0 +1,46 @@
+"""What a stretch of steps drew from stock: batches that workers had fetched before it began, taken off its work.
+
+With workers, up to `prefetch_factor` times as many batches as there are workers lie ready when the measuring begins. A
+loop that uses them up in a few seconds looks faster than it can go on: workers made only what it took less what the
+stock fell by. Where the stock rises the loop is what binds, and its own pace is the truth. At an epoch's end the stock
+runs out whoever binds: nothing is left to fetch, and what lies ready then is not kept (`capture.fetch.prefetch_queue`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from gpu_doctor.recording import Recording
+
+ENDS: Final = 8
+"""The stock at an end is the mean of the looks in so great a part of the stretch, or of one round of all workers: they
+deliver in bursts, and a single look says where in a burst it fell."""
+
+
+def made_share(recording: Recording, taken: float, until: float) -> float:
+    """The part of the batches of a stretch that was made during it, at most 1; 1 where nobody counted.
+
+    Args:
+        recording: of the run. taken: batches that its loop had got before the stretch. until: and at its end.
+    """
+    loader = recording.setup.training_loader
+    fetch = next((one for one in recording.fetches if loader is not None and one.loader == loader.key), None)
+    if fetch is None or not fetch.workers or until <= taken:
+        return 1.0
+    # Where several loaders are drawn from, this one's part of the batches.
+    every, own = float(np.nansum(recording.steps.batches)), fetch.delivered
+    part = own / every if own and every else 1.0
+    taken, until = part * taken, part * until
+    inside = (fetch.ready_after >= taken) & (fetch.ready_after <= until)
+    ready, after = fetch.ready[inside], fetch.ready_after[inside]
+    if not len(after):
+        return 1.0
+    wide = max((until - taken) / ENDS, fetch.workers)
+    first, last = after < taken + wide, after > after[-1] - wide
+    apart = float(after[-1]) - taken - wide
+    if not first.any() or apart <= 0:
+        return 1.0
+    fell = max(float(ready[first].mean() - ready[last].mean()), 0.0)
+    return max(1.0 - fell / apart, 1.0 / (until - taken))

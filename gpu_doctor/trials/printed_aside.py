@@ -1,0 +1,36 @@
+"""What code writes past `sys.stdout` and `sys.stderr`: to the streams themselves, which it has kept from before.
+
+A handler of `logging` keeps the stream that it was made with, `partial(print, file=sys.stderr)` too: putting others in
+the place of the names silences neither.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gpu_doctor.capture import Patches
+from gpu_doctor.trials.interrupts import uninterrupted
+
+
+@contextmanager
+def unwritten() -> Iterator[None]:
+    """Both streams of this process, and those that stand in their place now, take what is written and show nothing."""
+    streams = {id(one): one for one in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__) if one is not None}
+    patches = Patches()
+    try:
+        for stream in streams.values():
+            try:
+                patches.wrap(stream, "write", _taking)
+            except (AttributeError, TypeError):  # one that takes no attribute
+                continue
+        yield
+    finally:
+        with uninterrupted():
+            patches.restore()
+
+
+def _taking(write: Callable[..., Any]) -> Callable[[str], int]:
+    return len
