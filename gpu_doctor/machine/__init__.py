@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gpu_doctor.machine.checkup.check import check as check
+    from gpu_doctor.machine.host import cpu_name as cpu_name
     from gpu_doctor.machine.host import os_cores as os_cores
     from gpu_doctor.machine.host import physical_cores as physical_cores
     from gpu_doctor.machine.host import usable_cores as usable_cores
@@ -26,6 +27,7 @@ __all__ = [
     "Reader",
     "cgroup",
     "check",
+    "cpu_name",
     "driver_version",
     "os_cores",
     "physical_cores",
@@ -40,6 +42,7 @@ _FACE: Final = {
     "ProbeScope": "probe",
     "Reader": "probe",
     "check": "checkup.check",
+    "cpu_name": "host",
     "driver_version": "nvml.probe",
     "os_cores": "host",
     "physical_cores": "host",

@@ -6,10 +6,12 @@ Shares of CPU are of the *usable* cores (affinity and container quota), so that 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,6 +58,21 @@ def affinity_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os_cores()
+
+
+@lru_cache(maxsize=1)
+def cpu_name(described: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's name, such as `AMD EPYC 7B13`; empty where the system does not tell it.
+
+    Args:
+        described: where Linux describes its processors; a test gives a file of its own.
+    """
+    try:
+        with described.open(encoding="utf-8", errors="replace") as lines:
+            found = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+            return next(found, "")
+    except OSError:
+        return platform.processor()
 
 
 def usable_cores(root: Path = cgroup.ROOT) -> float:

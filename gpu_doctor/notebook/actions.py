@@ -140,16 +140,14 @@ class Actions:
 
     def _trial(self, request: dict[str, Any]) -> None:
         self._panel.busy("trial")
-        self._panel.case.trial(request.get("settings", {}), steps=int(request.get("steps") or 50))
+        self._panel.case.trial(request.get("settings", {}), **_budget(request))
 
     def _treat(self, request: dict[str, Any]) -> None:
         self._panel.busy("treating")
         plans = self._panel.case.plans
         before = len(plans)
         try:
-            self._panel.case.treat(
-                steps=int(request.get("steps") or 50), changes_training=bool(request.get("changes_training"))
-            )
+            self._panel.case.treat(changes_training=bool(request.get("changes_training")), **_budget(request))
         finally:
             if len(plans) > before:  # an interrupt leaves one too
                 self._panel.plan = plans[-1]
@@ -159,7 +157,7 @@ class Actions:
         sweeps = self._panel.case.sweeps
         before = len(sweeps)
         try:
-            self._panel.case.sweep(request["grid"], steps=int(request.get("steps") or 50))
+            self._panel.case.sweep(request["grid"], **_budget(request))
         finally:
             if len(sweeps) > before:  # an interrupt leaves one too
                 self._panel.sweep = sweeps[-1]
@@ -179,6 +177,11 @@ class Actions:
             if isinstance(error, KeyboardInterrupt):
                 self._panel.message = "The run was interrupted."
         self._panel.output = kept(text, captured.outputs)
+
+
+def _budget(request: dict[str, Any]) -> dict[str, Any]:
+    """Steps and seconds of a trial that the page asks for; None = the case's own."""
+    return {"steps": request.get("steps"), "seconds": request.get("seconds")}
 
 
 def _traceback(error: BaseException) -> str:

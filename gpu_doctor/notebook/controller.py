@@ -47,9 +47,9 @@ class Controller:
         self._shell, self._options = shell, options
         self._cell = Cell(shell, line, body)
         self._knobs = {**knobs.KNOBS, **_varied(self._cell.source, options)}
-        self.case = Case(
-            self._cell.source, shell.user_ns, name=options.name, execute=self._cell.run, quietly=Cell.quietly
-        )
+        how: dict[str, Any] = {"execute": self._cell.run, "quietly": Cell.quietly, **_budget(options)}
+        how["changed"] = lambda text: Cell.of(shell, text).run
+        self.case = Case(self._cell.source, shell.user_ns, name=options.name, **how)
         self.case.on_begin = self._began
         self.message = ""
         self.stopping = False
@@ -219,6 +219,8 @@ class Controller:
             fixes=self.details.fixes,
             before=self.details.before,
             output=self.output.shown(),
+            trial_steps=case.trial_steps,
+            trial_seconds=case.trial_seconds,
             stop_live=bool(getattr(self._shell.kernel, "_supports_kernel_subshells", False)),
         )
 
@@ -253,6 +255,12 @@ class Controller:
         html = report.html(diagnosis, tuple(case.recordings), effects, title=case.name, notes=notes, **more)
         text_after, html_after = self.output.static()
         return Answer(report.text(diagnosis, newest, effects, **more) + text_after, html + html_after)
+
+
+def _budget(options: argparse.Namespace) -> dict[str, Any]:
+    """What the cell's line says of its trials."""
+    given = {name: getattr(options, name, None) for name in ("trial_steps", "trial_seconds")}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _varied(source: str, options: argparse.Namespace) -> KnobTable:

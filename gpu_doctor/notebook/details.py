@@ -8,21 +8,18 @@ large namespace takes a few tenths of a second.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor import formatting
 from gpu_doctor.recording import SettingValue, describe
 from gpu_doctor.report.panel import fix_shown
-from gpu_doctor.trials import Walk, open_runs, room_bytes
 
 if TYPE_CHECKING:
     from gpu_doctor.trials import Case
 
 MOST_FIXES: Final = 16
 """Fixes that are kept for the page; the oldest goes."""
-KEPT: Final = "restores model, optimizer, loaders, random generators and your variables"
 
 
 class Details:
@@ -52,11 +49,11 @@ class Details:
     def look_ahead(self) -> None:
         """Looks what a trial would touch."""
         try:
-            self.before = sentences(self._case.namespace, self._case.roots())
+            self.before = sentences(self._case)
         except Exception as error:
             reason = f"{type(error).__name__}: {formatting.clean(error, 200)}"
-            said = f"It is not known what a trial cannot restore ({reason})."
-            self.before = [{"text": said, "tone": "bad"}]
+            unknown = f"It is not known what a trial cannot restore ({reason})."
+            self.before = [{"text": unknown, "tone": "bad"}]
 
 
 _NOTHING: Final[dict[str, Any]] = {
@@ -69,41 +66,15 @@ _NOTHING: Final[dict[str, Any]] = {
 }
 
 
-def sentences(namespace: dict[str, Any], roots: Iterable[object] = ()) -> list[dict[str, str]]:
+def sentences(case: Case) -> list[dict[str, str]]:
     """What a person should know before a trial: `text` and `tone` (`bad` where something would not come back).
 
     Nothing is copied and nothing is run.
-
-    Args:
-        namespace: the names that the cell runs with. roots: further ones, as for `Snapshot.take`.
     """
-    collecting = gc.isenabled()
-    gc.disable()  # the collector would look through all that is seen again and again
-    try:
-        walk = Walk()
-        walk.over([namespace], roots)
-        tensors, arrays = walk.stores()
-    finally:
-        if collecting:
-            gc.enable()
-    needed, whole = tensors.host_bytes + arrays.bytes, tensors.bytes + arrays.bytes
-    limit = room_bytes()
-    if needed > limit:
-        text = (
-            f"A trial will be refused: a copy of the state needs {formatting.size(needed)}, and only "
-            f"{formatting.size(limit)} may be used for it. Free memory, or delete large variables that the cell does "
-            "not need."
-        )
-        return [{"text": text, "tone": "bad"}]
-    kept = (
-        f"A trial {KEPT} (a copy of {formatting.size(whole)}). It does not undo files that your cell writes or data "
-        "that it sends."
-    )
-    said = [{"text": kept, "tone": ""}]
-    large = (*tensors.large, *arrays.large)
-    if large:
-        said.append({"text": formatting.sentence(formatting.not_copied(large)), "tone": ""})
-    lost = (*walk.lost, *tensors.lost, *open_runs())
-    if lost:
-        said.append({"text": formatting.sentence(formatting.unrestorable(lost)), "tone": "bad"})
-    return said
+    said = case.beforehand()
+    refused = [f"A trial will be refused. {one}" for one in said.refusals]
+    return [
+        *({"text": one, "tone": "bad"} for one in refused),
+        *({"text": one, "tone": ""} for one in said.notes),
+        *({"text": one, "tone": "bad"} for one in said.lost),
+    ]

@@ -15,8 +15,8 @@ from gpu_doctor.trials import knobs
 from gpu_doctor.trials.knobs import cell_variables
 
 CELL_FORM = (
-    "%%gpudoctor [--steps N] [--seconds S] [--set KNOB=VALUE ...] [--vary NAME=VALUE,VALUE ...] [--name NAME] "
-    "[--save PATH] [--no-view]"
+    "%%gpudoctor [--steps N] [--seconds S] [--set KNOB=VALUE ...] [--vary NAME=VALUE,VALUE ...] "
+    "[--trial-steps N] [--trial-seconds S] [--name NAME] [--save PATH] [--no-view]"
 )
 LINE_FORM = "%gpudoctor check | explain RULE | knobs | report [PATH] | history | compare A B"
 EXAMPLES: Final = {
@@ -24,6 +24,8 @@ EXAMPLES: Final = {
     "--seconds": "30",
     "--set": "num_workers=4",
     "--vary": "lr=1e-3,3e-4",
+    "--trial-steps": "50",
+    "--trial-seconds": "60",
     "--name": "tuned",
     "--save": "run.npz",
 }
@@ -75,6 +77,8 @@ def cell_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vary", action="append", default=[], metavar="NAME=VALUE,VALUE", help="offer other values of a cell variable"
     )
+    parser.add_argument("--trial-steps", type=_count, metavar="N", help="steps of each side of a trial")
+    parser.add_argument("--trial-seconds", type=_seconds, metavar="S", help="seconds that a trial measures")
     parser.add_argument("--name", default="", help="what the run is called")
     parser.add_argument("--save", default="", metavar="PATH", help="save the recording to PATH (.npz)")
     parser.add_argument("--no-view", action="store_true", help="no live panel, only the result")

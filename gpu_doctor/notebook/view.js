@@ -4,6 +4,7 @@
 const UNHEARD_MS = 2500;
 const MISSED_MS = 1500;
 const MOST_STEPS = 100000;
+const MOST_SECONDS = 3600;
 const models = new WeakMap();
 
 /** What lives as long as the model: the state, the points, and the views to tell. */
@@ -58,7 +59,7 @@ class Panel {
     this.chosen = {};
     this.grid = {};
     this.unfolded = new Set();
-    this.steps = "50";
+    this.budget = null; // of a trial, as typed
     this.changesTraining = false;
     this.stopping = this.unheard = this.unanswered = false;
     this.copied = this.broken = null;
@@ -117,6 +118,7 @@ class Panel {
   draw() {
     const { state } = this.live;
     if (this.gone || !state.header) return;
+    this.budget ??= { steps: String(state.trial.steps), seconds: String(state.trial.seconds) };
     if (state.busy) this.nearing = this.unanswered = false;
     else this.stopping = this.unheard = false;
     patch(this.top, [
@@ -203,7 +205,7 @@ class Panel {
     this.draw();
   }
 
-  setSteps(text) { this.steps = text; }
+  setBudget(what, text) { this.budget[what] = text; }
 
   setChanges(on) { this.changesTraining = on; }
 
@@ -213,12 +215,13 @@ class Panel {
   }
 
   ask(what) {
-    const given = Number.parseInt(this.steps, 10);
-    const steps = given > 0 ? Math.min(given, MOST_STEPS) : 50;
-    this.steps = String(steps); // what is done is what stands there
-    const { number } = this.live;
+    const { number, state: { trial } } = this.live;
+    const within = (given, most, usual) => (given > 0 ? Math.min(given, most) : usual);
+    const steps = within(Number.parseInt(this.budget.steps, 10), MOST_STEPS, trial.steps);
+    const seconds = within(Number.parseFloat(this.budget.seconds), MOST_SECONDS, trial.seconds);
+    this.budget = { steps: String(steps), seconds: String(seconds) }; // what is done is what stands there
     this.live.ask({
-      ask: what, settings: ["trial", "real"].includes(what) ? this.chosen : {}, steps, changes_training: this.changesTraining,
+      ask: what, settings: ["trial", "real"].includes(what) ? this.chosen : {}, steps, seconds, changes_training: this.changesTraining,
       ...(what === "sweep" ? { grid: this.grid } : {}),
     });
     if (what === "sweep") this.unfolded.delete("sweep");

@@ -2,13 +2,15 @@
 
 const SETTLED_BUTTONS = {
   trial: "Runs the code as written and with these settings in turn, from the same state, then restores everything",
-  treat: "Tries each recommendation and keeps those that a trial verifies",
+  treat: "Tries each recommendation, and keeps what is confirmed when it is measured again",
   real: "Runs the whole cell once more, in your namespace, under these settings",
   largest: "Finds the largest batch that fits and the best one for samples/s, in at most three short trials",
   sweep: "Compares every combination of the values that you tick with the code as written",
 };
 
-const BEFORE = "A trial restores model, optimizer, loaders, random generators and your variables. It does not undo files that your cell writes or data that it sends.";
+const BEFORE = "A trial restores model, optimizer, loaders, random generators, your variables and the files that your cell writes. It does not undo data that it sends.";
+
+const BUDGET = "Steps of each side, and seconds to measure in all: they count from the end of the warm-up. Set-up, compile and downloads have their own time, told while they last.";
 
 const LOST = "The kernel that ran this cell is gone: run the cell again.";
 const UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
@@ -217,9 +219,7 @@ function knobsPart(state, panel) {
     unknown ? h("div", { class: "gd-soft" }, knobs[0].refusal)
       : knobSentences(panel.unfolded.has("more") ? knobs : front, panel),
     h("div", { class: "gd-row gd-actions" },
-      h("label", { class: "gd-steps" }, "trial of",
-        h("input", { type: "number", min: "5", max: "100000", step: "5", value: panel.steps, oninput: (event) => panel.setSteps(event.target.value) }),
-        "steps"),
+      budgetPart(panel),
       act("trial", "Rerun as a trial", !moved, true),
       act("treat", "Treat: find the best safe settings", false),
       act("real", moved ? "Run for real with these settings" : "Run for real again", false),
@@ -229,6 +229,19 @@ function knobsPart(state, panel) {
     unknown ? null : furtherPart(state, act, panel),
     moved && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
     unknown ? null : beforePart(before));
+}
+
+/** How long a trial is: steps of a side, and the seconds that it measures in all. */
+function budgetPart(panel) {
+  const told = `${panel.id}-budget`;
+  const field = (what, label, most, step, min) => h("input", {
+    type: "number", min, max: String(most), step, value: panel.budget[what], "data-budget": what, title: BUDGET,
+    "aria-label": label, "aria-describedby": told, oninput: (event) => panel.setBudget(what, event.target.value),
+  });
+  return h("span", { class: "gd-steps", role: "group", "aria-label": "length of a trial" }, "trial of",
+    field("steps", "steps of each side of a trial", MOST_STEPS, "5", "5"), "steps,",
+    field("seconds", "seconds that a trial measures", MOST_SECONDS, "10", "1"), "s",
+    h("span", { id: told, hidden: true }, BUDGET));
 }
 
 /** What a trial keeps and what it cannot put back, said before the click. */

@@ -60,7 +60,7 @@ function planPart({ plan, busy }, panel) {
   return h("section", { class: "gd-plan" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, "treatment"), h("span", { class: "gd-sum" }, plan.sentence),
       kept ? button("set the knobs to this", () => panel.turnTo(plan.settings), { class: "gd-link", disabled: busy }) : null),
-    plan.steps.length ? h("div", { class: "gd-waterfall", role: "table", "aria-label": "verified gains" },
+    plan.steps.length ? h("div", { class: "gd-waterfall", role: "table", "aria-label": "measured gains" },
       plan.steps.map((one, number) => rungPart(one, number))) : null,
     plan.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),
     plan.dropped.length ? h("div", { class: "gd-dropped gd-soft" }, "tried, not kept",

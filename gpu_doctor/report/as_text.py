@@ -33,7 +33,7 @@ def text(
 
     Args:
         diagnosis: what to report. recording: the run that it judges, for outcome and duration.
-        effects: verified trials, oldest first. trials: the recordings they left (`Case.trials`). plan: of a treatment.
+        effects: of trials, oldest first. trials: the recordings they left (`Case.trials`). plan: of a treatment.
         sweep, largest: what a sweep and a search for the largest batch found.
     """
     runs = () if recording is None else (recording,)
@@ -60,7 +60,7 @@ def html(
         diagnosis: what to report.
         recordings: the runs of the case, oldest first. Drawn is the one that was diagnosed (told by its setup and
             settings), else the newest.
-        effects: verified trials, oldest first.
+        effects: of trials, oldest first.
         title: of the case. notes: sentences for the footer, beside those of the drawn recording and the diagnosis.
         trials: the recordings that the effects left (`Case.trials`). plan: of a treatment.
         sweep, largest: what a sweep and a search for the largest batch found.

@@ -77,6 +77,9 @@ class PanelInput:
     """What to know before a trial (`notebook/details.py`), None while nobody asked."""
     output: dict[str, Any] | None = None
     """What the last run for real wrote (`RealOutput.shown`)."""
+    trial_steps: int = 50
+    trial_seconds: float = 60.0
+    """Budget that the page offers for a trial at first."""
     stop_live: bool = True
     """A click on Stop is heard while the cell runs; else the panel says how to interrupt the kernel."""
 

@@ -168,7 +168,7 @@ def header(shown: PanelInput) -> dict[str, Any]:
     if progress is not None:
         left = progress.seconds_left
         head["progress"] = {
-            "text": formatting.clean(progress.text, 120),
+            "text": formatting.clean(progress.text, 200),
             "steps": f"step {progress.step} of {progress.steps}" if progress.steps else f"step {progress.step}",
             "share": min(progress.step / progress.steps, 1.0) if progress.steps else 0.0,
             "left": "" if left is None else f"at most {formatting.countdown(left)} left",

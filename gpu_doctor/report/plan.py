@@ -15,7 +15,7 @@ from gpu_doctor.recording import describe
 from gpu_doctor.report.svg import GREY, as_image
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Plan, Rung
-from gpu_doctor.trials.compare import Effect
+from gpu_doctor.trials.compare import AS_PASTED, BY_SETTINGS, Effect
 
 MOST_LINES: Final = 400
 """Lines of a diff or cell that are laid out; a cell that is longer is said to go on."""
@@ -26,8 +26,6 @@ _BLOCK: Final = (
     "font-family:monospace;font-size:12px;line-height:1.45;margin:4px 0 2px 0;padding:5px 0;"
     "border:1px solid rgba(128,128,128,0.35);border-radius:4px;overflow-x:auto;background:transparent"
 )
-TOGETHER: Final = "all together"
-"""What `treat` calls the row of the last trial."""
 GAIN: Final = "#009E73"
 LOST: Final = "#D55E00"
 _BEFORE: Final = GREY
@@ -92,7 +90,7 @@ class Step:
     added: float
     """Part that this step added; negative for a step that lost."""
     whole: bool = False
-    """Not a further step: all of them measured at once against the code as written."""
+    """Not a further step: all that is kept, measured once more against the code as written."""
     losses: str = ""
     """What became of the losses: `loss the same in every step`."""
 
@@ -128,7 +126,11 @@ def _sentence(plan: Plan) -> str:
     trials = formatting.count(len(plan.effects), "trial")
     if not plan.settings:
         return f"{trials} found no setting worth keeping: the code stays as written."
-    return f"{formatting.factor(plan.speedup)} as fast, verified in {trials}: {clean(describe(plan.settings), 200)}."
+    how = {AS_PASTED: "verified by running the changed cell", BY_SETTINGS: "verified by settings"}
+    verified = how.get(plan.verified, "measured step by step and not verified")
+    last = plan.waterfall[-1] if plan.verified else None
+    gain = formatting.figure(plan.speedup, last.low, last.high) if last is not None else formatting.factor(plan.speedup)
+    return f"{gain} as fast, {verified}, in {trials}: {clean(describe(plan.settings), 200)}."
 
 
 def _steps(waterfall: Sequence[Rung]) -> tuple[Step, ...]:
@@ -139,8 +141,9 @@ def _steps(waterfall: Sequence[Rung]) -> tuple[Step, ...]:
     for number, one in enumerate(waterfall):
         label, ends = clean(one.label, 120), formatting.interval(one.low, one.high)
         interval = f" ({ends})" if ends else ""
-        if number and one.label == TOGETHER:  # a measurement of all against the code as written, not a further gain
-            told = Step(label, formatting.factor(one.speedup), f"measured together{interval}", 0.0, one.speedup, True)
+        if number and one.verified:  # a measurement of all against the code as written, not a further gain
+            total = formatting.figure(one.speedup, one.low, one.high)
+            told = Step(label, total, f"verified{interval}", 0.0, one.speedup, True)
         elif number:
             gain = "" if one.gain is None else f"x{formatting.factor(one.gain).removesuffix('x')}{interval}"
             kept = min(last, one.speedup)
@@ -177,9 +180,7 @@ def _why(effect: Effect) -> str:
     measured = formatting.speedup(effect.speedup, effect.low, effect.high) + f" {effect.verdict.replace('-', ' ')}"
     if effect.loss_drift is not None and not math.isfinite(effect.loss_drift):
         return f"{measured}, but the loss becomes NaN or infinite"
-    differs = (
-        f", but its {effect.loss_words}" if (effect.verdict, effect.loss_verdict) == ("faster", "different") else ""
-    )
+    differs = f", but its {effect.loss_words}" if effect.verdict == "faster" and effect.loss_changed else ""
     return measured + differs + (f": {clean(effect.reason, 300)}" if effect.reason else "")
 
 

@@ -13,7 +13,7 @@ from gpu_doctor.diagnosis import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording, SettingValue, describe
 from gpu_doctor.report.losses import loss_lines
-from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, WARNS, Sides, loss_story, notes_of
+from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, Sides, loss_story, notes_of
 from gpu_doctor.report.words import CLEAN, RISK_MARK
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 
@@ -161,6 +161,7 @@ def _measurement(effect: Effect) -> list[str]:
     said = []
     if effect.steps:
         said = [formatting.count(effect.steps, "measured step"), f"took {formatting.seconds(effect.seconds)}"]
+        said += [f"on {effect.device}"] if effect.device else []
     if effect.predicted_speedup is not None:
         said.append(f"predicted {_foretold(effect)}")
     return said
@@ -201,6 +202,8 @@ def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> Ro
     settings = formatting.clean(describe(effect.settings), 120)
     if effect.baseline_settings:
         settings += f" (over {formatting.clean(describe(effect.baseline_settings), 120)})"
+    if effect.elsewhere:
+        settings += f" on {effect.device}"
     took = f"{formatting.count(effect.steps, 'measured step')}, {formatting.seconds(effect.seconds)}"
     per_s = formatting.number(effect.candidate_samples_per_s, formatting.DASH)
     before = formatting.rate(effect.baseline_samples_per_s, effect.unit)
@@ -225,7 +228,7 @@ def _loss(effect: Effect) -> Cell:
     if not compared or (effect.baseline_loss is None and effect.candidate_loss is None):
         return Cell(formatting.DASH)
     both = f"{formatting.loss(effect.baseline_loss)}\u00a0→ {formatting.loss(effect.candidate_loss)}"
-    warns = effect.loss_verdict in WARNS
+    warns = effect.loss_changed
     said = f"baseline → candidate: {effect.loss_words}".removesuffix(": ")
     return Cell(f"{both}\u00a0{RISK_MARK}" if warns else both, "bad" if warns else "", said)
 

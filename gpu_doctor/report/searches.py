@@ -10,7 +10,6 @@ from gpu_doctor import formatting
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import describe
 from gpu_doctor.report.plan import LIST, MUTED, SECTION, Step, bar, bars
-from gpu_doctor.report.trials import WARNS
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Largest, Sweep
 from gpu_doctor.trials.compare import BREAKS, Effect
@@ -31,7 +30,7 @@ class Place:
     """Its interval and verdict, or why there is none."""
     share: float
     faster: bool = False
-    """Verified faster than the code as written, with losses that stay finite."""
+    """Measured clearly faster than the code as written, with losses that stay finite."""
     best: bool = False
 
 
@@ -41,7 +40,7 @@ def places(sweep: Sweep) -> tuple[Place, ...]:
         return ()
     longest = max([1.0, *(one.speedup or 0.0 for one in sweep.effects)])
     ranked = sorted(sweep.effects, key=lambda one: -(one.speedup or 0.0))
-    found = [_place(one, one is sweep.found, longest) for one in ranked]
+    found = [_place(one, sweep.found is not None and one is sweep.fastest, longest) for one in ranked]
     return (Place("as written", formatting.factor(1.0), "", round(1.0 / longest, 4)), *found)
 
 
@@ -54,11 +53,11 @@ def _place(effect: Effect, best: bool, longest: float) -> Place:
         return Place(label, "", f"{outcome}: {why}" if why else outcome, 0.0)
     ends = formatting.interval(effect.low, effect.high)
     said = " ".join(part for part in (f"({ends})" if ends else "", effect.verdict.replace("-", " ")) if part)
-    said += f", {effect.loss_words}" if effect.loss_verdict in WARNS else ""
+    said += f", {effect.loss_words}" if effect.loss_changed else ""
     said += f": {why}" if why else ""
     share = round(effect.speedup / longest, 4)
     faster = effect.verdict == "faster" and effect.loss_verdict != BREAKS
-    return Place(label, formatting.factor(effect.speedup), said, share, faster, best)
+    return Place(label, formatting.figure(effect.speedup, effect.low, effect.high), said, share, faster, best)
 
 
 def sweep_html(sweep: Sweep) -> str:

@@ -11,12 +11,11 @@ from gpu_doctor.formatting import clean, sentence
 from gpu_doctor.recording import Recording, describe
 from gpu_doctor.report.losses import loss_lines, loss_swatch
 from gpu_doctor.report.svg import as_image
-from gpu_doctor.trials.compare import BREAKS, DIFFERENT, UNMEASURED, Effect, batch_scaling
+from gpu_doctor.trials.compare import UNMEASURED, Effect, batch_scaling
 
 Sides = tuple[Recording, Recording]
 """Baseline and candidate of the last round of a trial."""
 
-WARNS: Final = (DIFFERENT, BREAKS)
 NO_GPU: Final = "not measured (no GPU)"
 TOO_SHORT: Final = "not measured: the trial ended before the first reading"
 FEW: Final = 3
@@ -70,7 +69,7 @@ def loss_story(effect: Effect, sides: Sides | None) -> LossStory:
     """How both sides' losses compare over the same samples from the same state."""
     if effect.outcome in UNMEASURED or sides is None:
         return LossStory("")
-    return LossStory(sentence(effect.loss_words), batch_scaling.note(effect.batch_ratio), effect.loss_verdict in WARNS)
+    return LossStory(sentence(effect.loss_words), batch_scaling.note(effect.batch_ratio), effect.loss_changed)
 
 
 def sides_html(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> str:

@@ -19,7 +19,7 @@ from gpu_doctor.diagnosis import (
     every_rule,
 )
 from gpu_doctor.formatting import PHASE_LABELS, clean
-from gpu_doctor.recording import Recording, Setup
+from gpu_doctor.recording import Recording, Setup, is_elsewhere
 from gpu_doctor.report.svg import PHASE_COLOURS
 
 NO_GPU: Final = "no GPU: judging the CPU as the device"
@@ -74,8 +74,10 @@ def device_words(setup: Setup, judged: bool = True) -> str:
 
 
 def machine_facts(setup: Setup, judged: bool = True) -> list[str]:
-    """Device, cores really usable, torch's version; `judged` as in `device_words`."""
+    """Device, cores really usable, torch's version, the machine if it is another one; `judged` as in `device_words`."""
     facts = [device_words(setup, judged), formatting.cores(setup.usable_cores)]
+    if is_elsewhere(setup):
+        facts.append(f"measured on {clean(setup.host, 80)}")
     if setup.torch_version:
         facts.append(f"torch {clean(setup.torch_version, 40)}")
     return facts

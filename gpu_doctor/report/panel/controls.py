@@ -13,8 +13,8 @@ from gpu_doctor.trials import SWEEP_TRIALS, combinations
 from gpu_doctor.trials.knobs import Choice, Knob, KnobTable
 
 ASKS: Final = ("stop", "trial", "real", "treat", "sweep", "largest", "fix", "before", "rows")
-TRIAL_STEPS: Final = 50
 MOST_STEPS: Final = 100_000
+MOST_SECONDS: Final = 3600
 UNKNOWN: Final = "Run the loop once to see which knobs apply."
 
 
@@ -119,25 +119,29 @@ def _choice(one: Choice, written: Any) -> dict[str, Any]:
 
 
 def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
-    """A message of the page as a request: `ask`, `settings`, `steps`, `changes_training`, and the `grid` of a sweep.
+    """A message of the page as a request: `ask`, `settings`, `steps`, `seconds`, `changes_training`, a sweep's `grid`.
+
+    Steps and seconds that the page does not name are None: the case has its own.
 
     Raises:
         ValueError: one sentence, if it does not have the form; nothing of it may then be done.
     """
     if not isinstance(content, dict) or content.get("ask") not in ASKS:
         raise ValueError("The panel has no such action: reload the page.")
-    given, steps = content.get("settings") or {}, content.get("steps")
+    given, steps, seconds = content.get("settings") or {}, content.get("steps"), content.get("seconds")
     if not isinstance(given, dict):
         raise ValueError("Settings must be knob names with their values.")
     settings = {name: _checked(name, value, knobs) for name, value in given.items()}
-    if steps is None:
-        steps = TRIAL_STEPS
-    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
+    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS):
         raise ValueError(f"A trial takes a whole number of steps from 1 to {formatting.grouped(MOST_STEPS)}.")
+    odd = isinstance(seconds, bool) or not isinstance(seconds, (int, float))
+    if seconds is not None and (odd or not 0 < seconds <= MOST_SECONDS):
+        raise ValueError(f"A trial measures for more than 0 and at most {formatting.grouped(MOST_SECONDS)} seconds.")
     request = {
         "ask": content["ask"],
         "settings": settings,
         "steps": steps,
+        "seconds": seconds,
         "changes_training": content.get("changes_training") is True,
     }
     return {**request, "grid": _checked_grid(content.get("grid"), knobs)} if request["ask"] == "sweep" else request

@@ -22,6 +22,7 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
         "busy": shown.status in BUSY,
         "message": formatting.clean(shown.message or raised(shown), 600),
         "knobs": controls(knobs, shown.setup, known, shown.turned),
+        "trial": {"steps": shown.trial_steps, "seconds": shown.trial_seconds},
         "sweepMost": SWEEP_TRIALS,
         "noLargest": no_largest(shown.setup) if known else UNKNOWN,
         "fixes": dict(shown.fixes),
