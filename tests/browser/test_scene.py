@@ -241,7 +241,7 @@ def test_a_treatment_from_the_panel(lab: Lab, page: Page) -> None:
     notebook.run_cell(3, wait_s=120)
     wait_until(lambda: finished(page), 20, "The panel did not settle")
     before = notebook.kernel_value("state_of_training()")
-    page.locator("input[type=number]").fill("25")
+    page.locator("[data-budget=steps]").fill("25")
     page.locator("[data-ask=treat]").hover()
     wait_until(lambda: state(page)["before"], 15, "What a trial touches was not said")
     assert "(a copy of" in state(page)["before"][0]["text"]

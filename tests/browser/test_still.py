@@ -101,7 +101,10 @@ def test_what_a_trial_left_is_unfolded_by_key(blank: Page) -> None:
     blank.keyboard.press("Enter")
     detail = blank.locator(".gd-detail").first
     said = detail.inner_text()
-    assert "Loss the same in every step." in said and "Your cell wrote runs/x.pt during the trial." in said
+    assert (
+        "Loss the same in every step." in said
+        and "What your cell wrote during the trial was put back: runs/x.pt." in said
+    )
     assert detail.locator("img").get_attribute("src").startswith("data:image/svg+xml;base64,")  # type: ignore[union-attr]
     assert blank.evaluate("document.querySelector('.gd-detail img').naturalWidth") == 340, "the picture is drawn"
     assert blank.evaluate("document.activeElement.dataset.fold") == "row", "focus stays where it was"

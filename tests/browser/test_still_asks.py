@@ -43,11 +43,36 @@ def test_a_panel_whose_kernel_is_gone_says_what_to_do(blank: Page) -> None:
 @pytest.mark.parametrize(("typed", "asked"), [("", 50), ("0", 50), ("-3", 50), ("30", 30), ("9999999", 100000)])
 def test_the_steps_that_a_trial_takes_are_those_that_stand_there(blank: Page, typed: str, asked: int) -> None:
     show(blank, shown(starved()), plots=False)
-    steps = blank.locator("input[type=number]").first
+    steps = blank.locator("[data-budget=steps]")
     steps.fill(typed)
     blank.locator("[data-ask=treat]").click()
     assert blank.evaluate("window.asked.at(-1).steps") == asked
     assert steps.input_value() == str(asked)
+
+
+@pytest.mark.parametrize(("typed", "asked"), [("", 60), ("0", 60), ("7.5", 7.5), ("120", 120), ("99999", 3600)])
+def test_the_seconds_that_a_trial_measures_are_those_that_stand_there(blank: Page, typed: str, asked: float) -> None:
+    show(blank, shown(starved()), plots=False)
+    seconds = blank.get_by_label("seconds that a trial measures")
+    seconds.fill(typed)
+    blank.locator("[data-ask=treat]").click()
+    assert blank.evaluate("window.asked.at(-1).seconds") == asked
+    assert seconds.input_value() == str(asked)
+
+
+def test_the_budget_of_the_cells_line_stands_there_and_is_reached_by_the_keyboard(blank: Page) -> None:
+    show(blank, shown(starved(), trial_steps=200, trial_seconds=20.0), plots=False)
+    steps, seconds = (blank.locator(f"[data-budget={name}]") for name in ("steps", "seconds"))
+    assert (steps.input_value(), seconds.input_value()) == ("200", "20")
+    steps.focus()
+    blank.keyboard.press("Tab")
+    assert blank.evaluate("document.activeElement.dataset.budget") == "seconds"
+    blank.keyboard.press("Control+a")
+    blank.keyboard.type("45")
+    blank.evaluate("window.tell({ status: 'idle' })")  # a redraw leaves what is typed
+    assert seconds.input_value() == "45"
+    said = seconds.get_attribute("aria-describedby")
+    assert "from the end of the warm-up" in (blank.locator(f"[id='{said}']").text_content() or "")
 
 
 def test_nothing_moves_for_a_person_who_asked_for_that(blank: Page) -> None:

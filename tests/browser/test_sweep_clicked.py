@@ -86,7 +86,7 @@ def test_ticks_make_a_grid_and_say_what_they_change(blank: Page) -> None:
     run.click()
     sent = asked(blank)[-1]
     assert sent["ask"] == "sweep" and sent["grid"] == {"num_workers": [2, 4], "batch_size": [256]}
-    assert sent["settings"] == {} and sent["steps"] == 50
+    assert sent["settings"] == {} and (sent["steps"], sent["seconds"]) == (50, 60)
     assert blank.locator(".gd-grid-of").count() == 0, "folded: the header shows how far it is"
 
 
@@ -130,7 +130,7 @@ def test_a_sweep_from_the_panel(lab: Lab, page: Page, theme: str) -> None:
     notebook, before = ready(lab, page, f"swept-{theme}.ipynb")
     assert page.locator("[data-ask=largest]").is_disabled()
     assert NO_GPU in page.locator(".gd-choice").inner_text()
-    page.locator("input[type=number]").fill("20")
+    page.locator("[data-budget=steps]").fill("20")
     tick(page, "num_workers=1", "num_workers=2")
     page.locator("[data-ask=sweep]").click()
     wait_until(lambda: state(page)["status"] == "sweeping", 30, "The sweep did not begin")

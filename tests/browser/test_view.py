@@ -132,9 +132,9 @@ def test_knobs_are_turned_and_asked_for(lab: Lab, page: Page) -> None:
     assert panel.locator("[data-ask=trial]").is_disabled(), "no knob is turned yet"
     panel.locator("[data-knob=batch_size]").select_option(label="256")
     assert "changes the training" in panel.locator(".gd-changes").inner_text()
-    panel.locator("input[type=number]").fill("30")
+    panel.locator("[data-budget=steps]").fill("30")
     panel.locator("[data-ask=trial]").click()
-    expected = {"ask": "trial", "settings": {"batch_size": 256}, "steps": 30, "changes_training": False}
+    expected = {"ask": "trial", "settings": {"batch_size": 256}, "steps": 30, "seconds": 60, "changes_training": False}
     wait_until(lambda: notebook.kernel_value(f"asked[-1] == {expected!r}") == "True", 10, "The trial was not asked for")
     panel.locator("[data-fold=code]").first.click()
     assert "num_workers=" in panel.locator(".gd-code pre").first.inner_text()

@@ -80,7 +80,10 @@ def test_an_interrupt_cancels_what_is_out_and_passes_on(cluster: executors.RayEx
     assert (effect.outcome, effect.speedup, effect.verdict) == ("stopped", None, "inconclusive")
 
 
-def test_a_round_without_an_answer_is_a_failure_and_no_hang(cluster: executors.RayExecutor) -> None:
+def test_a_round_without_an_answer_is_a_failure_and_no_hang(
+    cluster: executors.RayExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu_doctor.trials.executors.ray.SETUP_S", 0.0)
     impatient = executors.RayExecutor(patience_s=2)
     case = gpu_doctor.case("import time\nfor _ in range(1000): time.sleep(0.1)", namespace())
     (effect,) = impatient.trials(case, [{"num_workers": 0}], against={}, steps=5, seconds=1.0)

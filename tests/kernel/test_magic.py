@@ -209,6 +209,13 @@ def test_budget_and_save(shell: InteractiveShell, tmp_path: Path) -> None:
     assert (len(recording.steps), recording.outcome, recording.name) == (5, "budget-reached", "five")
 
 
+def test_the_budget_of_its_trials_stands_in_a_cells_line(shell: InteractiveShell) -> None:
+    ran(shell, "%%gpudoctor --no-view --trial-steps 12 --trial-seconds 7.5\nx = 1")
+    assert (last_case().trial_steps, last_case().trial_seconds) == (12, 7.5)
+    ran(shell, "%%gpudoctor --no-view\nx = 1")
+    assert (last_case().trial_steps, last_case().trial_seconds) == (50, 60.0)
+
+
 def test_set_turns_a_knob_for_the_run_only(shell: InteractiveShell) -> None:
     ran(shell, LOOP)
     loop = LOOP[LOOP.index("losses = []") :]
@@ -217,6 +224,60 @@ def test_set_turns_a_knob_for_the_run_only(shell: InteractiveShell) -> None:
     assert len(shell.user_ns["losses"]) == 10
     assert shell.user_ns["loader"].batch_size == 32
     assert last_case().recordings[-1].settings == {"batch_size": 64}
+
+
+STREAM = """
+from itertools import cycle
+working = DataLoader(data, 32, shuffle=True, num_workers=1)
+stream, batches, numbers = None, None, iter(range(10, 900))
+stream = cycle(loader)
+batches = iter(working)
+"""
+DRAWN = """
+for step in range(6):
+    number, (x, y), (x2, y2) = next(numbers), next(stream), next(batches)
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x + x2), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+"""
+
+
+def test_what_earlier_cells_draw_from_goes_on_after_a_trial_as_if_there_had_been_none(shell: InteractiveShell) -> None:
+    seen = []
+    for trial in (False, True):
+        shell.reset(new_session=False)
+        for cell in (LOOP, STREAM, "%%gpudoctor --no-view\n" + DRAWN):
+            assert ran(shell, cell, kept=True)[0].success
+        space, case = shell.user_ns, last_case()
+        mine, workers = [space[name] for name in ("stream", "batches", "numbers")], space["batches"]._workers
+        if trial:
+            effect = case.trial({"threads": 1}, steps=4, pairs=2)
+            assert effect.outcome in ("completed", "budget-reached"), effect
+            assert (effect.from_start, effect.loss_verdict) == (("stream", "batches"), "equal")
+            assert [space[name] for name in ("stream", "batches", "numbers")] == mine
+        assert all(worker.is_alive() for worker in workers), "the same ones as before"
+        ran(shell, DRAWN, kept=True)
+        seen.append((list(space["losses"]), next(space["stream"])[0].tolist(), next(space["batches"])[0].tolist()))
+        assert next(space["numbers"]) == 22
+        workers = None
+    assert seen[0] == seen[1]
+
+
+def test_a_trial_that_would_use_up_an_iterator_is_refused_with_the_line_to_write(shell: InteractiveShell) -> None:
+    for cell in (
+        LOOP,
+        "def made(): return iter(loader)\nbatches = made()",
+        "%%gpudoctor --no-view\nx, y = next(batches)",
+    ):
+        assert ran(shell, cell, kept=True)[0].success
+    effect, left = last_case().trial({"threads": 1}, steps=4), len(list(shell.user_ns["batches"]))
+    assert (effect.outcome, left) == ("refused", 19)
+    assert effect.reason == (
+        "`batches` is an iterator from before this cell, and a trial would use it up: create it in the cell "
+        "(batches = iter(loader))."
+    )
 
 
 def test_a_nested_cell_runs_plainly(shell: InteractiveShell) -> None:

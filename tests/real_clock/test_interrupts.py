@@ -14,7 +14,7 @@ from torch import nn
 import gpu_doctor
 from gpu_doctor.capture.patching import Patches, active
 from gpu_doctor.capture.record import running
-from gpu_doctor.trials import interrupts
+from gpu_doctor.trials import interrupts, side_budget
 from gpu_doctor.trials.interrupts import uninterrupted
 
 pytestmark = pytest.mark.core
@@ -24,9 +24,8 @@ STUCK = "for _ in range(100): time.sleep(0.1)"
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of a second's grace."""
-    monkeypatch.setattr(interrupts, "STEPLESS_TIMES", 1.0)
-    monkeypatch.setattr(interrupts, "STEPLESS_S", 0.1)
+    """Half a second for a set-up, a tenth of a second's grace."""
+    monkeypatch.setattr(side_budget, "SETUP_S", 0.5)
     monkeypatch.setattr(interrupts, "STOP_PATIENCE_S", 0.1)
 
 
@@ -52,7 +51,7 @@ def test_a_side_that_reaches_no_step_is_ended(cell: str, short: None) -> None:
     effect = case.trial({}, seconds=1.0)
     assert time.monotonic() - begin < 9.0  # the loop alone sleeps for 10 s
     assert effect.outcome == "budget-reached" and effect.reason.startswith("no training step within ")
-    assert str(effect) == f"as written: nothing was measured: {effect.reason}"
+    assert str(effect).startswith(f"as written: nothing was measured: {effect.reason}; took ")
     assert space["made"] == []
     assert quiet()
 
@@ -84,12 +83,36 @@ def test_the_users_own_run_is_left_alone(short: None) -> None:
     assert quiet()
 
 
-def test_a_side_that_has_steps_is_left_alone(short: None) -> None:
-    cell = "for _ in range(4):\n    model(x).sum().backward(); optimizer.step()\ntime.sleep(1.5)"
+TRAINS = "for _ in range(6):\n    optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()\n"
+
+
+def training() -> dict[str, Any]:
+    """Names for a loop, and time."""
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    case = gpu_doctor.case(cell, {"time": time, "model": model, "optimizer": optimizer, "x": torch.ones(1, 2)})
-    assert case.measured(seconds=0.3).outcome == "completed"
+    return {"time": time, "model": model, "optimizer": optimizer, "x": torch.ones(1, 2)}
+
+
+def test_a_set_up_that_takes_longer_than_the_seconds_leaves_them_whole() -> None:
+    """0.3 of 0.4 s is one side's part: before, a second of set-up ended it at its first step."""
+    cell = f"time.sleep(1.0)\n{TRAINS.replace('6', '30')}"
+    effect = gpu_doctor.case(cell, training()).trial({}, seconds=0.4, pairs=1)
+    assert effect.outcome == "completed" and effect.speedup is not None
+
+
+def test_a_side_that_goes_on_after_its_steps_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_budget, "SETUP_S", 30.0)
+    case = gpu_doctor.case(f"{TRAINS}time.sleep(0.5)", training())
+    assert case.measured(seconds=0.1).outcome == "completed"
+
+
+def test_a_side_that_reaches_no_further_step_is_ended_and_its_steps_are_kept(short: None) -> None:
+    begin = time.monotonic()
+    recording = gpu_doctor.case(f"{TRAINS}{STUCK}", training()).measured(seconds=0.1)
+    assert time.monotonic() - begin < 9.0  # the loop behind it sleeps for 10 s
+    assert (recording.outcome, recording.reason) == ("budget-reached", "")
+    assert len(recording.steps) == 6
+    assert quiet()
 
 
 def test_a_stop_wins_over_the_guard(short: None) -> None:
@@ -115,6 +138,50 @@ def test_an_interrupt_that_is_ignored_or_handled_by_others_stays_so() -> None:
         signal.signal(signal.SIGINT, before)
     with pytest.raises(KeyboardInterrupt), uninterrupted():
         signal.raise_signal(signal.SIGINT)
+
+
+INTERRUPTED = """
+import signal
+def begin():
+    made.append(1)
+    if interrupts.pop(): signal.raise_signal(signal.SIGINT)
+def step(): optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()
+"""
+
+
+HANDLED = {
+    "saved": "try:\n    step(); begin()\n    for _ in range(30): step()\nexcept KeyboardInterrupt: made.append(2)",
+    "passed over": "for i in range(30):\n    try: step(); i or begin()\n    except KeyboardInterrupt: pass",
+    "another exception": "step()\ntry: begin()\nexcept KeyboardInterrupt: raise SystemExit(1)",
+    "not handled": "step()\nbegin()",
+    "no further step": f"step()\ntry: begin()\nexcept KeyboardInterrupt: pass\n{STUCK}",
+}
+
+
+@pytest.mark.parametrize(("how", "side"), [*((how, 0) for how in HANDLED), *((how, 1) for how in list(HANDLED)[:4])])
+def test_an_interrupt_ends_a_trial_whatever_the_cell_makes_of_it(
+    how: str, side: int, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how != "no further step":
+        monkeypatch.setattr(side_budget, "SETUP_S", 60.0)
+    turns = iter([number == side for number in range(2)])
+
+    class Turns:
+        __module__ = "torch._turns"  # the trial does not put these back
+
+        def pop(self) -> bool:
+            return next(turns)
+
+    space = {**training(), "interrupts": Turns(), "made": []}
+    weight, before = space["model"].weight.clone(), signal.getsignal(signal.SIGINT)
+    case = gpu_doctor.case(INTERRUPTED + HANDLED[how], space)
+    with pytest.raises(KeyboardInterrupt):
+        case.trial({}, steps=20, seconds=2.0, pairs=2)
+    if side:  # without a candidate there is no effect
+        assert case.trials[-1][1].outcome == case.effects[-1].outcome == "interrupted"
+    assert torch.equal(space["model"].weight, weight) and space["made"] == []
+    assert signal.getsignal(signal.SIGINT) is before and next(turns, None) is (None if side else False)
+    assert quiet() and active() == ()
 
 
 def test_what_a_trials_cell_handles_of_signals_ends_with_it() -> None:

@@ -15,7 +15,16 @@ import gpu_doctor
 from gpu_doctor import formatting
 from gpu_doctor.recording import Losses, Recording, Setup, Steps
 from gpu_doctor.trials.compare.effect import compare
-from gpu_doctor.trials.compare.losses import LEEWAY, ROUNDOFF, coarsest, parity, repeats, varies
+from gpu_doctor.trials.compare.losses import (
+    OPERATIONS,
+    ROUNDOFF,
+    coarsest,
+    operations_of,
+    parity,
+    rounding,
+    usual,
+    varies,
+)
 
 N = 50
 
@@ -42,9 +51,8 @@ def test_the_same_numbers_are_equal() -> None:
 
 def test_a_loop_that_does_not_repeat_itself_is_told_from_a_change() -> None:
     once, again = curve(), turned(curve(), lambda value: value.__imul__(1.01))
-    assert repeats(once, once, "float32") and repeats(once, curve(), "float32")
-    assert not repeats(once, again, "float32")
-    assert repeats(once, Losses(), "float32"), "nothing is known against it"
+    assert usual([once]) is None and usual([once, curve(), Losses()]) == 0.0
+    assert usual([once, curve(), again]) == pytest.approx(0.01)
     base, other = recording(losses=once), recording(losses=again)
     assert compare([base, base], [other, other]).loss_varies is False
     found = compare([base, other], [other, other])
@@ -103,9 +111,29 @@ def walked(size: float) -> Any:
 
 @pytest.mark.parametrize("dtype", ROUNDOFF)
 def test_a_random_walk_of_rounding_is_explained_and_three_times_as_much_is_not(dtype: str) -> None:
-    explained = LEEWAY[dtype] * ROUNDOFF[dtype]
+    explained = rounding(dtype, OPERATIONS)
     assert verdict(walked(0.9 * explained), dtype) == ("within-rounding", None)
     assert verdict(walked(3 * explained), dtype) == ("different", 1)
+    other = turned(curve(), walked(3 * explained))
+    assert parity(curve(), other, dtype, 16 * OPERATIONS).verdict == "within-rounding", "of so many more operations"
+
+
+def test_the_operations_of_a_step_are_those_of_the_side_with_most() -> None:
+    assert operations_of(recording(graph_operations=700), recording(graph_operations=2)) == 700, "one is compiled"
+    assert operations_of(recording(layers={"Linear": 30, "ReLU": 20})) == 150, "not heard: by its layers"
+    assert operations_of(recording()) == OPERATIONS
+
+
+def test_a_baseline_that_was_nudged_is_one_more_run_without_the_change() -> None:
+    base, nudged = recording(losses=curve()), recording(losses=grown(1e-7))
+    own = recording(losses=grown(2e-7))
+    assert compare([base, base], [own, own]).loss_changed
+    found = compare([base, base], [own, own], alone=[nudged])
+    assert (found.loss_verdict, found.loss_varies, found.loss_changed) == ("different", True, False)
+    assert found.loss_alone == pytest.approx(1e-7 * math.exp(0.25 * (N - 1)), rel=0.01)
+    assert found.loss_words.endswith("by up to 4 %; this loop alone by up to 2 %")
+    worse = recording(losses=turned(curve(), lambda value: value.__imul__(1.002)))
+    assert compare([base, base], [worse, worse], alone=[nudged]).loss_changed, "from its first step on"
 
 
 def test_what_bf16_explains_fp32_does_not() -> None:
@@ -183,6 +211,8 @@ def test_an_effect_says_it() -> None:
     effect = compare(recording(), recording("bf16", half))
     assert (effect.loss_verdict, effect.loss_first_step, effect.loss_dtype) == ("within-rounding", None, "bfloat16")
     assert effect.loss_words == "loss within 0.7 %, as bf16 rounds"
+    tiny = compare(recording(), recording(losses=turned(curve(), lambda value: value.__imul__(1.00002))))
+    assert tiny.loss_words == "loss differs from step 1 on, by less than 0.1 %"
     other = compare(recording(), recording(losses=turned(curve(), lambda value: value.__imul__(1.002))))
     assert str(other).endswith("loss differs from step 1 on, by up to 0.2 %")
     assert "loss" not in str(compare(recording(), recording()))
@@ -232,6 +262,29 @@ def space(dropout: float = 0.2) -> dict[str, Any]:
 def test_real_trials(settings: dict[str, Any], verdicts: set[str]) -> None:
     effect = gpu_doctor.case(CELL, space()).trial(settings, steps=20, seconds=6.0)
     assert effect.loss_verdict in verdicts, effect
+
+
+AUGMENTED = """
+class Noisy(torch.utils.data.Dataset):
+    def __len__(self): return 640
+    def __getitem__(self, i): return x_all[i] + 0.5 * torch.randn(8), y_all[i]
+loader = torch.utils.data.DataLoader(Noisy(), 16)
+"""
+
+
+@pytest.mark.parametrize(("rate", "changed"), [("0.01", False), ("0.01 if workers() else 1.0", True)])
+def test_a_real_trial_that_draws_other_numbers_is_judged_by_runs_that_do_so(rate: str, changed: bool) -> None:
+    """Augmentation in a worker draws its own numbers: that alone is no change, but it hides none either."""
+    given = {**space(0.0), "torch": torch, "x_all": torch.randn(640, 8), "y_all": torch.randint(0, 3, (640,))}
+    exec(AUGMENTED, given)
+    given["workers"] = lambda: given["loader"].num_workers > 0
+    cell = f"optimizer = torch.optim.SGD(model.parameters(), {rate})\n" + CELL
+    before = [one.detach().clone() for one in given["model"].parameters()]
+    case = gpu_doctor.case(cell, given)
+    effect = case.trial({"num_workers": 0}, against={"num_workers": 1}, steps=30, seconds=8.0)
+    assert effect.loss_verdict == "different" and effect.loss_changed is changed, effect
+    assert effect.loss_alone is not None and effect.loss_alone > 1e-3, effect
+    assert all(map(torch.equal, before, given["model"].parameters())), "the nudge is put back"
 
 
 def test_a_real_trial_of_another_learning_rate_differs_from_the_second_step() -> None:

@@ -179,7 +179,7 @@ class CellChecks(Checks):
             assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
             if again and self.again_refused:
                 assert effect.outcome == "refused"
-                assert self.again_refused in effect.reason
+                assert self.again_refused in effect.reason, effect.reason
             else:
                 assert effect.outcome in ("completed", "budget-reached"), (effect.outcome, effect.reason)
                 assert effect.speedup is not None

@@ -67,13 +67,19 @@ class Environment:
 
 _TESTS: Final = ("tests/unit", "tests/kernel/test_magic.py", "tests/kernel/test_headless.py")
 _OF_THE_TESTED: Final = "tests/unit/test_packaging.py::test_the_installed_set_is_the_pinned_one"
+_WRITERS: Final = ("tensorboardX==2.6.5",)
+"""A tracker that asks for little, for the cells that report to one."""
 _LIST: Final = "tests/support/versions/{}.txt"
 ENVIRONMENTS: Final = {
     one.name: one
     for one in (
-        Environment("lowest", ("3.10",), ("-r", _LIST.format("lowest")), apart=("fastai==2.8.12",)),
-        Environment(COLAB, ("3.13",), ("-r", _LIST.format(COLAB)), without=("tests/unit/test_public_files.py",)),
-        Environment("newest", ("3.13", "3.12", "3.11"), ("-r", "pyproject.toml", "--extra", "dev"), apart=("fastai",)),
+        Environment("lowest", ("3.10",), ("-r", _LIST.format("lowest")), apart=("fastai==2.8.12", *_WRITERS)),
+        Environment(
+            COLAB, ("3.13",), ("-r", _LIST.format(COLAB)), apart=_WRITERS, without=("tests/unit/test_public_files.py",)
+        ),
+        Environment(
+            "newest", ("3.13", "3.12", "3.11"), ("-r", "pyproject.toml", "--extra", "dev"), apart=("fastai", *_WRITERS)
+        ),
     )
 }
 

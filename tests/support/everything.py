@@ -9,12 +9,15 @@ from __future__ import annotations
 import collections
 import gc
 import hashlib
+import itertools
+import operator
 import os
 import random
 import sqlite3
 import sys
 import types
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,8 +33,11 @@ _OUTSIDE = ("threading", "_thread", "queue", "multiprocessing", "subprocess", "w
 class Everything:
     """The digest of one moment, with the path to every object for telling what differs."""
 
-    def __init__(self, space: Mapping[str, Any], identities: bool = True) -> None:
-        """With `identities` left out, two notebooks in which the same was done have the same digest."""
+    def __init__(self, space: Mapping[str, Any], identities: bool = True, folder: Path | None = None) -> None:
+        """With `identities` left out, two notebooks in which the same was done have the same digest.
+
+        Of a `folder` there are in it the bytes, modes and times of all that it holds.
+        """
         self.lines: list[str] = []
         self._identities = identities
         self._ids: dict[int, int] = {}
@@ -44,6 +50,10 @@ class Everything:
         while self._todo:
             self._visit(*self._todo.popleft())
         self._process()
+        for path in sorted(folder.rglob("*")) if folder is not None else ():
+            found, inside = path.lstat(), path.read_bytes() if path.is_file() else b""
+            digest = hashlib.sha256(inside).hexdigest()
+            self._say(f"file {path.name}", str(path), found.st_mode, found.st_mtime_ns, digest)
 
     @property
     def digest(self) -> str:
@@ -91,6 +101,11 @@ class Everything:
         self._ids[id(value)] = 1
         self._alive.append(value)
         module = str(type(value).__module__).partition(".")[0]
+        if isinstance(value, _BaseDataLoaderIter):
+            workers = [one.is_alive() for one in getattr(value, "_workers", ())]
+            self._say(path, value._num_yielded, workers)
+        elif module in ("builtins", "itertools") and hasattr(type(value), "__next__"):
+            self._say(path, operator.length_hint(value, -1), repr(value) if type(value) is itertools.count else "")
         if module in _OUTSIDE or isinstance(value, (_BaseDataLoaderIter, torch.UntypedStorage)):
             return None
         return self._inside(path, value)

@@ -28,7 +28,7 @@ class Loop:
 class Visited:
     """A panel of which only what a request touches is there; it writes down what the page was shown."""
 
-    def __init__(self, trial: Callable[..., Any] = lambda settings, steps: None) -> None:
+    def __init__(self, trial: Callable[..., Any] = lambda settings, **budget: None) -> None:
         self.status, self.message, self.plan = "idle", "", None
         self.case: Any = types.SimpleNamespace(plans=[], trial=trial, stop=lambda: self.seen.append("stopped"))
         self.seen: list[str] = []

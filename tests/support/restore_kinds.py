@@ -216,7 +216,7 @@ def closure():
     loss = F.cross_entropy(lin(xs), ys)
     loss.backward()
     return loss
-for _ in range(12):
+for turn in range(12):
     lbfgs.step(closure)
 """,
     ),
@@ -338,7 +338,52 @@ for i in range(30):
     x, y = next(batches); n = next(ticket)
     opt.zero_grad(); F.cross_entropy(net(x), y).backward(); opt.step()
 """,
-        lost=("batches (generator)", "ticket (count)"),
+    ),
+    "iter(loader) of an earlier cell, its worker alive": Kind(
+        START
+        + _NET
+        + """
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+class Noisy(Dataset):
+    def __len__(self): return 96
+    def __getitem__(self, i): return xs[i] + torch.rand(6) + random.random(), ys[i]
+working = DataLoader(Noisy(), 4, shuffle=True, num_workers=1)
+it = iter(working)
+""",
+        """
+for i in range(7):
+    x, y = next(it)
+    opt.zero_grad(); F.cross_entropy(net(x), y).backward(); opt.step()
+""",
+    ),
+    "cycle(loader) under two names, and an enumeration": Kind(
+        START
+        + _NET
+        + """
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+stream = itertools.cycle(loader)
+same = stream
+numbered = enumerate(itertools.chain(loader, loader, loader, loader, loader))
+""",
+        """
+for i in range(15):
+    n, (x, y) = next(numbered); x2, y2 = next(same)
+    opt.zero_grad(); F.cross_entropy(net(torch.cat([x, x2])), torch.cat([y, y2])).backward(); opt.step()
+""",
+        before=0,
+    ),
+    "iterators over lists and ranges": Kind(
+        START
+        + _NET
+        + """
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+chunks = iter(list(xs.split(2))); rows = iter(range(0, 90, 2)); backwards = reversed(list(range(90)))
+""",
+        """
+for i in range(15):
+    x = next(chunks); n = next(rows); y = ys[[n, next(backwards)]]
+    opt.zero_grad(); F.cross_entropy(net(x), y).backward(); opt.step()
+""",
     ),
     "a sparse embedding with SparseAdam, gradients accumulated": Kind(
         START
@@ -429,7 +474,75 @@ for x, y in loader:
     state.step += 1; state.losses.append(loss.item()); state.best = min(state.best, state.losses[-1])
     cfg.tags.append(str(state.step)); phase = None
 """,
-        lost=("handle (TextIOWrapper)", "db (Connection)"),
+    ),
+    "files: a log that is appended to, a checkpoint over an old one, one deleted, one renamed": Kind(
+        START
+        + _NET
+        + """
+import os, pathlib, shutil
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+torch.save(net.state_dict(), "best.pt"); torch.save(opt.state_dict(), "old.pt")
+pathlib.Path("log.csv").write_text("loss\\n")
+os.makedirs("runs/1", exist_ok=True); pathlib.Path("runs/1/kept.txt").write_text("kept"); os.chmod("log.csv", 0o640)
+""",
+        """
+for i, (x, y) in enumerate(loader):
+    opt.zero_grad(); loss = F.cross_entropy(net(x), y); loss.backward(); opt.step()
+    with open("log.csv", "a") as f: f.write(f"{loss.item()}\\n")
+    if i == 1:
+        torch.save(net.state_dict(), "best.pt"); torch.save(net.state_dict(), "tmp.pt"); os.replace("tmp.pt", "last.pt")
+        os.path.exists("old.pt") and os.remove("old.pt")
+        if os.path.isdir("runs"): os.rename("runs", "runs-before")
+        os.makedirs(f"made/{i}", exist_ok=True); np.save(f"made/{i}/x.npy", x.numpy())
+    if i == 2 and os.path.isdir("runs-before"): shutil.rmtree("runs-before")
+""",
+        before=0,
+    ),
+    "files: a database, an open log, a checkpoint that it resumes from": Kind(
+        START
+        + _NET
+        + """
+import os, sqlite3, logging
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+torch.save({"net": net.state_dict(), "step": 0}, "last.pt")
+with sqlite3.connect("runs.db") as made: made.executescript("drop table if exists losses; create table losses (v)")
+made.close(); del made
+handle = open("train.log", "w", buffering=1); handle.write("begun\\n"); db = sqlite3.connect("runs.db")
+""",
+        """
+state = torch.load("last.pt"); net.load_state_dict(state["net"]); step = state["step"]
+for i, (x, y) in enumerate(loader):
+    opt.zero_grad(); loss = F.cross_entropy(net(x), y); loss.backward(); opt.step()
+    step += 1; handle.write(f"{loss.item()}\\n")
+    db.execute("insert into losses values (?)", (loss.item(),)); db.commit()
+    torch.save({"net": net.state_dict(), "step": step}, "last.pt")
+    with sqlite3.connect("more.db") as more: more.execute("create table if not exists t (v)")
+    more.close(); del more
+""",
+    ),
+    "files: arrays mapped from a file, written by the loader's workers too": Kind(
+        START
+        + _NET
+        + """
+import os, pathlib
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+np.arange(64, dtype=np.float32).tofile("mapped.bin")
+mapped = np.memmap("mapped.bin", dtype=np.float32, mode="r+")
+class Caching(Dataset):
+    def __len__(self): return 96
+    def __getitem__(self, i):
+        pathlib.Path(f"cache-{i % 3}.txt").write_text(str(i))
+        return xs[i], ys[i]
+workers = DataLoader(Caching(), 4, num_workers=1)
+pathlib.Path("cache-1.txt").write_text("there before")
+""",
+        """
+for x, y in workers:
+    opt.zero_grad(); loss = F.cross_entropy(net(x), y); loss.backward(); opt.step()
+    mapped[:4] += loss.item(); mapped.flush()
+    other = np.memmap("mapped.bin", dtype=np.float32, mode="r+"); other[8:] = 0; other.flush()
+""",
+        before=0,
     ),
     "a replay buffer and a target network": Kind(
         START

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sqlite3
 import sys
 import threading
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 import gpu_doctor
 from gpu_doctor.recording import Settings
@@ -57,8 +60,10 @@ OUTCOMES = {"raised": "failed", "out of memory": "out-of-memory", "stopped": "st
 
 
 def notebook(kind: Kind, folder: Path) -> dict[str, Any]:
-    """A namespace in which the earlier cells have run."""
-    space: dict[str, Any] = {"__name__": "__main__", "LOG": str(folder / "log.txt")}
+    """A namespace in which the earlier cells have run, in a folder that is the working folder until `ended`."""
+    space: dict[str, Any] = {"__name__": "__main__", "LOG": str(folder / "log.txt"), "STARTED_IN": os.getcwd()}  # noqa: PTH109
+    os.chdir(folder)
+    space["In"] = space["_ih"] = ["", kind.setup, *[kind.cell] * kind.before]  # as IPython keeps them
     exec(compile(kind.setup, "<earlier>", "exec"), space)
     for _ in range(kind.before):
         exec(compile(kind.cell, "<cell>", "exec"), space)
@@ -71,7 +76,8 @@ def tried(
     """Everything before and after a trial with such an ending, and what became of the trial."""
     case = gpu_doctor.case(kind.cell, space)
     hurt = Hurt(case, ending)
-    before = Everything(space)
+    folder = Path(space["LOG"]).parent
+    before = Everything(space, folder=folder)
     handle = register_optimizer_step_post_hook(hurt.stepped)
     outcome = ""
     try:
@@ -80,14 +86,19 @@ def tried(
         outcome = "interrupted"
     finally:
         handle.remove()
-    return before, Everything(space), outcome
+    return before, Everything(space, folder=folder), outcome
 
 
 def ended(space: dict[str, Any]) -> None:
-    """Workers of the notebook's loaders end with the test."""
+    """Workers of the notebook's loaders end with the test, what it has open, and its time in its folder."""
+    os.chdir(space["STARTED_IN"])
     for value in space.values():
+        if isinstance(value, (io.IOBase, sqlite3.Connection)):
+            value.close()
         if isinstance(value, torch.utils.data.DataLoader) and value._iterator is not None:
             value._iterator._shutdown_workers()  # type: ignore[attr-defined]
+        elif isinstance(value, _MultiProcessingDataLoaderIter):
+            value._shutdown_workers()
 
 
 def as_before(variables: dict[str, str], folder: Path, places: list[str]) -> None:

@@ -31,8 +31,12 @@ def with_the_magic(shell: InteractiveShell) -> Iterator[InteractiveShell]:
         shell.reset(new_session=False)
 
 
-def ran(shell: InteractiveShell, cell: str) -> tuple[Any, str, str, list[Any]]:
-    """Runs a cell as a user would; its result, stdout, stderr, and displayed outputs."""
+def ran(shell: InteractiveShell, cell: str, kept: bool = False) -> tuple[Any, str, str, list[Any]]:
+    """Runs a cell as a user would; its result, stdout, stderr, and displayed outputs.
+
+    Args:
+        kept: its text is kept as an input of the session, as a notebook's is.
+    """
     with capture_output() as captured:
-        result = shell.run_cell(cell, store_history=False)
+        result = shell.run_cell(cell, store_history=kept)
     return result, captured.stdout, captured.stderr, captured.outputs

@@ -17,6 +17,7 @@ from gpu_doctor.recording import Fetch, Recording, Settings, SettingValue
 from gpu_doctor.recording import Steps as StepRows
 from gpu_doctor.recording.setup import OptimizerFacts
 from gpu_doctor.trials.case import Case
+from gpu_doctor.trials.pasted import Pasted
 from gpu_doctor.trials.run import Result
 from tests.support.recordings import KEY, Loop
 
@@ -222,6 +223,9 @@ class WorldCase(Case):
         super().__init__("pass", {"weights": torch.zeros(3)})
         self.world, self.rng = world, np.random.default_rng(seed)
         self.asked: list[dict[str, SettingValue]] = []
+
+    def pasted(self, settings: Settings) -> Pasted:
+        return Pasted(why_not="a world has no text")
 
     def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
         self.namespace["weights"] += 1.0

@@ -35,14 +35,29 @@ def test_a_treatment_knows_whether_what_changes_the_training_was_ticked(loop: Lo
     visit: Any = Visited()
     asked: list[dict[str, Any]] = []
     visit.case.treat = lambda **given: asked.append(given)
-    Actions(visit).take({"ask": "treat", "steps": 30, "changes_training": ticked})
+    Actions(visit).take({"ask": "treat", "steps": 30, "seconds": 7.5, "changes_training": ticked})
     loop.is_free()
-    assert asked == [{"steps": 30, "changes_training": ticked}]
+    assert asked == [{"steps": 30, "seconds": 7.5, "changes_training": ticked}]
+
+
+@pytest.mark.parametrize("ask", ["trial", "treat", "sweep"])
+def test_a_request_without_a_budget_leaves_it_to_the_case(loop: Loop, ask: str) -> None:
+    visit: Any = Visited()
+    asked: list[dict[str, Any]] = []
+
+    def take(*settings: Any, **given: Any) -> None:
+        asked.append(given)
+
+    visit.case.trial = visit.case.treat = visit.case.sweep = take
+    visit.case.sweeps = []
+    Actions(visit).take({"ask": ask, "grid": {"num_workers": [0, 2]}})
+    loop.is_free()
+    assert (asked[0]["steps"], asked[0]["seconds"]) == (None, None)
 
 
 def test_a_request_waits_in_sight_until_the_loop_is_free(loop: Loop) -> None:
     tried: list[Any] = []
-    visit: Any = Visited(lambda settings, steps: tried.append(settings))
+    visit: Any = Visited(lambda settings, **budget: tried.append(settings))
     asked = Actions(visit)
     asked.take({"ask": "trial", "settings": {"num_workers": 2}})
     assert (visit.status, visit.seen, tried) == ("waiting", ["waiting"], [])
@@ -55,7 +70,7 @@ def test_a_request_waits_in_sight_until_the_loop_is_free(loop: Loop) -> None:
 
 def test_stop_withdraws_what_waits_and_another_may_follow(loop: Loop) -> None:
     tried: list[Any] = []
-    visit: Any = Visited(lambda settings, steps: tried.append(settings))
+    visit: Any = Visited(lambda settings, **budget: tried.append(settings))
     asked = Actions(visit)
     asked.take({"ask": "trial", "settings": {"num_workers": 2}})
     asked.take({"ask": "stop"})
@@ -67,7 +82,7 @@ def test_stop_withdraws_what_waits_and_another_may_follow(loop: Loop) -> None:
 
 
 def test_stop_stops_what_has_begun(loop: Loop) -> None:
-    visit: Any = Visited(lambda settings, steps: asked.take({"ask": "stop"}))
+    visit: Any = Visited(lambda settings, **budget: asked.take({"ask": "stop"}))
     asked = Actions(visit)
     asked.take({"ask": "trial"})
     loop.is_free()

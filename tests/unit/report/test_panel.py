@@ -86,6 +86,18 @@ def test_a_gpu_that_is_there_but_not_used_is_said() -> None:
     assert machine.startswith("CPU (the machine has an NVIDIA H200, but the loop does not use it)")
 
 
+def test_the_page_offers_the_budget_of_the_cells_line() -> None:
+    assert drawn(shown(starved()))["trial"] == {"steps": 50, "seconds": 60.0}
+    assert drawn(shown(starved(), trial_steps=200, trial_seconds=20.0))["trial"] == {"steps": 200, "seconds": 20.0}
+
+
+def test_while_a_side_sets_up_no_seconds_are_left_to_tell() -> None:
+    progress = Progress(0, 50, None, "round 1, until it is clear: baseline, setting up, 12 s so far")
+    head = drawn(shown(starved(), status="trial", progress=progress))["header"]
+    assert head["progress"]["text"].endswith("setting up, 12 s so far")
+    assert head["progress"]["left"] == ""
+
+
 def test_progress_of_a_trial() -> None:
     progress = Progress(12, 50, 8.4, "round 1, until it is clear: candidate")
     head = drawn(shown(starved(), status="trial", progress=progress, settings={"num_workers": 2}))["header"]
@@ -244,14 +256,17 @@ def test_hostile_names_and_figures_survive_as_text() -> None:
 
 
 def test_a_request_is_taken_in_its_form() -> None:
-    taken = checked_request({"ask": "trial", "settings": {"num_workers": 4, "amp": "bf16"}, "steps": 20}, knobs.KNOBS)
+    asked = {"ask": "trial", "settings": {"num_workers": 4, "amp": "bf16"}, "steps": 20, "seconds": 90}
+    taken = checked_request(asked, knobs.KNOBS)
     assert taken == {
         "ask": "trial",
         "settings": {"num_workers": 4, "amp": "bf16"},
         "steps": 20,
+        "seconds": 90,
         "changes_training": False,
     }
-    assert checked_request({"ask": "stop"}, knobs.KNOBS)["steps"] == 50
+    stop = checked_request({"ask": "stop"}, knobs.KNOBS)
+    assert (stop["steps"], stop["seconds"]) == (None, None)  # the case has its own
     assert checked_request({"ask": "real", "settings": {"pin_memory": True}}, knobs.KNOBS)["settings"] == {
         "pin_memory": True
     }
@@ -274,6 +289,7 @@ def test_a_request_is_taken_in_its_form() -> None:
         {"ask": "trial", "steps": True},
         {"ask": "trial", "steps": 1e9},
         {"ask": "trial", "steps": "50"},
+        *({"ask": "trial", "seconds": one} for one in (0, -1, True, "60", 1e9, float("nan"), [5])),
     ],
 )
 def test_a_request_out_of_form_is_answered_in_one_sentence(content: Any) -> None:

@@ -69,7 +69,7 @@ def test_a_sweep_waits_for_the_loop_and_shows_what_it_found(loop: Loop) -> None:
     seen: list[Any] = []
     visit.case.sweeps = ["an older one"]
 
-    def sweep(grid: Any, steps: int) -> None:
+    def sweep(grid: Any, steps: int | None, seconds: float | None) -> None:
         seen.append((visit.status, grid, steps))
         visit.case.sweeps.append("found")
 
@@ -85,7 +85,7 @@ def test_an_interrupted_sweep_shows_what_was_tried(loop: Loop) -> None:
     visit: Any = Visited()
     visit.case.sweeps = []
 
-    def sweep(grid: Any, steps: int) -> None:
+    def sweep(grid: Any, steps: int | None, seconds: float | None) -> None:
         visit.case.sweeps.append("so far")
         raise KeyboardInterrupt
 
@@ -133,7 +133,7 @@ def test_the_fastest_combination_stands_first_and_each_says_how_it_ended() -> No
     assert (found[6].total, found[6].said) == ("", "refused: The loader owns its workers.")
     panel = drawn(treated(sweep=swept()))["sweep"]
     assert panel["settings"] == {"num_workers": 2, "amp": "bf16"}
-    assert panel["sentence"] == "6 combinations: num_workers=2, amp=bf16 is best, 2.38x (2.2-2.5)."
+    assert panel["sentence"] == "6 combinations: num_workers=2, amp=bf16 is best, 2.35x (2.2-2.5) when measured again."
     assert any("Not clearly slower than the best: num_workers=2, amp=off" in one for one in panel["notes"])
     assert drawn(treated())["sweep"] is None
 

@@ -29,9 +29,11 @@ from gpu_doctor.report.panel import PanelInput, state
 from gpu_doctor.report.panel_parts import MOST_LINES, fix_shown
 from gpu_doctor.report.plan import plan_html, plan_text, told
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
-from gpu_doctor.trials import knobs
+from gpu_doctor.trials import Case, knobs
 from gpu_doctor.trials.compare.effect import Effect, compare
+from gpu_doctor.trials.reaching_out import reaching_out
 from gpu_doctor.trials.results import Plan, Rung
+from gpu_doctor.trials.said_before import Beforehand
 from tests.support.html_page import Page
 from tests.support.report_parts import HOSTILE
 from tests.support.trial_parts import BOTH, CURED, WORKERS, WROTE, effects, fix, losses, plan, side, treated, trials
@@ -171,7 +173,10 @@ def test_notes_of_both_sides_are_said_once() -> None:
     base, candidate = trials()[0]
     effect = Effect(WORKERS)
     wrote = replace(effect, written=("runs/y.pt",))
-    assert notes_of(wrote, (base, candidate)) == ("Your cell wrote runs/y.pt during the trial.", WROTE)
+    assert notes_of(wrote, (base, candidate)) == (
+        "What your cell wrote during the trial was put back: runs/y.pt.",
+        WROTE,
+    )
     assert notes_of(effect, (replace(base, notes=(WROTE, "b")), candidate)) == (WROTE, "b")
     assert notes_of(effect, None) == ()
 
@@ -197,12 +202,12 @@ def test_a_step_that_lost_shrinks_the_bar_and_all_together_is_no_further_step() 
         Rung("as written", {}, 1.0),
         Rung("a=1", {"a": 1}, 2.0, 2.0),
         Rung("b=1", {"b": 1}, 1.5, 0.75),
-        Rung("all together", {"a": 1, "b": 1}, 1.8, 1.8, 1.7, 1.9),
+        Rung("all together", {"a": 1, "b": 1}, 1.8, 1.8, 1.7, 1.9, verified="as pasted"),
     )
     steps = told(plan((), waterfall=rungs)).steps
     assert steps[2].added < 0 and steps[2].before == pytest.approx(0.75)
     assert (steps[3].label, steps[3].before, steps[3].added, steps[3].whole) == ("all together", 0.0, 0.9, True)
-    assert steps[3].gain == "measured together (1.70-1.90)"
+    assert steps[3].gain == "verified (1.70-1.90)"
 
 
 def test_a_loss_that_breaks_is_why_a_fast_setting_was_not_kept() -> None:
@@ -288,7 +293,10 @@ class Asked:
     """A case that is asked for fixes."""
 
     def __init__(self, answer: Fix | Exception) -> None:
-        self.answer, self.namespace = answer, {"it": iter(()), "x": 1}
+        self.answer = answer
+
+    def beforehand(self) -> Beforehand:
+        return Beforehand()
 
     def fix(self, settings: dict[str, Any]) -> Fix:
         if isinstance(self.answer, Exception):
@@ -324,15 +332,16 @@ def test_a_fix_that_fails_is_one_sentence_and_few_are_kept() -> None:
 
 def test_before_the_click_it_is_said_what_cannot_come_back() -> None:
     namespace = {"it": (number for number in range(3)), "values": np.zeros(1000)}
-    said = details.sentences(namespace)
-    assert said[0]["text"].startswith("A trial restores model, optimizer") and "copy of 8 KiB" in said[0]["text"]
-    assert said[1]["tone"] == "bad" and "it (generator)" in said[1]["text"]
-    assert len(details.sentences({"values": np.zeros(10)})) == 1
+    refused, kept = details.sentences(Case("next(it)", namespace))
+    assert kept["text"].startswith("A trial restores model, optimizer") and "copy of 8 KiB" in kept["text"]
+    assert refused["tone"] == "bad" and "`it`" in refused["text"]
+    assert len(details.sentences(Case("1", namespace))) == 1, "what the cell does not reach stays as it is"
+    assert len(details.sentences(Case("1", {"values": np.zeros(10)}))) == 1
 
 
 def test_before_the_click_large_data_is_said_to_be_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
-    said = details.sentences({"train": TensorDataset(torch.zeros(512))})
+    said = details.sentences(Case("1", {"train": TensorDataset(torch.zeros(512))}))
     named = "Large data is not copied: train (a tensor of 2 KiB); "
     assert said[1] == {"text": f"{named}changes to it are listed, not undone.", "tone": ""}
 
@@ -342,20 +351,31 @@ def test_before_the_click_an_open_run_of_a_tracker_is_named(monkeypatch: pytest.
         disabled = False
 
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(run=Run()))
-    said = details.sentences({})
-    assert said[1]["tone"] == "bad" and "wandb.run (Run)" in said[1]["text"]
+    _, said = details.sentences(Case("1", {}))
+    assert said["tone"] == "" and said["text"].startswith("A trial reports nothing to wandb.run (Run)")
+
+
+def test_before_the_click_a_refusal_and_what_is_done_again_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = Beforehand(("The file log.csv is open: close it.",))
+    monkeypatch.setattr("gpu_doctor.trials.beforehand.CHECKS", (lambda case: refused, reaching_out))
+    case = Case("import requests\nrequests.post('http://x')", {})
+    first, _, last = details.sentences(case)
+    assert first == {"text": "A trial will be refused. The file log.csv is open: close it.", "tone": "bad"}
+    assert last["tone"] == "bad" and "requests.post in line 2" in last["text"]
+    said = case.beforehand()
+    assert (first["text"], last["text"]) == (f"A trial will be refused. {said.refusal}", *said.lost)
 
 
 def test_a_state_that_does_not_fit_is_said_before_the_click(monkeypatch: pytest.MonkeyPatch) -> None:
     little = types.SimpleNamespace(available=100)
     monkeypatch.setattr("psutil.virtual_memory", lambda: little)
-    [said] = details.sentences({"values": np.zeros(1000)})
+    [said] = details.sentences(Case("1", {"values": np.zeros(1000)}))
     assert said["tone"] == "bad" and "will be refused" in said["text"] and "8 KiB" in said["text"]
 
 
 def test_looking_ahead_never_raises() -> None:
     details = Details(Asked(fix()))  # type: ignore[arg-type]
-    details._case.namespace = None  # type: ignore[assignment]
+    details._case.beforehand = None  # type: ignore[method-assign,assignment]
     details.look_ahead()
     assert details.before is not None and details.before[0]["tone"] == "bad"
 
@@ -374,7 +394,7 @@ def test_unfolding_is_served_at_once_and_while_a_trial_waits() -> None:
     assert "num_workers=4, amp=bf16" in visit.details.fixes and visit.details.before is None
     actions._busy = False
     actions.take({"ask": "before", "settings": {}})
-    assert visit.details.before and len(drawn_again) == 2
+    assert visit.details.before == [] and len(drawn_again) == 2
 
 
 # ---- what a run for real wrote --------------------------------------------------------------------------------------
