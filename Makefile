@@ -101,9 +101,11 @@ $(VENV)/.lab-ready: pyproject.toml constraints.txt $(VENV)/.torch-ready
 
 # fastai without what it asks for: PyPI's torchvision is built for CUDA's torch, fails with the CPU build, and then so
 # does whatever imports it. Its Learner needs none; what it does need is in the extra.
+# TensorBoard's writers without its server, which is three times as large.
 $(VENV)/.dev-ready: pyproject.toml constraints.txt $(VENV)/.torch-ready
 	$(PIP) install -c constraints.txt -e '.[dev]'
 	$(PIP) install -c constraints.txt --no-deps fastai
+	$(PIP) install -c constraints.txt --no-deps tensorboard tensorboardX absl-py
 	@touch $@ $(VENV)/.lab-ready
 
 # The browser of the tests: the machine's Chromium, else Debian's, else playwright's own.

@@ -1,10 +1,12 @@
 """How often a comparison is right: A/A false alarms and true speed-ups found, on simulated and on real step times.
 
 `python -m benchmarks.effect` prints one row per kind of machine noise, from simulated trials of the default budget
-(pairs of runs of 50 steps, as many as `needs_more` asks for), then a few real loops compared with
-themselves. `--trials N` sets the simulated trials per row and speed-up (default 200), `--real N` the real A/A trials;
-`--recorded` records training loops for some minutes and compares stretches of their step times instead.
-Aim: A/A says no-difference in >= 95 of 100, a true 1.15x is found faster in >= 90 of 100.
+(pairs of runs of 50 steps, as many as `goes_on` asks for), then a few real loops compared with themselves. `--trials N`
+sets the simulated trials per row and speed-up (default 200), `--real N` the real A/A trials. `--recorded` records
+training loops for some minutes instead, and replays trials and sweeps of 32 equal settings from their runs, looking
+after every pair; `--live N` makes N whole trials of cells against themselves.
+Aims: of equal sides at most 2.5 % are called faster or slower, among equal settings a winner is named in at most 5 % of
+sweeps, and a true 1.15x is found in at least 90 %.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.recorded import recorded, trials
+from benchmarks.live import live
+from benchmarks.recorded import SECONDS, Turns, recorded
 from gpu_doctor.recording import Recording, Steps
-from gpu_doctor.trials.compare.effect import compare
-from gpu_doctor.trials.rounds import MOST_PAIRS, needs_more
+from gpu_doctor.trials.compare.effect import Effect, compare, verdict_of
+from gpu_doctor.trials.compare.ratio import PairLog, ratio
+from gpu_doctor.trials.race import clearly_worse
+from gpu_doctor.trials.rounds import MOST_PAIRS, goes_on, needs_more
 
 STEPS = 50
+SWEPT = 32
 HEAD = f"{'':<44}" + "".join(f"{h:>9}" for h in ("no-diff", "faster", "slower", "unclear", "width %"))
 
 
@@ -88,7 +94,7 @@ def simulated(noise: Noise, rng: np.random.Generator, speedup: float = 1.0, begu
 
 
 def trial(once: Callable[[bool, int], Recording]) -> tuple[str, float, int]:
-    """A B A B until nothing more is needed: verdict, width of the interval, pairs."""
+    """A B B A until nothing more is needed: verdict, width of the interval, pairs."""
     bases: list[Recording] = []
     candidates: list[Recording] = []
     while len(bases) < MOST_PAIRS and (not bases or needs_more(bases, candidates)):
@@ -141,16 +147,74 @@ def _really_once(work: Callable[[], None], twice: float) -> Callable[[bool, int]
     return lambda candidate, number: really(work, 0.0 if candidate else twice)
 
 
-def _recorded() -> None:
-    """Prints the table of recorded step times."""
-    loops = list(recorded())
+def judged(logs: list[PairLog]) -> Effect:
+    """What so many pairs say."""
+    found = ratio(logs)
+    return Effect({}, {}, found.value, found.low, found.high, verdict_of(found), pairs=len(logs))
+
+
+def replayed(turns: Turns, begin: int, speedup: float, most: int = MOST_PAIRS) -> tuple[Effect, bool]:
+    """A trial from recorded runs, looked at after every pair, and whether its interval ever left the truth out."""
+    logs: list[PairLog] = []
+    missed, effect = False, Effect()
+    while len(logs) < most and (not logs or goes_on(effect, len(logs))):
+        logs.append(turns.pair(begin, len(logs), speedup))
+        effect = judged(logs)
+        missed |= not (effect.low or 0.0) <= speedup <= (effect.high or float("inf"))
+    return effect, missed
+
+
+def swept(turns: Turns, begin: int, settings: int) -> tuple[bool, bool]:
+    """A sweep of equal settings from recorded runs: whether one came out faster, and whether its second trial did."""
+    logs: list[list[PairLog]] = [[] for _ in range(settings)]
+    effects: list[Effect | None] = [None] * settings
+    going = set(range(settings))
+    made = 0
+    while going:
+        for at in sorted(going):
+            if at not in going:
+                continue
+            one = turns.pair(begin + 2 * made, 0)  # the runs that come next, whoever has had which before
+            logs[at].append(PairLog(-one.log if len(logs[at]) % 2 else one.log, one.variance))
+            made += 1
+            effects[at] = effect = judged(logs[at])
+            if not goes_on(effect, len(logs[at])):
+                going.discard(at)
+            going -= set(clearly_worse(effects)[1])
+    fastest = [one for one in effects if one is not None and one.verdict == "faster"]
+    if not fastest:
+        return False, False
+    return True, replayed(turns, begin + 2 * made, 1.0)[0].verdict == "faster"
+
+
+def _recorded(trials: int, sweeps: int, seconds: float) -> None:
+    """Prints the tables of recorded step times."""
+    loops = [(name, Turns(runs)) for name, runs in recorded(seconds)]
+    rng = np.random.default_rng(20)
+    each = -(-trials // len(loops))
     for label, speedup in (("A/A", 1.0), ("true speed-up 1.15x", 1.15), ("true speed-up 0.87x", 1 / 1.15)):
-        print(f"\nrecorded training loops, {label}, %\n{HEAD}   pairs  trials")
-        for name, steps in loops:
-            found = [trial(once) for once in trials(steps, STEPS, speedup, MOST_PAIRS)]
-            widths, pairs = np.mean([w for _, w, _ in found]), np.mean([p for _, _, p in found])
-            row = _row(name, Counter(v for v, _, _ in found), float(widths), float(pairs))
-            print(f"{row}{len(found):8}")
+        print(f"\nrecorded training loops, {label}, % of {each} trials each\n{HEAD}   pairs  misses %  runs")
+        every: list[tuple[Effect, bool]] = []
+        for name, turns in loops:
+            found = [replayed(turns, int(begin), speedup) for begin in rng.integers(0, len(turns.logs), each)]
+            every += found
+            print(_replay_row(name, found) + f"{len(turns.logs) + 1:6}")
+        print(_replay_row("all", every))
+    first = again = 0
+    for number in range(sweeps):
+        turns = loops[number % len(loops)][1]
+        looked, confirmed = swept(turns, int(rng.integers(0, len(turns.logs))), SWEPT)
+        first, again = first + looked, again + confirmed
+    print(
+        f"\n{sweeps} sweeps of {SWEPT} equal settings: one came out faster in {100 * first / sweeps:.1f} %, named the"
+    )
+    print(f"best after it was measured again in {100 * again / sweeps:.1f} %")
+
+
+def _replay_row(name: str, found: list[tuple[Effect, bool]]) -> str:
+    widths = [(one.high or float("nan")) / (one.low or float("nan")) - 1 for one, _ in found]
+    pairs, misses = float(np.mean([one.pairs for one, _ in found])), 100 * float(np.mean([miss for _, miss in found]))
+    return f"{_row(name, Counter(one.verdict for one, _ in found), float(np.mean(widths)), pairs)}{misses:10.1f}"
 
 
 def _row(name: str, verdicts: Counter[str], width: float, pairs: float) -> str:
@@ -166,15 +230,22 @@ def main() -> None:
     parser.add_argument("--speedups", type=float, nargs="*", default=(1.0, 1.15, 1 / 1.15, 1.05, 1.5))
     parser.add_argument("--real", type=int, default=10)
     parser.add_argument("--recorded", action="store_true")
+    parser.add_argument("--replays", type=int, default=10_000, help="trials and each speed-up, with --recorded")
+    parser.add_argument("--sweeps", type=int, default=500, help="with --recorded")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each loop, with --recorded")
+    parser.add_argument("--live", type=int, default=0, metavar="N", help="so many whole A/A trials instead")
     options = parser.parse_args()
-    if options.recorded:
-        _recorded()
+    if options.recorded or options.live:
+        if options.recorded:
+            _recorded(options.replays, options.sweeps, options.seconds)
+        if options.live:
+            live(options.live)
         return
     for speedup in options.speedups:
         print(f"\ntrue speed-up {speedup:.2f}x, simulated, % of {options.trials} trials\n{HEAD}   pairs")
         for seed, (name, noise) in enumerate(KINDS.items()):
             print(_row(name, *simulated_rates(noise, speedup, options.trials, seed)))
-    for label, twice in (("A/A", 0.0), ("baseline does 15 % more", 0.15)):
+    for label, twice in (("A/A", 0.0), ("baseline does 15 % more", 0.15)) if options.real else ():
         print(f"\nreal loops, {label}, % of {options.real} trials\n{HEAD}   pairs")
         for name, work in REAL.items():
             found = [trial(_really_once(work, twice)) for _ in range(options.real)]

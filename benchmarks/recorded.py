@@ -1,13 +1,16 @@
 """Step times of real training loops, recorded once: what a comparison makes of them against themselves.
 
-A loop is recorded over thousands of steps, with all that the machine does meanwhile. Every trial takes the next
-stretches in turns (A B A B), as the sides of a real trial do; a true speed-up is one side's times divided by it.
+Each loop is run again and again, as the sides of trials are, with all that the machine does meanwhile. A trial takes
+runs that followed each other in turns (A B B A); a true speed-up is one side's times divided by it.
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from itertools import chain, islice, pairwise, repeat
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,11 +20,17 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.recording import Recording, Steps
+from gpu_doctor.diagnosis import warmup_rows
+from gpu_doctor.recording import Steps
+from gpu_doctor.trials.compare.effect import MEASURED_S
+from gpu_doctor.trials.compare.ratio import PairLog, Stretch
+from gpu_doctor.trials.rounds import LASTING
 
 Loader: TypeAlias = "DataLoader[Any]"
-SECONDS = 30.0
-"""Of each recording, about."""
+SECONDS = 45.0
+"""Of each loop, about."""
+STEPS = 50
+"""Of a run, or as many as last long enough to be judged."""
 
 
 class Parsed(Dataset[tuple[torch.Tensor, torch.Tensor]]):
@@ -46,33 +55,33 @@ def _mlp(hidden: int) -> nn.Module:
     return nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 8))
 
 
-def _plain(model: nn.Module, beside: Callable[[int], object] = lambda step: None) -> Callable[[Loader], None]:
+def _plain(model: nn.Module, beside: Callable[[int], object] = lambda step: None) -> Callable[[Loader, int], None]:
     optimizer, criterion = torch.optim.Adam(model.parameters()), nn.CrossEntropyLoss()
 
-    def epoch(loader: Loader) -> None:
-        for step, (x, y) in enumerate(loader):
+    def some(loader: Loader, steps: int) -> None:
+        for step, (x, y) in enumerate(islice(chain.from_iterable(repeat(loader)), steps)):
             optimizer.zero_grad()
             loss = criterion(model(x), y)
             loss.backward()
             optimizer.step()
             beside(step)
 
-    return epoch
+    return some
 
 
-def loops(folder: Path) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Name and one epoch of each loop."""
+def loops(folder: Path) -> Iterator[tuple[str, Callable[[int], None]]]:
+    """Name of each loop, and what runs some steps of it."""
     small = _plain(_mlp(64))
     rows = DataLoader(_rows(64, 64 * 512), batch_size=64, shuffle=True)
-    yield "MLP, rows in memory", lambda: small(rows)
+    yield "MLP, rows in memory", lambda steps: small(rows, steps)
     net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.Flatten(), nn.Linear(16 * 28 * 28, 8))
     images = TensorDataset(torch.randn(16 * 256, 3, 32, 32), torch.randint(0, 8, (16 * 256,)))
     convolutions, pictures = _plain(net), DataLoader(images, batch_size=16, shuffle=True)
-    yield "convolutions", lambda: convolutions(pictures)
+    yield "convolutions", lambda steps: convolutions(pictures, steps)
     parsing, texts = _plain(_mlp(256)), DataLoader(Parsed(32 * 512), batch_size=32, shuffle=True, num_workers=2)
-    yield "texts parsed by two workers", lambda: parsing(texts)
+    yield "texts parsed by two workers", lambda steps: parsing(texts, steps)
     inline, again = _plain(_mlp(64)), DataLoader(Parsed(16 * 512), batch_size=16, shuffle=True)
-    yield "texts parsed in the loop", lambda: inline(again)
+    yield "texts parsed in the loop", lambda steps: inline(again, steps)
     kept = _mlp(256)
 
     def save(step: int) -> None:
@@ -80,39 +89,38 @@ def loops(folder: Path) -> Iterator[tuple[str, Callable[[], None]]]:
             torch.save(kept.state_dict(), folder / "kept.pt")
 
     saving = _plain(kept, save)
-    yield "MLP, saved every 25 steps", lambda: saving(rows)
+    yield "MLP, saved every 25 steps", lambda steps: saving(rows, steps)
 
 
-def recorded() -> Iterator[tuple[str, Steps]]:
-    """Name and steps of every loop, without those at the begin of its epochs."""
+def recorded(seconds: float = SECONDS) -> Iterator[tuple[str, list[Stretch]]]:
+    """Name of every loop and its runs, one after the other, each without its warm-up."""
     with tempfile.TemporaryDirectory() as folder:
-        for name, epoch in loops(Path(folder)):
-            with gpu_doctor.watch(name) as first:
-                epoch()
-            assert first.recording is not None
-            times = max(round(SECONDS / first.recording.duration_s), 1)
-            walls = []
-            for _ in range(times):
-                with gpu_doctor.watch(name) as run:
-                    epoch()
-                assert run.recording is not None
-                steps = run.recording.steps
-                walls.append(np.asarray(steps.wall_s / steps.count)[8:])
-            together = np.concatenate(walls)
-            yield name, Steps.of(wall_s=together, samples=np.full(len(together), 32.0))
+        for name, some in loops(Path(folder)):
+            warm = _run(name, some, STEPS)
+            usual = float(np.median(warm.wall_s / warm.count))
+            steps = max(STEPS, math.ceil(LASTING * MEASURED_S / usual))
+            until, runs = time.perf_counter() + seconds, list[Stretch]()
+            while time.perf_counter() < until:
+                rows = _run(name, some, steps)
+                rows = rows.rows(warmup_rows(rows))
+                runs.append(Stretch(rows.wall_s, rows.count))
+            yield name, runs
 
 
-def trials(steps: Steps, length: int, speedup: float, most: int) -> Iterator[Callable[[bool, int], Recording]]:
-    """For each trial, what gives its next side: the stretch of so many steps that follows in the recording."""
-    stretches = iter(np.split(steps.wall_s[: len(steps) // length * length], len(steps) // length))
-    left = len(steps) // length
+def _run(name: str, some: Callable[[int], None], steps: int) -> Steps:
+    with gpu_doctor.watch(name) as run:
+        some(steps)
+    assert run.recording is not None
+    return run.recording.steps
 
-    def once(candidate: bool, number: int) -> Recording:
-        nonlocal left
-        left -= 1
-        wall = next(stretches) / (speedup if candidate else 1.0)
-        rows = Steps.of(wall_s=wall, samples=np.full(length, 32.0))
-        return Recording(rows, outcome="budget-reached", duration_s=float(wall.sum()))
 
-    while left >= 2 * most:
-        yield once
+class Turns:
+    """Pairs of runs that followed each other, as the sides of a trial do."""
+
+    def __init__(self, runs: list[Stretch]) -> None:
+        self.logs = [PairLog.of(one, other) for one, other in pairwise(runs)]
+
+    def pair(self, begin: int, number: int, speedup: float = 1.0) -> PairLog:
+        """Pair `number` of a trial that begins with run `begin`: A B, then B A; behind the last run comes the first."""
+        one = self.logs[(begin + 2 * number) % len(self.logs)]
+        return PairLog((-one.log if number % 2 else one.log) + math.log(speedup), one.variance)
