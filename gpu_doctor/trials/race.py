@@ -164,8 +164,8 @@ def entered(case: Runner, settings: Settings, found: Setup | None = None, refuse
             raise Refused(refused)
         knobs.allow(entry.settings, found or case.found or Setup())
         check(entry.settings, case.source)
-    except Refused as refused:
-        entry.refusal, entry.going = str(refused), False
+    except Refused as reason:
+        entry.refusal, entry.going = str(reason), False
     return entry
 
 

@@ -31,9 +31,7 @@ def measured_on(bases: Sequence[Recording], candidates: Sequence[Recording]) -> 
     away = any(is_elsewhere(one) for side in sides for one in side)
     # Of machines that are not known, their devices tell whether they are one.
     if any(a.setup.machine != b.setup.machine or (_unknown(a, b) and _differ(a, b)) for a, b in pairs):
-        unfair = (
-            f"the baseline was measured on {before}, the candidate on {after}: this compares machines, not settings"
-        )
+        unfair = f"the baseline was measured on {before}, the candidate on {after}: {MACHINES}"
         return MeasuredOn(f"{before} (baseline) and {after} (candidate)", True, unfair)
     if any(_differ(a, b) for a, b in pairs):
         return MeasuredOn(f"{before} (baseline) and {after} (candidate)", True)
