@@ -15,6 +15,7 @@ import gc
 import os
 import shutil
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -89,6 +90,7 @@ class KeptFiles:
         self._inodes: dict[tuple[int, int], Was] = {}
         self._folders: dict[str, tuple[int, int]] = {}
         self._done: set[tuple[str, str]] = set()
+        self._turns: dict[int, threading.RLock] = {}
         self._number = self._taken = 0
         self._opened: list[OpenThing] = []
         self._notes: list[str] = []
@@ -135,7 +137,8 @@ class KeptFiles:
         if (path, how) in self._done:
             return
         try:
-            self._keep(path, how)
+            with self._turn():
+                self._keep(path, how)
         except CannotKeep as refused:
             self._refuse(str(refused))
         except Exception as error:
@@ -149,6 +152,10 @@ class KeptFiles:
 
     def note(self, path: str, there: bool) -> None:
         """The cell has written to a path; `there`: something was there before."""
+        with self._turn():
+            self._note(path, there)
+
+    def _note(self, path: str, there: bool) -> None:
         for tree in [tree for tree, was in self._trees.items() if look(tree).inode != was.inode]:
             del self._trees[tree]
             self._replaced.add(tree)
@@ -226,6 +233,13 @@ class KeptFiles:
         self.seen.clear()
         self.open.clear()
         self.open_unseen = False
+
+    def _turn(self) -> threading.RLock:
+        """Threads take turns: one that copied a file while another already wrote to it would keep the trial's bytes.
+
+        A forked process has a lock of its own, as nobody would give back one that was held when it was forked.
+        """
+        return self._turns.setdefault(os.getpid(), threading.RLock())
 
     # ---- one touch ------------------------------------------------------------------------------------------------
 

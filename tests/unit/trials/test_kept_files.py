@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from gpu_doctor.recording import Recording
 from gpu_doctor.trials.rounds import COPIED, MOST_COPIED, Rounds
 from gpu_doctor.trials.run import Result
 from gpu_doctor.trials.side_effects import kept_files
+from gpu_doctor.trials.side_effects.file_states import CONTENT
 from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 from gpu_doctor.trials.side_effects.written_files import WrittenFiles
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
@@ -200,3 +202,23 @@ def test_a_side_in_which_a_file_was_copied_is_run_again(copied: list[bool], outc
     assert rounds._side({}, "baseline", 20, 5.0, kept) == (ends == "budget-reached")
     assert (len(sides.ran), [one.outcome for one in kept]) == (ran, [ends])
     assert (kept[0].reason == COPIED) == (ends == "refused")
+
+
+def test_threads_that_overwrite_one_file_at_once_keep_it_once(tmp_path: Path) -> None:
+    """Two copies of it would be made one after the other, and the second one of what the first thread wrote."""
+    (tmp_path / "best.pt").write_text("the user's")
+    path, made = str(tmp_path / "best.pt"), Copies()
+
+    def copies(path: str, to: Path, size: int) -> None:
+        made(path, to, size)
+        if len(made.made) == 1:
+            second.start()
+            second.join(0.1)  # it waits for its turn; without turns it would have copied by now
+
+    kept = KeptFiles(copy=copies)
+    second = threading.Thread(target=kept.before, args=(path, CONTENT))
+    kept.begin(lambda: True)
+    kept.before(path, CONTENT)
+    Path(path).write_text("a trial's 1")
+    second.join()
+    assert kept.put_back() == [] and Path(path).read_text() == "the user's" and made.made == ["best.pt"]
