@@ -50,7 +50,7 @@ def classified(vitals: Vitals) -> str:
         # The device's clock sees no gap inside of a step: while a tensor is away at the host, the GPU only seems busy.
         away = min(tripping_share(vitals), parts["compute"])
         parts["transfer"], parts["compute"] = parts["transfer"] + away, parts["compute"] - away
-        if vitals.gpu_outruns_host and (vitals.gpu_util_pct or 100.0) < 50:
+        if vitals.gpu_outruns_host and (vitals.step_util_pct or 0.0) < 50:
             parts["host"], parts["compute"] = parts["host"] + parts["compute"], 0.0
     else:
         parts = {

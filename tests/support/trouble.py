@@ -36,6 +36,8 @@ class Trouble:
     stored: float = 0.0
     """Bytes from the storage per fetch."""
     readings: Mapping[str, float] = field(default_factory=dict)
+    inside: float = 0.0
+    """Of `gpu_work`, ms a step in which the GPU waits for launches: no kernel runs."""
     batches: float = 1.0
     """Micro-batches a step."""
     gpu: bool = True
@@ -58,8 +60,9 @@ def laid(*troubles: Trouble) -> Recording:
         loader |= one.loader
     fields["setup"], fields["loader"] = {**setup, "flags": flags}, loader
     loop = loop.but(**fields)
-    if gpu:  # the utilisation figure that goes with the gap
-        loop = loop.but(gpu_util=100.0 * loop.gpu_work / (loop.gpu_work + loop.gpu_gap))
+    if gpu:  # the utilisation figure that goes with the gaps, between steps and inside of them
+        inside = sum(one.inside for one in troubles)
+        loop = loop.but(gpu_util=100.0 * (loop.gpu_work - inside) / (loop.gpu_work + loop.gpu_gap))
     return _with_the_rest(loop, troubles)
 
 

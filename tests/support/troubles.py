@@ -109,13 +109,20 @@ HOST = (
         "collections", "garbage-collected-each-step", {"other": 4.0, "gpu_gap": 4.0}, chore=("collect-garbage", 4.0)
     ),
     Trouble("an emptied cache", "cache-emptied-each-step", {"other": 4.0, "gpu_gap": 4.0}, chore=("empty-cache", 4.0)),
-    Trouble("launches", "launch-bound", {"gpu_gap": 8.0, "forward": 4.0, "backward": 4.0}, {"queue_empty": 1.0}),
+    Trouble(
+        "launches",
+        "launch-bound",
+        {"gpu_work": 8.0, "forward": 4.0, "backward": 4.0},
+        {"queue_empty": 1.0},
+        inside=8.0,
+    ),
     Trouble(
         "blocking launches",
         "debug-mode-on",
-        {"gpu_gap": 8.0, "forward": 4.0},
+        {"gpu_work": 8.0, "forward": 8.0},
         {"queue_empty": 1.0},
         flags={"launch_blocking": True},
+        inside=8.0,
     ),
     Trouble(
         "anomaly detection",
@@ -189,8 +196,9 @@ COMPUTE = (
     Trouble(
         "an optimizer in pieces",
         "unfused-optimizer",
-        {"optimizer": 6.0, "gpu_gap": 4.0},
+        {"optimizer": 6.0, "gpu_work": 6.0},
         {"queue_empty": 1.0},
+        inside=3.0,
         setup={"optimizer_facts": (OptimizerFacts("AdamW", 200, 2_000_000, foreach=False, can_fuse=True),)},
     ),
     Trouble("long evaluations", "heavy-evaluation", {"evaluation": 8.0}),
@@ -202,9 +210,17 @@ COMPUTE = (
         {"evaluation": EvaluationFacts(40, 40)},
     ),
 )
+SHORT = {"forward": 6.0, "gpu_work": 6.0}
 MEMORY = (
-    Trouble("a small batch", "small-batch", {"gpu_gap": 6.0}, {"peak_share": 0.1}),
-    Trouble("needless accumulation", "needless-accumulation", {"gpu_gap": 6.0}, {"peak_share": 0.1}, batches=4.0),
+    Trouble("a small batch", "small-batch", SHORT, {"peak_share": 0.1, "queue_empty": 0.2}, inside=6.0),
+    Trouble(
+        "needless accumulation",
+        "needless-accumulation",
+        SHORT,
+        {"peak_share": 0.1, "queue_empty": 0.2},
+        batches=4.0,
+        inside=6.0,
+    ),
 )
 CLOCKS = {"sm_clock_max_mhz": 1980.0, "gpu_temperature_c": 80.0}
 HARDWARE = (

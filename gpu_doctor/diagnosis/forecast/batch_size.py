@@ -77,18 +77,18 @@ def _between_two(v: Vitals, other: Vitals, target: float) -> Forecast | None:
 def _launch_bound(v: Vitals, factor: float) -> Forecast | None:
     """A GPU that outruns the host: launches take as long for any batch, kernels at most in proportion to it.
 
-    NVML's utilisation is the part of the time in which some kernel ran, so that kernels need no more than that in
-    proportion. While they do not fill the GPU they take as long for a larger batch, which is the other end: how far
-    they fill it no recording tells, and the forecast lies between the two. GPU: not yet run on one.
+    Kernels that are done when their launches are take no longer than these, and at worst so much more as the batch is
+    larger: then nothing is gained. While they do not fill the GPU they take as long for a larger batch, which is the
+    other end: how far they fill it no recording tells, and the forecast lies between the two. GPU: not yet run on one.
     """
-    step, util, wait = v.step_wall_s, v.gpu_util_pct, v.exposed_wait_share
-    if factor <= 1.0 or step is None or util is None or wait is None:
+    step, wait = v.step_wall_s, v.exposed_wait_share
+    if factor <= 1.0 or step is None or wait is None:
         return None
     if not v.launches_limit:
         return None
     feeding = min(wait + (v.exposed_transfer_share or 0.0), 1.0)  # grows with the batch
-    launches, kernels = step * (1.0 - feeding), step * util / 100.0
-    worst = step * feeding * factor + max(launches, kernels * factor)
+    launches = step * (1.0 - feeding)
+    worst = step * factor
     best = step * feeding * factor + launches
     likely = math.sqrt(worst * best)
     speedup, off = factor * step / likely, error_band(v)

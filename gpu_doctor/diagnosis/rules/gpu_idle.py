@@ -1,9 +1,9 @@
-"""What else a GPU idles for than launches and small batches: so that no second of it is billed twice."""
+"""What a GPU that outruns its host waits for: so that no second of the host is billed twice."""
 
 from __future__ import annotations
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.compute import unfused_optimizer
-from gpu_doctor.diagnosis.rules.host import host_sync
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
@@ -23,14 +23,29 @@ def aside(line: LineCost) -> bool:
     return line.phase == "forward" and line.beside == "model" and not line.in_worker
 
 
-def idle_elsewhere(vitals: Vitals) -> float:
-    """Share of the wall-clock, 0..1, in which the GPU idles while the host is not launching the model's kernels.
+def emptied(vitals: Vitals) -> str:
+    """How often the queue ran empty, as evidence; NVML's reading beside it, where there is one, as a symptom."""
+    util = vitals.gpu_util_pct
+    seen = "" if util is None else f"; NVML utilisation {formatting.percent(util)}"
+    return f"the queue is empty at the end of {formatting.share(vitals.queue_empty_share)} of steps{seen}"
 
-    That is the loop's own Python and calls (slow-python, checkpoint-stall and their like) and the forward's, or trips
-    to the host, what follows a wait for values, and an optimizer in pieces: each has a rule of its own. With a full
-    queue they are hidden, and there is no idling to explain.
+
+def launched(vitals: Vitals) -> str:
+    """What the host spends where it launches, as evidence."""
+    spent = formatting.share(vitals.launching_share)
+    return f"the host spends {spent} of the time launching in these steps; kernels that take part of it are not known"
+
+
+def launching(vitals: Vitals) -> float | None:
+    """Share of the wall-clock, 0..1, that launching the model's kernels takes at most; None where it is not known.
+
+    The host's seconds in the phases that launch, of steps that the GPU had finished when the host had launched them,
+    by the host's clock alone. Less what has rules of its own there: an optimizer in pieces, trips to the host, the
+    forward's own Python. Waits for values and copies are phases of their own.
     """
-    own = max((vitals.other_share or 0.0) - (vitals.loss_share or 0.0), 0.0) + tripping_share(vitals)
-    own += forward_aside(vitals)
-    others = (host_sync.check(vitals), unfused_optimizer.check(vitals))
-    return min(own + sum(one.cost_share for one in others if one is not None), 1.0)
+    share = vitals.launching_share
+    if share is None:
+        return None
+    pieces = unfused_optimizer.check(vitals) if vitals.gpu_outruns_host else None
+    own = forward_aside(vitals) + tripping_share(vitals) + (pieces.cost_share if pieces is not None else 0.0)
+    return max(share - own, 0.0)

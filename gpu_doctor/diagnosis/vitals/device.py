@@ -38,6 +38,9 @@ class DeviceVitals:
     """of its backwards, and of its optimizers; the rest of gpu_busy_share is the loss, clipping and the like."""
     queue_empty_share: float | None = None
     """Share of steps at whose end the GPU had already finished everything that was launched."""
+    launching_share: float | None = None
+    """Part of the wall-clock, host clock alone, in which the host is in forward, loss, backward or optimizer of a step
+    at whose end the GPU had finished: the most that launching takes. Waits and copies are no part of it."""
 
     @property
     def gpu_outruns_host(self) -> bool:
@@ -67,8 +70,15 @@ def device(rest: Steps, on_gpu: bool) -> dict[str, float | None]:
         "gpu_gap_share": ratio(read.gpu_gap_s, whole),
         "gpu_busy_share": ratio(read.gpu_s, whole),
         "queue_empty_share": ratio(read.queue_empty, read.device_steps),
+        "launching_share": _launching(read),
         **{f"gpu_{phase}_share": ratio(getattr(read, f"gpu_{phase}_s"), whole) for phase in PHASES},
     }
+
+
+def _launching(read: Steps) -> float | None:
+    """`launching_share` of the steps with device readings: which steps are meant is asked of the device, no more."""
+    launches = sum(np.nan_to_num(getattr(read, name)) for name in ("forward_s", "loss_s", "backward_s", "optimizer_s"))
+    return ratio(launches * np.clip(read.queue_empty / read.device_steps, 0.0, 1.0), read.wall_s)
 
 
 def exposed(read: Steps) -> tuple[Column, Column]:

@@ -20,7 +20,7 @@ FORWARD_TIMES: Final = 1.5
 """A forward and a loss that a backward belongs to take no longer than this times the backward (0.6 to 1.4 were measured
 on small models)."""
 LAUNCHING_BUSY_PCT: Final = 70.0
-"""A GPU that waits for launches is busy below 70 % (catalogue)."""
+"""A GPU that waits for launches is busy below 70 % of the time in which it has a step's work (catalogue)."""
 SYNC_SHARE: Final = 0.05
 """From here on waits for values empty the queue, not slow launches (host-sync)."""
 
@@ -180,14 +180,24 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         return max(self.other_once_share - self.chores_between_share, 0.0)
 
     @property
-    def launches_limit(self) -> bool:
-        """A GPU's loop is as fast as its host launches: the queue is empty, the GPU not busy, and no wait empties it.
+    def step_util_pct(self) -> float | None:
+        """NVML's utilisation of the time in which the GPU had a step's work by its own clock, 0..100.
 
-        False where nobody counted, and on a CPU device.
+        A symptom that can only speak against launches being slow: what lies between steps has other causes. None where
+        NVML did not answer.
         """
-        if not self.gpu_outruns_host or self.gpu_util_pct is None:
+        busy = self.gpu_busy_share or 1.0
+        return None if self.gpu_util_pct is None else min(self.gpu_util_pct / busy, 100.0)
+
+    @property
+    def launches_limit(self) -> bool:
+        """A GPU's loop is as fast as its host launches: the queue is empty, and no wait empties it.
+
+        NVML's utilisation can only speak against it. False where nobody counted, and on a CPU device.
+        """
+        if not self.gpu_outruns_host or (self.step_util_pct or 0.0) >= LAUNCHING_BUSY_PCT:
             return False
-        return self.gpu_util_pct < LAUNCHING_BUSY_PCT and (self.sync_share or 0.0) < SYNC_SHARE
+        return (self.sync_share or 0.0) < SYNC_SHARE
 
     @property
     def predicts(self) -> bool:

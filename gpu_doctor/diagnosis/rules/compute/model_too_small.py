@@ -16,6 +16,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import gpu_idle
 from gpu_doctor.diagnosis.rules.host import launch_bound
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.arithmetic import CORE_FLOPS, flops_at_most
@@ -38,8 +39,8 @@ FEWER_LAUNCHES = Prescription(
 def check(vitals: Vitals) -> Finding | None:
     """Fires where a launch-bound loop has a large batch and next to no arithmetic."""
     setup, inputs, wall = vitals.setup, vitals.inputs, vitals.step_wall_s
-    bound = launch_bound.check(vitals)
-    if bound is None or not setup.on_gpu or inputs is None or not inputs.shape or not setup.parameters or not wall:
+    bound, share = launch_bound.check(vitals), gpu_idle.launching(vitals)
+    if bound is None or share is None or inputs is None or not inputs.shape or not setup.parameters or not wall:
         return None
     batch, loader = inputs.shape[0], vitals.loader
     whole = loader is not None and loader.dataset_len is not None and batch >= loader.dataset_len > 1
@@ -52,8 +53,9 @@ def check(vitals: Vitals) -> Finding | None:
     compiled = vitals.compiled
     return Finding(
         rule="model-too-small",
-        headline=f"The model is too small to fill this GPU: it idles {formatting.share(bound.cost_share)} of the time.",
-        cost_share=bound.cost_share,
+        headline=f"The model is too small to fill this GPU: launching takes up to "
+        f"{formatting.share(share)} of the time.",
+        cost_share=share,
         evidence=(
             *bound.evidence,
             f"{'the whole dataset' if whole else formatting.count(batch, 'sample')} in a batch and "

@@ -18,6 +18,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import gpu_idle
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.host import launch_bound
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
@@ -47,8 +48,8 @@ def check(vitals: Vitals) -> Finding | None:
         return None  # whole batches: a cell that is called for every time step; or parts of samples: crops
     shares = [vitals.forward_share, vitals.loss_share, vitals.backward_share]
     if vitals.on_gpu:  # its kernels of one row take about as long as those of all rows, and it waits for launches
-        bound = launch_bound.check(vitals)
-        shares = [vitals.gpu_forward_share, vitals.gpu_backward_share, bound.cost_share if bound is not None else None]
+        bound = launch_bound.check(vitals) is not None
+        shares = [gpu_idle.launching(vitals)] if bound else [vitals.gpu_forward_share, vitals.gpu_backward_share]
     share = min(sum(one for one in shares if one is not None), 1.0) * (1.0 - 1.0 / samples)
     if share < COMPUTING_SHARE:
         return None

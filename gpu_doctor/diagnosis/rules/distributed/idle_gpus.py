@@ -45,7 +45,8 @@ def check(vitals: Vitals) -> Finding | None:
     busy, idle, used, size = vitals.gpu_busy_share, vitals.idle_gpus, vitals.used_gpus, vitals.world_size
     if busy is None or not idle or not used or size is None or size > 1:
         return None
-    if busy < BUSY_SHARE or (vitals.gpu_util_pct or 100.0) < FULL_PCT:
+    util = vitals.gpu_util_pct
+    if busy < BUSY_SHARE or (util is not None and util < FULL_PCT):
         return None
     cost = busy * idle / (used + idle)
     return Finding(

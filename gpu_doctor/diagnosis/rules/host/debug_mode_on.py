@@ -56,10 +56,9 @@ def check(vitals: Vitals) -> Finding | None:
         costs["anomaly"] = max(usual, _slowed_share(vitals))
     if (on := _on_share(vitals, "profiler", "profiler_on_s")) >= ON_SHARE:
         costs["profiler"] = on * min(layers * PROFILER_LAYER_S / step_s, passes)
-    if vitals.on_gpu and flags.get("launch_blocking") and vitals.gpu_util_pct is not None:
-        taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
-        taken += gpu_idle.idle_elsewhere(vitals)
-        costs["blocking"] = max(1.0 - vitals.gpu_util_pct / 100.0 - taken, 0.0)
+    if vitals.on_gpu and flags.get("launch_blocking") and (launching := gpu_idle.launching(vitals)) is not None:
+        # Launches and kernels take turns now. Side by side they take as long as the longer of the two: half at least.
+        costs["blocking"] = launching / 2.0
     if not costs:
         return None
     dearest = max(costs, key=lambda name: costs[name])

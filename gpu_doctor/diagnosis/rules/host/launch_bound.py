@@ -7,7 +7,8 @@ What it means
 
 Why it costs you
     A GPU idles between kernels; its utilisation figure looks low although nothing waits for data. A CPU is busy, but
-    computes little: a batch four times as large takes far less than four times as long.
+    computes little: a batch four times as large takes far less than four times as long. On a GPU the price is the most
+    that it can be: the host's time in the phases that launch, as if kernels took none of it.
 
 What to try
     A larger batch gives each launch more to do; `torch.compile` or CUDA graphs launch fewer, larger pieces.
@@ -25,12 +26,12 @@ from gpu_doctor.diagnosis.rules.prescriptions import TIMES, larger_batch
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
-NEEDS = ("queue_empty_share", "gpu_util_pct", "exposed_wait_share", "sync_share")
+NEEDS = ("launching_share", "queue_empty_share", "exposed_wait_share", "sync_share")
 CPU_NEEDS = ("backward_share", "data_wait_share", "dispatch_share")
 EXCLUDES = ("full-precision", "small-batch")
 
 WAIT_SHARE = 0.20
-"""From here on a CPU's loop is bound by its input, and a larger batch waits longer."""
+"""From here on a loop is bound by its input: a larger batch waits longer, and a wait empties the queue by itself."""
 LARGER = "Give each operation more to do: a larger batch"
 
 
@@ -40,25 +41,17 @@ def check(vitals: Vitals) -> Finding | None:
 
 
 def _on_gpu(vitals: Vitals) -> Finding | None:
-    empty, util = vitals.queue_empty_share, vitals.gpu_util_pct
-    wait, sync = vitals.exposed_wait_share, vitals.sync_share
-    if empty is None or util is None or wait is None or sync is None:
+    empty, wait, cost = vitals.queue_empty_share, vitals.exposed_wait_share, gpu_idle.launching(vitals)
+    if empty is None or wait is None or cost is None or not vitals.launches_limit or wait >= WAIT_SHARE:
         return None
-    idle = 1.0 - util / 100.0 - wait - (vitals.exposed_transfer_share or 0.0) - gpu_idle.idle_elsewhere(vitals)
-    # Launches are made in these phases alone: while the host is elsewhere (slow-python), it launches nothing.
-    launching = [vitals.forward_share, vitals.loss_share, vitals.backward_share, vitals.optimizer_share]
-    cost = max(min(idle, sum(share for share in launching if share is not None)), 0.0)
-    if not vitals.launches_limit:
-        return None
+    larger = larger_batch(vitals)
+    cost *= 1.0 - 1.0 / TIMES if larger is not None else 1.0  # a larger batch's samples still need the launches of one
     return Finding(
         rule="launch-bound",
-        headline=f"The GPU outruns the host: about {formatting.share(cost)} of the time it waits for launches.",
+        headline=f"The GPU outruns the host: up to {formatting.share(cost)} of the time could be saved on launches.",
         cost_share=cost,
-        evidence=(
-            f"the queue is empty at the end of {formatting.share(empty)} of steps; NVML utilisation "
-            f"{formatting.percent(util)}",
-        ),
-        prescriptions=(larger_batch(vitals) or _compiled(vitals),),
+        evidence=(gpu_idle.emptied(vitals), gpu_idle.launched(vitals)),
+        prescriptions=(larger or _compiled(vitals),),
     )
 
 

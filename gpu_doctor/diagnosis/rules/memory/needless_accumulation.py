@@ -2,11 +2,12 @@
 
 What it means
     Several batches are pulled for one optimizer step while at least half of the GPU's memory stays free, and the GPU
-    has idle time. One batch of each of several loaders (`zip(labelled, unlabelled)`) counts as one.
+    is done with a step's work as soon as it is launched. One batch of each of several loaders (`zip(labelled,
+    unlabelled)`) counts as one.
 
 Why it costs you
     Every micro-batch pays the fixed cost of a forward and a backward (launches, Python), which one larger batch would
-    pay once. Accumulation is for batches that do not fit.
+    pay once: the price is at most that. Accumulation is for batches that do not fit.
 
 What to try
     Twice the batch with half the accumulation steps: the same samples in every optimizer step.
@@ -17,11 +18,11 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_idle
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
-NEEDS = ("peak_share", "gpu_util_pct", "loader", "exposed_wait_share", "batches_per_step", "memory_total_bytes")
-EXCLUDES = ("small-batch", "launch-bound")
+NEEDS = ("peak_share", "launching_share", "loader", "exposed_wait_share", "batches_per_step", "memory_total_bytes")
+EXCLUDES = ("small-batch", "launch-bound", "not-compiled")
 """The same symptom: a larger micro-batch gives each launch more to do and keeps the samples of a step, where
 their cure changes the training."""
 
@@ -30,27 +31,30 @@ ACCUMULATED = 1.9
 FREE_SHARE = 0.5
 """Of the card, not needed at the peak: twice the batch fits then, whatever part of the peak grows with it."""
 BUSY_PCT = 80.0
-"""A GPU that some kernel keeps busy at least so much gains little from a larger batch (as in small-batch)."""
+"""A GPU that some kernel keeps busy at least so much of a step gains little from a larger batch (as in small-batch)."""
 WAIT_SHARE = 0.10
 """Above, the loop waits for data, and a larger batch waits longer (as in small-batch)."""
 
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where twice the micro-batch surely fits and the GPU has time."""
-    peak, util, loader, batches = vitals.peak_share, vitals.gpu_util_pct, vitals.loader, vitals.micro_batches
+    peak, share, loader, batches = vitals.peak_share, gpu_idle.launching(vitals), vitals.loader, vitals.micro_batches
     wait, total = vitals.exposed_wait_share, vitals.memory_total_bytes
-    if peak is None or util is None or loader is None or wait is None or not batches or not total:
+    if peak is None or share is None or loader is None or wait is None or not batches or not total:
         return None
     beside = max((vitals.device_used_bytes or 0.0) - (vitals.reserved_peak_bytes or 0.0), 0.0) / total
     used = peak + (beside if vitals.reserved_peak_bytes is not None else 0.0)
-    if batches < ACCUMULATED or used > 1.0 - FREE_SHARE or util >= BUSY_PCT or wait >= WAIT_SHARE:
+    if batches < ACCUMULATED or used > 1.0 - FREE_SHARE or wait >= WAIT_SHARE:
+        return None
+    if (vitals.step_util_pct or 0.0) >= BUSY_PCT:
         return None
     # What is certain to fit: everything that is used now might grow with the batch.
     factor = max(f for f in range(1, round(batches) + 1) if round(batches) % f == 0 and f * used <= 0.9)
     if factor < 2 or not loader.batch_size:
         return None
-    kept = wait + (vitals.exposed_transfer_share or 0.0) + (vitals.evaluation_share or 0.0)  # as in small-batch
-    cost = max(1.0 - util / 100.0 - kept - gpu_idle.idle_elsewhere(vitals), 0.0) * (1.0 - 1.0 / factor)
+    cost = share * (1.0 - 1.0 / factor)
+    if cost < NAMING_BAR:
+        return None
     size, rest = loader.batch_size * factor, round(batches) // factor
     return Finding(
         rule="needless-accumulation",
@@ -59,7 +63,8 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"batch size {loader.batch_size}, peak {formatting.size(peak * total)} of {formatting.size(total)}",
-            f"NVML utilisation {formatting.percent(util)}",
+            gpu_idle.emptied(vitals),
+            f"launching them takes up to {formatting.share(share)} of the time",
         ),
         prescriptions=(
             Prescription(

@@ -17,7 +17,8 @@ SMALL = on_gpu(gpu_util=40.0, queue_empty=1.0, tensor_active=0.0, peak_share=0.0
 
 def test_sick() -> None:
     found = sick(RULE, SMALL)
-    assert found.cost_share == pytest.approx(0.6)
+    assert found.cost_share == pytest.approx(0.75), "with 4 x the batch a quarter of the launching is left"
+    assert "up to 75 %" in found.headline and "NVML utilisation 40 %" in found.evidence[0]
     assert found.prescriptions[0].safety.value == "changes-training"
     assert top(SMALL) == RULE
     # full precision and the small batch are the same symptom: one cause first
@@ -41,10 +42,35 @@ def test_syncs_that_empty_the_queue_are_another_rule() -> None:
 
 
 def test_it_costs_no_more_than_the_host_spends_on_launching() -> None:
-    # The host launches for 3 ms of 10, then 7 ms of Python: the GPU is idle for 80 %, of which 70 are Python's.
+    # The host launches for 3 ms of 10, then 7 ms of Python.
     python = SMALL.but(forward=1.0, backward=1.0, optimizer=1.0, other=7.0, gpu_gap=7.0, gpu_work=3.0, gpu_util=20.0)
-    assert sick(RULE, python).cost_share == pytest.approx(0.1)
+    assert sick(RULE, python).cost_share == pytest.approx(0.3 * 0.75)
     assert top(python) == "slow-python"
+
+
+@pytest.mark.parametrize("util", [0.0, None, 20.0, 60.0])
+def test_what_nvml_reads_is_no_price(util: float | None) -> None:
+    """A reading of 0 % is no idling to bill, and none at all no reason to be silent."""
+    assert sick(RULE, SMALL.but(gpu_util=util)).cost_share == pytest.approx(0.75)
+
+
+def test_nvml_can_speak_against_it() -> None:
+    assert asked(RULE, SMALL.but(gpu_util=90.0)) is None
+    copying = SMALL.but(transfer=10.0, gpu_gap=10.05, gpu_util=48.0)  # kernels run all of the time that is not the gap
+    assert asked(RULE, copying) is None
+    assert sick(RULE, copying.but(gpu_util=20.0))
+
+
+def test_only_steps_that_emptied_the_queue_are_priced() -> None:
+    found = sick(RULE, SMALL.but(queue_empty=0.9))
+    assert found.cost_share == pytest.approx(0.9 * 0.75, abs=0.01)
+
+
+def test_without_the_device_s_clock_it_is_silent() -> None:
+    recording = SMALL.recording()
+    blind = replace(recording, steps=replace(recording.steps, device_steps=recording.steps.device_steps * 0.0))
+    silent = {one.rule: one.reason for one in diagnose(blind).silent}
+    assert silent[RULE] == silent["small-batch"] == "the GPU's own clock was not read"
 
 
 def test_a_full_queue_with_a_low_utilisation_figure() -> None:

@@ -22,7 +22,7 @@ TINY = on_gpu(batch=4096, queue_empty=1.0, gpu_util=20.0, setup=setup())
 
 def test_sick() -> None:
     found = sick(RULE, TINY)
-    assert found.cost_share == pytest.approx(0.8, abs=0.02)
+    assert found.cost_share == pytest.approx(1.0)
     assert not found.prescriptions[0].settings and "fine" in found.prescriptions[0].text
     assert RULE in named(TINY) and "launch-bound" not in named(TINY)
 

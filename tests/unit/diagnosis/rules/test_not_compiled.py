@@ -23,7 +23,7 @@ def launching(model: ModelFacts = BARE, inputs: InputFacts = INPUTS, **changes: 
 
 def test_sick() -> None:
     found = sick(RULE, launching())
-    assert found.cost_share == pytest.approx(0.6)
+    assert found.cost_share == pytest.approx(1.0)
     cure = found.prescriptions[0]
     assert cure.settings == {"compile": True} and cure.safety.value == "safe"
     assert cure.predicted_speedup is None  # measure it
