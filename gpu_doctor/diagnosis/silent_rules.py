@@ -34,6 +34,7 @@ _ON_GPU: Final = {
     **dict.fromkeys(("throttled_share", "throttle_shares", "power_capped_share"), _LOADED),
     **dict.fromkeys(("sm_clock_mhz", "sm_clock_max_mhz"), _LOADED),
     **dict.fromkeys(("pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max"), _LOADED),
+    "link_bytes_per_s": "the speed of the link to the GPU was not read",
     **dict.fromkeys(("traffic", "transfers_per_step", "transfer_bytes_per_step", "pageable_share"), _COPIES),
     **dict.fromkeys(("sync_share", "syncs_per_step"), "waits for the GPU were not timed"),
     **dict.fromkeys(("peak_share", "memory_total_bytes", "reserved_peak_bytes"), _GPU_MEMORY),

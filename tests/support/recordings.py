@@ -86,6 +86,8 @@ class Loop:
     """Waits for the GPU in a step."""
     gpu_util: float | None = None
     tensor_active: float | None = None
+    pcie: tuple[int, int] | None = None
+    """Generation and lanes, as NVML reads them."""
     capability: tuple[int, int] = (9, 0)
     peak_share: float = 0.5
     transfers: float = 2.0
@@ -209,6 +211,8 @@ class Loop:
             "cpu_util_pct": self.cpu_util,
             "gpu_util_pct": self.gpu_util,
             "tensor_active_pct": self.tensor_active,
+            "pcie_gen": self.pcie[0] if self.pcie else None,
+            "pcie_width": self.pcie[1] if self.pcie else None,
         }
         times = np.linspace(0.0, self.steps * 0.1, 20)
         return tuple(

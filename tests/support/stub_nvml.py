@@ -43,6 +43,8 @@ class Card:
     gen_card: int | None = 5
     width: int | None = 16
     width_max: int | None = 16
+    c2c: tuple[int, int] | None = None
+    """Links to the CPU's module, and MB/s of each."""
     ecc: int | None = 0
     persistence: int | None = 1
     processes: list[tuple[int, int | None]] | None = field(default_factory=list)
@@ -109,6 +111,16 @@ class StubNvml:
         if name not in fields or name in self.without:
             raise AttributeError(name)
         return lambda card, *_: self._value(card, fields[name])
+
+    def nvmlDeviceGetC2cModeInfoV1(self, card: Card) -> Any:
+        """Whether the GPU shares a module with a CPU."""
+        return SimpleNamespace(isC2cEnabled=int(self._value(card, "c2c") is not None))
+
+    def nvmlDeviceGetFieldValues(self, card: Card, fields: list[int]) -> list[Any]:
+        """Of the fields 170 (links) and 172 (MB/s of each)."""
+        links = self._value(card, "c2c")
+        known = {170: links[0], 172: links[1]}
+        return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(sllVal=known[one])) for one in fields]
 
     def _value(self, card: Card, name: str) -> Any:
         assert self.open > 0, "asked while NVML was not initialised"

@@ -74,12 +74,14 @@ TRANSFER = (
         "blocking-transfer",
         {"transfer": 5.0, "gpu_gap": 5.0, "batch_bytes": 2e7},
         traffic=Traffic(80, 8e8, blocking_pinned=80),
+        readings={"pcie_gen": 4, "pcie_width": 16},
     ),
     Trouble(
         "wide copies",
         "heavy-transfer",
         {"transfer": 5.0, "gpu_gap": 5.0, "batch_bytes": 1e8},
         traffic=Traffic(80, 4e9, wide_bytes=4e9),
+        readings={"pcie_gen": 4, "pcie_width": 16},
     ),
     Trouble(
         "small copies",

@@ -2,7 +2,7 @@
 
 A copy to the GPU lies in the queue before the step's kernels, so that the least it costs is its bytes over what the
 link gives from pinned memory. How fast that is comes from copies of pinned memory that were waited for (this run's or
-another's), else from the link's generation and lanes as NVML reads them, else from pageable copies, which pinned ones
+another's), else from the link as NVML reads it (PCIe's generation and lanes, NVLink-C2C), else from pageable copies, which pinned ones
 beat about twofold (CUDA C++ best practices guide, "Pinned Memory"). GPU: not yet run on one.
 """
 
@@ -14,7 +14,6 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.machine.cards import link_gb_per_s
 
 LINK_USED: Final = 0.8
 """Of a link's nominal bytes/s that copies of pinned memory get (25 of 31.5 GB/s over 16 lanes of PCIe 4)."""
@@ -100,17 +99,15 @@ def copies_with(v: Vitals, pins: bool, others: Sequence[Vitals] = ()) -> Copies 
 
 def _rates(v: Vitals, pins: bool, others: Sequence[Vitals]) -> tuple[tuple[float, float, float], str] | None:
     """Low, usual and high bytes/s from pinned memory, and where that is known from, as the end of a sentence."""
-    gen, width = v.pcie_gen, v.pcie_width
-    nominal = link_gb_per_s(gen, width) if gen and width else None
-    parts = (LINK_DOUBT[0], LINK_USED, LINK_DOUBT[1])
-    link = None if nominal is None else [1e9 * nominal * part for part in parts]
+    nominal, parts = v.link_bytes_per_s, (LINK_DOUBT[0], LINK_USED, LINK_DOUBT[1])
+    link = None if nominal is None else [nominal * part for part in parts]
     seen = max((rate for one in (v, *others) if (rate := pinned_rate(one)) is not None), default=None)
     if pins and seen is not None:
         most = link[2] if link is not None else seen * (1.0 + MEASURED_DOUBT)
         return (seen * (1.0 - MEASURED_DOUBT), seen, max(most, seen)), "as copies from pinned memory were measured"
     if link is not None:
         least = max(link[0], min(seen or 0.0, link[1]))
-        return (least, link[1], link[2]), f"at most what PCIe {round(gen or 0)} with {round(width or 0)} lanes gives"
+        return (least, link[1], link[2]), f"at most what {v.link_name} gives"
     copying_s = _copying_s(v)
     if not pins or not copying_s or not v.transfer_bytes_per_step:
         return None  # how much of a pinned copy's wait is copying cannot be told without the link

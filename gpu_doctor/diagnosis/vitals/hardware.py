@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.trend import steps_done
-from gpu_doctor.machine.cards import HELD_BIT, IDLE_BIT, POWER_CAP_BIT, THROTTLE_BITS, served_cuda
+from gpu_doctor.machine.cards import HELD_BIT, IDLE_BIT, POWER_CAP_BIT, THROTTLE_BITS, link_gb_per_s, served_cuda
 from gpu_doctor.recording import Column, Recording, Steps
 
 FEWEST_READINGS: Final = 3
@@ -62,6 +63,8 @@ class HardwareVitals:
     """Of card and slot together."""
     pcie_gen_card: float | None = None
     pcie_width_max: float | None = None
+    c2c_bytes_per_s: float | None = None
+    """One way over NVLink-C2C, where GPU and CPU share a module: copies take it, and not the PCIe link."""
     mig: bool | None = None
     """The device is a MIG slice of a card."""
     cards_seen: int | None = None
@@ -70,6 +73,21 @@ class HardwareVitals:
     """Highest CUDA version that the driver serves."""
     architecture_support: int | None = None
     """cards.NATIVE, TRANSLATED or ABSENT: torch's machine code for the card; None = no device in use."""
+
+    @property
+    def link_bytes_per_s(self) -> float | None:
+        """Nominal bytes/s one way of the link that copies to the GPU take; None where NVML did not tell."""
+        if self.c2c_bytes_per_s is not None:
+            return self.c2c_bytes_per_s
+        gb_per_s = link_gb_per_s(self.pcie_gen, self.pcie_width) if self.pcie_gen and self.pcie_width else None
+        return None if gb_per_s is None else 1e9 * gb_per_s
+
+    @property
+    def link_name(self) -> str:
+        """That link in words."""
+        if self.c2c_bytes_per_s is not None:
+            return "NVLink-C2C"
+        return f"PCIe {round(self.pcie_gen or 0)} with {formatting.count(round(self.pcie_width or 0), 'lane')}"
 
 
 def hardware(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
@@ -107,6 +125,7 @@ def hardware(recording: Recording, steps: Steps, begin_s: float) -> dict[str, An
         "pcie_gen_max": card.last("pcie_gen_max"),
         "pcie_gen_card": card.last("pcie_gen_card"),
         "pcie_width_max": card.last("pcie_width_max"),
+        "c2c_bytes_per_s": card.last("c2c_bytes_per_s"),
     }
 
 

@@ -36,6 +36,8 @@ RARELY_S: Final = 5.0
 """Seconds between two readings of what hardly changes: limits, maxima, other processes."""
 _GPU_CLOCK_SM: Final = 1
 _TEMPERATURE_GPU: Final = 0
+_C2C_FIELDS: Final = (170, 172)
+"""NVML's fields for the number of NVLink-C2C links to the CPU and for MB/s of each, one way (nvml.h)."""
 _UNSUPPORTED: Final = {2, 3, 4, 6, 13}
 """NVML's codes for: invalid argument, not supported, no permission, not found, function not found (nvml.h)."""
 _NO_DRIVER: Final = {9, 12}
@@ -194,6 +196,7 @@ def _rarely(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Ans
         (metric("pcie_gen_card", "count", "PCIe generation of the card alone"),): lambda: (
             float(vendor.nvmlDeviceGetGpuMaxPcieLinkGeneration(card)),
         ),
+        (metric("c2c_bytes_per_s", "bytes/s", "NVLink-C2C to the CPU"),): lambda: (c2c_bytes_per_s(vendor, card),),
         (metric("mig", "count", "1 = a MIG slice of a card"),): lambda: (float(gpu.mig),),
         (metric("driver_cuda", "count", "highest CUDA version that the driver serves, 12040 = 12.4"),): lambda: (
             float(vendor.nvmlSystemGetCudaDriverVersion_v2()),
@@ -217,6 +220,19 @@ def temperature_c(vendor: Any, card: Any) -> int:
         return int(vendor.nvmlDeviceGetTemperature(card, _TEMPERATURE_GPU))
     except AttributeError:  # the older name leaves with CUDA 14
         return int(vendor.nvmlDeviceGetTemperatureV(card, _TEMPERATURE_GPU))
+
+
+def c2c_bytes_per_s(vendor: Any, card: Any) -> float | None:
+    """Bytes/s one way between a GPU and the CPU that it shares a module with (GH200); None where there is no such link.
+
+    Raises what NVML raises.
+    """
+    if not vendor.nvmlDeviceGetC2cModeInfoV1(card).isC2cEnabled:
+        return None
+    links, speed = vendor.nvmlDeviceGetFieldValues(card, list(_C2C_FIELDS))
+    if links.nvmlReturn or speed.nvmlReturn:
+        return None
+    return 1e6 * float(links.value.sllVal) * float(speed.value.sllVal) or None
 
 
 def limit_bits(vendor: Any, card: Any) -> int:

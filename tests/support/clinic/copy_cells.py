@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpu_doctor.recording import Recording
+from gpu_doctor.recording import Metric, Recording, Series
 from gpu_doctor.recording.setup import Traffic
 from tests.support.clinic.cell import Patient, Recorded
 from tests.support.clinic.device_cells import GPU_5MS, on_device
@@ -19,7 +19,15 @@ from tests.support.simulated_device import Loop, Noted, SimulatedDevice
 STEPS = GPU_5MS.steps
 FULL: dict[str, Any] = {"wait": 0.1, "steps": STEPS, "most_queued_ms": 5.0}
 LINK_BYTES_PER_MS = 25e6
-"""Of pinned memory over PCIe 4, as `blocking-transfer` has it."""
+"""Of pinned memory over 16 lanes of PCIe 4."""
+
+
+LINK = {"pcie_gen": 4.0, "pcie_width": 16.0}
+
+
+def _read(name: str, value: float, recording: Recording) -> Series:
+    times = recording.series[0].times_s
+    return Series(Metric(name, "count", name, "detail", 0), times, times * 0 + value)
 
 
 @dataclass
@@ -89,6 +97,7 @@ def carrying(loop: Loop, **traffic: Any) -> Callable[[], Recording]:
             recording,
             setup=replace(setup, loaders=loaders),
             steps=replace(steps, pageable=steps.transfers * 0.0),
+            series=(*recording.series, *(_read(name, value, recording) for name, value in LINK.items())),
             traffic=Traffic(to_device=count, to_device_bytes=nbytes, **traffic),
         )
 

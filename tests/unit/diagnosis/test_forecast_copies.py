@@ -44,6 +44,12 @@ def test_the_link_says_how_long_a_pinned_copy_takes() -> None:
     assert slow.speedup == pytest.approx(1.0)
 
 
+def test_a_gpu_on_the_cpu_s_own_module_has_another_link() -> None:
+    found = told(replace(unpinned().vitals(), c2c_bytes_per_s=447e9, pcie_gen=5.0, pcie_width=1.0))
+    assert "NVLink-C2C" in found.why
+    assert found.speedup == pytest.approx(15 / 10.14, rel=0.02)
+
+
 def test_without_the_link_pinned_copies_are_about_twice_as_fast_as_pageable_ones() -> None:
     found = told(unpinned().vitals())
     assert found.speedup == pytest.approx(15 / 12.5, rel=0.02)

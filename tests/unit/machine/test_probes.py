@@ -58,6 +58,13 @@ def test_every_file_of_a_probe_is_listed() -> None:
     assert with_opened == {Path(str(sys.modules[opened.__module__].__file__)) for _, opened in PROBES}
 
 
+def test_a_gpu_that_shares_a_module_with_its_cpu(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    stubbed(monkeypatch, Card(name="NVIDIA GH200 480GB", c2c=(10, 44_712)))
+    with probe.opened(desk.scope) as read:
+        assert read is not None
+        assert values(read())["c2c_bytes_per_s"] == pytest.approx(447.12e9)
+
+
 def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     gpm = {2: 64.0, 3: 31.0, 5: 12.5, 10: 40.0, 20: 100.0, 21: float("nan")}
     card = Card(gpm=gpm, reasons=4, processes=[(1, 9 * GIB)])
@@ -74,6 +81,7 @@ def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     assert (first["other_processes"], first["other_processes_bytes"]) == (1, 9 * GIB)
     assert first["gpu_energy_j"] == again["gpu_energy_j"] == 1000 and first["gpu_power_default_w"] == 700
     assert (first["pcie_gen_card"], first["driver_cuda"], first["mig"]) == (5, 13000, 0)
+    assert "c2c_bytes_per_s" not in first, "no link to a CPU on the same module"
     assert "tensor_active_pct" not in first, "two samples less than 100 ms apart"
     assert (again["tensor_active_pct"], again["sm_active_pct"], again["dram_active_pct"]) == (12.5, 64, 40)
     assert again["pcie_tx_bytes_per_s"] == 100 * MIB

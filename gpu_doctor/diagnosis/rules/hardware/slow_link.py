@@ -28,6 +28,8 @@ TRANSFER_SHARE = 0.05
 def check(vitals: Vitals) -> Finding | None:
     """Fires where exposed copies go through a link that is less than the card's."""
     gen, width, exposed = vitals.pcie_gen, vitals.pcie_width, vitals.exposed_transfer_share
+    if vitals.c2c_bytes_per_s is not None:
+        return None  # copies take another link
     best_gen = max(vitals.pcie_gen_card or 0.0, vitals.pcie_gen_max or 0.0)
     best_width = vitals.pcie_width_max
     if not gen or not width or not best_gen or not best_width or exposed is None or exposed < TRANSFER_SHARE:

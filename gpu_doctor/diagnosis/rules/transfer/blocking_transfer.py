@@ -18,19 +18,18 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import forecast
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
-NEEDS = ("pageable_share", "exposed_transfer_share", "traffic", "step_wall_s", "transfer_bytes_per_step")
+NEEDS = (
+    *("pageable_share", "exposed_transfer_share", "traffic", "step_wall_s", "transfer_bytes_per_step"),
+    "link_bytes_per_s",
+)
 
 EXPOSED_SHARE = 0.05
 """The bar of pageable-transfer."""
 MOSTLY = 0.5
 """At least half of the copies start from pinned memory and are waited for."""
-LINK_BYTES_PER_S = 25e9
-"""A copy from pinned memory over 16 lanes of PCIe 4 (25 of nominally 31.5 GB/s): the copy itself remains. Where the
-link was read, its own speed is taken (see `forecast/copies.py`)."""
 KNOB = "non_blocking"
 
 
@@ -45,7 +44,9 @@ def check(vitals: Vitals) -> Finding | None:
     if not traffic.to_device or traffic.blocking_pinned < MOSTLY * traffic.to_device:
         return None
     told = forecast(vitals, {KNOB: True})
-    copying_s = nbytes / LINK_BYTES_PER_S if told is None else told.step_s - (1.0 - exposed) * step_s
+    if told is None:
+        return None
+    copying_s = told.step_s - (1.0 - exposed) * step_s  # the copy itself remains
     cost = exposed - copying_s / step_s
     if cost < NAMING_BAR:
         return None
@@ -57,8 +58,7 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(
             f"{traffic.blocking_pinned} of {traffic.to_device} copies from pinned memory without non_blocking=True",
             f"copies hold the host up for {formatting.seconds((vitals.transfer_share or 0.0) * step_s)} a step; "
-            f"copying {formatting.size(nbytes)} takes {formatting.seconds(copying_s)} "
-            + ("over PCIe 4" if told is None else "over this link"),
+            f"copying {formatting.size(nbytes)} takes {formatting.seconds(copying_s)} over {vitals.link_name}",
         ),
         prescriptions=(
             Prescription(
@@ -68,7 +68,7 @@ def check(vitals: Vitals) -> Finding | None:
                 code="batch = batch.to(device, non_blocking=True)",
                 predicted_speedup=1.0 / (1.0 - cost),
                 predicted_low=1.0,
-                predicted_high=at_best(cost) if told is None else told.high,
+                predicted_high=told.high,
                 at_most=True,
             ),
         ),

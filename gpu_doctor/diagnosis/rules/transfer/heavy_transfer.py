@@ -17,16 +17,18 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.copies import LINK_USED
 from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
-NEEDS = ("gpu_gap_share", "exposed_wait_share", "traffic", "transfer_bytes_per_step", "transfer_share", "step_wall_s")
+NEEDS = (
+    *("gpu_gap_share", "exposed_wait_share", "traffic", "transfer_bytes_per_step", "transfer_share", "step_wall_s"),
+    "link_bytes_per_s",
+)
 
 LINK_SHARE = 0.10
 """The link is busy for a tenth of the step (catalogue)."""
-LINK_BYTES_PER_S = 25e9
-"""A copy from pinned memory over 16 lanes of PCIe 4 (25 of nominally 31.5 GB/s); used unless a faster one was seen."""
 WIDE_SHARE = 0.5
 """Half of the bytes must be floats of large tensors, else there is nothing to send narrower."""
 NARROWER = 0.75
@@ -41,8 +43,11 @@ def check(vitals: Vitals) -> Finding | None:
     nbytes, step_s = vitals.transfer_bytes_per_step, vitals.step_wall_s
     if gap is None or wait is None or traffic is None or not nbytes or not step_s or not traffic.to_device:
         return None
+    if vitals.link_bytes_per_s is None:
+        return None
     speed = link_speed(vitals)
-    link = nbytes / max(speed or 0.0, LINK_BYTES_PER_S) / step_s
+    copying_s = nbytes / max(speed or 0.0, LINK_USED * vitals.link_bytes_per_s)
+    link = copying_s / step_s
     if link < LINK_SHARE or traffic.wide_bytes < WIDE_SHARE * traffic.to_device_bytes:
         return None
     # The copy lies in the GPU's gap, waited for or not, unless a stream of its own hides it. What waiting costs beyond
@@ -60,8 +65,8 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(
             f"{formatting.size(nbytes)} a step{a_sample}, "
             f"{formatting.share(traffic.wide_bytes / traffic.to_device_bytes)} of it large float tensors",
-            f"that takes {formatting.seconds(nbytes / LINK_BYTES_PER_S)} of a step of {formatting.seconds(step_s)} "
-            "over PCIe 4" + (f"; measured {formatting.bandwidth(speed)}" if speed else ""),
+            f"that takes {formatting.seconds(copying_s)} of a step of {formatting.seconds(step_s)} over "
+            f"{vitals.link_name}" + (f"; measured {formatting.bandwidth(speed)}" if speed else ""),
         ),
         prescriptions=(
             Prescription(

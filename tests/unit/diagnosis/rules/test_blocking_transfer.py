@@ -12,7 +12,7 @@ from tests.support.recordings import Loop, on_gpu
 RULE = "blocking-transfer"
 WAITED = Traffic(to_device=200, to_device_bytes=2e9, blocking_pinned=200)
 # 20 MB a step: 0.8 ms of copying on the link, of 5 ms in which the host waits and the GPU idles
-LOOP = on_gpu(transfer=5.0, gpu_gap=5.0, gpu_work=10.0, batch_bytes=20e6)
+LOOP = on_gpu(transfer=5.0, gpu_gap=5.0, gpu_work=10.0, batch_bytes=20e6, pcie=(4, 16))
 BLOCKING = with_more(LOOP, traffic=WAITED)
 
 
@@ -25,6 +25,11 @@ def test_sick() -> None:
 
 def test_well() -> None:
     assert asked(RULE, with_more(LOOP, traffic=Traffic(to_device=200, to_device_bytes=2e9))) is None
+
+
+def test_a_link_that_nobody_read_is_not_priced() -> None:
+    blind = with_more(LOOP.but(pcie=None), traffic=WAITED)
+    assert silence(RULE, blind) == "the speed of the link to the GPU was not read"
 
 
 def test_pageable_memory_is_another_rule() -> None:

@@ -12,7 +12,7 @@ from tests.support.recordings import Loop, on_gpu
 RULE = "heavy-transfer"
 WIDE = Traffic(to_device=200, to_device_bytes=10e9, wide_bytes=9.5e9)
 # 100 MB a step take 4 ms at 25 GB/s; the copies are not waited for, but the GPU's gap holds them
-LOOP = on_gpu(transfer=0.1, other=4.9, gpu_gap=5.0, gpu_work=10.0, batch_bytes=100e6)
+LOOP = on_gpu(transfer=0.1, other=4.9, gpu_gap=5.0, gpu_work=10.0, batch_bytes=100e6, pcie=(4, 16))
 
 
 def test_sick() -> None:
@@ -45,6 +45,19 @@ def test_a_link_that_was_seen_to_be_faster_is_believed() -> None:
     # waited for, 100 MB in 1.25 ms: 80 GB/s, so 1.25 of 15 ms is below the bar
     fast = Traffic(to_device=200, to_device_bytes=10e9, wide_bytes=9.5e9, blocking_pinned=200)
     assert asked(RULE, with_more(LOOP.but(transfer=1.25, other=3.75), traffic=fast)) is None
+
+
+def test_the_link_is_the_one_that_was_read() -> None:
+    assert "PCIe 4 with 16 lanes" in sick(RULE, with_more(LOOP, traffic=WIDE)).evidence[1]
+    assert asked(RULE, with_more(LOOP.but(pcie=(5, 16), batch_bytes=40e6), traffic=WIDE)) is None
+    narrow = sick(RULE, with_more(LOOP.but(pcie=(3, 4), batch_bytes=10e6), traffic=WIDE))
+    assert narrow.cost_share == pytest.approx(10e6 / (0.8 * 3.94e9) / 15e-3, rel=0.01), "3.2 of 15 ms"
+
+
+def test_a_link_that_nobody_read_is_not_priced() -> None:
+    assert (
+        silence(RULE, with_more(LOOP.but(pcie=None), traffic=WIDE)) == "the speed of the link to the GPU was not read"
+    )
 
 
 def test_pageable_memory_comes_first() -> None:

@@ -14,7 +14,9 @@ COPYING = COPYING.but(workers=4, loader={"num_workers": 4, "prefetch_factor": 2}
 
 def test_sick() -> None:
     found = sick(RULE, COPYING)
-    assert found.cost_share == pytest.approx(5 / 15, rel=0.02)
+    assert found.cost_share == pytest.approx(2.5 / 15, rel=0.02), "what pinning saves: half of the 5 ms"
+    on_link = sick(RULE, COPYING.but(pcie=(4, 16)))
+    assert on_link.cost_share == pytest.approx(3 / 15, rel=0.02), "50 MB take 2 ms over PCIe 4"
     assert found.prescriptions[0].settings == {"pin_memory": True}
     assert any("48 MiB" in one for one in found.evidence)
     assert top(COPYING) == RULE
@@ -32,6 +34,7 @@ def test_without_workers_pinning_takes_the_loop_as_long_as_it_saves() -> None:
 def test_a_loader_that_pins_already_is_not_told_to_pin() -> None:
     cure = sick(RULE, COPYING.but(loader={"pin_memory": True})).prescriptions[0]
     assert cure.settings == {} and cure.predicted_speedup is None
+    assert sick(RULE, COPYING.but(loader={"pin_memory": True})).cost_share == pytest.approx(2.5 / 15, rel=0.02)
 
 
 def test_the_gain_carries_its_doubt() -> None:

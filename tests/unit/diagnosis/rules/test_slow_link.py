@@ -33,6 +33,10 @@ def test_well() -> None:
     assert judged(RULE, COPYING) is None
 
 
+def test_copies_over_nvlink_c2c_do_not_take_the_pcie_link() -> None:
+    assert judged(RULE, card(pcie_width=1, c2c_bytes_per_s=447e9)) is None
+
+
 def test_a_link_that_rests_between_the_copies_is_judged_at_its_best() -> None:
     assert judged(RULE, card(pcie_gen=[1, 1, 5, 5, 1, 5, 1, 1])) is None
 
