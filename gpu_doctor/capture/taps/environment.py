@@ -37,10 +37,17 @@ def _matmul_precision() -> str:
         return "high" if newer == "tf32" else "highest"
 
 
+def _cudnn_tf32() -> bool:
+    """Whether cuDNN's convolutions may run in TF32, which torch allows by default: by the newer switch where it is."""
+    newer = getattr(getattr(torch.backends.cudnn, "conv", None), "fp32_precision", None)  # torch 2.9
+    return newer == "tf32" if newer is not None else bool(torch.backends.cudnn.allow_tf32)
+
+
 def switches() -> dict[str, object]:
     """torch's process-wide switches that cost or save time, as plain values."""
     flags: dict[str, object] = {
         "matmul_precision": _matmul_precision(),
+        "cudnn_tf32": _cudnn_tf32(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "anomaly_mode": torch.is_anomaly_enabled(),

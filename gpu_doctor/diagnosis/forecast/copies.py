@@ -2,8 +2,8 @@
 
 A copy to the GPU lies in the queue before the step's kernels, so that the least it costs is its bytes over what the
 link gives from pinned memory. How fast that is comes from copies of pinned memory that were waited for (this run's or
-another's), else from the link as NVML reads it (PCIe's generation and lanes, NVLink-C2C), else from pageable copies, which pinned ones
-beat about twofold (CUDA C++ best practices guide, "Pinned Memory"). GPU: not yet run on one.
+another's), else from the link as NVML reads it (PCIe's generation and lanes, NVLink-C2C), else from pageable copies,
+which pinned ones beat about twofold (CUDA C++ best practices guide, "Pinned Memory"). GPU: not yet run on one.
 """
 
 from __future__ import annotations

@@ -75,8 +75,19 @@ def arithmetic_kind(setup: Setup) -> str:
     card = setup.card
     if card is None or card.capability is None or card.capability < TF32_CAPABILITY:
         return kind
-    allowed = setup.flags.get("matmul_precision", "highest") != "highest"
-    return "tf32" if allowed or any(setup.layers.get(name) for name in _CONVOLUTIONS) else kind
+    convolves = any(setup.layers.get(name) for name in _CONVOLUTIONS)
+    return "tf32" if matrices_in_tf32(setup) or (convolves and convolutions_in_tf32(setup)) else kind
+
+
+def matrices_in_tf32(setup: Setup) -> bool:
+    """Whether float32 matrix products may run in TF32, as far as torch's switch says; not by torch's default."""
+    return bool(setup.flags.get("matmul_precision", "highest") != "highest")
+
+
+def convolutions_in_tf32(setup: Setup) -> bool:
+    """Whether cuDNN's convolutions and recurrent layers may; by torch's default they do, which stands where nobody
+    asked (torch's notes on numerical accuracy)."""
+    return bool(setup.flags.get("cudnn_tf32", True))
 
 
 def _peak(setup: Setup) -> float | None:

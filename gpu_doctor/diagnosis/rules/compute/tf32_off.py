@@ -2,7 +2,8 @@
 
 What it means
     `torch.get_float32_matmul_precision()` is "highest", torch's default: matrix products of float32 tensors are
-    computed in full float32. (Convolutions are allowed TF32 by default.)
+    computed in full float32. Convolutions are allowed TF32 by default; this rule also speaks where the code forbids it
+    (`torch.backends.cudnn.allow_tf32 = False`).
 
 Why it costs you
     From compute capability 8.0 on, tensor cores multiply float32 matrices rounded to TF32 several times as fast.
@@ -17,6 +18,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import half_precision
+from gpu_doctor.diagnosis.rules.half_precision import CUBLAS, CUDNN
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -27,10 +29,8 @@ CAPABILITY = (8, 0)
 ASSUMED_GAIN = 1.3
 """Price only: TF32's peak is half of that of half precision on the same card (NVIDIA A100 data sheet), so its gain is
 taken as the lower part of full-precision's."""
-PRODUCTS = ("Linear", "MultiheadAttention", "Bilinear", "NonDynamicallyQuantizableLinear")
-"""Layers whose products `set_float32_matmul_precision` is about; convolutions and RNNs go to cuDNN."""
-CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d")
 CODE = 'torch.set_float32_matmul_precision("high")'
+CUDNN_CODE = "torch.backends.cudnn.allow_tf32 = True"
 
 
 def changes(vitals: Vitals) -> str:
@@ -40,14 +40,32 @@ def changes(vitals: Vitals) -> str:
 
 
 def applies(vitals: Vitals) -> bool:
-    """Whether float32 matrix products are the model's main work and could run in TF32."""
+    """Whether float32 products are the model's main work, could run in TF32, and are kept from it by torch's switch."""
     setup, device = vitals.setup, vitals.setup.card
     if device is None or device.capability is None or device.capability < CAPABILITY or "AMD" in device.name:
         return False
-    products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
-    convolutions = sum(setup.layers.get(name, 0) for name in CONVOLUTIONS)
-    written = setup.flags.get("matmul_precision") == "highest"
-    return written and setup.dtype == "float32" and not setup.autocast and products > convolutions
+    by_cudnn, by_cublas = _layers(vitals)
+    matrices = setup.flags.get("matmul_precision") == "highest" and by_cublas > by_cudnn
+    held = matrices or (setup.flags.get("cudnn_tf32") is False and by_cudnn > by_cublas)
+    return held and setup.dtype == "float32" and not setup.autocast
+
+
+def cure(vitals: Vitals, text: str) -> Prescription:
+    """TF32 for the products that are kept from it; by the knob, which turns both switches, where one says so."""
+    by_cudnn, by_cublas = _layers(vitals)
+    turns = vitals.setup.flags.get("matmul_precision") == "highest"  # what the knob finds
+    return Prescription(
+        text=text,
+        safety=Safety.CHANGES_TRAINING if turns else Safety.BY_HAND,
+        settings={"tf32": True} if turns else {},
+        code=CODE if by_cublas > by_cudnn else CUDNN_CODE,
+        changes=changes(vitals),
+    )
+
+
+def _layers(vitals: Vitals) -> tuple[int, int]:
+    layers = vitals.setup.layers
+    return sum(layers.get(name, 0) for name in CUDNN), sum(layers.get(name, 0) for name in CUBLAS)
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -56,26 +74,18 @@ def check(vitals: Vitals) -> Finding | None:
     device = vitals.setup.card
     if busy is None or device is None or not applies(vitals) or vitals.gpu_outruns_host:
         return None
-    setup = vitals.setup
     cost = (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN)
-    products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
+    by_cudnn, by_cublas = _layers(vitals)
+    switch = 'matmul precision "highest"' if by_cublas > by_cudnn else "cudnn.allow_tf32 is False"
     return Finding(
         rule="tf32-off",
         headline=f"TF32 is off: about {formatting.share(cost)} of the time is lost in float32 products on "
         f"{formatting.article(device.name)}.",
         cost_share=cost,
         evidence=(
-            f'{products} layers with float32 products, matmul precision "highest"; the GPU is busy '
+            f"{max(by_cublas, by_cudnn)} layers with float32 products, {switch}; the GPU is busy "
             f"{formatting.share(busy)} of the time",
             half_precision.priced(vitals, ASSUMED_GAIN),
         ),
-        prescriptions=(
-            Prescription(
-                text="Let float32 products run in TF32",
-                safety=Safety.CHANGES_TRAINING,
-                settings={"tf32": True},
-                code=CODE,
-                changes=changes(vitals),
-            ),
-        ),
+        prescriptions=(cure(vitals, "Let float32 products run in TF32"),),
     )

@@ -11,6 +11,7 @@ import torch
 from gpu_doctor.capture import patching
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.environment import accelerated, devices, switches, tap
+from gpu_doctor.trials.matmul_precision import precisions, put_back
 from tests.support.one_tap import model, on
 from tests.support.repository import ROOT
 
@@ -36,6 +37,21 @@ def test_switches_are_read_and_not_turned() -> None:
         torch.set_float32_matmul_precision(before)
     assert switches()["matmul_precision"] == before
     assert all(isinstance(value, (str, bool, int)) for value in switches().values())
+
+
+def test_whether_convolutions_may_run_in_tf32_is_read_by_either_name() -> None:
+    kept = precisions()
+    try:
+        assert switches()["cudnn_tf32"] is True, "torch's default"
+        torch.backends.cudnn.allow_tf32 = False
+        assert switches()["cudnn_tf32"] is False
+        torch.backends.cudnn.allow_tf32 = True
+        if hasattr(torch.backends.cudnn, "conv"):
+            torch.backends.cudnn.conv.fp32_precision = "ieee"
+            assert switches()["cudnn_tf32"] is False, "where torch refuses to say it by the older name"
+    finally:
+        put_back(kept)
+    assert switches()["cudnn_tf32"] is True
 
 
 def test_every_flag_that_a_knob_looks_for_is_recorded() -> None:

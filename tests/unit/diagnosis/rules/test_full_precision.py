@@ -50,6 +50,30 @@ def test_the_optimizers_seconds_are_no_products() -> None:
     assert found.cost_share == pytest.approx(0.6 / 3, rel=0.02) and "60 %" in found.evidence[1]
 
 
+CONVOLVES = {"layers": {"Conv2d": 53, "Linear": 1}}
+
+
+def test_convolutions_run_in_tf32_already_and_gain_less() -> None:
+    found = sick(RULE, FLOAT32.but(setup=CONVOLVES))
+    assert found.cost_share == pytest.approx(1 - 1 / 1.15, rel=0.02)
+    assert found.headline.startswith("TF32: ") and "2x at most" in found.evidence[1]
+    assert sick(RULE, on_gpu(tensor_active=40.0, setup=CONVOLVES)).cost_share == found.cost_share, "by tensor cores"
+    assert [one.settings for one in found.prescriptions] == [{"amp": "bf16"}], "TF32 is no advice then"
+
+
+def test_convolutions_that_are_kept_from_tf32_gain_as_products_do() -> None:
+    forbidden = FLOAT32.but(setup={**CONVOLVES, "flags": {"cudnn_tf32": False, "matmul_precision": "highest"}})
+    found = sick(RULE, forbidden)
+    assert found.cost_share == pytest.approx(1 / 3, rel=0.02)
+    assert found.prescriptions[1].code == "torch.backends.cudnn.allow_tf32 = True"
+    assert sick(RULE, FLOAT32.but(setup=CONVOLVES, capability=(7, 5))).cost_share == pytest.approx(1 / 3, rel=0.02)
+
+
+def test_products_that_the_loop_lets_run_in_tf32_gain_less() -> None:
+    found = sick(RULE, FLOAT32.but(setup={"flags": {"matmul_precision": "high"}}))
+    assert found.cost_share == pytest.approx(1 - 1 / 1.15, rel=0.02)
+
+
 @pytest.mark.parametrize(
     "loop",
     [

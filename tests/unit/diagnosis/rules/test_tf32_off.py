@@ -45,6 +45,16 @@ def test_convolutions_run_in_tf32_by_default() -> None:
     assert asked(RULE, resnet) is None
 
 
+def test_convolutions_that_the_code_keeps_from_it() -> None:
+    layers = {"Conv2d": 53, "Linear": 1}
+    found = sick(RULE, OFF.but(setup={"flags": {**FLAGS, "cudnn_tf32": False}, "layers": layers}))
+    cure = found.prescriptions[0]
+    assert cure.code == "torch.backends.cudnn.allow_tf32 = True" and cure.settings == {"tf32": True}
+    assert "53 layers" in found.evidence[0] and "cudnn.allow_tf32 is False" in found.evidence[0]
+    by_hand = OFF.but(setup={"flags": {"matmul_precision": "high", "cudnn_tf32": False}, "layers": layers})
+    assert sick(RULE, by_hand).prescriptions[0].safety.value == "by-hand", "the knob finds TF32 on already"
+
+
 def test_one_cause_first_where_half_precision_gains_more() -> None:
     both = OFF.but(tensor_active=0.0)
     assert asked(RULE, both) is not None
