@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gpu_doctor.recording.setup import OptimizerFacts
 from tests.support.found import asked, sick, top
+from tests.support.judged import with_more
 from tests.support.recordings import Loop, on_gpu
 
 RULE = "unfused-optimizer"
@@ -77,6 +79,35 @@ def test_a_gpu_with_a_full_queue_hides_the_host_and_an_empty_one_gets_no_figure(
     assert asked(RULE, on_device) is None
     found = sick(RULE, on_device.but(queue_empty=1.0))
     assert found.prescriptions[0].predicted_speedup is None
+
+
+def told(host_optimizer: float, device_optimizer: float, **changes: float) -> Loop:
+    """A loop on a GPU of which both clocks told the optimizer's ms, of 10 each."""
+    rest = 10.0 - host_optimizer
+    loop = on_gpu(forward=rest / 2, backward=rest / 2, optimizer=host_optimizer, setup={"optimizer_facts": (ADAM,)})
+    recording = loop.but(**changes).recording()
+    work = 9.95 - device_optimizer
+    columns = {"gpu_forward_s": work / 3, "gpu_backward_s": work * 2 / 3, "gpu_optimizer_s": device_optimizer}
+    steps = replace(recording.steps, **{name: np.full(len(recording.steps), ms * 1e-3) for name, ms in columns.items()})
+    return with_more(loop.but(**changes), steps=steps)
+
+
+def test_where_the_gpu_is_the_limit_its_own_clock_decides() -> None:
+    found = sick(RULE, told(0.5, 4.0))
+    assert found.cost_share == pytest.approx(0.4 / 2, rel=0.01)
+    assert found.headline == "AdamW takes 40 % of the GPU's time and is not fused."
+    assert asked(RULE, told(4.0, 0.5)) is None, "the host's seconds are hidden behind the queue"
+
+
+def test_where_launches_limit_the_host_s_clock_decides() -> None:
+    found = sick(RULE, told(4.0, 0.5, queue_empty=1.0))
+    assert found.cost_share == pytest.approx(0.4 / 2, rel=0.01) and "of the time" in found.headline
+    assert asked(RULE, told(0.5, 4.0, queue_empty=1.0)) is None
+
+
+def test_sgd_that_is_bound_by_the_gpu_s_memory_has_nothing_to_gain() -> None:
+    sgd = {"optimizer_facts": (replace(ADAM, name="SGD"),)}
+    assert asked(RULE, told(4.0, 4.0).but(setup=sgd)) is None
 
 
 def test_a_handful_of_numbers_has_next_to_nothing_to_save() -> None:
