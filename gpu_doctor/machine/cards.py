@@ -2,10 +2,11 @@
 
 Pure arithmetic on plain values: the check-up judges a machine with it before a run, the rules a recording after one.
 
-Peaks are dense ones, from the vendor's data sheets by a card's name and the number format. Data sheets print tensor
-peaks with 2:4 sparsity, marked by a star, which no training reaches: half of them stands here. Half precision is with
-float32 accumulation, as PyTorch multiplies. A card that is not listed has no peak: None, never a guess from a card with
-a like name.
+Peaks are dense ones, from the vendor's data sheets by a card's name and the number format, or computed: multiprocessors
+times boost clock times operations a cycle, from the vendor's architecture papers. Data sheets print tensor peaks with
+2:4 sparsity, marked by a star, which no training reaches: half of them stands here. Half precision is with float32
+accumulation, as PyTorch multiplies; GeForce cards do that at half the rate that is advertised for them. A card that is
+not listed has no peak: None, never a guess from a card with a like name.
 """
 
 from __future__ import annotations
@@ -109,56 +110,121 @@ def too_old(serves: tuple[int, int], built: tuple[int, int]) -> bool:
 class Peaks:
     """Dense peaks of one kind of card in TFLOP/s; None = the card has no units for that format."""
 
-    half: float
+    half: float | None
     """float16 with float32 accumulation, on tensor cores where there are any."""
     float32: float
     """Outside of the tensor cores."""
     tf32: float | None = None
+    float64: float | None = None
+    """On tensor cores where they take it, as matrix products do; None = the data sheet does not say it."""
     bfloat16: bool = True
     """bfloat16 runs as fast as float16; False = the card has no units for it."""
     source: str = ""
 
 
+@dataclass(frozen=True)
+class _Processor:
+    """Floating-point operations a cycle of one streaming multiprocessor, a multiplication and an addition being two."""
+
+    half: int | None
+    float32: int
+    tf32: int | None
+    float64: int
+    bfloat16: bool
+    source: str
+
+    def card(self, processors: int, boost_ghz: float) -> Peaks:
+        """A card with so many of them at its boost clock; computed."""
+
+        def at(operations: int) -> float:
+            return round(operations * processors * boost_ghz / 1e3, 3)
+
+        half, tf32 = (None if each is None else at(each) for each in (self.half, self.tf32))
+        source = f"{processors} multiprocessors at {boost_ghz} GHz (computed); {self.source}"
+        return Peaks(half, at(self.float32), tf32, at(self.float64), self.bfloat16, source)
+
+
 _HOPPER: Final = "NVIDIA H100 and H200 data sheets; NVIDIA H100 Tensor Core GPU Architecture, table 3"
 _AMPERE: Final = "NVIDIA A100 data sheet"
-_GA102: Final = "NVIDIA Ampere GA102 GPU Architecture, appendix A"
-_AD102: Final = "NVIDIA Ada GPU Architecture, appendices A and B"
 _VOLTA: Final = "NVIDIA V100 data sheet"
 
+_KEPLER: Final = _Processor(None, 384, None, 128, False, "NVIDIA Kepler GK110/210 paper")
+_VOLTA_SM: Final = _Processor(1024, 128, None, 64, False, "NVIDIA Tesla V100 GPU Architecture")
+_TURING: Final = "NVIDIA Turing GPU Architecture, appendices"
+_TURING_PRO: Final = _Processor(1024, 128, None, 4, False, _TURING)
+_TURING_GEFORCE: Final = _Processor(512, 128, None, 4, False, _TURING)
+_GA102: Final = "NVIDIA Ampere GA102 GPU Architecture, appendix A"
+_AMPERE_PRO: Final = _Processor(1024, 256, 512, 4, True, _GA102)
+_AMPERE_GEFORCE: Final = _Processor(512, 256, 256, 4, True, _GA102)
+_AD102: Final = "NVIDIA Ada GPU Architecture, appendices A and B"
+_ADA_PRO: Final = _Processor(1024, 256, 512, 4, True, _AD102)
+_ADA_GEFORCE: Final = _Processor(512, 256, 256, 4, True, _AD102)
+_GB202: Final = "NVIDIA RTX Blackwell GPU Architecture, appendix A"
+_BLACKWELL_PRO: Final = _Processor(1024, 256, 512, 4, True, _GB202)
+_BLACKWELL_GEFORCE: Final = _Processor(512, 256, 256, 4, True, _GB202)
+"""GeForce cards multiply half precision with float32 accumulation at half the rate of the professional ones."""
+
+_DATA_SHEETS: Final[Mapping[str, Peaks]] = {
+    r"B200": Peaks(2250.0, 75.0, 1125.0, 37.0, source="NVIDIA HGX B200 data sheet, an eighth of the board"),
+    r"H200 NVL": Peaks(835.5, 60.0, 417.5, 60.0, source=_HOPPER),
+    r"H200|GH200": Peaks(989.4, 66.9, 494.7, 66.9, source=f"{_HOPPER}; NVIDIA GH200 data sheet"),
+    r"H100 NVL": Peaks(835.5, 60.0, 417.5, 60.0, source=_HOPPER),
+    r"H100 PCIe": Peaks(756.5, 51.0, 378.0, 51.0, source=_HOPPER),
+    r"H100.*HBM3|H100 SXM5?": Peaks(989.4, 66.9, 494.7, 66.9, source=_HOPPER),
+    r"A100": Peaks(312.0, 19.5, 156.0, 19.5, source=_AMPERE),
+    r"A30": Peaks(165.0, 10.3, 82.0, 10.3, source="NVIDIA A30 data sheet"),
+    r"A40": Peaks(149.7, 37.4, 74.8, 0.584, source="NVIDIA A40 data sheet; float64 computed"),
+    r"A10": Peaks(125.0, 31.2, 62.5, 0.488, source="NVIDIA A10 data sheet; float64 computed"),
+    r"A10G": Peaks(70.0, 35.0, 35.0, 0.547, source="NVIDIA A10G data sheet; float64 computed"),
+    r"A2": Peaks(18.0, 4.5, 9.0, 0.071, source="NVIDIA A2 data sheet; float64 computed"),
+    r"L40S": Peaks(362.05, 91.6, 183.0, 1.43, source="NVIDIA L40S data sheet; float64 computed"),
+    r"L40": Peaks(181.05, 90.5, 90.5, 1.41, source="NVIDIA L40 data sheet; float64 computed"),
+    r"L4": Peaks(121.0, 30.3, 60.0, 0.473, source="NVIDIA L4 data sheet; float64 computed"),
+    r"T4": Peaks(65.0, 8.1, None, 0.254, bfloat16=False, source="NVIDIA T4 data sheet; float64 computed"),
+    r"V100S-PCIE": Peaks(130.0, 16.4, None, 8.2, bfloat16=False, source=_VOLTA),
+    r"V100-PCIE": Peaks(112.0, 14.0, None, 7.0, bfloat16=False, source=_VOLTA),
+    r"V100-SXM2": Peaks(125.0, 15.7, None, 7.8, bfloat16=False, source=_VOLTA),
+    r"P100-PCIE": Peaks(18.7, 9.3, None, 4.7, bfloat16=False, source="NVIDIA P100 data sheet"),
+    r"P100-SXM2": Peaks(21.2, 10.6, None, 5.3, bfloat16=False, source="NVIDIA P100 data sheet"),
+}
+_MADE_OF: Final[Sequence[tuple[_Processor, Mapping[str, tuple[int, float]]]]] = (
+    (_KEPLER, {"K80": (13, 0.875)}),  # each of the two GPUs of the board is a device of its own
+    (_VOLTA_SM, {"TITAN V": (80, 1.455)}),
+    (_TURING_PRO, {"TITAN RTX": (72, 1.77), "Quadro RTX 8000": (72, 1.77), "Quadro RTX 6000": (72, 1.77)}),
+    (_TURING_PRO, {"Quadro RTX 5000": (48, 1.815), "Quadro RTX 4000": (36, 1.545)}),
+    (_TURING_GEFORCE, {"RTX 2080 Ti": (68, 1.545), "RTX 2080 SUPER": (48, 1.815), "RTX 2080": (46, 1.71)}),
+    (_TURING_GEFORCE, {"RTX 2070 SUPER": (40, 1.77), "RTX 2070": (36, 1.62)}),
+    (_TURING_GEFORCE, {"RTX 2060 SUPER": (34, 1.65), "RTX 2060": (30, 1.68)}),
+    (_AMPERE_PRO, {"RTX A6000": (84, 1.8), "RTX A5500": (80, 1.665), "RTX A5000": (64, 1.695)}),
+    (_AMPERE_PRO, {"RTX A4500": (56, 1.65), "RTX A4000": (48, 1.56), "RTX A2000": (26, 1.2)}),
+    (_AMPERE_GEFORCE, {"RTX 3090 Ti": (84, 1.86), "RTX 3090": (82, 1.695)}),
+    (_AMPERE_GEFORCE, {"RTX 3080 Ti": (80, 1.665), "RTX 3080": (68, 1.71)}),
+    (_AMPERE_GEFORCE, {"RTX 3070 Ti": (48, 1.77), "RTX 3070": (46, 1.725)}),
+    (_AMPERE_GEFORCE, {"RTX 3060 Ti": (38, 1.665), "RTX 3060": (28, 1.777), "RTX 3050": (20, 1.777)}),
+    (_ADA_PRO, {"RTX 6000 Ada Generation": (142, 2.505), "RTX 5000 Ada Generation": (100, 2.55)}),
+    (_ADA_PRO, {"RTX 4500 Ada Generation": (60, 2.58), "RTX 4000 Ada Generation": (48, 2.175)}),
+    (_ADA_PRO, {"RTX 2000 Ada Generation": (22, 2.13)}),
+    (_ADA_GEFORCE, {"RTX 4090": (128, 2.52), "RTX 4080 SUPER": (80, 2.55), "RTX 4080": (76, 2.505)}),
+    (_ADA_GEFORCE, {"RTX 4070 Ti SUPER": (66, 2.61), "RTX 4070 Ti": (60, 2.61)}),
+    (_ADA_GEFORCE, {"RTX 4070 SUPER": (56, 2.475), "RTX 4070": (46, 2.475)}),
+    (_ADA_GEFORCE, {"RTX 4060 Ti": (34, 2.535), "RTX 4060": (24, 2.46)}),
+    (_BLACKWELL_PRO, {"RTX PRO 6000 Blackwell Workstation Edition": (188, 2.617)}),
+    (_BLACKWELL_GEFORCE, {"RTX 5090": (170, 2.407), "RTX 5080": (84, 2.617)}),
+    (_BLACKWELL_GEFORCE, {"RTX 5070 Ti": (70, 2.452), "RTX 5070": (48, 2.512)}),
+    (_BLACKWELL_GEFORCE, {"RTX 5060 Ti": (36, 2.572), "RTX 5060": (30, 2.497), "RTX 5050": (20, 2.572)}),
+)
+"""Cards whose data sheets print sparse or half-accumulated peaks, or none: streaming multiprocessors and boost clock of
+the reference card in GHz, from NVIDIA's architecture papers and product pages."""
+
 CARDS: Final[Mapping[str, Peaks]] = {
-    r"B200": Peaks(2250.0, 75.0, 1125.0, source="NVIDIA HGX B200 data sheet, an eighth of the board"),
-    r"H200 NVL": Peaks(835.5, 60.0, 417.5, source=_HOPPER),
-    r"H200|GH200": Peaks(989.4, 66.9, 494.7, source=_HOPPER),
-    r"H100 NVL": Peaks(835.5, 60.0, 417.5, source=_HOPPER),
-    r"H100 PCIe": Peaks(756.5, 51.0, 378.0, source=_HOPPER),
-    r"H100.*HBM3|H100 SXM5?": Peaks(989.4, 66.9, 494.7, source=_HOPPER),
-    r"A100": Peaks(312.0, 19.5, 156.0, source=_AMPERE),
-    r"A30": Peaks(165.0, 10.3, 82.0, source="NVIDIA A30 data sheet"),
-    r"A40": Peaks(149.7, 37.4, 74.8, source="NVIDIA A40 data sheet"),
-    r"A10": Peaks(125.0, 31.2, 62.5, source="NVIDIA A10 data sheet"),
-    r"L40S": Peaks(362.05, 91.6, 183.0, source="NVIDIA L40S data sheet"),
-    r"L40": Peaks(181.05, 90.5, 90.5, source="NVIDIA L40 data sheet"),
-    r"L4": Peaks(121.0, 30.3, 60.0, source="NVIDIA L4 data sheet"),
-    r"T4": Peaks(65.0, 8.1, bfloat16=False, source="NVIDIA T4 data sheet"),
-    r"V100S-PCIE": Peaks(130.0, 16.4, bfloat16=False, source=_VOLTA),
-    r"V100-PCIE": Peaks(112.0, 14.0, bfloat16=False, source=_VOLTA),
-    r"V100-SXM2": Peaks(125.0, 15.7, bfloat16=False, source=_VOLTA),
-    r"P100-PCIE": Peaks(18.7, 9.3, bfloat16=False, source="NVIDIA P100 data sheet"),
-    r"P100-SXM2": Peaks(21.2, 10.6, bfloat16=False, source="NVIDIA P100 data sheet"),
-    r"RTX 6000 Ada Generation": Peaks(364.25, 91.1, 182.1, source="NVIDIA RTX 6000 Ada Generation data sheet"),
-    r"RTX A6000": Peaks(154.8, 38.7, 77.4, source=_GA102),
-    r"RTX 5090": Peaks(209.5, 104.8, 104.8, source="NVIDIA RTX Blackwell GPU Architecture, appendix A"),
-    r"RTX 4090": Peaks(165.2, 82.6, 82.6, source=_AD102),
-    r"RTX 4080": Peaks(97.5, 48.7, 48.7, source=_AD102),
-    r"RTX 4070 Ti": Peaks(80.2, 40.1, 40.1, source=_AD102),
-    r"RTX 3090 Ti": Peaks(80.0, 40.0, 40.0, source=_AD102),
-    r"RTX 3090": Peaks(71.0, 35.6, 35.6, source=_GA102),
-    r"RTX 3080": Peaks(59.5, 29.8, 29.8, source=_GA102),
-    r"RTX 3070": Peaks(40.6, 20.3, 20.3, source=_GA102),
+    **_DATA_SHEETS,
+    **{name: sm.card(*made) for sm, cards in _MADE_OF for name, made in cards.items()},
 }
 """What must stand in the name that the driver gives, between word ends -> peaks; the first that fits counts."""
-_OTHER_CARDS: Final = re.compile(r"\b(Laptop|Mobile|Max-Q|SUPER|MIG|GRID|D)\b|\b(3080|3070) Ti\b")
-"""Words that make another card of one that is listed: fewer or more units, or a slice of them; these have no peak."""
+_OTHER_CARDS: Final = re.compile(r"\b(Laptop|Mobile|Max-Q|MIG|GRID|CMP)\b|-\d+[QCAB](ME)?\b", re.IGNORECASE)
+"""Words that make another card of one that is listed: fewer units, slower ones, or a slice; these have no peak."""
+_ANOTHER: Final = r"(?! (?:Ti|SUPER|D|D2|SFF)\b)"
+"""What behind a listed name makes it the name of another card."""
 
 
 def peaks_of(name: str) -> Peaks | None:
@@ -166,7 +232,7 @@ def peaks_of(name: str) -> Peaks | None:
     if _OTHER_CARDS.search(name):
         return None
     for pattern, peaks in CARDS.items():
-        if re.search(rf"(?<![A-Za-z0-9])(?:{pattern})(?![A-Za-z0-9])", name):
+        if re.search(rf"(?<![A-Za-z0-9])(?:{pattern})(?![A-Za-z0-9]){_ANOTHER}", name):
             return peaks
     return None
 
@@ -176,7 +242,7 @@ def peak_flops_per_s(name: str, kind: str) -> float | None:
 
     Args:
         name: as the driver gives it, such as `NVIDIA H100 PCIe`.
-        kind: `float32`, `tf32`, `float16`, `bfloat16`.
+        kind: `float64`, `float32`, `tf32`, `float16`, `bfloat16`.
 
     Returns:
         None where the card is not listed or has no units for the format.
@@ -184,5 +250,6 @@ def peak_flops_per_s(name: str, kind: str) -> float | None:
     peaks = peaks_of(name)
     if peaks is None or (kind == "bfloat16" and not peaks.bfloat16):
         return None
-    found = {"float32": peaks.float32, "tf32": peaks.tf32, "float16": peaks.half, "bfloat16": peaks.half}.get(kind)
+    formats = {"float64": peaks.float64, "float32": peaks.float32, "tf32": peaks.tf32}
+    found = (formats | dict.fromkeys(("float16", "bfloat16"), peaks.half)).get(kind)
     return None if found is None else found * 1e12

@@ -46,6 +46,8 @@ _ACCENTS: Final = {
     "hardware": "#CC79A7",
     "distributed": "#56B4E9",
 }
+TOLD_APART: Final = 0.01
+"""MFU and HFU that differ by less are one figure."""
 _KINDS: Final = {"float32": "float32", "tf32": "TF32", "float16": "float16", "bfloat16": "bfloat16"}
 
 
@@ -178,16 +180,27 @@ def overhead(vitals: Vitals) -> str:
     return f"overhead {formatting.share(vitals.overhead_share)}" if vitals.steps else ""
 
 
+def _of_peak(vitals: Vitals) -> str:
+    """How much of the card's peak that is; what activation checkpointing computes again is no use of it, and is said
+    apart."""
+    written = arithmetic_kind(vitals.setup)
+    kind, mfu, hfu = _KINDS.get(written, written), vitals.mfu_share, vitals.hfu_share
+    if hfu is None:
+        return f"; no {kind} peak is listed for this card" if vitals.on_gpu else ""
+    peak = f"of the card's dense {kind} peak"
+    if mfu is None:
+        return f", HFU {formatting.share(hfu)} {peak}"
+    if hfu - mfu < TOLD_APART * hfu:
+        return f", MFU {formatting.share(mfu)} {peak}"
+    return f", MFU {formatting.share(mfu)} {peak}, HFU {formatting.share(hfu)} with what is recomputed"
+
+
 def efficiency(vitals: Vitals) -> list[str]:
-    """`412 TFLOP/s, 42 % of the card's dense bfloat16 peak`, `0.31 J/sample` and where the card's time goes by its own
-    clock; empty where nothing was measured."""
+    """`412 TFLOP/s, MFU 42 % of the card's dense bfloat16 peak`, `0.31 J/sample` and where the card's time goes by its
+    own clock; empty where nothing was measured."""
     said = []
     if vitals.flops_per_s is not None:
-        speed = formatting.flops(vitals.flops_per_s)
-        if vitals.mfu_share is not None:
-            kind = _KINDS.get(arithmetic_kind(vitals.setup), "")
-            speed += f", {formatting.share(vitals.mfu_share)} of the card's dense {kind} peak"
-        said.append(speed)
+        said.append(formatting.flops(vitals.flops_per_s) + _of_peak(vitals))
     if vitals.energy_per_sample_j is not None:
         said.append(f"{formatting.number(vitals.energy_per_sample_j)} J/sample")
     if vitals.gpu_gap_share is not None and vitals.gpu_forward_share is not None:

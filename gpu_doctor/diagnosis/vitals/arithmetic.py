@@ -32,13 +32,17 @@ class ArithmeticVitals:
     flops_per_step: float | None = None
     """Floating-point operations of a step of this run (a multiplication and an addition are two): matrix products,
     convolutions and attention, forward and backward, as they are executed (recomputed ones count again)."""
+    useful_flops_per_step: float | None = None
+    """Of them, those of no forward that activation checkpointing repeats; None where that was not told apart."""
     flops_per_s: float | None = None
     """The same a second of wall-clock, after warm-up."""
     peak_flops_per_s: float | None = None
     """Dense peak of the card that the loop trains on, for the number format in use; None for a card that is not
     listed, and on a CPU."""
     mfu_share: float | None = None
-    """flops_per_s over the peak: the model's use of the card's arithmetic, 0..1."""
+    """Useful operations a second over the peak, 0..1: model FLOPs utilisation (PaLM, Chowdhery et al. 2022)."""
+    hfu_share: float | None = None
+    """flops_per_s over the peak, 0..1: hardware FLOPs utilisation, what is recomputed included."""
 
 
 def arithmetic(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
@@ -59,8 +63,14 @@ def arithmetic(recording: Recording, steps: Steps, begin_s: float) -> dict[str, 
     if per_step is None:
         return found
     per_s = per_step * count / wall_s
-    share = per_s / peak if peak else None
-    return found | {"flops_per_step": per_step, "flops_per_s": per_s, "mfu_share": share}
+    executed, useful = per_s / peak if peak else None, counted.useful_share
+    return found | {
+        "flops_per_step": per_step,
+        "flops_per_s": per_s,
+        "useful_flops_per_step": None if useful is None else useful * per_step,
+        "hfu_share": executed,
+        "mfu_share": None if executed is None or useful is None else useful * executed,
+    }
 
 
 def arithmetic_kind(setup: Setup) -> str:
