@@ -10,7 +10,7 @@ import pytest
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure, warmup_rows
 from gpu_doctor.recording import PHASES, LineCost, Recording, Steps
-from gpu_doctor.recording.steps import INFERENCE
+from gpu_doctor.recording.steps import INFERENCE, STEP_COLUMNS
 from tests.support.recordings import Loop, on_gpu
 
 SHARES = [f"{phase}_share" for phase in (*PHASES, "other")]
@@ -154,6 +154,30 @@ def test_a_wait_that_the_gpu_does_not_notice_is_not_exposed() -> None:
     starved = on_gpu(wait=6.0, gpu_gap=6.0, gpu_work=10.0).vitals()
     assert (hidden.data_wait_share or 0) > 0.3 and (hidden.exposed_wait_share or 1) < 0.02
     assert starved.exposed_wait_share == pytest.approx(6.0 / 16.0, rel=0.02)
+
+
+def test_launching_is_the_host_s_time_where_it_launches_in_steps_that_emptied_the_queue() -> None:
+    # 2 + 1 + 3 + 1 ms of 10 launch; the wait, the copy, the evaluation and the loop's own Python do not
+    parts = {"forward": 2.0, "loss": 1.0, "backward": 3.0, "optimizer": 1.0}
+    loop = on_gpu(**parts, transfer=0.5, sync=0.5, evaluation=1.0, other=0.5, wait=0.5, queue_empty=1.0)
+    assert loop.vitals().launching_share == pytest.approx(0.7)
+    assert loop.but(gpu_util=0.0).vitals().launching_share == pytest.approx(0.7), "whatever NVML reads"
+    assert loop.but(queue_empty=0.0).vitals().launching_share == 0.0
+    recording = loop.recording()
+    steps = recording.steps
+    half = dataclasses.replace(steps, queue_empty=(np.arange(len(steps)) % 2).astype(float))
+    assert measure(dataclasses.replace(recording, steps=half)).launching_share == pytest.approx(0.35, abs=0.01)
+    # rows of 10 steps, of which 2 were read and 1 of them had emptied the queue
+    thin = of_rows(steps, 10, device_steps=2.0, queue_empty=1.0)
+    assert measure(dataclasses.replace(recording, steps=thin)).launching_share == pytest.approx(0.35)
+    assert Loop().vitals().launching_share is None
+
+
+def of_rows(steps: Steps, many: int, **columns: float) -> Steps:
+    """The second of the steps as rows that stand for so many of it."""
+    rows = {name: np.full(10, many * getattr(steps, name)[1]) for name in STEP_COLUMNS if name.endswith("_s")}
+    rows["start_s"] = np.arange(10) * rows["wall_s"]
+    return Steps.of(**rows, count=np.full(10, float(many)), **{name: np.full(10, one) for name, one in columns.items()})
 
 
 def test_a_gpu_without_its_clock_has_no_exposed_shares() -> None:
