@@ -33,7 +33,7 @@ def emptied(vitals: Vitals) -> str:
 def launched(vitals: Vitals) -> str:
     """What the host spends where it launches, as evidence."""
     spent = formatting.share(vitals.launching_share)
-    return f"the host spends {spent} of the time launching in these steps; kernels that take part of it are not known"
+    return f"the host spends {spent} of the time on launches in these steps; how long the kernels run is not known"
 
 
 def launching(vitals: Vitals) -> float | None:
