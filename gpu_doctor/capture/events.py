@@ -64,8 +64,7 @@ BATCH_AT: where the tensors of a batch lie.
 COSTLY: a costly call has ended; `(kind, place, ns, bytes)`. OURS: the time since the event before was our own work.
 CPU: CPU ns of the process by now. UPDATED: a `torch.no_grad` has ended. CLEARS: the loop sets gradients to zero itself.
 RESTART: another thread turned out to be the training thread.
-MARK: a mark in the device's queue; the code of its event, and the mark or None. QUEUE: whether the queue had run empty
-before anything of the step waited for the device.
+MARK: a mark in the device's queue; the code of its event, and the mark or None. QUEUE: whether the queue had run empty.
 """
 CODES: Final = CALL + 8
 DUE: Final = 512

@@ -17,7 +17,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import half_precision
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.rules.compute import tf32_off
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -44,11 +44,11 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
     used = vitals.tensor_active_pct is not None and vitals.tensor_active_pct >= TENSOR_ACTIVE_PCT
-    if setup.dtype != "float32" or setup.autocast or not products or used or vitals.gpu_outruns_host:
+    if setup.dtype != "float32" or setup.autocast or not products or used or not gpu_pace.kernels_set_it(vitals):
         return None
     dtype = "bf16" if device.capability >= BF16_CAPABILITY else "fp16"
     name = "bfloat16" if dtype == "bf16" else "float16"
-    cost = (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN)
+    cost = gpu_pace.at_most(vitals, (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN))
     scaled = " and a gradient scaler" if dtype == "fp16" and not vitals.predicts else ""
     milder = Prescription(
         text="Or stay in float32 and let its products run in TF32",

@@ -16,7 +16,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import half_precision
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -54,10 +54,10 @@ def check(vitals: Vitals) -> Finding | None:
     """Fires on a GPU with TF32 that is busy with float32 matrix products of full precision."""
     busy = vitals.gpu_busy_share
     device = vitals.setup.card
-    if busy is None or device is None or not applies(vitals) or vitals.gpu_outruns_host:
+    if busy is None or device is None or not applies(vitals) or not gpu_pace.kernels_set_it(vitals):
         return None
     setup = vitals.setup
-    cost = (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN)
+    cost = gpu_pace.at_most(vitals, (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN))
     products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
     return Finding(
         rule="tf32-off",

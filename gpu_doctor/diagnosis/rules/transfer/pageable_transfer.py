@@ -18,6 +18,7 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
+from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -34,9 +35,10 @@ MOSTLY = 0.5
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where exposed copies start from pageable memory."""
-    cost, pageable = vitals.exposed_transfer_share, vitals.pageable_share
-    if cost is None or pageable is None or cost < EXPOSED_SHARE or pageable < MOSTLY:
+    exposed, pageable = vitals.exposed_transfer_share, vitals.pageable_share
+    if exposed is None or pageable is None or exposed < EXPOSED_SHARE or pageable < MOSTLY:
         return None
+    cost = gpu_pace.at_most(vitals, exposed)
     pinned = forecast(vitals, {"pin_memory": True})
     if pinned is not None and pinned.speedup < GAIN:
         return None  # without workers the loop pins each batch itself, which may take as long as it saves
