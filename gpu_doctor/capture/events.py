@@ -74,6 +74,12 @@ DUE_NS: Final = 200_000_000
 """And at least so often: a view asks twice a second."""
 FIRST_DUE: Final = 4
 """At the begin of a run the log is folded after so few, then ever more: models are to be found soon."""
+BEHIND_NS: Final = 50_000
+"""A device that needs no longer for all it was given keeps up with its host: a kernel takes some microseconds, and
+reading a value some tens of them."""
+BEHIND_SHARE: Final = 0.05
+"""Nor one that needs no longer than this part of the step so far: faster kernels would gain no more (the bar of
+findings)."""
 CPU_EVERY_NS: Final = 1_000_000
 """The CPU clock is a system call (about 1 us): it is read once in so long, for every step that is no shorter."""
 
@@ -94,18 +100,20 @@ class Log:
     __slots__ = (
         *(
             "backing",
+            "began_ns",
             "clock",
             "cpu_clock",
             "cpu_due_ns",
             "due",
             "due_ns",
+            "empty",
             "ending",
             "events",
             "launched",
             "looks",
             "loss_at",
         ),
-        *("marker", "note", "pulled", "steps", "thread"),
+        *("marker", "note", "pulled", "steps", "thread", "waiting"),
     )
 
     def __init__(
@@ -139,6 +147,13 @@ class Log:
         """The device's clock while steps are marked, else None."""
         self.launched: Any = None
         """The mark that tells whether the device has done all that the open step launched."""
+        self.began_ns = 0
+        """When that was last asked at a step's end."""
+        self.empty: bool | None = None
+        """Whether the device's queue was empty as the waits since the open step's last backward began; None = none
+        tells."""
+        self.waiting: tuple[int, bool] | None = None
+        """When the open wait began, and whether it is for all of the queue; None = it tells nothing any more."""
 
     def taken(self) -> list[Event]:
         """Takes all events off. Taps keep the list's `append`, so it stays the same object."""
@@ -152,12 +167,44 @@ class Log:
         Returns:
             The mark; None where none can be put.
         """
+        if code == GRADIENT:
+            self.empty = None  # most of a step is launched from here on, and what came before may be an evaluation
         mark = self.marker.mark()
         self.note((MARK, self.clock(), (code, mark)))
         return mark
 
-    def ask_queue(self) -> None:
-        """Notes whether the device had done what was launched, as an event right before the one that ends the step."""
+    def boundary(self) -> None:
+        """A step may end: notes, right before the event that ends it, whether the device had done what it launched.
+
+        A wait for the device has emptied its queue: where there was one, what was found as it began is the answer.
+        """
         launched, self.launched = self.launched, None
-        if launched is not None and self.marker.ready():
-            self.note((QUEUE, self.clock(), self.marker.done(launched)))
+        if launched is None or not self.marker.ready():
+            return
+        empty, self.empty, self.began_ns = self.empty, None, self.clock()
+        self.note((QUEUE, self.began_ns, self.marker.done(launched) if empty is None else empty))
+
+    def waits(self, whole: bool = True) -> None:
+        """The host is about to wait for the device, as was noted: is there anything to wait for?
+
+        The kernel launched last may still run on a device that outruns its host: what the loop is about to wait for
+        anyway may come for so long. Args: whole: for all of the queue; else it may be for something long done.
+        """
+        if self.marker is None or self.empty is False:
+            return
+        begun, idle = self.clock(), self.marker.idle(BEHIND_NS if whole else 0)
+        if idle:
+            self.empty = True
+        elif idle is not None:
+            self.waiting = begun, whole
+
+    def waited(self) -> None:
+        """The wait is over: the queue was not empty if it took longer than a device that keeps up is behind."""
+        if self.waiting is None:
+            return
+        (begun, whole), self.waiting = self.waiting, None
+        now = self.clock()
+        if now - begun > max(BEHIND_NS, BEHIND_SHARE * (now - self.began_ns)):
+            self.empty = False
+        elif whole:
+            self.empty = True

@@ -35,6 +35,8 @@ from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording import Recording
 
 MS = 1_000_000
+QUERY_NS = 1_000
+"""To ask a stream whether it has run empty takes about a microsecond."""
 
 
 @dataclass
@@ -110,6 +112,11 @@ class SimulatedDevice:
         assert not mark.freed, "a freed mark was asked"
         return self.now >= mark.passed_ns
 
+    def idle(self) -> bool:
+        """See DeviceClock; to ask takes the host its time."""
+        self.now += QUERY_NS
+        return self.now >= self.idle_from
+
     def seconds(self, begin: Mark, end: Mark) -> float:
         """See DeviceClock."""
         assert self.done(begin)
@@ -148,7 +155,7 @@ class Noted:
         """The loop asks a loader for its next batch."""
         log = self.log
         if log.marker is not None:
-            log.ask_queue()
+            log.boundary()
             log.mark(NEXT)
         now = log.clock()
         if now >= log.cpu_due_ns:
@@ -179,7 +186,7 @@ class Noted:
         """An outermost module's forward begins; see `events.call_code`."""
         log = self.log
         if log.marker is not None:
-            log.ask_queue()
+            log.boundary()
         now = log.clock()
         log.note((call_code(training, grad, trained), now, None if log.pulled else (samples, 1)))
         self._fold(now)
@@ -205,7 +212,7 @@ class Noted:
         """Gradients are made by `torch.autograd.grad` (GRADIENT if those of a whole model are)."""
         log = self.log
         if log.marker is not None:
-            log.ask_queue()
+            log.boundary()
         now = log.clock()
         log.note((code, now, None))
         self._fold(now)
@@ -225,7 +232,7 @@ class Noted:
         """An optimizer begins to step."""
         log = self.log
         if log.marker is not None:
-            log.ask_queue()
+            log.boundary()
         now = log.clock()
         log.note((STEP, now, key))
         self.recorder.trains = True
@@ -245,7 +252,8 @@ class Noted:
         """Gradients are set to zero."""
         log = self.log
         if log.marker is not None:
-            log.ask_queue()
+            if not self.recorder.trains:
+                log.boundary()
             log.mark(ZERO)
         log.note((ZERO, log.clock(), None))
         log.note((DONE, log.clock(), None))
@@ -277,10 +285,15 @@ class Noted:
             log.mark(COPIED)
         log.note((COPIED, log.clock(), (nbytes, pageable, None)))
 
-    def synced(self, ns: int) -> None:
-        """The host has waited for the device, so long."""
-        self.log.note((WAITING, self.log.clock() - ns, None))
-        self.log.note((SYNCED, self.log.clock(), None))
+    def wait(self, device: SimulatedDevice, copy_ms: float = 0.0) -> None:
+        """The host waits until the device has done all that it was given; then it copies what it has come for."""
+        log = self.log
+        log.note((WAITING, log.clock(), None))
+        log.waits()
+        device.synchronize()
+        device.host(copy_ms)
+        log.waited()
+        log.note((SYNCED, log.clock(), None))
 
     def end(self) -> None:
         """The loop is over: the taps come off."""
@@ -366,7 +379,7 @@ class Loop:
         """What the loop does when its optimizer has stepped."""
         device.host(self.python)
         if self.item_every and step % self.item_every == 0:
-            loop.synced(device.synchronize())
+            loop.wait(device)
 
     def _evaluate(self, device: SimulatedDevice, loop: Noted) -> None:
         held_out, grad = Source(), self.evaluates.startswith("careless")
@@ -447,7 +460,7 @@ class Plain(Loop):
                 loop.update()
             device.host(self.python)
             if self.reads:
-                loop.synced(device.synchronize())
+                loop.wait(device)
             if self.how == "cleared":
                 loop.zero()
         if loads:

@@ -24,6 +24,10 @@ class DeviceClock(Protocol):
         """True if the device has passed the mark; does not wait."""
         ...
 
+    def idle(self) -> bool:
+        """True if the device has done all that its current queue was given; does not wait."""
+        ...
+
     def seconds(self, begin: Any, end: Any) -> float:
         """Device seconds between two passed marks; NaN if they were put to two devices."""
         ...
@@ -75,6 +79,25 @@ class QuietClock:
         except Exception as error:
             self._fail(error)
             return False
+
+    def idle(self, within_ns: int) -> bool | None:
+        """Whether the device has done all that it was given, now or within so many ns, for which it is asked again.
+
+        For whom waits for it anyway. None where it cannot be asked.
+        """
+        begin = now = self._host()
+        try:
+            if self.off or not self._device.ready():
+                return None
+            idle = self._device.idle()
+            now = self._host()
+            self.spent_ns += now - begin  # of the rest the loop would have waited as well
+            while not idle and now - begin < within_ns:
+                idle, now = self._device.idle(), self._host()
+            return idle
+        except Exception as error:
+            self._fail(error)
+            return None
 
     def seconds(self, begin: Any, end: Any) -> float:
         """Device seconds between two passed marks, or NaN."""

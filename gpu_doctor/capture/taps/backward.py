@@ -177,7 +177,7 @@ def _backward(
                 if log.steps >= log.loss_at:
                     loss = kept(tensors)
                 if log.marker is not None:
-                    log.ask_queue()
+                    log.boundary()
                 now = clock()
                 note((GRADIENT, now, loss))
                 if now >= log.due_ns or len(events) >= log.due:
@@ -267,7 +267,7 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
             return None
         learning = not recorder.trains and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
         if log.marker is not None:
-            log.ask_queue()
+            log.boundary()
         now = log.clock()
         log.note((GRADIENT if learning else DIFFERENTIATE, now, None))
         if now >= log.due_ns or len(log.events) >= log.due:

@@ -171,7 +171,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 if source is None or source.ref() is not self:
                     source = state.source_of(self)
                 if log.marker is not None:
-                    log.ask_queue()
+                    log.boundary()
                     log.mark(NEXT)
                 source.asked_ns = now = clock()
                 if now >= log.cpu_due_ns:

@@ -171,7 +171,7 @@ def _listening(
             if not listener.known:
                 look = _meet(listener, module, recorder.facts, module.training or grad)
             if log.marker is not None:
-                log.ask_queue()
+                log.boundary()
             now = clock()
             note((CALL + module.training + 2 * grad + 4 * listener.trained, now, fed))
             if now >= log.due_ns or len(events) >= log.due:

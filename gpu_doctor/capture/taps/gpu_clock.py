@@ -51,6 +51,10 @@ class CudaClock:
         """`event.query()`: true once the stream has passed it; not asked while a graph is captured."""
         return self.ready() and bool(mark[1].query())
 
+    def idle(self) -> bool:
+        """`stream.query()` of the current stream of the current device."""
+        return bool(torch.cuda.current_stream().query())
+
     def seconds(self, begin: _Mark, end: _Mark) -> float:
         """`elapsed_time` in seconds (resolution about 0.5 us)."""
         return float(begin[1].elapsed_time(end[1])) * 1e-3 if begin[0] == end[0] else float("nan")

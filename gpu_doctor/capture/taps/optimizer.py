@@ -139,7 +139,7 @@ class Steps:
             self._recorder.trains = True
             self._recorder.facts["grad_scaler"] = _within_a_scaler()
         if log.marker is not None:
-            log.ask_queue()
+            log.boundary()
         now = log.clock()
         log.note((STEP, now, key))
         if now >= log.due_ns or len(log.events) >= log.due:
@@ -223,7 +223,8 @@ class Steps:
             try:
                 if get_ident() == log.thread or not self._elsewhere():
                     if log.marker is not None:
-                        log.ask_queue()
+                        if not self._recorder.trains:  # else what comes next ends the step, a wait may come before
+                            log.boundary()
                         log.mark(ZERO)
                     note((ZERO, clock(), None))
                     begun = True
@@ -251,7 +252,8 @@ class Steps:
             if get_ident() != log.thread:
                 return None
             if log.marker is not None:
-                log.ask_queue()
+                if not self._recorder.trains:
+                    log.boundary()
                 log.mark(ZERO)
             self._recorder.event(ZERO)
             return True

@@ -50,25 +50,29 @@ def tap(scope: TapScope) -> Iterator[None]:
         if inside or tensor.device.type == "cpu" or get_ident() != log.thread:
             return None
         event(WAITING)
+        log.waits()
         inside = True
         return tensor
 
     def ends(tensor: torch.Tensor, result: Any) -> None:
         nonlocal inside
         inside = False
+        log.waited()
         event(SYNCED)
 
     def fetched(tensor: torch.Tensor, result: Any) -> None:
         ends(tensor, result)
         event(CAME, traffic.came(tensor, result))
 
-    def asks(*args: Any, **kwargs: Any) -> bool | None:
+    def asks(*awaited: Any, **kwargs: Any) -> bool | None:
         if get_ident() != log.thread:
             return None
         event(WAITING)
+        log.waits(not any(isinstance(one, (torch.cuda.Event, torch.cuda.Stream)) for one in awaited))
         return True
 
     def synchronized(token: bool, result: Any) -> None:
+        log.waited()
         event(SYNCED)
 
     def standing_in(original: Callable[..., Any], name: str) -> Seam:

@@ -52,6 +52,8 @@ def tap(scope: TapScope) -> Iterator[None]:
                 phase = WAITING  # as `.cpu()`, which the tap `sync` hears
         if phase:
             event(phase)
+        if phase == WAITING:
+            log.waits()
         if phase == COPYING and log.marker is not None and not blocking:
             log.mark(COPYING)
         inside = True
@@ -75,6 +77,7 @@ def tap(scope: TapScope) -> Iterator[None]:
                 log.mark(COPIED)
             event(COPIED, left)
         elif copy.phase == WAITING:
+            log.waited()
             event(SYNCED)
         if moved and not here:
             event(CAME, traffic.came(source, result))

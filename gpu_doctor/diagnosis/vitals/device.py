@@ -15,7 +15,7 @@ PHASES: Final = ("forward", "backward", "optimizer")
 
 
 QUEUE_EMPTY_SHARE: Final = 0.8
-"""The queue is empty at the end of at least 80 % of steps (catalogue)."""
+"""The queue is empty at the end of at least 80 % of steps (catalogue), or was before a wait emptied it."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class PythonAfterItem(Loop):
 
     def _after(self, device: SimulatedDevice, loop: Noted, step: int) -> None:
         """The queue is empty meanwhile."""
-        loop.synced(device.synchronize())
+        loop.wait(device)
         device.host(self.python)
 
 

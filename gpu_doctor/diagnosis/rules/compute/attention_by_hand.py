@@ -20,6 +20,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -46,7 +47,7 @@ def check(vitals: Vitals) -> Finding | None:
     forward, backward, busy = vitals.forward_share, vitals.backward_share, vitals.gpu_busy_share
     if model is None or not model.attention or not model.product_weights or not tokens or vitals.compiled:
         return None
-    if forward is None or backward is None or vitals.gpu_outruns_host:
+    if forward is None or backward is None or not gpu_pace.kernels_set_it(vitals):
         return None
     if vitals.on_gpu and busy is None:
         return None
@@ -54,7 +55,7 @@ def check(vitals: Vitals) -> Finding | None:
     pairing = 2.0 * tokens * model.attention_width
     part = pairing / (model.product_weights + pairing)
     spent = busy if vitals.on_gpu and busy is not None else min(forward + (vitals.loss_share or 0.0) + backward, 1.0)
-    cost = spent * part
+    cost = gpu_pace.at_most(vitals, spent * part)
     if cost < NAMING_BAR:
         return None
     high = 1.0 / (1.0 - min(cost * DOUBT, 0.95))

@@ -18,6 +18,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.compute import cudnn_not_tuned
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -49,9 +50,9 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     if model.channels_last >= STORED * model.convolutions or (inputs is not None and inputs.channels_last):
         return None
-    if vitals.gpu_outruns_host:
+    if not gpu_pace.kernels_set_it(vitals):
         return None
-    cost = busy * (1.0 - 1.0 / GAIN)
+    cost = gpu_pace.at_most(vitals, busy * (1.0 - 1.0 / GAIN))
     return Finding(
         rule="channels-first-convolutions",
         headline=f"Convolutions run channels first: that memory layout costs at least {formatting.share(cost)} of "

@@ -15,6 +15,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -43,9 +44,9 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     convolutions = sum(setup.layers.get(name, 0) for name in CONVOLUTIONS)
     products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
-    if convolutions <= products or vitals.gpu_outruns_host:
+    if convolutions <= products or not gpu_pace.kernels_set_it(vitals):
         return None
-    cost = busy * (1.0 - 1.0 / ASSUMED_GAIN)
+    cost = gpu_pace.at_most(vitals, busy * (1.0 - 1.0 / ASSUMED_GAIN))
     return Finding(
         rule="cudnn-not-tuned",
         headline=f"cuDNN guesses its convolution algorithms: timing them may save about {formatting.share(cost)} of "

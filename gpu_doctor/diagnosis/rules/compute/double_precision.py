@@ -19,7 +19,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import half_precision
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.arithmetic import FLOPS_PER_WEIGHT, positions
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -40,7 +40,7 @@ def check(vitals: Vitals) -> Finding | None:
     model, spent = vitals.model, _arithmetic(vitals)
     if model is None or vitals.setup.dtype != "float64" or spent is None:
         return None
-    cost = SPARED * spent
+    cost = gpu_pace.at_most(vitals, SPARED * spent)
     if cost < NAMING_BAR:
         return None
     doubles = model.dtype_bytes.get("float64", 0)
@@ -77,7 +77,7 @@ def _measured(vitals: Vitals, spent: float) -> str:
 def _arithmetic(vitals: Vitals) -> float | None:
     """Share of the wall-clock that goes into arithmetic; None where it cannot be told."""
     if vitals.on_gpu:
-        return None if vitals.gpu_outruns_host else vitals.gpu_busy_share
+        return vitals.gpu_busy_share if gpu_pace.kernels_set_it(vitals) else None
     inputs, parameters, step_s = vitals.inputs, vitals.parameters, vitals.step_wall_s
     if inputs is None or not inputs.shape or not parameters or not step_s:
         return None

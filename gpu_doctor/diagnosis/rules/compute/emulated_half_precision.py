@@ -18,7 +18,7 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import half_precision
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -47,10 +47,11 @@ def check(vitals: Vitals) -> Finding | None:
 
 def _emulated(vitals: Vitals) -> Finding | None:
     setup, busy = vitals.setup, vitals.gpu_busy_share
-    if busy is None or vitals.gpu_outruns_host:
+    if busy is None or not gpu_pace.kernels_set_it(vitals):
         return None
     name = setup.card.name if setup.card is not None else "this GPU"
-    cost, predicts = (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN), vitals.predicts
+    cost = gpu_pace.at_most(vitals, (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN))
+    predicts = vitals.predicts
     return Finding(
         rule="emulated-half-precision",
         headline=f"{name} emulates bfloat16: about {formatting.share(cost)} of the time is lost in matrix products.",

@@ -19,7 +19,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import half_precision
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.rules.compute import tf32_off
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -52,13 +52,13 @@ def check(vitals: Vitals) -> Finding | None:
     products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
     tf32 = half_precision.in_tf32(vitals)
     used = not tf32 and (vitals.tensor_active_pct or 0.0) >= TENSOR_ACTIVE_PCT
-    if setup.dtype != "float32" or setup.autocast or not products or used or vitals.gpu_outruns_host:
+    if setup.dtype != "float32" or setup.autocast or not products or used or not gpu_pace.kernels_set_it(vitals):
         return None
     dtype = "bf16" if device.capability >= BF16_CAPABILITY else "fp16"
     name = "bfloat16" if dtype == "bf16" else "float16"
     milder = tf32_off.applies(vitals)
     gain, why = (TF32_GAIN, TF32_WHY) if tf32 else (ASSUMED_GAIN, ", the low end of what is reported")
-    cost = (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / gain)
+    cost = gpu_pace.at_most(vitals, (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / gain))
     scaled = " and a gradient scaler" if dtype == "fp16" and not vitals.predicts else ""
     return Finding(
         rule="full-precision",

@@ -17,7 +17,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import half_precision
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.rules.half_precision import CUBLAS, CUDNN
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -72,9 +72,9 @@ def check(vitals: Vitals) -> Finding | None:
     """Fires on a GPU with TF32 that is busy with float32 matrix products of full precision."""
     busy = vitals.gpu_busy_share
     device = vitals.setup.card
-    if busy is None or device is None or not applies(vitals) or vitals.gpu_outruns_host:
+    if busy is None or device is None or not applies(vitals) or not gpu_pace.kernels_set_it(vitals):
         return None
-    cost = (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN)
+    cost = gpu_pace.at_most(vitals, (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN))
     by_cudnn, by_cublas = _layers(vitals)
     switch = 'matmul precision "highest"' if by_cublas > by_cudnn else "cudnn.allow_tf32 is False"
     return Finding(

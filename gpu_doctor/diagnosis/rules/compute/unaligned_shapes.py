@@ -20,6 +20,7 @@ import math
 import re
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -41,11 +42,11 @@ def check(vitals: Vitals) -> Finding | None:
     if busy is None or not setup.on_gpu or model is None or not model.unaligned or not setup.parameters:
         return None
     used = setup.autocast or setup.dtype
-    if used not in HALF or vitals.gpu_outruns_host:
+    if used not in HALF or not gpu_pace.kernels_set_it(vitals):
         return None
     weights = sum(_weights(text) for text in model.unaligned)
     share = min(weights / setup.parameters, 1.0)
-    cost = busy * share * (1.0 - 1.0 / ASSUMED_GAIN)
+    cost = gpu_pace.at_most(vitals, busy * share * (1.0 - 1.0 / ASSUMED_GAIN))
     if not share:
         return None
     odd = max((w for text in model.unaligned for w in _widths(text) if w % ALIGNED), default=0)

@@ -29,6 +29,7 @@ from collections.abc import Sequence
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import CACHED_BYTES, Gain, without
+from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.host import host_sync
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -96,6 +97,7 @@ def check(vitals: Vitals) -> Finding | None:
     waited = None if device_limits else host_sync.check(vitals)
     if waited is not None and vitals.gpu_gap_share is not None:  # without the wait the queue would hide the rest
         cost = min(cost, max(vitals.gpu_gap_share - waited.cost_share, 0.0))
+    cost = gpu_pace.at_most(vitals, cost)
     gain = _gain(vitals, one, theirs, (low, usual, high))
     whose = "GPU's " if device_limits else ""
     now = "one parameter at a time" if one.foreach is False or not vitals.on_gpu else "in groups of operations"

@@ -23,7 +23,7 @@ from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
-NEEDS = ("sync_share", "gpu_gap_share", "exposed_wait_share", "queue_empty_share")
+NEEDS = ("sync_share", "gpu_gap_share", "exposed_wait_share")
 
 GAP_SHARE = 0.05
 """The bar of the catalogue for seconds in which the GPU idles after a wait."""
@@ -41,14 +41,14 @@ OUTPUTS = (
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where the host waits each step and the GPU's gap is not explained by fetch or copies."""
-    sync, gap, empty = vitals.sync_share, vitals.gpu_gap_share, vitals.queue_empty_share
-    if sync is None or gap is None or empty is None:
+    sync, gap = vitals.sync_share, vitals.gpu_gap_share
+    if sync is None or gap is None:
         return None
     # Trips to the host and calls such as torch.save wait for the GPU themselves, and have rules of their own.
     taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
     taken += tripping_share(vitals) + vitals.chores_between_share
     cost = max(min(gap - taken, sync * _no_trips(vitals)), 0.0)
-    if sync < GAP_SHARE or cost < GAP_SHARE or empty < 0.5:
+    if sync < GAP_SHARE or cost < GAP_SHARE:
         return None
     times = "" if vitals.syncs_per_step is None else f" in {formatting.average(vitals.syncs_per_step)} waits a step"
     text, code = OUTPUTS if vitals.predicts else LOSS
@@ -57,8 +57,8 @@ def check(vitals: Vitals) -> Finding | None:
         headline=f"Waiting for values from the GPU each step leaves it idle {formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            f"the host waits {formatting.share(sync)} of the time{times}; the queue is empty at the end of "
-            f"{formatting.share(empty)} of steps",
+            f"the host waits {formatting.share(sync)} of the time{times}; then the GPU idles until it launches again: "
+            f"{formatting.share(gap)} of its time lies between steps",
             *hot_lines(vitals, ("sync",)),
         ),
         prescriptions=(

@@ -18,6 +18,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -46,8 +47,10 @@ def check(vitals: Vitals) -> Finding | None:
     told = forecast(vitals, {KNOB: True})
     if told is None:
         return None
-    copying_s = told.step_s - (1.0 - exposed) * step_s  # the copy itself remains
-    cost = exposed - copying_s / step_s
+    copying = (told.step_s - (1.0 - exposed) * step_s) / step_s
+    # The copy itself remains; but beside launches that take longer than it, a GPU that outruns its host has the time.
+    cost = min(exposed, 1.0 - copying) if vitals.gpu_outruns_host else exposed - copying
+    cost = gpu_pace.at_most(vitals, cost)
     if cost < NAMING_BAR:
         return None
     return Finding(

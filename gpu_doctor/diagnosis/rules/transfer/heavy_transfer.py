@@ -19,6 +19,7 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.copies import LINK_USED
 from gpu_doctor.diagnosis.forecast.removed_work import at_best
+from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -52,7 +53,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     # The copy lies in the GPU's gap, waited for or not, unless a stream of its own hides it. What waiting costs beyond
     # it is another rule's (blocking-transfer, pageable-transfer).
-    cost = min(link, max(gap - wait, 0.0))
+    cost = gpu_pace.at_most(vitals, min(link, max(gap - wait, 0.0)))
     if cost < LINK_SHARE:
         return None
     saved = NARROWER * traffic.wide_bytes / traffic.to_device_bytes * cost

@@ -18,6 +18,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import at_best
+from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -47,7 +48,7 @@ def check(vitals: Vitals) -> Finding | None:
     a_batch = copies / max(vitals.batches_per_step or 1.0, 1.0)
     if a_batch < COPIES or nbytes / copies >= SMALL_BYTES or traffic.small < MOSTLY * traffic.to_device:
         return None
-    cost = max(vitals.exposed_transfer_share or 0.0, share if empty >= EMPTY_SHARE else 0.0)
+    cost = gpu_pace.at_most(vitals, max(vitals.exposed_transfer_share or 0.0, share if empty >= EMPTY_SHARE else 0.0))
     if cost < NAMING_BAR:
         return None
     saved = min(cost * (1.0 - 1.0 / a_batch), 0.99)

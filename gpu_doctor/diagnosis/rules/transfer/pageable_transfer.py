@@ -18,6 +18,7 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
+from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -40,6 +41,7 @@ def check(vitals: Vitals) -> Finding | None:
     exposed, pageable = vitals.exposed_transfer_share, vitals.pageable_share
     if exposed is None or pageable is None or exposed < EXPOSED_SHARE or pageable < MOSTLY:
         return None
+    cost = gpu_pace.at_most(vitals, exposed)
     pinned = forecast(vitals, {"pin_memory": True})
     cost = exposed * (1.0 - 1.0 / PINNED_GAIN) if pinned is None else 1.0 - 1.0 / max(pinned.speedup, 1.0)
     if cost < 1.0 - 1.0 / GAIN:

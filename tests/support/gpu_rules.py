@@ -1,0 +1,220 @@
+"""Every rule that prices a GPU's time, beside loops of every kind: does it speak where its cure gains, and only there?
+
+`python -m tests.support.gpu_rules` prints the table. The truth of a cell is the device's own: how much faster the loop
+is with the cure, played without any of our code. GPU: not yet run on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR
+from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.recording import DeviceSetup
+from gpu_doctor.recording.setup import InputFacts, ModelFacts, OptimizerFacts
+from tests.support.found import BY_NAME
+from tests.support.gpu_loops import CARD_BYTES, Way, Work, pace_us, recorded
+
+GAINS: Final = 0.05
+"""A cure that gains so much of the time is to be named,"""
+NOTHING: Final = 0.03
+"""one that gains less than this is not; in between either is right."""
+FACTOR: Final = 2.0
+"""A price is right within this factor of the gain."""
+
+COMPUTE: Final = Work()
+HOST: Final = Work(kernel_us=5.0, update_us=5.0)
+BALANCED: Final = Work(kernel_us=60.0)
+SMALL: Final = replace(HOST, launches=30)
+WAITS: Final = ("", "item", "scaler", "clip")
+BOUND: Final = {
+    "compute": (COMPUTE, Way()),
+    "host": (HOST, Way()),
+    "workers": (BALANCED, Way(fetch_us=32000.0)),
+    "workers small": (SMALL, Way(fetch_us=16000.0)),
+    "fetches": (BALANCED, Way(fetch_us=6000.0, workers=0)),
+    "python": (BALANCED, Way(python_us=3000.0)),
+}
+"""By what sets the loop's pace: the device, launches, a loader's workers (with kernels of some weight, and with hardly
+any), a loader without workers, Python after the step."""
+INPUT: Final = ("workers", "fetches")
+"""These get one cause first: what another cure would gain besides need not be named."""
+OTHERS: Final = (*INPUT, "python")
+"""So do these where another cure is to make the host's other work come less often, or earlier."""
+LOOPS: Final = {
+    f"{bound} {waits}".strip(): (work, replace(way, waits=waits))
+    for bound, (work, way) in BOUND.items()
+    for waits in WAITS
+}
+
+_Cure = Callable[[Work, Way], tuple[Work, Way]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A rule, what makes a loop a patient of it, and its cure."""
+
+    rule: str
+    cure: _Cure
+    setup: dict[str, Any] = field(default_factory=dict)
+    """Further fields of Setup."""
+    sick: Callable[[Work], Work] = lambda work: work
+    others: tuple[str, ...] = INPUT
+    """Loops that get another cause first."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A case in one loop."""
+
+    rule: str
+    loop: str
+    gain: float
+    """Part of the loop's time that the cure saves in truth, 0..1."""
+    price: float | None
+    """What the rule says; None = it is quiet."""
+    second: bool
+    """Another cause comes first: it may be quiet, or say less."""
+
+    @property
+    def verdict(self) -> str:
+        """`right`, `missed`, `invented`, or `price` = it speaks where it should, of another price."""
+        if self.price is None:
+            return "missed" if self.gain >= GAINS and not self.second else "right"
+        if self.gain < NOTHING:
+            return "invented"
+        low = 0.0 if self.second else self.gain / FACTOR
+        return "right" if low <= self.price <= self.gain * FACTOR else "price"
+
+
+def kernels(times: float, part: float = 1.0) -> _Cure:
+    """Kernels of which a part becomes so many times as fast."""
+    return lambda work, way: (work.faster(times, part), way)
+
+
+def _compiled(work: Work, way: Way) -> tuple[Work, Way]:
+    return work.fewer(3), way
+
+
+def _fused(work: Work, way: Way) -> tuple[Work, Way]:
+    return replace(work, updates=2, update_us=work.updates * work.update_us / 2), way
+
+
+def _together(work: Work, way: Way) -> tuple[Work, Way]:
+    return replace(work.larger(work.micro), micro=1), way
+
+
+def _packed(work: Work, way: Way) -> tuple[Work, Way]:
+    return replace(work, copies=1, nbytes=work.nbytes * work.copies), way
+
+
+def _odd_optimizer(work: Work) -> Work:
+    return replace(work, updates=150, update_us=min(work.update_us, 10.0))
+
+
+_IMAGES: Final = InputFacts(looked_at=40, shapes=1, shape=(32, 3, 224, 224), dtype="float32", device="cuda:0")
+_TOKENS: Final = InputFacts(looked_at=40, shapes=1, shape=(32, 1024), dtype="int64", device="cuda:0")
+_ROWS: Final = InputFacts(looked_at=40, shapes=1, shape=(32, 128), dtype="float32", device="cuda:0")
+_CNN: Final[dict[str, Any]] = {"layers": {"Conv2d": 53, "Linear": 1}, "inputs": _IMAGES}
+_FLOAT32: Final[dict[str, Any]] = {"autocast": "", "flags": {"matmul_precision": "highest"}}
+_TURING: Final = (DeviceSetup(0, "Tesla T4", "GPU-1", CARD_BYTES, (7, 5)),)
+_GPT: Final = ModelFacts(
+    attention=("h.0.attn: Attention",), attention_width=12 * 768, product_weights=12 * 12 * 768 * 768
+)
+_SMALL: Final[dict[str, Any]] = {"inputs": _ROWS, "model": ModelFacts({"cuda:0": 4 << 20})}
+_PART: Final = 1024 / (6 * 768 + 1024)
+"""Of the arithmetic, that is attention's."""
+
+CASES: Final = (
+    Case("full-precision", kernels(1.5), _FLOAT32),
+    Case("tf32-off", kernels(1.3), _FLOAT32),
+    Case("channels-first-convolutions", kernels(1.08), {**_CNN, "model": ModelFacts(convolutions=53)}),
+    Case("cudnn-not-tuned", kernels(1.1), {**_CNN, "flags": {"cudnn_benchmark": False}}),
+    Case(
+        "unaligned-shapes",
+        kernels(2.0, 1 / 3),
+        {"parameters": 3 * 768 * 50257, "model": ModelFacts(unaligned=("head: Linear 768 x 50257",))},
+    ),
+    Case("attention-by-hand", kernels(1e9, _PART), {"model": _GPT, "inputs": _TOKENS}),
+    Case(
+        "double-precision",
+        kernels(2.0),
+        {
+            "dtype": "float64",
+            "autocast": "",
+            "model": ModelFacts(dtype_bytes={"float64": 4 << 20}),
+            "inputs": _ROWS,
+            "parameters": 500_000,
+        },
+    ),
+    Case("emulated-half-precision", kernels(1.5), {"flags": {"bf16_native": False}, "devices": _TURING}),
+    Case(
+        "unfused-optimizer",
+        _fused,
+        {"optimizer_facts": (OptimizerFacts("AdamW", 150, 2_000_000, can_fuse=True),)},
+        _odd_optimizer,
+        OTHERS,
+    ),
+    Case("launch-bound", lambda work, way: (work.larger(4), way), _SMALL, others=OTHERS),
+    Case("not-compiled", _compiled, _SMALL, others=OTHERS),
+    Case(
+        "model-too-small",
+        _compiled,
+        {**_SMALL, "parameters": 1000, "inputs": replace(_ROWS, shape=(4096, 16))},
+        others=OTHERS,
+    ),
+    Case("small-batch", lambda work, way: (work.larger(4), way), others=OTHERS),
+    Case("needless-accumulation", _together, sick=lambda work: replace(work, micro=4), others=OTHERS),
+    Case("host-sync", lambda work, way: (work, replace(way, blocks=False))),
+    Case(
+        "pageable-transfer",
+        lambda work, way: (replace(work, pinned=True, blocking=False), way),
+        sick=lambda work: replace(work, nbytes=2e7, pinned=False, blocking=True),
+    ),
+    Case(
+        "blocking-transfer",
+        lambda work, way: (replace(work, blocking=False), way),
+        sick=lambda work: replace(work, nbytes=2e7, blocking=True),
+        others=OTHERS,
+    ),
+    Case(
+        "heavy-transfer",
+        lambda work, way: (replace(work, nbytes=work.nbytes / 4), way),
+        sick=lambda work: replace(work, nbytes=1e8),
+    ),
+    Case("many-small-transfers", _packed, sick=lambda work: replace(work, copies=60, nbytes=1e3)),
+)
+
+
+def judge(case: Case, loop: str) -> Cell:
+    """The case in one loop."""
+    work, way = LOOPS[loop]
+    work = case.sick(work)
+    gain = 1.0 - pace_us(*case.cure(work, way)) / pace_us(work, way)
+    recording = recorded(work, way)
+    vitals = measure(replace(recording, setup=replace(recording.setup, **case.setup)))
+    rule = BY_NAME[case.rule]
+    missing = [need for need in rule.needed(vitals) if getattr(vitals, need) is None]
+    assert not missing, f"{case.rule} is not asked in {loop}: {missing}"
+    found = rule.check(vitals)
+    price = None if found is None or found.cost_share < NAMING_BAR else found.cost_share
+    return Cell(case.rule, loop, gain, price, loop.startswith(case.others))
+
+
+def table() -> Iterator[str]:
+    """The lines of the table: gain and price in per cent, and what is wrong."""
+    wide = max(len(one) for one in LOOPS)
+    for case in CASES:
+        cells = [judge(case, loop) for loop in LOOPS]
+        right = sum(one.verdict == "right" for one in cells)
+        yield f"{case.rule}: {right} of {len(cells)} right"
+        for one in cells:
+            price = "quiet" if one.price is None else f"{100 * one.price:4.0f} %"
+            wrong = "" if one.verdict == "right" else one.verdict
+            yield f"  {one.loop:{wide}}  gains {100 * one.gain:4.0f} %  says {price:>6}  {wrong}".rstrip()
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))
