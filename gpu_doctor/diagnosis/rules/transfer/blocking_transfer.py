@@ -47,7 +47,8 @@ def check(vitals: Vitals) -> Finding | None:
     told = forecast(vitals, {KNOB: True})
     if told is None:
         return None
-    copying = (told.step_s - (1.0 - exposed) * step_s) / step_s
+    copying_s = told.step_s - (1.0 - exposed) * step_s
+    copying = copying_s / step_s
     # The copy itself remains; but beside launches that take longer than it, a GPU that outruns its host has the time.
     cost = min(exposed, 1.0 - copying) if vitals.gpu_outruns_host else exposed - copying
     cost = gpu_pace.at_most(vitals, cost)
