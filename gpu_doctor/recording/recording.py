@@ -43,7 +43,10 @@ Settings: TypeAlias = Mapping[str, SettingValue]
 
 OUTCOMES: Final = ("completed", "budget-reached", "interrupted", "stopped", "out-of-memory", "failed", "refused")
 _FACTS: Final = {
-    **{"model": ModelFacts, "inputs": InputFacts, "evaluation": EvaluationFacts, "world": World},
+    "model": ModelFacts,
+    "inputs": InputFacts,
+    "evaluation": EvaluationFacts,
+    "world": World,
     "recomputation": Recomputation,
 }
 _LATER: Final = (

@@ -137,5 +137,3 @@ def _shape(edge: tuple[Any, int]) -> tuple[int, ...]:
     node, number = edge
     results = _results(node) if node is not None else ()
     return tuple(results[number].shape) if number < len(results) else ()
-
-

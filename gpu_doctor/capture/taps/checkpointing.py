@@ -16,7 +16,7 @@ import torch.utils.checkpoint as torchs
 
 from gpu_doctor.capture.describe.backward_graph import backward_graph
 from gpu_doctor.capture.fence import Fence
-from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.graphs import through
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import Recomputation
 
@@ -29,17 +29,20 @@ HOOK: Final = "_recomputation_hook"
 class Recomputed:
     """Adds up what is recomputed, and looks once at what the parts make."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder, self._clock = recorder, recorder.clock
+    def __init__(self, scope: TapScope) -> None:
+        self._recorder, self._clock, self._backed = scope.recorder, scope.recorder.clock, scope.backed
         self._deep, self._since = 0, 0
         self._times, self._ns, self._bytes = 0, 0, 0.0
-        self._looks = True
-        """The first backward that recomputes has not ended yet."""
+        self._looks: bool | None = None
+        """The first backward that recomputes is on its way; None = there was none yet."""
 
     def begin(self) -> bool | None:
         """A part is about to be recomputed; what is recomputed inside of it is in its time."""
         if self._recorder.over.is_set():
             return None
+        if self._looks is None:
+            self._looks = True
+            self._backed.append(self.backed)
         self._deep += 1
         if self._deep == 1:
             self._since = self._clock()
@@ -59,7 +62,9 @@ class Recomputed:
 
     def backed(self) -> None:
         """A backward has ended; one that was begun inside of another is no end."""
-        self._looks = self._looks and (not self._times or self._recorder.log.backing > 0)
+        if not self._recorder.log.backing:
+            self._looks = False
+            self._backed.remove(self.backed)
 
     def told(self) -> Recomputation | None:
         """What was recomputed so far; may be called on any thread."""
@@ -95,51 +100,54 @@ class Timed:
 
 
 def _hooked(fence: Fence, recomputed: Recomputed, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
     def hook(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         return Timed(fence, recomputed, original(*args, **kwargs))
 
-    return hook
+    return through(original, hook)
 
 
 def _backward(fence: Fence, recomputed: Recomputed, original: Callable[..., Any]) -> Any:
-    """`CheckpointFunction.backward`, whose `ctx.run_function` is ours for as long as it runs."""
+    """`CheckpointFunction.backward`, from its begin to the end of `ctx.run_function`, which is ours for so long.
 
-    def ends(token: bool, results: Any) -> None:
+    What comes then is the backward of the part itself.
+    """
+
+    def ends(begun: list[bool], results: Any) -> None:
+        begun.clear()
         recomputed.end()
         if results is not None:
             recomputed.look(results)
 
-    def begins(*args: Any, **kwargs: Any) -> bool | None:
-        return recomputed.begin()
-
-    @functools.wraps(original)
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        __tracebackhide__ = True
+    def begins(ctx: Any, *gradients: Any) -> tuple[Any, Any, list[bool]] | None:
         own = getattr(ctx, "run_function", None)
-        if own is None:
-            return original(ctx, *gradients)
-        ctx.run_function = fence.around(own, begins, ends)
-        try:
-            return original(ctx, *gradients)
-        finally:
-            ctx.run_function = own
+        if own is None or not recomputed.begin():
+            return None
+        begun = [True]
+        ctx.run_function = fence.around(own, lambda *args, **kwargs: begun, ends)
+        return ctx, own, begun
 
-    return staticmethod(backward)
+    def put_back(token: tuple[Any, Any, list[bool]], result: Any) -> None:
+        ctx, own, begun = token
+        ctx.run_function = own
+        if begun:
+            recomputed.end()
+
+    return staticmethod(fence.around_in_graphs(original, begins, put_back))
 
 
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
     """Listens at both ways of torch's; the fact `recomputation` of the setup."""
-    recorder, fence = scope.recorder, scope.recorder.fence
-    recomputed = Recomputed(recorder)
-    recorder.facts["recomputation"] = recomputed.told
+    facts, fence = scope.recorder.facts, scope.recorder.fence
+    recomputed = Recomputed(scope)
+    facts["recomputation"] = recomputed.told
     reentrant = getattr(torchs, REENTRANT, None)
     if reentrant is not None:
         scope.patches.wrap(reentrant, "backward", functools.partial(_backward, fence, recomputed))
     if hasattr(torchs, HOOK):
         scope.patches.wrap(torchs, HOOK, functools.partial(_hooked, fence, recomputed))
-    scope.backed.append(recomputed.backed)
-    yield
-    recorder.facts["recomputation"] = recomputed.told()
+    try:
+        yield
+    finally:
+        facts["recomputation"] = recomputed.told()
