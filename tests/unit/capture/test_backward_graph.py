@@ -51,7 +51,9 @@ def test_what_has_no_graph_tells_nothing(nothing: Any) -> None:
         ({"attn_mask": TRIANGLE, "dropout_p": 0.1}, "math", True, False, True),
     ],
 )
-def test_the_kernel_of_an_attention(asked: dict[str, Any], kernel: str, masked: bool, causal: bool, drops: bool) -> None:
+def test_the_kernel_of_an_attention(
+    asked: dict[str, Any], kernel: str, masked: bool, causal: bool, drops: bool
+) -> None:
     (found,) = backward_graph(attended(**asked)).attention
     assert (found.kernel, found.masked, found.causal, found.drops) == (kernel, masked, causal, drops)
     assert (found.calls, found.samples, found.heads, found.queries, found.keys, found.head_size) == (1, 2, 4, 8, 8, 16)
@@ -79,7 +81,12 @@ def test_cross_attention_has_keys_of_its_own() -> None:
 
 def test_nothing_that_somebody_packed_is_unpacked() -> None:
     unpacked: list[Any] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda one: one, lambda one: unpacked.append(one) or one):
+
+    def unpack(one: torch.Tensor) -> torch.Tensor:
+        unpacked.append(one)
+        return one
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: one, unpack):
         loss = attended(attn_mask=TRIANGLE)
     (found,) = backward_graph(loss).attention
     assert not unpacked and found.masked is None

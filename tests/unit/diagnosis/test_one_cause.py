@@ -94,7 +94,11 @@ STAND: tuple[tuple[set[str], set[str], str], ...] = (
         CARD | CODE | {"unused-gradients", "per-sample-forward", "loss-in-a-loop", "needless-checkpointing"},
         "what is computed at all, and how",
     ),
-    ({"attention-by-hand", "slow-attention-kernel"}, CODE, "the attention's kernels, and those of all layers: gains multiply"),
+    (
+        {"attention-by-hand", "slow-attention-kernel"},
+        CODE,
+        "the attention's kernels, and those of all layers: gains multiply",
+    ),
     ({"cudnn-not-tuned"}, {"unaligned-shapes"}, "convolutions, and large matrix layers"),
     # the rest
     ({"heavy-evaluation"}, {"eval-with-gradients"}, "how often, and how: half as often, without gradients gains more"),

@@ -70,7 +70,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Turn activation checkpointing off",
                 safety=Safety.BY_HAND,
                 code="y = block(x)  # instead of checkpoint(block, x, use_reentrant=False)\n"
-                "model.gradient_checkpointing_disable()  # of a model of transformers",
+                "model.gradient_checkpointing_disable()  # of a model that a library checkpoints",
                 predicted_speedup=usual,
                 predicted_low=low,
                 predicted_high=high,

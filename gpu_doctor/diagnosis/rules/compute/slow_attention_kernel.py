@@ -9,9 +9,9 @@ What it means
 Why it costs you
     The memory-efficient kernel takes up to 1.9 times as long as flash, separate operations 2.5 to 38 times: they write
     a matrix of tokens times tokens for each head (PyTorch's tutorial of this function: 2.28 ms by flash, 4.38 and 87.4
-    by the others; a run of it on an A100 with an older torch: 2.83, 3.01 and 7.00). Measured on a CPU (torch 2.13, 1 thread): with
-    dropout inside, a step of a small language model took 1.2 times as long with 64 tokens, 1.6 to 2.6 times with 256,
-    2.8 times with 1024; a mask cost nothing up to 512 tokens. GPU: not yet run on one.
+    by the others; a run of it on an A100 with an older torch: 2.83, 3.01 and 7.00). GPU: not yet run on one. Measured
+    on a CPU (torch 2.13, 1 thread): with dropout inside, a step of a small language model took 1.2 times as long with
+    64 tokens, 1.2 to 2.6 times with 256, 2.8 times with 1024. A mask cost nothing up to 512 tokens.
 
 What to try
     `is_causal=True` instead of a causal mask; sequences of like length, or none padded, instead of a padding mask, or
@@ -38,9 +38,9 @@ MOST_HEAD_SIZE = 256
 """Of the flash kernel (`check_head_dim_size_flash` in torch's sdp_utils)."""
 HALVES = ("float16", "bfloat16")
 TIMES_AS_LONG: Final = {"efficient": (1.0, 1.8, 1.9), "math": (1.5, 2.5, 8.4)}
-"""Kernel of a GPU -> times as long as flash, low, usual, high: 4.20 and 19.2 to 2.30 ms, 4.38 to 2.28 in two editions of
-the tutorial of the page; 7.00 to 2.83 on an A100, which is also what nanoGPT's step says (see attention-by-hand). A mask
-that has to stay saves nothing."""
+"""Kernel of a GPU -> times as long as flash, low, usual, high: 4.20 and 19.2 to 2.30 ms, 4.38 to 2.28 in two editions
+of the tutorial of the page; 7.00 to 2.83 on an A100, which is also what nanoGPT's step says (see attention-by-hand). A
+mask that has to stay saves nothing."""
 ON_CPU: Final = (3.0, 3.5, 5.0)
 """The same of separate operations with dropout on a CPU: measured 3.1 to 5.0, in the middle 3.5."""
 

@@ -46,7 +46,7 @@ def test_sick() -> None:
     assert "gradient_checkpointing_disable" in cure.code
 
 
-def test_nothing_recomputed_is_well() -> None:
+def test_well() -> None:
     assert check(on_cpu(recomputation=None)) is None
     assert check(on_cpu(graph_result_bytes=None)) is None, "no graph was seen"
 

@@ -42,7 +42,7 @@ def test_sick() -> None:
     assert top(on_cpu(DROPPED)) == RULE
 
 
-def test_the_same_calls_on_the_fused_kernel_are_well() -> None:
+def test_well() -> None:
     assert asked(RULE, on_cpu(replace(FLASH, kernel="cpu"))) is None
     for kernel in ("flash", "cudnn"):
         assert asked(RULE, card(replace(FLASH, kernel=kernel))) is None
