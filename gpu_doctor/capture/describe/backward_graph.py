@@ -109,8 +109,12 @@ def _masked(node: Any) -> bool | None:
     for name in MASKS:
         saved = getattr(node, f"_raw_saved_{name}", None)
         if saved is not None:
-            hook = getattr(saved, "unpack_hook", saved)
-            return getattr(node, f"_saved_{name}") is not None if hook is None else None
+            if getattr(saved, "unpack_hook", saved) is not None:
+                return None
+            try:
+                return getattr(node, f"_saved_{name}") is not None
+            except RuntimeError:  # it was given, and changed since: the user's backward will say so
+                return True
     return None
 
 

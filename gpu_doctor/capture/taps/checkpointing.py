@@ -2,7 +2,7 @@
 
 Heard where torch itself starts the second forward, not at `checkpoint`, which is imported by name and kept by models of
 transformers. Two clock readings a part that is recomputed. A backward on a GPU runs on a thread of its own: so does
-what is heard, and the seconds are then those of launching.
+what is heard, and the seconds are then those of launching. GPU: not yet run on one.
 """
 
 from __future__ import annotations

@@ -103,6 +103,21 @@ def test_what_is_checkpointed_is_not_computed_again() -> None:
     assert backward_graph(loss).attention[0].masked is None and len(calls) == 1
 
 
+def test_a_mask_that_was_changed_since_is_one_all_the_same() -> None:
+    mask = torch.zeros(8, 8)
+    loss = attended(attn_mask=mask)
+    mask.fill_(1.0)
+    assert backward_graph(loss).attention[0].masked is True
+    with pytest.raises(RuntimeError, match="inplace"):
+        loss.backward()
+
+
+def test_a_graph_that_was_gone_through_is_read_without_its_tensors() -> None:
+    loss = attended(attn_mask=TRIANGLE)
+    loss.backward()
+    assert backward_graph(loss).attention[0].kernel == "cpu"
+
+
 def test_no_tensor_lives_on_for_it() -> None:
     loss = attended(attn_mask=TRIANGLE)
     ref = weakref.ref(loss)
