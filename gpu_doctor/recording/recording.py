@@ -19,6 +19,7 @@ import numpy.typing as npt
 from gpu_doctor.recording import form, npz
 from gpu_doctor.recording.place import UNKNOWN
 from gpu_doctor.recording.setup import (
+    AttentionCalls,
     Chore,
     DeviceSetup,
     EvaluationFacts,
@@ -27,6 +28,7 @@ from gpu_doctor.recording.setup import (
     LoaderSetup,
     ModelFacts,
     OptimizerFacts,
+    Recomputation,
     Setup,
     Traffic,
     World,
@@ -40,7 +42,13 @@ Settings: TypeAlias = Mapping[str, SettingValue]
 """Knob name -> value; empty means 'as written'."""
 
 OUTCOMES: Final = ("completed", "budget-reached", "interrupted", "stopped", "out-of-memory", "failed", "refused")
-_FACTS: Final = {"model": ModelFacts, "inputs": InputFacts, "evaluation": EvaluationFacts, "world": World}
+_FACTS: Final = {
+    "model": ModelFacts,
+    "inputs": InputFacts,
+    "evaluation": EvaluationFacts,
+    "world": World,
+    "recomputation": Recomputation,
+}
 _LATER: Final = (
     *("syncs", "exposed_wait_s", "exposed_transfer_s", "no_grad_s"),
     *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s"),
@@ -287,6 +295,8 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
         setup[name] = of_plain(kind, setup.get(name))
     optimizers = setup.get("optimizer_facts")
     setup["optimizer_facts"] = None if optimizers is None else tuple(OptimizerFacts(**one) for one in optimizers)
+    attention = setup.get("attention_calls")
+    setup["attention_calls"] = None if attention is None else tuple(AttentionCalls(**one) for one in attention)
     chores = header.get("chores")
     setup["models"], setup["optimizers"] = tuple(setup["models"]), tuple(setup["optimizers"])
     plain = {"settings", "outcome", "reason", "name", "source", "started_at", "duration_s", "overhead_s", "peak_bytes"}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = [
+    "AttentionCalls",
     "Chore",
     "DeviceSetup",
     "EvaluationFacts",
@@ -18,6 +19,7 @@ __all__ = [
     "LoaderSetup",
     "ModelFacts",
     "OptimizerFacts",
+    "Recomputation",
     "Setup",
     "Traffic",
     "World",
@@ -100,6 +102,42 @@ class OptimizerFacts:
     fused: bool | None = None
     can_fuse: bool = False
     """It takes `fused=True` and its parameters lie where torch has a fused kernel for it."""
+
+
+@dataclass(frozen=True)
+class AttentionCalls:
+    """Calls of `scaled_dot_product_attention` that are alike, in the first backward of the run."""
+
+    kernel: str
+    """`flash`, `cudnn`, `efficient` (fused, of a GPU), `cpu` (fused), or `math`: separate operations."""
+    calls: int
+    samples: int
+    heads: int
+    queries: int
+    keys: int
+    head_size: int | None = None
+    """None = not seen."""
+    dtype: str = ""
+    masked: bool | None = None
+    """A mask was given; None = not to be seen."""
+    causal: bool = False
+    """`is_causal` was asked for, as far as the kernel says."""
+    drops: bool = False
+    """With dropout."""
+    learned_mask: bool = False
+    """The mask gets a gradient."""
+
+
+@dataclass(frozen=True)
+class Recomputation:
+    """What activation checkpointing (`torch.utils.checkpoint`) computed anew in the backwards of the run."""
+
+    times: int
+    wall_s: float
+    """Host seconds of it: on a GPU those of launching."""
+    result_bytes: float
+    """Results of the operations inside of the parts, of the first backward with any: of those whose operations the
+    graph of the loss does not show (`use_reentrant=True`)."""
 
 
 @dataclass(frozen=True)
@@ -279,6 +317,12 @@ class Setup:
     """Operations that the first backward of the run went through, and"""
     graph_leaves: int | None = None
     """tensors that it gave gradients to."""
+    graph_result_bytes: float | None = None
+    """Bytes of the results of those operations, views left out;"""
+    attention_calls: tuple[AttentionCalls, ...] | None = None
+    """the fused attention among them."""
+    recomputation: Recomputation | None = None
+    """None = nothing was recomputed, or nobody listened."""
     operation_s: float | None = None
     """Seconds that an operation of a backward takes on this machine when its numbers take none, measured after the run;
     None on a GPU."""

@@ -17,12 +17,14 @@ from gpu_doctor.recording import (
     Steps,
 )
 from gpu_doctor.recording.setup import (
+    AttentionCalls,
     Chore,
     EvaluationFacts,
     Flops,
     InputFacts,
     ModelFacts,
     OptimizerFacts,
+    Recomputation,
     Traffic,
     World,
 )
@@ -83,6 +85,9 @@ def full() -> Recording:
         operation_s=6.3e-6,
         grad_scaler=True,
         graph_leaves=6,
+        graph_result_bytes=4096.0,
+        attention_calls=(AttentionCalls("math", 2, 8, 4, 64, 32, 16, "float16", True, True, True, True),),
+        recomputation=Recomputation(24, 0.5, 2048.0),
         world=World(4, 1, 8, 1e9, (0.1, 0.2)),
     )
     return Recording(

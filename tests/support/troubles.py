@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpu_doctor.recording.setup import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
+from gpu_doctor.recording.setup import (
+    AttentionCalls,
+    EvaluationFacts,
+    InputFacts,
+    ModelFacts,
+    OptimizerFacts,
+    Recomputation,
+    Traffic,
+    World,
+)
 from tests.support.recordings import line, on_gpu
 from tests.support.trouble import Trouble
 
@@ -147,6 +156,14 @@ COMPUTE = (
                 product_weights=12 * 12 * 768 * 768,
             ),
             "inputs": InputFacts(looked_at=40, shapes=1, shape=(16, 1024), dtype="int64", device="cuda:0"),
+        },
+    ),
+    Trouble(
+        "a masked attention",
+        "slow-attention-kernel",
+        setup={
+            "attention_calls": (AttentionCalls("math", 12, 16, 12, 1024, 1024, 64, "bfloat16", learned_mask=True),),
+            "model": ModelFacts({"cuda:0": 8 << 20}, product_weights=12 * 12 * 768 * 768),
         },
     ),
     Trouble(
@@ -300,6 +317,14 @@ ON_CPU = (
         gpu=False,
     ),
     Trouble("a loss in pieces", "loss-in-a-loop", {"loss": 6.0}, {"lines": (PIECES,)}, setup=IN_PIECES, gpu=False),
+    Trouble(
+        "a forward made twice",
+        "needless-checkpointing",
+        {"backward": 4.0},
+        setup={"recomputation": Recomputation(160, 0.16, 1e8), "graph_result_bytes": 1e7},
+        readings={"host_memory_available_bytes": 8e9, "host_memory_total_bytes": 16e9},
+        gpu=False,
+    ),
     Trouble("sample by sample", "per-sample-forward", setup={"inputs": ONE_BY_ONE}, gpu=False),
     Trouble("checkpoints", "checkpoint-stall", {"other": 4.0}, chore=("checkpoint", 4.0), gpu=False),
     Trouble("collections", "garbage-collected-each-step", {"other": 4.0}, chore=("collect-garbage", 4.0), gpu=False),

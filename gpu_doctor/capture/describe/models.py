@@ -24,8 +24,6 @@ OURS: Final = "_gpu_doctor_over"
 """On a listener that stands there: what stood there before it, None for nothing."""
 _KIND: Final = "_modules"
 _BOXES: Final = tuple(name for one in FRAMEWORKS for name in one.boxes)
-MOST_OPERATIONS: Final = 20_000
-"""A graph is looked through so far: some 20 ms."""
 _scans: list[list[nn.Module]] = []
 """Not empty within `one_scan`; then its last entry is what the scan found."""
 _HISTORY: Final = re.compile(r"_+$|_i?\d+$|_i+$|_[iod]h$")
@@ -105,26 +103,6 @@ def compiles_itself(module: nn.Module) -> bool:
     """Whether the user's code compiled the module, as a wrapper or by `module.compile()`; our listener is neither."""
     call = vars(module).get(CALL)
     return type(module).__name__ == "OptimizedModule" or getattr(call, OURS, call) is not None
-
-
-def leaves(loss: Any) -> tuple[list[Tensor], int]:
-    """The tensors that the backward of a loss will give gradients to, as its graph says, and its number of operations.
-
-    It takes some 1 us an operation, and ends at MOST_OPERATIONS.
-    """
-    given = loss if isinstance(loss, (tuple, list)) else (loss,)
-    ways = [one.grad_fn for one in given if isinstance(one, Tensor) and one.grad_fn is not None]
-    seen, found = set(ways), {}
-    while ways and len(seen) < MOST_OPERATIONS:
-        node = ways.pop()
-        leaf = getattr(node, "variable", None)
-        if leaf is not None:
-            found[id(leaf)] = leaf
-        for further, _ in node.next_functions:
-            if further is not None and further not in seen:
-                seen.add(further)
-                ways.append(further)
-    return list(found.values()), len(seen)
 
 
 def owned() -> set[int]:

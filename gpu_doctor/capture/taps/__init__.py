@@ -10,6 +10,7 @@ from typing import Any, Final
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.backward import tap as compute
+from gpu_doctor.capture.taps.checkpointing import tap as checkpointing
 from gpu_doctor.capture.taps.clipping import tap as clipping
 from gpu_doctor.capture.taps.costly_calls import tap as chores
 from gpu_doctor.capture.taps.dataloader import tap as dataloader
@@ -35,6 +36,7 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("dataloader", dataloader),
     ("transfer", transfer),
     ("compute", compute),
+    ("checkpointing", checkpointing),
     ("makes", makes),
     ("optimizer", optimizer),
     ("clipping", clipping),

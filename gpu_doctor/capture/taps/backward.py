@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.describe.backward_graph import backward_graph
 from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.compiler import leave_us_out
@@ -210,9 +211,10 @@ def _backward(
     def kept(tensors: Any) -> Any:
         """The loss that is to be kept; of the first backward of a loop without an optimizer, what it learns from."""
         if not (recorder.trains or learned) and recorder.step_clock.alone is not None:
-            learning, operations = models.leaves(tensors)
-            learned.extend(weakref.ref(one) for one in learning)
-            recorder.facts.update(graph_operations=operations, graph_leaves=len(learning))
+            graph = backward_graph(tensors)
+            learned.extend(weakref.ref(one) for one in graph.leaves)
+            recorder.facts.update(graph_operations=graph.operations, graph_leaves=len(graph.leaves))
+            recorder.facts.update(graph_result_bytes=graph.result_bytes, attention_calls=graph.attention)
         recorder.loss_kept()
         return _loss(tensors, unscaled)
 

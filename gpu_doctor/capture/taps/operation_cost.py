@@ -2,7 +2,7 @@
 
 A loop whose operations take hardly longer computes little: it goes from operation to operation, and a larger batch or a
 compiled model has fewer of them for each sample. Measured when the run is over, by a graph of tiny layers whose
-operations are counted as those of the user's loss are (`models.leaves`), so that both are the same kind of average.
+operations are counted as those of the user's loss are (`backward_graph`), so that both are the same kind of average.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch.nn import functional
 
-from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.describe.backward_graph import backward_graph
 from gpu_doctor.capture.recorder import Recorder
 
 LAYERS: Final = 12
@@ -54,7 +54,7 @@ def operation_s(clock: Callable[[], float] = time.perf_counter) -> float:
             for weight, bias in zip(weights, biases, strict=True):
                 out = functional.relu(functional.linear(out, weight, bias))
             loss = out.sum()
-            operations = models.leaves(loss)[1]
+            operations = backward_graph(loss).operations
             begin = clock()
             torch.autograd.backward(loss)
             spent.append(clock() - begin)

@@ -1,6 +1,14 @@
-"""Patients that pay for attention: a small language model as tutorials write it, and one whose attention is fused."""
+"""Patients that pay for attention: a small language model as tutorials write it, and one whose attention is fused.
 
-from tests.support.clinic.cell import Cell
+The recordings are of a GPU: not yet run on one.
+"""
+
+from dataclasses import replace
+
+from gpu_doctor.recording.setup import AttentionCalls, ModelFacts
+from tests.support.clinic.card_cells import BUSY, read
+from tests.support.clinic.cell import Cell, Patient, Recorded
+from tests.support.recordings import Loop
 
 LANGUAGE_MODEL = """
         import math
@@ -52,6 +60,8 @@ BY_HAND = (
     "                y = F.softmax(scores.masked_fill(~self.mask[:t, :t], float('-inf')), dim=-1) @ v"
 )
 FUSED = "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)"
+DROPPED = "y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.1 * self.training)"
+MASKED = "y = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask[:t, :t])"
 TRAINING = """
         model = GPT()
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
@@ -62,8 +72,16 @@ TRAINING = """
             loss.backward()
             optimizer.step()
 """
+FLASH = AttentionCalls("flash", 24, 8, 16, 4096, 4096, 64, "bfloat16", causal=True)
 
-CELLS = (
+
+def on_card(calls: AttentionCalls) -> Loop:
+    """A language model of width 1024 on a card that is kept busy."""
+    model = ModelFacts({"cuda:0": 1400 << 20}, product_weights=24 * 12 * 1024 * 1024)
+    return BUSY.but(setup={"autocast": "bfloat16", "model": model, "attention_calls": (calls,)})
+
+
+CELLS: tuple[Patient, ...] = (
     Cell(
         name="gpt-with-attention-by-hand",
         klass="compute",
@@ -79,5 +97,40 @@ CELLS = (
         never=("attention-by-hand",),
         before=LANGUAGE_MODEL % FUSED,
         sick=TRAINING,
+    ),
+    Cell(
+        name="gpt-with-dropout-inside-its-attention",
+        klass="compute",
+        top=("slow-attention-kernel",),
+        before=LANGUAGE_MODEL % DROPPED,
+        sick=TRAINING,
+        cured=(LANGUAGE_MODEL % FUSED).split("text = ")[0] + TRAINING,
+    ),
+    Cell(
+        name="gpt-with-a-mask-on-a-cpu",
+        klass="compute",
+        healthy=True,
+        never=("slow-attention-kernel", "attention-by-hand"),
+        before=LANGUAGE_MODEL % MASKED,
+        sick=TRAINING,
+    ),
+    Recorded(
+        "card-whose-attention-is-masked",
+        "compute",
+        ("slow-attention-kernel",),
+        play=read(on_card(replace(FLASH, kernel="efficient", masked=True, causal=False))),
+    ),
+    Recorded(
+        "card-whose-queries-left-autocast",
+        "compute",
+        ("slow-attention-kernel",),
+        play=read(on_card(replace(FLASH, kernel="efficient", dtype="float32", masked=False))),
+    ),
+    Recorded(
+        "card-whose-attention-is-flash",
+        "compute",
+        healthy=True,
+        never=("slow-attention-kernel",),
+        play=read(on_card(FLASH)),
     ),
 )

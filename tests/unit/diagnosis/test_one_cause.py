@@ -35,7 +35,7 @@ SECONDS: dict[str, str] = {
     " unfused-optimizer python-in-forward",
     "kernels": "full-precision double-precision tf32-off cudnn-not-tuned channels-first-convolutions unaligned-shapes"
     " attention-by-hand emulated-half-precision throttled capped-clocks shared-gpu changing-shapes unused-gradients"
-    " redundant-forward per-sample-forward loss-in-a-loop",
+    " redundant-forward per-sample-forward loss-in-a-loop slow-attention-kernel needless-checkpointing",
     "evaluation": "heavy-evaluation eval-with-gradients",
     "ranks": "communication-bound sync-on-every-microbatch straggler data-parallel",
     "on the CPU": "model-on-cpu cpu-oversubscription cpu-only-torch driver-too-old dense-embedding-gradients",
@@ -57,6 +57,7 @@ BATCHES = {"small-batch", "needless-accumulation", "launch-bound", "not-compiled
 CARD = {"throttled", "capped-clocks", "shared-gpu"}
 CODE = {
     *("full-precision", "double-precision", "tf32-off", "emulated-half-precision", "attention-by-hand"),
+    "slow-attention-kernel",
     *("cudnn-not-tuned", "channels-first-convolutions", "unaligned-shapes", "changing-shapes"),
 }
 STAND: tuple[tuple[set[str], set[str], str], ...] = (
@@ -89,11 +90,15 @@ STAND: tuple[tuple[set[str], set[str], str], ...] = (
         "algorithms are timed by dtype",
     ),
     (
-        {"unused-gradients", "redundant-forward", "per-sample-forward", "loss-in-a-loop"},
-        CARD | CODE | {"unused-gradients", "per-sample-forward", "loss-in-a-loop"},
+        {"unused-gradients", "redundant-forward", "per-sample-forward", "loss-in-a-loop", "needless-checkpointing"},
+        CARD | CODE | {"unused-gradients", "per-sample-forward", "loss-in-a-loop", "needless-checkpointing"},
         "what is computed at all, and how",
     ),
-    ({"attention-by-hand"}, CODE, "the attention's kernels, and those of all layers: gains multiply"),
+    (
+        {"attention-by-hand", "slow-attention-kernel"},
+        CODE,
+        "the attention's kernels, and those of all layers: gains multiply",
+    ),
     ({"cudnn-not-tuned"}, {"unaligned-shapes"}, "convolutions, and large matrix layers"),
     # the rest
     ({"heavy-evaluation"}, {"eval-with-gradients"}, "how often, and how: half as often, without gradients gains more"),

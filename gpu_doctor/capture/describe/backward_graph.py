@@ -1,0 +1,143 @@
+"""What the graph of one loss tells: what it gives gradients to, its operations, and how attention was computed.
+
+One walk, once a run. Only what a node says of the results of its own forward is read (shape and dtype), never a saved
+tensor that somebody packed: unpacking one would compute a checkpointed part anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from torch import Tensor
+
+from gpu_doctor.recording.setup import AttentionCalls
+
+MOST_OPERATIONS: Final = 20_000
+"""A graph is looked through so far: some 40 ms."""
+KERNELS: Final = {
+    "ScaledDotProductFlashAttentionBackward0": "flash",
+    "ScaledDotProductCudnnAttentionBackward0": "cudnn",
+    "ScaledDotProductEfficientAttentionBackward0": "efficient",
+    "ScaledDotProductFlashAttentionForCpuBackward0": "cpu",
+    "SafeSoftmaxBackward0": "math",
+}
+"""Operation -> the kernel of `scaled_dot_product_attention` that it belongs to. The last is the softmax of its way by
+separate operations, and of nothing else (torch 2.5 and later; before, that way is not told from attention by hand)."""
+MASKS: Final = ("attn_bias", "attn_mask")
+DROPS: Final = ("MulBackward0", "NativeDropoutBackward0")
+"""What dropout leaves right behind the softmax."""
+VIEWS: Final = tuple(
+    f"{name}Backward"
+    for name in (
+        *("View", "UnsafeView", "ReshapeAlias", "Transpose", "T", "Permute", "Expand", "Squeeze", "Unsqueeze"),
+        *("Select", "Slice", "Split", "SplitWithSizes", "Unbind", "Chunk", "Alias", "AsStrided", "Detach"),
+    )
+)
+"""Operations whose result takes no memory of its own."""
+_DEEP: Final = 8
+
+
+@dataclass(frozen=True)
+class BackwardGraph:
+    """What was found on the way from a loss, or from other results, to the leaves."""
+
+    leaves: tuple[Tensor, ...] = ()
+    """The tensors that the backward will give gradients to."""
+    operations: int = 0
+    result_bytes: float = 0.0
+    """Of the results of all operations that are no mere views: what autograd keeps are such results."""
+    attention: tuple[AttentionCalls, ...] = ()
+
+
+def backward_graph(results: Any) -> BackwardGraph:
+    """The graph behind a loss or a sequence of results; some 2 us an operation, ends at MOST_OPERATIONS."""
+    given = results if isinstance(results, (tuple, list)) else (results,)
+    ways = [one.grad_fn for one in given if isinstance(one, Tensor) and one.grad_fn is not None]
+    seen, found, nbytes = set(ways), {}, 0.0
+    calls: Counter[AttentionCalls] = Counter()
+    dropped: set[Any] = set()
+    while ways and len(seen) < MOST_OPERATIONS:
+        node = ways.pop()
+        leaf, name = getattr(node, "variable", None), node.name()
+        if leaf is not None:
+            found[id(leaf)] = leaf
+        elif not name.rstrip("0123456789").endswith(VIEWS):
+            nbytes += sum(math.prod(one.shape) * one.dtype.itemsize for one in _results(node))
+        if name in DROPS:
+            dropped.update(one for one, _ in node.next_functions if one is not None and one.name() in KERNELS)
+        for further, _ in node.next_functions:
+            if further is not None and further not in seen:
+                seen.add(further)
+                ways.append(further)
+    for node in seen:
+        kernel = KERNELS.get(node.name())
+        call = _call(node, kernel, node in dropped) if kernel else None
+        if call is not None:
+            calls[call] += 1
+    attention = tuple(replace(one, calls=number) for one, number in calls.most_common())
+    return BackwardGraph(tuple(found.values()), len(seen), nbytes, attention)
+
+
+def _results(node: Any) -> tuple[Any, ...]:
+    """Shape and dtype of each result of an operation; private to torch, so none where it has no such thing."""
+    return tuple(getattr(node, "_input_metadata", ()))
+
+
+def _call(node: Any, kernel: str, dropped: bool) -> AttentionCalls | None:
+    """One attention as its node tells it; None where the shape is not the usual (sample, head, token, size)."""
+    results = _results(node)
+    if not results or len(results[0].shape) != 4:
+        return None
+    samples, heads, queries, last = (int(one) for one in results[0].shape)
+    dtype = str(results[0].dtype).removeprefix("torch.")
+    if kernel == "math":
+        size, masked, learned = _by_products(node)
+        return AttentionCalls(kernel, 0, samples, heads, queries, last, size, dtype, masked, False, dropped, learned)
+    key = _shape(node.next_functions[1]) if len(node.next_functions) > 1 else ()
+    keys = int(key[2]) if len(key) == 4 else queries
+    causal, drops = bool(getattr(node, "_saved_is_causal", False)), getattr(node, "_saved_dropout_p", 0.0)
+    return AttentionCalls(
+        *(kernel, 0, samples, heads, queries, keys, last, dtype, _masked(node), causal, bool(drops), False)
+    )
+
+
+def _masked(node: Any) -> bool | None:
+    """Whether a mask was given; None where that is not to be seen without unpacking what somebody packed."""
+    for name in MASKS:
+        saved = getattr(node, f"_raw_saved_{name}", None)
+        if saved is not None:
+            if getattr(saved, "unpack_hook", saved) is not None:
+                return None
+            try:
+                return getattr(node, f"_saved_{name}") is not None
+            except RuntimeError:  # it was given, and changed since: the user's backward will say so
+                return True
+    return None
+
+
+def _by_products(node: Any) -> tuple[int | None, bool, bool]:
+    """Of a softmax between two products: the head size, whether a mask is added, whether it is learned."""
+    masked = learned = False
+    edge = node.next_functions[0]
+    for _ in range(_DEEP):
+        if edge[0] is None:
+            break
+        name = edge[0].name()
+        if name.startswith("Add"):
+            masked = True
+            learned = len(edge[0].next_functions) > 1 and edge[0].next_functions[1][0] is not None
+        elif name.startswith("Bmm"):
+            shape = _shape(edge[0].next_functions[0])
+            return (int(shape[-1]) if shape else None), masked, learned
+        edge = edge[0].next_functions[0] if edge[0].next_functions else (None, 0)
+    return None, masked, learned
+
+
+def _shape(edge: tuple[Any, int]) -> tuple[int, ...]:
+    """Shape of the result that an edge of the graph leads to; empty where that is not told."""
+    node, number = edge
+    results = _results(node) if node is not None else ()
+    return tuple(results[number].shape) if number < len(results) else ()

@@ -1,0 +1,159 @@
+"""What the walk through a loss's graph tells; what autograd keeps is counted by its own hooks."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from gpu_doctor.capture.describe.backward_graph import backward_graph
+from gpu_doctor.diagnosis.rules.compute.needless_checkpointing import KEPT
+
+TRIANGLE = torch.ones(8, 8, dtype=torch.bool).tril()
+
+
+def queries() -> torch.Tensor:
+    return torch.randn(2, 4, 8, 16, requires_grad=True)
+
+
+def attended(**asked: Any) -> torch.Tensor:
+    q = queries()
+    return functional.scaled_dot_product_attention(q, q, q, **asked).sum()
+
+
+def test_leaves_and_operations() -> None:
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1))
+    graph = backward_graph(net(torch.rand(2, 4)).sum())
+    assert {id(one) for one in graph.leaves} == {id(one) for one in net.parameters()}
+    assert graph.operations == 10 and graph.attention == ()
+    assert graph.result_bytes == 4 * (2 * 3 + 2 * 3 + 2 * 1 + 1), "two products, ReLU, the sum; no view"
+
+
+@pytest.mark.parametrize("nothing", [None, 3.0, torch.zeros(1), []])
+def test_what_has_no_graph_tells_nothing(nothing: Any) -> None:
+    assert backward_graph(nothing).operations == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "kernel", "masked", "causal", "drops"),
+    [
+        ({}, "cpu", False, False, False),
+        ({"is_causal": True}, "cpu", False, True, False),
+        ({"attn_mask": TRIANGLE}, "cpu", True, False, False),
+        ({"dropout_p": 0.1}, "math", False, False, True),
+        ({"attn_mask": TRIANGLE, "dropout_p": 0.1}, "math", True, False, True),
+    ],
+)
+def test_the_kernel_of_an_attention(
+    asked: dict[str, Any], kernel: str, masked: bool, causal: bool, drops: bool
+) -> None:
+    (found,) = backward_graph(attended(**asked)).attention
+    assert (found.kernel, found.masked, found.causal, found.drops) == (kernel, masked, causal, drops)
+    assert (found.calls, found.samples, found.heads, found.queries, found.keys, found.head_size) == (1, 2, 4, 8, 8, 16)
+    assert found.dtype == "float32" and not found.learned_mask
+
+
+def test_a_mask_that_learns() -> None:
+    (found,) = backward_graph(attended(attn_mask=torch.zeros(8, 8, requires_grad=True))).attention
+    assert (found.kernel, found.masked, found.learned_mask) == ("math", True, True)
+
+
+def test_alike_calls_are_counted_and_a_softmax_of_the_users_is_none() -> None:
+    q = queries()
+    y = functional.scaled_dot_product_attention(q, q, q)
+    y = functional.scaled_dot_product_attention(y, q, q)
+    (found,) = backward_graph(torch.softmax(y, -1).sum()).attention
+    assert (found.kernel, found.calls) == ("cpu", 2)
+
+
+def test_cross_attention_has_keys_of_its_own() -> None:
+    q, k = queries(), torch.randn(2, 4, 24, 16, requires_grad=True)
+    (found,) = backward_graph(functional.scaled_dot_product_attention(q, k, k).sum()).attention
+    assert (found.queries, found.keys) == (8, 24)
+
+
+def test_nothing_that_somebody_packed_is_unpacked() -> None:
+    unpacked: list[Any] = []
+
+    def unpack(one: torch.Tensor) -> torch.Tensor:
+        unpacked.append(one)
+        return one
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: one, unpack):
+        loss = attended(attn_mask=TRIANGLE)
+    (found,) = backward_graph(loss).attention
+    assert not unpacked and found.masked is None
+
+
+def test_what_is_checkpointed_is_not_computed_again() -> None:
+    calls: list[int] = []
+
+    def part(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return functional.scaled_dot_product_attention(x, x, x, attn_mask=TRIANGLE)
+
+    loss = checkpoint(part, queries(), use_reentrant=False).sum()
+    assert backward_graph(loss).attention[0].masked is None and len(calls) == 1
+
+
+def test_a_mask_that_was_changed_since_is_one_all_the_same() -> None:
+    mask = torch.zeros(8, 8)
+    loss = attended(attn_mask=mask)
+    mask.fill_(1.0)
+    assert backward_graph(loss).attention[0].masked is True
+    with pytest.raises(RuntimeError, match="inplace"):
+        loss.backward()
+
+
+def test_a_graph_that_was_gone_through_is_read_without_its_tensors() -> None:
+    loss = attended(attn_mask=TRIANGLE)
+    loss.backward()
+    assert backward_graph(loss).attention[0].kernel == "cpu"
+
+
+def test_no_tensor_lives_on_for_it() -> None:
+    loss = attended(attn_mask=TRIANGLE)
+    ref = weakref.ref(loss)
+    gc.disable()
+    try:
+        graph = backward_graph(loss)
+        del loss
+        assert ref() is None and len(graph.leaves) == 1
+    finally:
+        gc.enable()
+
+
+def transformer() -> nn.Module:
+    return nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.1)
+
+
+def convolutions() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Dropout(0.1))
+
+
+def linear() -> nn.Module:
+    return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 8))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"), [(transformer, (2, 8, 32)), (convolutions, (2, 3, 16, 16)), (linear, (8, 32))]
+)
+def test_what_autograd_keeps_is_within_the_bound(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
+    net, kept = make(), {}
+
+    def pack(one: torch.Tensor) -> torch.Tensor:
+        kept[one.untyped_storage().data_ptr()] = one.untyped_storage()
+        return one
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda one: one):
+        loss = net(torch.rand(shape)).sum()
+    own = {p.untyped_storage().data_ptr() for p in net.parameters()}
+    truth = sum(one.nbytes() for place, one in kept.items() if place not in own)
+    assert 0 < truth <= KEPT * backward_graph(loss).result_bytes
