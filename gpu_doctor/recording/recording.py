@@ -20,6 +20,7 @@ from gpu_doctor.recording import form, npz
 from gpu_doctor.recording.place import UNKNOWN
 from gpu_doctor.recording.setup import (
     Chore,
+    Compilation,
     DeviceSetup,
     EvaluationFacts,
     Flops,
@@ -287,6 +288,8 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
         setup[name] = of_plain(kind, setup.get(name))
     optimizers = setup.get("optimizer_facts")
     setup["optimizer_facts"] = None if optimizers is None else tuple(OptimizerFacts(**one) for one in optimizers)
+    compiled = setup.get("compilations")
+    setup["compilations"] = None if compiled is None else tuple(Compilation(**one) for one in compiled)
     chores = header.get("chores")
     setup["models"], setup["optimizers"] = tuple(setup["models"]), tuple(setup["optimizers"])
     plain = {"settings", "outcome", "reason", "name", "source", "started_at", "duration_s", "overhead_s", "peak_bytes"}

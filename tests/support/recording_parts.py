@@ -18,6 +18,7 @@ from gpu_doctor.recording import (
 )
 from gpu_doctor.recording.setup import (
     Chore,
+    Compilation,
     EvaluationFacts,
     Flops,
     InputFacts,
@@ -83,6 +84,7 @@ def full() -> Recording:
         operation_s=6.3e-6,
         grad_scaler=True,
         graph_leaves=6,
+        compilations=(Compilation("forward", "cell.py", 3, 1.5, 0.25, "self.n == 1", 4, "return x * self.n", True),),
         world=World(4, 1, 8, 1e9, (0.1, 0.2)),
     )
     return Recording(

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpu_doctor.recording.setup import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, Traffic, World
+from gpu_doctor.recording.setup import (
+    Compilation,
+    EvaluationFacts,
+    InputFacts,
+    ModelFacts,
+    OptimizerFacts,
+    Traffic,
+    World,
+)
 from tests.support.recordings import line, on_gpu
 from tests.support.trouble import Trouble
 
@@ -125,7 +133,12 @@ HOST = (
         flags={"anomaly_mode": True},
     ),
 )
+AGAIN = tuple(
+    Compilation("forward", "<cell>", 3, 0.2 + 0.05 * n, 0.04, f"self.epoch == {n}", 4, "return self.l(x) * self.epoch")
+    for n in range(4)
+)
 COMPUTE = (
+    Trouble("compiled again", "recompiles", {"forward": 4.0, "gpu_gap": 4.0}, setup={"compilations": AGAIN}),
     Trouble(
         "attention in pieces",
         "attention-by-hand",

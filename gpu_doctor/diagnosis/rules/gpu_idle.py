@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_doctor.diagnosis.rules.compute import unfused_optimizer
+from gpu_doctor.diagnosis.rules.compute import recompiles, unfused_optimizer
 from gpu_doctor.diagnosis.rules.host import host_sync
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -26,11 +26,11 @@ def aside(line: LineCost) -> bool:
 def idle_elsewhere(vitals: Vitals) -> float:
     """Share of the wall-clock, 0..1, in which the GPU idles while the host is not launching the model's kernels.
 
-    That is the loop's own Python and calls (slow-python, checkpoint-stall and their like) and the forward's, or trips
-    to the host, what follows a wait for values, and an optimizer in pieces: each has a rule of its own. With a full
+    That is the loop's own Python and calls (slow-python, checkpoint-stall and their like) and the forward's, the
+    compiler's work, or trips to the host, what follows a wait for values, and an optimizer in pieces: each has a rule of its own. With a full
     queue they are hidden, and there is no idling to explain.
     """
     own = max((vitals.other_share or 0.0) - (vitals.loss_share or 0.0), 0.0) + tripping_share(vitals)
-    own += forward_aside(vitals)
+    own += forward_aside(vitals) + recompiles.again_share(vitals)
     others = (host_sync.check(vitals), unfused_optimizer.check(vitals))
     return min(own + sum(one.cost_share for one in others if one is not None), 1.0)

@@ -6,6 +6,7 @@ from tests.support.clinic import (
     between_cells,
     card_cells,
     chore_cells,
+    compile_cells,
     compute_cells,
     copy_cells,
     device_cells,
@@ -53,4 +54,5 @@ FAMILIES: dict[str, tuple[Patient, ...]] = {
     "small": small_cells.CELLS,
     "ending": ending_cells.CELLS,
     "sharing": sharing_cells.CELLS,
+    "compiled": compile_cells.CELLS,
 }
