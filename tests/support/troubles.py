@@ -134,7 +134,7 @@ HOST = (
     ),
 )
 AGAIN = tuple(
-    Compilation("forward", "<cell>", 3, 0.2 + 0.05 * n, 0.04, f"self.epoch == {n}", 4, "return self.l(x) * self.epoch")
+    Compilation("forward", "<cell>", 3, 0.2 + 0.05 * n, 0.035, f"self.epoch == {n}", 4, "return self.l(x) * self.epoch")
     for n in range(4)
 )
 COMPUTE = (

@@ -27,8 +27,8 @@ def idle_elsewhere(vitals: Vitals) -> float:
     """Share of the wall-clock, 0..1, in which the GPU idles while the host is not launching the model's kernels.
 
     That is the loop's own Python and calls (slow-python, checkpoint-stall and their like) and the forward's, the
-    compiler's work, or trips to the host, what follows a wait for values, and an optimizer in pieces: each has a rule of its own. With a full
-    queue they are hidden, and there is no idling to explain.
+    compiler's work, or trips to the host, what follows a wait for values, and an optimizer in pieces: each has a rule
+    of its own. With a full queue they are hidden, and there is no idling to explain.
     """
     own = max((vitals.other_share or 0.0) - (vitals.loss_share or 0.0), 0.0) + tripping_share(vitals)
     own += forward_aside(vitals) + recompiles.again_share(vitals)
