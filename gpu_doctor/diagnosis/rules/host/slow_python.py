@@ -24,6 +24,7 @@ from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, beside_lines, elsewhere_lines, needed_lines
 from gpu_doctor.diagnosis.forecast.epoch_end import leaving_lines, leaving_share
 from gpu_doctor.diagnosis.forecast.removed_work import without
+from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, joined, library_calls, phases
 from gpu_doctor.diagnosis.rules.host import host_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_lines, making_share
@@ -87,7 +88,7 @@ def check(vitals: Vitals) -> Finding | None:
         taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
         # Behind a full queue such work is hidden: what the GPU idles because a wait has emptied it is not Python's.
         waited = host_sync.check(vitals)
-        taken += waited.cost_share if waited is not None else 0.0
+        taken += (waited.cost_share if waited is not None else 0.0) + again_share(vitals)
         share, most = (min(one, max(vitals.gpu_gap_share - taken, 0.0)) for one in (share, most))
     if share < OTHER_SHARE or share * step_s < LEAST_S:
         return None
