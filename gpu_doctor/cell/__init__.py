@@ -5,6 +5,7 @@ syntax tree.
 """
 
 from gpu_doctor.cell.batch_source import batch_lines, elsewhere_lines
+from gpu_doctor.cell.device_side import moved_lines
 from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
 from gpu_doctor.cell.literals import Place
@@ -36,6 +37,7 @@ __all__ = [
     "kept_graphs",
     "literals",
     "loop_rows",
+    "moved_lines",
     "needed_lines",
     "reaches",
     "trains_nothing",

@@ -109,9 +109,14 @@ TRANSFER = (
         readings={"pcie_gen": 3, "pcie_width": 4, "pcie_gen_max": 5, "pcie_gen_card": 5, "pcie_width_max": 16},
     ),
 )
+PREPARING = "for x, y in loader:\n    x = augment(x)\n    loss = net(x)\n    loss.backward()\n    o.step()\n"
+AUGMENTED = (replace(line("x = augment(x)", 0.44), line=2), replace(line("loss = net(x)", 0.2, "forward"), line=3))
 HOST = (
     Trouble("an item each step", "host-sync", {"sync": 8.0, "gpu_gap": 4.0, "syncs": 1.0}, {"queue_empty": 1.0}),
     Trouble("Python", "slow-python", {"other": 8.0, "gpu_gap": 8.0}),
+    Trouble(
+        "augmenting", "augmentation-in-loop", {"other": 8.0, "gpu_gap": 8.0}, {"lines": AUGMENTED, "source": PREPARING}
+    ),
     Trouble("checkpoints", "checkpoint-stall", {"other": 4.0, "gpu_gap": 4.0}, chore=("checkpoint", 4.0)),
     Trouble(
         "collections", "garbage-collected-each-step", {"other": 4.0, "gpu_gap": 4.0}, chore=("collect-garbage", 4.0)

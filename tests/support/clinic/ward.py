@@ -3,6 +3,7 @@
 from tests.support.clinic import (
     aside_cells,
     attention_cells,
+    augmented_cells,
     between_cells,
     card_cells,
     chore_cells,
@@ -55,4 +56,5 @@ FAMILIES: dict[str, tuple[Patient, ...]] = {
     "ending": ending_cells.CELLS,
     "sharing": sharing_cells.CELLS,
     "compiled": compile_cells.CELLS,
+    "augmented": augmented_cells.CELLS,
 }
