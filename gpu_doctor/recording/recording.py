@@ -150,7 +150,7 @@ class LineCost:
     before_backward: bool = False
     """Seen in `other` between a forward and the backward after it, where losses are computed."""
     looped: bool = False
-    """Reached through a loop inside of the training step, as its file's text tells."""
+    """Reached in `other` through a loop inside of the training step, as its file's text tells."""
     no_grad: bool = False
     """Seen in a forward in training mode that recorded no gradients."""
     beside: str = ""

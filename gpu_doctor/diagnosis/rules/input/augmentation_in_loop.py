@@ -138,8 +138,8 @@ def _most(vitals: Vitals, lines: list[LineCost]) -> bool:
 
 
 def _samplewise(vitals: Vitals, line: LineCost) -> bool:
-    """Whether a line takes the batch apart, by its own text or by a loop of the cell around it."""
-    if SAMPLEWISE.search(line.text):
+    """Whether a line takes the batch apart: by its own text, or reached through a loop inside of the step."""
+    if line.looped or SAMPLEWISE.search(line.text):
         return True
     text = vitals.source.splitlines()
     here = 0 < line.line <= len(text) and text[line.line - 1].strip() == line.text
