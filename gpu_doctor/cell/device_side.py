@@ -31,6 +31,11 @@ def moved_lines(source: str, lines: Sequence[LineCost]) -> tuple[LineCost, ...]:
     )
 
 
+def has_copy(source: str) -> bool:
+    """Whether a training loop of the text copies anything to a device."""
+    return bool(_after_the_copy(source)[0])
+
+
 def _within(cost: LineCost, text: Sequence[str]) -> bool:
     return 0 < cost.line <= len(text) and text[cost.line - 1].strip() == cost.text
 

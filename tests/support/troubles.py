@@ -113,6 +113,12 @@ PREPARING = "for x, y in loader:\n    x = augment(x)\n    loss = net(x)\n    los
 AUGMENTED = (replace(line("x = augment(x)", 0.44), line=2), replace(line("loss = net(x)", 0.2, "forward"), line=3))
 HOST = (
     Trouble("an item each step", "host-sync", {"sync": 8.0, "gpu_gap": 4.0, "syncs": 1.0}, {"queue_empty": 1.0}),
+    Trouble(
+        "a mask",
+        "hidden-sync",
+        {"other": 8.0, "gpu_gap": 4.0},
+        {"lines": (line("kept.append(out[out > 0].detach())", 0.44),)},
+    ),
     Trouble("Python", "slow-python", {"other": 8.0, "gpu_gap": 8.0}),
     Trouble(
         "augmenting", "augmentation-in-loop", {"other": 8.0, "gpu_gap": 8.0}, {"lines": AUGMENTED, "source": PREPARING}

@@ -26,6 +26,7 @@ from tests.support.clinic import (
     small_cells,
     stream_cells,
     unasked_cells,
+    waiting_cells,
     worker_cells,
 )
 from tests.support.clinic.cell import Patient
@@ -57,4 +58,5 @@ FAMILIES: dict[str, tuple[Patient, ...]] = {
     "sharing": sharing_cells.CELLS,
     "compiled": compile_cells.CELLS,
     "augmented": augmented_cells.CELLS,
+    "waiting": waiting_cells.CELLS,
 }

@@ -32,7 +32,7 @@ SECONDS: dict[str, str] = {
     "copies": "pageable-transfer blocking-transfer heavy-transfer many-small-transfers slow-link",
     "idle": "launch-bound not-compiled model-too-small small-batch needless-accumulation slow-python host-sync"
     " device-round-trips checkpoint-stall cache-emptied-each-step garbage-collected-each-step debug-mode-on"
-    " unfused-optimizer python-in-forward recompiles augmentation-in-loop",
+    " unfused-optimizer python-in-forward recompiles augmentation-in-loop hidden-sync",
     "kernels": "full-precision double-precision tf32-off cudnn-not-tuned channels-first-convolutions unaligned-shapes"
     " attention-by-hand emulated-half-precision throttled capped-clocks shared-gpu changing-shapes unused-gradients"
     " redundant-forward per-sample-forward loss-in-a-loop",
@@ -51,7 +51,7 @@ WORKERS = {"loader-without-workers", "too-few-workers"}
 EDGES = {"workers-restart-each-epoch", "slow-epoch-start"}
 CHORES = {
     *("checkpoint-stall", "cache-emptied-each-step", "garbage-collected-each-step", "slow-python"),
-    *("python-in-forward", "augmentation-in-loop"),
+    *("python-in-forward", "augmentation-in-loop", "hidden-sync"),
 }
 BATCHES = {"small-batch", "needless-accumulation", "launch-bound", "not-compiled"}
 CARD = {"throttled", "capped-clocks", "shared-gpu"}

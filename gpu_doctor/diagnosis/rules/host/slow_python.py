@@ -26,7 +26,7 @@ from gpu_doctor.diagnosis.forecast.epoch_end import leaving_lines, leaving_share
 from gpu_doctor.diagnosis.forecast.removed_work import without
 from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, joined, library_calls, phases
-from gpu_doctor.diagnosis.rules.host import host_sync
+from gpu_doctor.diagnosis.rules.host import hidden_sync, host_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_lines, making_share
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -74,6 +74,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None  # a loop that computes without modules: its forward cannot be told from its Python
     leaving = leaving_share(vitals)
     billed = vitals.chores_between_share + making_share(vitals) + leaving
+    billed += sum(one.share for one in hidden_sync.priced_lines(vitals))
     billed += max(vitals.once_share - leaving, 0.0)  # a step that stood still is no habit of the loop
     share = max(other - (vitals.loss_share or 0.0) - billed, 0.0)
     updates = _update_lines(vitals)
@@ -211,7 +212,7 @@ def _own_lines(vitals: Vitals) -> list[LineCost]:
     Of what computes inside torch, those statements of the loop that train nothing.
     """
     made = {(one.file, one.line) for one in (*making_lines(vitals), *leaving_lines(vitals))}
-    chores = {(one.file, one.line) for one in vitals.chores or ()}
+    chores = {(one.file, one.line) for one in (*(vitals.chores or ()), *hidden_sync.priced_lines(vitals))}
     beside = set(beside_lines(vitals.source, vitals.lines))
     return [
         one
