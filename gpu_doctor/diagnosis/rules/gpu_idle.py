@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_doctor.diagnosis.rules.compute import recompiles, unfused_optimizer
-from gpu_doctor.diagnosis.rules.host import host_sync
+from gpu_doctor.diagnosis.rules.host import hidden_sync, host_sync
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
@@ -31,6 +31,6 @@ def idle_elsewhere(vitals: Vitals) -> float:
     of its own. With a full queue they are hidden, and there is no idling to explain.
     """
     own = max((vitals.other_share or 0.0) - (vitals.loss_share or 0.0), 0.0) + tripping_share(vitals)
-    own += forward_aside(vitals) + recompiles.again_share(vitals)
+    own += forward_aside(vitals) + recompiles.again_share(vitals) + hidden_sync.within_share(vitals)
     others = (host_sync.check(vitals), unfused_optimizer.check(vitals))
     return min(own + sum(one.cost_share for one in others if one is not None), 1.0)

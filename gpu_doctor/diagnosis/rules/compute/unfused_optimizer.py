@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import CACHED_BYTES, Gain, without
-from gpu_doctor.diagnosis.rules.host import host_sync
+from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import OptimizerFacts
@@ -85,9 +85,9 @@ def check(vitals: Vitals) -> Finding | None:
     if one.name in ADAMS and not vitals.on_gpu and vitals.step_wall_s:
         low, usual, high = _adam_gains([each for each, _ in slow], theirs * vitals.step_wall_s)
     cost = theirs * (1.0 - 1.0 / low)
-    waited = host_sync.check(vitals)
-    if waited is not None and vitals.gpu_gap_share is not None:  # without the wait the queue would hide the rest
-        cost = min(cost, max(vitals.gpu_gap_share - waited.cost_share, 0.0))
+    waited = hidden_sync.waited_share(vitals)
+    if waited and vitals.gpu_gap_share is not None:  # without the wait the queue would hide the rest
+        cost = min(cost, max(vitals.gpu_gap_share - waited, 0.0))
     gain = _gain(vitals, one, theirs, (low, usual, high))
     now = "one parameter at a time" if one.foreach is False or not vitals.on_gpu else "in groups of operations"
     return Finding(

@@ -93,6 +93,21 @@ def hidden_lines(vitals: Vitals) -> dict[LineCost, str]:
     return {one: said for one, said in found.items() if one.share >= least and (not one.in_torch or "unique" in said)}
 
 
+def waited_share(vitals: Vitals) -> float:
+    """Share of the wall-clock, 0..1, that the GPU idles for waits: those that were heard (host-sync) and these."""
+    found = (host_sync.check(vitals), check(vitals))
+    return sum(one.cost_share for one in found if one is not None)
+
+
+def within_share(vitals: Vitals) -> float:
+    """What this rule prices of lines inside of forward and loss, 0..1."""
+    found, lines = check(vitals), hidden_lines(vitals)
+    if found is None:
+        return 0.0
+    outside = sum(one.share for one in priced_lines(vitals))
+    return found.cost_share * (1.0 - outside / sum(one.share for one in lines))
+
+
 def priced_lines(vitals: Vitals) -> list[LineCost]:
     """Those of them that lie outside of every phase and of the loss, where this rule prices them; else none."""
     if check(vitals) is None:

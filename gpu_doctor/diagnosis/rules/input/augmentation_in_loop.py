@@ -34,7 +34,7 @@ from gpu_doctor.diagnosis.forecast.stages import core_worth
 from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing, pace
 from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import ASKS, dearest_lines, library_calls
-from gpu_doctor.diagnosis.rules.host import host_sync
+from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import CHEAP_S
 from gpu_doctor.diagnosis.rules.host.slow_python import LEFT_AT_MOST, LEFT_OF_FEEDING
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
@@ -120,8 +120,7 @@ def _share(vitals: Vitals, lines: list[LineCost]) -> float:
     share = min(seen, max((vitals.other_share or 0.0) - vitals.chores_between_share, 0.0))
     if vitals.on_gpu:
         taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0) + again_share(vitals)
-        waited = host_sync.check(vitals)
-        taken += waited.cost_share if waited is not None else 0.0
+        taken += hidden_sync.waited_share(vitals)
         share = min(share, max((vitals.gpu_gap_share or 0.0) - taken, 0.0))
     return share
 
