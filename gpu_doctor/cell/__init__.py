@@ -5,6 +5,7 @@ syntax tree.
 """
 
 from gpu_doctor.cell.batch_source import batch_lines, elsewhere_lines
+from gpu_doctor.cell.device_side import has_copy, moved_lines
 from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
 from gpu_doctor.cell.literals import Place
@@ -13,6 +14,7 @@ from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, rea
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
 from gpu_doctor.cell.source import CellSource, Edit
 from gpu_doctor.cell.unused_work import beside_lines, loop_rows, needed_lines, trains_nothing
+from gpu_doctor.cell.waiting import waiting_lines
 
 __all__ = [
     "SENDS",
@@ -32,11 +34,14 @@ __all__ = [
     "beside_lines",
     "called_names",
     "elsewhere_lines",
+    "has_copy",
     "hushed",
     "kept_graphs",
     "literals",
     "loop_rows",
+    "moved_lines",
     "needed_lines",
     "reaches",
     "trains_nothing",
+    "waiting_lines",
 ]

@@ -70,6 +70,7 @@ _ANYWHERE: Final = {
     "world_size": "other training processes were not counted",
     "step_s_by_rank": "the ranks did not exchange their step times",
     **dict.fromkeys(("model", "parameters", "inputs", "evaluation_facts"), "no model was seen running"),
+    "recompiled": "what torch.compile compiles was not recorded",
     "torch_threads": "the threads that torch computes with were not counted",
 }
 """Vitals that any loop may have, the most telling cause first: a rule that lacks several is given the first."""

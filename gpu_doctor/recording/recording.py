@@ -21,6 +21,7 @@ from gpu_doctor.recording.place import UNKNOWN
 from gpu_doctor.recording.setup import (
     AttentionCalls,
     Chore,
+    Compilation,
     DeviceSetup,
     EvaluationFacts,
     Flops,
@@ -157,7 +158,7 @@ class LineCost:
     before_backward: bool = False
     """Seen in `other` between a forward and the backward after it, where losses are computed."""
     looped: bool = False
-    """Reached through a loop inside of the training step, as its file's text tells."""
+    """Reached in `other` through a loop inside of the training step, as its file's text tells."""
     no_grad: bool = False
     """Seen in a forward in training mode that recorded no gradients."""
     beside: str = ""
@@ -297,6 +298,8 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
     setup["optimizer_facts"] = None if optimizers is None else tuple(OptimizerFacts(**one) for one in optimizers)
     attention = setup.get("attention_calls")
     setup["attention_calls"] = None if attention is None else tuple(AttentionCalls(**one) for one in attention)
+    compiled = setup.get("compilations")
+    setup["compilations"] = None if compiled is None else tuple(Compilation(**one) for one in compiled)
     chores = header.get("chores")
     setup["models"], setup["optimizers"] = tuple(setup["models"]), tuple(setup["optimizers"])
     plain = {"settings", "outcome", "reason", "name", "source", "started_at", "duration_s", "overhead_s", "peak_bytes"}

@@ -12,6 +12,7 @@ from typing import Any
 __all__ = [
     "AttentionCalls",
     "Chore",
+    "Compilation",
     "DeviceSetup",
     "EvaluationFacts",
     "Flops",
@@ -175,6 +176,27 @@ class EvaluationFacts:
 
 
 @dataclass(frozen=True)
+class Compilation:
+    """torch.compile compiled a function, or one more version of it, while the run went on."""
+
+    function: str
+    file: str = ""
+    line: int = 0
+    """Where the function begins."""
+    at_s: float = 0.0
+    """Seconds after the run's begin,"""
+    wall_s: float = 0.0
+    """and how long it took, its backward included."""
+    reason: str = ""
+    """Which check failed in the newest version before, as torch says it (`self.epoch == 7`); empty for the first."""
+    guard_line: int = 0
+    guard_text: str = ""
+    """The user's line that needs this check, where torch tells it."""
+    given_up: bool = False
+    """Nothing was compiled: there were too many versions, and the function runs uncompiled from then on."""
+
+
+@dataclass(frozen=True)
 class Traffic:
     """Copies between host and devices, all of the run but its evaluations, on the training thread."""
 
@@ -328,6 +350,8 @@ class Setup:
     None on a GPU."""
     grad_scaler: bool = False
     """The loop's own GradScaler, enabled, took the run's first optimizer step."""
+    compilations: tuple[Compilation, ...] | None = None
+    """By torch.compile, oldest first; None = nobody listened, or torch does not tell."""
 
     @property
     def on_gpu(self) -> bool:

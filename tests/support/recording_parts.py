@@ -19,6 +19,7 @@ from gpu_doctor.recording import (
 from gpu_doctor.recording.setup import (
     AttentionCalls,
     Chore,
+    Compilation,
     EvaluationFacts,
     Flops,
     InputFacts,
@@ -88,6 +89,7 @@ def full() -> Recording:
         graph_result_bytes=4096.0,
         attention_calls=(AttentionCalls("math", 2, 8, 4, 64, 32, 16, "float16", True, True, True, True),),
         recomputation=Recomputation(24, 0.5, 2048.0),
+        compilations=(Compilation("forward", "cell.py", 3, 1.5, 0.25, "self.n == 1", 4, "return x * self.n", True),),
         world=World(4, 1, 8, 1e9, (0.1, 0.2)),
     )
     return Recording(

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpu_doctor.recording.setup import (
     AttentionCalls,
+    Compilation,
     EvaluationFacts,
     InputFacts,
     ModelFacts,
@@ -112,9 +113,20 @@ TRANSFER = (
         readings={"pcie_gen": 3, "pcie_width": 4, "pcie_gen_max": 5, "pcie_gen_card": 5, "pcie_width_max": 16},
     ),
 )
+PREPARING = "for x, y in loader:\n    x = augment(x)\n    loss = net(x)\n    loss.backward()\n    o.step()\n"
+AUGMENTED = (replace(line("x = augment(x)", 0.44), line=2), replace(line("loss = net(x)", 0.2, "forward"), line=3))
 HOST = (
     Trouble("an item each step", "host-sync", {"sync": 8.0, "gpu_gap": 4.0, "syncs": 1.0}, {"queue_empty": 1.0}),
+    Trouble(
+        "a mask",
+        "hidden-sync",
+        {"other": 8.0, "gpu_gap": 4.0},
+        {"lines": (line("kept.append(out[out > 0].detach())", 0.44),)},
+    ),
     Trouble("Python", "slow-python", {"other": 8.0, "gpu_gap": 8.0}),
+    Trouble(
+        "augmenting", "augmentation-in-loop", {"other": 8.0, "gpu_gap": 8.0}, {"lines": AUGMENTED, "source": PREPARING}
+    ),
     Trouble("checkpoints", "checkpoint-stall", {"other": 4.0, "gpu_gap": 4.0}, chore=("checkpoint", 4.0)),
     Trouble(
         "collections", "garbage-collected-each-step", {"other": 4.0, "gpu_gap": 4.0}, chore=("collect-garbage", 4.0)
@@ -143,7 +155,12 @@ HOST = (
         flags={"anomaly_mode": True},
     ),
 )
+AGAIN = tuple(
+    Compilation("forward", "<cell>", 3, 0.2 + 0.05 * n, 0.035, f"self.epoch == {n}", 4, "return self.l(x) * self.epoch")
+    for n in range(4)
+)
 COMPUTE = (
+    Trouble("compiled again", "recompiles", {"forward": 4.0, "gpu_gap": 4.0}, setup={"compilations": AGAIN}),
     Trouble(
         "attention in pieces",
         "attention-by-hand",

@@ -100,7 +100,7 @@ class LineSampler:
                 before_backward=phase == LOSS,
                 no_grad=phase == NO_GRAD,
                 beside=told[0],
-                looped=phase == LOSS and told[1],
+                looped=phase in (LOSS, OTHER) and told[1],
             )
             found[cost] = found.get(cost, 0.0) + seconds / total
         dearest = sorted(found.items(), key=lambda item: -item[1])[:SHOWN_LINES]

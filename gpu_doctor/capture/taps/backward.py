@@ -22,6 +22,7 @@ from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.backward_graph import backward_graph
 from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import compilations
 from gpu_doctor.capture.taps.compiler import leave_us_out
 from gpu_doctor.capture.taps.copies import replicating as _replicating
 from gpu_doctor.capture.taps.forward import Listener, hear_directly
@@ -110,7 +111,9 @@ def tap(scope: TapScope) -> Iterator[None]:
         recorder.searched_s += (recorder.clock() - begin) * 1e-9
         return found
 
-    leave_us_out(recorder.fence, scope.patches)
+    compiled = compilations.CompileBook(recorder)
+    recorder.facts["compilations"] = compiled.found
+    leave_us_out(recorder.fence, scope.patches, functools.partial(compilations.hear, scope, compiled))
     recorder.step_clock.alone = alone
     first_pull()
     scope.pulled.append(first_pull)

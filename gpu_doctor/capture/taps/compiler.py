@@ -38,15 +38,21 @@ LEFT_OUT: Final = (
 _known: Final[list[str]] = []
 
 
-def leave_us_out(fence: Fence, patches: Patches) -> None:
-    """Tells the compiler at once where it is there, else as soon as the code first uses it: importing it takes 1 s."""
-    if not _told():
-        patches.wrap(torch, "compile", partial(_compiling, fence))
+def leave_us_out(fence: Fence, patches: Patches, there: Callable[[], None] = lambda: None) -> None:
+    """Tells the compiler at once where it is there, else as soon as the code first uses it: importing it takes 1 s.
+
+    Args:
+        fence, patches: of the run. there: called when it is there, and whenever the code uses it.
+    """
+    if _told():
+        there()
+    patches.wrap(torch, "compile", partial(_compiling, fence, there))
 
 
-def _compiling(fence: Fence, original: Callable[..., Any]) -> Callable[..., Any]:
+def _compiling(fence: Fence, there: Callable[[], None], original: Callable[..., Any]) -> Callable[..., Any]:
     def ends(token: bool, result: Any) -> None:
-        _told()
+        if _told():
+            there()
 
     return fence.around_in_graphs(original, lambda *args, **kwargs: True, ends)
 

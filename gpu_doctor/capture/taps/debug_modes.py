@@ -2,7 +2,7 @@
 
 Both are usually turned on inside the cell, often for a part of each step (`with torch.autograd.detect_anomaly():`), so
 they are heard at the one switch that all their forms go through, and not asked for once. The seconds become the flags
-`anomaly_on_s` and `profiler_on_s` of the setup.
+`anomaly_on_s` and `profiler_on_s` of the setup. What torch.compile turns on for itself while it compiles is no aid.
 """
 
 from __future__ import annotations
@@ -55,10 +55,13 @@ def tap(scope: TapScope) -> Iterator[None]:
         return found
 
     def set_anomaly(original: Callable[..., None]) -> Callable[..., None]:
+        def begins(*args: Any, **kwargs: Any) -> bool | None:
+            return None if torch.compiler.is_compiling() else True
+
         def ends(token: bool, result: Any) -> None:
             anomaly.turn(torch.is_anomaly_enabled())
 
-        return fence.around_in_graphs(original, lambda *args, **kwargs: True, ends)
+        return fence.around_in_graphs(original, begins, ends)
 
     def turned(on: bool) -> Callable[[Callable[[], None]], Callable[[], None]]:
         return lambda original: fence.around_in_graphs(original, lambda: True, lambda token, result: profiling.turn(on))

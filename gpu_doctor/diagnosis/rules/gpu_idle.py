@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.compute import unfused_optimizer
+from gpu_doctor.diagnosis.rules.compute import recompiles, unfused_optimizer
+from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
@@ -40,12 +41,14 @@ def launching(vitals: Vitals) -> float | None:
     """Share of the wall-clock, 0..1, that launching the model's kernels takes at most; None where it is not known.
 
     The host's seconds in the phases that launch, of steps that the GPU had finished when the host had launched them,
-    by the host's clock alone. Less what has rules of its own there: an optimizer in pieces, trips to the host, the
-    forward's own Python. Waits for values and copies are phases of their own.
+    by the host's clock alone. Less what has rules of its own there: an optimizer in pieces, trips to the host, waits
+    that nothing announces, the compiler's work, the forward's own Python. Other waits and copies are phases of their
+    own.
     """
     share = vitals.launching_share
     if share is None:
         return None
     pieces = unfused_optimizer.check(vitals) if vitals.gpu_outruns_host else None
     own = forward_aside(vitals) + tripping_share(vitals) + (pieces.cost_share if pieces is not None else 0.0)
+    own += recompiles.again_share(vitals) + hidden_sync.within_share(vitals)
     return max(share - own, 0.0)

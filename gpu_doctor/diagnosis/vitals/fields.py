@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpu_doctor.diagnosis.vitals.arithmetic import ArithmeticVitals
+from gpu_doctor.diagnosis.vitals.compiling import Recompiled
 from gpu_doctor.diagnosis.vitals.device import DeviceVitals
 from gpu_doctor.diagnosis.vitals.distributed import WorldVitals
 from gpu_doctor.diagnosis.vitals.evaluation import EvaluationVitals
@@ -135,6 +136,9 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     usable_cores: float = 1.0
     python_round_s: float | None = None
     """CPU seconds of one round of a small Python loop, median over the run: how fast the machine was meanwhile."""
+
+    recompiled: tuple[Recompiled, ...] | None = None
+    """Functions that torch.compile compiled more than once, dearest first; None = nobody listened."""
 
     overhead_share: float | None = None
     final_loss: float | None = None

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic
+from gpu_doctor.diagnosis.vitals.compiling import compiling
 from gpu_doctor.diagnosis.vitals.device import device
 from gpu_doctor.diagnosis.vitals.distributed import world
 from gpu_doctor.diagnosis.vitals.evaluation import evaluation
@@ -129,6 +130,7 @@ def measure(recording: Recording) -> Vitals:
         found |= part(recording, steps, begin_s)
     if len(rest) and rest.wall_s.sum() > 0:
         found |= _shares(rest) | _per_step(rest) | device(rest, recording.setup.on_gpu)
+        found |= compiling(recording.setup, rest)
         found |= fitted(recording.lines, recording.looks, found)
         batches = found["batches_per_step"]
         found["loaders_pulled"] = float(len(pulled(recording, fetch, batches))) if fetch is not None else None

@@ -216,7 +216,7 @@ AFTER_STEP = Cell(
 AUGMENTING = Cell(
     name="augmenting-in-the-loop-body",
     klass="host",
-    top=("slow-python", "slow-generator"),
+    top=("augmentation-in-loop",),
     before=digits(90),
     sick="""
         import random

@@ -124,7 +124,7 @@ SECOND_FORWARD = Cell(
 MIXUP = Cell(
     name="mixup-sample-by-sample",
     klass="host",
-    top=("slow-python",),
+    top=("augmentation-in-loop",),
     before="""
         import random
         import numpy as np, torch

@@ -3,10 +3,12 @@
 from tests.support.clinic import (
     aside_cells,
     attention_cells,
+    augmented_cells,
     between_cells,
     card_cells,
     checkpointing_cells,
     chore_cells,
+    compile_cells,
     compute_cells,
     copy_cells,
     device_cells,
@@ -25,6 +27,7 @@ from tests.support.clinic import (
     small_cells,
     stream_cells,
     unasked_cells,
+    waiting_cells,
     worker_cells,
 )
 from tests.support.clinic.cell import Patient
@@ -55,4 +58,7 @@ FAMILIES: dict[str, tuple[Patient, ...]] = {
     "small": small_cells.CELLS,
     "ending": ending_cells.CELLS,
     "sharing": sharing_cells.CELLS,
+    "compiled": compile_cells.CELLS,
+    "augmented": augmented_cells.CELLS,
+    "waiting": waiting_cells.CELLS,
 }

@@ -32,7 +32,7 @@ SECONDS: dict[str, str] = {
     "copies": "pageable-transfer blocking-transfer heavy-transfer many-small-transfers slow-link",
     "idle": "launch-bound not-compiled model-too-small small-batch needless-accumulation slow-python host-sync"
     " device-round-trips checkpoint-stall cache-emptied-each-step garbage-collected-each-step debug-mode-on"
-    " unfused-optimizer python-in-forward",
+    " unfused-optimizer python-in-forward recompiles augmentation-in-loop hidden-sync",
     "kernels": "full-precision double-precision tf32-off cudnn-not-tuned channels-first-convolutions unaligned-shapes"
     " attention-by-hand emulated-half-precision throttled capped-clocks shared-gpu changing-shapes unused-gradients"
     " redundant-forward per-sample-forward loss-in-a-loop slow-attention-kernel needless-checkpointing",
@@ -51,7 +51,7 @@ WORKERS = {"loader-without-workers", "too-few-workers"}
 EDGES = {"workers-restart-each-epoch", "slow-epoch-start"}
 CHORES = {
     *("checkpoint-stall", "cache-emptied-each-step", "garbage-collected-each-step", "slow-python"),
-    "python-in-forward",
+    *("python-in-forward", "augmentation-in-loop", "hidden-sync"),
 }
 BATCHES = {"small-batch", "needless-accumulation", "launch-bound", "not-compiled"}
 CARD = {"throttled", "capped-clocks", "shared-gpu"}
@@ -70,7 +70,16 @@ STAND: tuple[tuple[set[str], set[str], str], ...] = (
     ({"slow-link"}, {"pageable-transfer", "heavy-transfer"}, "how and what is copied, and over what: gains multiply"),
     # the GPU idles
     (CHORES, CHORES, "each has the host's seconds of its own calls, and slow-python those that are left"),
-    (CHORES | {"host-sync", "device-round-trips", "unfused-optimizer"}, BATCHES, "subtracted in gpu_idle.launching"),
+    (
+        CHORES | {"host-sync", "device-round-trips", "unfused-optimizer", "recompiles"},
+        BATCHES,
+        "subtracted in gpu_idle.launching",
+    ),
+    (
+        {"recompiles"},
+        CHORES | {"host-sync", "device-round-trips", "unfused-optimizer", "debug-mode-on"},
+        "the host compiles, or does that",
+    ),
     (CHORES | {"unfused-optimizer"}, {"device-round-trips", "unfused-optimizer"}, "the host is in one place at a time"),
     ({"unfused-optimizer"}, {"host-sync"}, "its price is subtracted there"),
     (CHORES, {"host-sync"}, "chores are subtracted there; its price is subtracted from slow-python"),

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import CACHED_BYTES, Gain, without
 from gpu_doctor.diagnosis.rules import gpu_pace
-from gpu_doctor.diagnosis.rules.host import host_sync
+from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import OptimizerFacts
@@ -94,9 +94,9 @@ def check(vitals: Vitals) -> Finding | None:
     if one.name in ADAMS and not vitals.on_gpu and vitals.step_wall_s:
         low, usual, high = _adam_gains([each for each, _ in slow], theirs * vitals.step_wall_s)
     cost = theirs * (1.0 - 1.0 / low)
-    waited = None if device_limits else host_sync.check(vitals)
-    if waited is not None and vitals.gpu_gap_share is not None:  # without the wait the queue would hide the rest
-        cost = min(cost, max(vitals.gpu_gap_share - waited.cost_share, 0.0))
+    waited = 0.0 if device_limits else hidden_sync.waited_share(vitals)
+    if waited and vitals.gpu_gap_share is not None:  # without the wait the queue would hide the rest
+        cost = min(cost, max(vitals.gpu_gap_share - waited, 0.0))
     cost = gpu_pace.at_most(vitals, cost)
     gain = _gain(vitals, one, theirs, (low, usual, high))
     whose = "GPU's " if device_limits else ""

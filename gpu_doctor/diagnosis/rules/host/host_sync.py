@@ -18,6 +18,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import at_best
+from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
@@ -44,9 +45,9 @@ def check(vitals: Vitals) -> Finding | None:
     sync, gap = vitals.sync_share, vitals.gpu_gap_share
     if sync is None or gap is None:
         return None
-    # Trips to the host and calls such as torch.save wait for the GPU themselves, and have rules of their own.
+    # Trips to the host, calls such as torch.save and the compiler have rules of their own.
     taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
-    taken += tripping_share(vitals) + vitals.chores_between_share
+    taken += tripping_share(vitals) + vitals.chores_between_share + again_share(vitals)
     cost = max(min(gap - taken, sync * _no_trips(vitals)), 0.0)
     if sync < GAP_SHARE or cost < GAP_SHARE:
         return None

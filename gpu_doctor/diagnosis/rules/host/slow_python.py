@@ -24,8 +24,9 @@ from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, beside_lines, elsewhere_lines, needed_lines
 from gpu_doctor.diagnosis.forecast.epoch_end import leaving_lines, leaving_share
 from gpu_doctor.diagnosis.forecast.removed_work import without
+from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, joined, library_calls, phases
-from gpu_doctor.diagnosis.rules.host import host_sync
+from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_lines, making_share
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -73,6 +74,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None  # a loop that computes without modules: its forward cannot be told from its Python
     leaving = leaving_share(vitals)
     billed = vitals.chores_between_share + making_share(vitals) + leaving
+    billed += sum(one.share for one in hidden_sync.priced_lines(vitals))
     billed += max(vitals.once_share - leaving, 0.0)  # a step that stood still is no habit of the loop
     share = max(other - (vitals.loss_share or 0.0) - billed, 0.0)
     updates = _update_lines(vitals)
@@ -86,8 +88,7 @@ def check(vitals: Vitals) -> Finding | None:
             return None
         taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
         # Behind a full queue such work is hidden: what the GPU idles because a wait has emptied it is not Python's.
-        waited = host_sync.check(vitals)
-        taken += waited.cost_share if waited is not None else 0.0
+        taken += hidden_sync.waited_share(vitals) + again_share(vitals)
         share, most = (min(one, max(vitals.gpu_gap_share - taken, 0.0)) for one in (share, most))
     if share < OTHER_SHARE or share * step_s < LEAST_S:
         return None
@@ -211,6 +212,7 @@ def _own_lines(vitals: Vitals) -> list[LineCost]:
     """
     made = {(one.file, one.line) for one in (*making_lines(vitals), *leaving_lines(vitals))}
     chores = {(one.file, one.line) for one in vitals.chores or ()}
+    chores |= {(one.file, one.line) for one in hidden_sync.priced_lines(vitals)}
     beside = set(beside_lines(vitals.source, vitals.lines))
     return [
         one

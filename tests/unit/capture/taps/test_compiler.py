@@ -41,9 +41,13 @@ def test_the_compiler_is_told_when_it_first_comes(monkeypatch: pytest.MonkeyPatc
         torch.compile(abs)
         assert len(told) == len(compiler.LEFT_OUT)
     assert standing((torch, "compile")) == [compile]
+    there: list[str] = []
     with Patches() as patches:
-        compiler.leave_us_out(fence, patches)
-        assert torch.compile is compile
+        compiler.leave_us_out(fence, patches, lambda: there.append("there"))
+        assert there == ["there"]
+        torch.compile(abs)
+        assert there == ["there"] * 2
+    assert torch.compile is compile
 
 
 def test_what_is_left_out_is_there() -> None:

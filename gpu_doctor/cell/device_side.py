@@ -1,0 +1,65 @@
+"""Which statements of a training loop come after the batch was copied to its device, read off the text.
+
+What is done to the batch there runs on the device: the host only launches it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from gpu_doctor.cell.statements import called, differentiates, name_of, parsed, paths_of_loops, statements
+from gpu_doctor.recording import LineCost
+
+_MOVES: Final = {"to", "cuda"}
+
+
+def moved_lines(source: str, lines: Sequence[LineCost]) -> tuple[LineCost, ...]:
+    """Those of the line costs that the text puts after the copy of the batch: in the loop, or called there alone.
+
+    Args:
+        source: the cell's text. lines: what lines cost, in the cell or in functions that it calls.
+    """
+    rows, functions = _after_the_copy(source)
+    text = source.splitlines()
+    return tuple(
+        one
+        for one in lines
+        if (one.line in rows if _within(one, text) else False) or (one.function in functions and not one.in_worker)
+    )
+
+
+def has_copy(source: str) -> bool:
+    """Whether a training loop of the text copies anything to a device."""
+    return bool(_after_the_copy(source)[0])
+
+
+def _within(cost: LineCost, text: Sequence[str]) -> bool:
+    return 0 < cost.line <= len(text) and text[cost.line - 1].strip() == cost.text
+
+
+@lru_cache(maxsize=8)
+def _after_the_copy(source: str) -> tuple[frozenset[int], frozenset[str]]:
+    """Rows of the training loops' statements after the first `.to(` or `.cuda(`, and names that only they call."""
+    tree = parsed(source)
+    rows: set[int] = set()
+    before: list[ast.AST] = []
+    after: list[ast.AST] = []
+    for path in paths_of_loops(tree or ast.Module([], [])):
+        if not any(differentiates(one) for one in path[-1].body):
+            continue
+        body = list(statements(path[-1].body))
+        moves = [one.lineno for one in body if _moves(one)]
+        for one in body:
+            late = bool(moves) and one.lineno > moves[0]
+            (after if late else before).append(one)
+            rows.update(range(one.lineno, (one.end_lineno or one.lineno) + 1) if late else ())
+    return frozenset(rows), frozenset(called(after) - called(before))
+
+
+def _moves(statement: ast.stmt) -> bool:
+    """`x = x.to(device)`, and not `x = augment(x).to(device)`: what is done in it to the batch comes before."""
+    calls = [one for one in ast.walk(statement) if isinstance(one, ast.Call)]
+    return any(name_of(one) in _MOVES for one in calls)

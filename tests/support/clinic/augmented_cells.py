@@ -1,0 +1,73 @@
+"""Patients that prepare each batch in the loop, sample by sample or at once."""
+
+from tests.support.clinic.cell import Cell
+
+ABOVE = """
+    import random
+    import numpy as np
+    import torch
+    from torch import nn
+    from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    images = TensorDataset(torch.rand(3200, 3, 32, 32), torch.randint(0, 10, (3200,)))
+    loader = DataLoader(images, batch_size=None, sampler=BatchSampler(RandomSampler(images), 32, True))
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, 2), nn.ReLU(), nn.Conv2d(16, 16, 3, 2), nn.ReLU(), nn.Flatten(),
+                        nn.Linear(16 * 49, 10))
+    opt = torch.optim.SGD(net.parameters(), 0.02)
+
+    def augment(image):
+        if random.random() < 0.5:
+            image = image.flip(-1)
+        top, left = random.randrange(5), random.randrange(5)
+        padded = nn.functional.pad(image, (2, 2, 2, 2))
+        return padded[:, top : top + 32, left : left + 32] * (0.8 + 0.4 * random.random())
+"""
+
+EACH_IMAGE = Cell(
+    name="images-augmented-one-by-one",
+    klass="host",
+    top=("augmentation-in-loop",),
+    never=("slow-python",),
+    before=ABOVE,
+    sick="""
+        for epoch in range(12):
+            for x, y in loader:
+                x = torch.stack([augment(image) for image in x])
+                loss = nn.functional.cross_entropy(net(x), y)
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+    """,
+    cured="""
+        for epoch in range(12):
+            for x, y in loader:
+                x = torch.where(torch.rand(len(x), 1, 1, 1) < 0.5, x.flip(-1), x)
+                top, left = random.randrange(5), random.randrange(5)
+                x = nn.functional.pad(x, (2, 2, 2, 2))[:, :, top : top + 32, left : left + 32]
+                x = x * (0.8 + 0.4 * torch.rand(len(x), 1, 1, 1))
+                loss = nn.functional.cross_entropy(net(x), y)
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+    """,
+)
+
+FULL_CORES = Cell(
+    name="whole-batches-augmented-on-full-cores",
+    klass="compute",
+    healthy=True,
+    never=("augmentation-in-loop",),
+    before=ABOVE.replace("    torch.set_num_threads(1)\n", ""),
+    sick="""
+        for epoch in range(8):
+            for x, y in loader:
+                x = x * (0.9 + 0.2 * torch.rand(len(x), 1, 1, 1))
+                loss = nn.functional.cross_entropy(net(x), y)
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+    """,
+)
+
+CELLS = (EACH_IMAGE, FULL_CORES)
