@@ -63,6 +63,17 @@ def arithmetic(recording: Recording, steps: Steps, begin_s: float) -> dict[str, 
     return found | {"flops_per_step": per_step, "flops_per_s": per_s, "mfu_share": share}
 
 
+def paced_arithmetic(found: dict[str, Any]) -> dict[str, Any]:
+    """The same where the host ran ahead: the device computed for as long as a step took it.
+
+    Args:
+        found: the vitals so far, `host_ahead` among them.
+    """
+    return {
+        name: found[name] / found["host_ahead"] for name in ("flops_per_s", "mfu_share") if found.get(name) is not None
+    }
+
+
 def arithmetic_kind(setup: Setup) -> str:
     """The number format that the products are computed in: `float32`, `tf32`, `float16`, `bfloat16`, ...
 
