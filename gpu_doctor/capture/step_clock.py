@@ -844,6 +844,7 @@ class StepClock:
         """The step that has just begun begins when the wait is over, with its CPU time."""
         since, cpu_ns = arg
         self._span.ns[self._phases[-1]] -= now - since
+        self._span.begin += now - since
         self._begin += now - since
         if self._cpu_mark is not None:
             self._cpu_mark += cpu_ns
