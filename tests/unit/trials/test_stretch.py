@@ -11,6 +11,7 @@ import pytest
 import gpu_doctor
 from gpu_doctor.capture import running
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.diagnosis import paced_s
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
@@ -136,6 +137,37 @@ def test_a_users_run_is_as_fast_as_its_device(steps: int, mark_cost: float) -> N
     assert device.unfreed <= 3
     if mark_cost and steps == 1000:
         assert recording.steps.device_steps.sum() < 0.8 * steps  # some steps are not marked, and are timed all the same
+
+
+def test_two_runs_that_were_not_waited_for_are_compared_by_their_devices_clock() -> None:
+    blocking = dataclasses.replace(COPIES, steps=200, mark_cost=0.004).play()[1]
+    ahead = dataclasses.replace(DEEP, steps=200, mark_cost=0.004).play()[1]
+    found = compare(blocking, ahead)
+    assert found.speedup == pytest.approx(1.0, abs=0.05) and found.verdict == "no-difference"
+
+
+@pytest.mark.parametrize("evaluates", ["no_grad", "held"])
+def test_the_device_is_timed_through_evaluations(evaluates: str) -> None:
+    loop = dataclasses.replace(DEEP, steps=200, evaluate_every=90, evaluation_batches=2, evaluates=evaluates)
+    device, recording = loop.play()
+    # The loop waits at each evaluation's end, so that the host is ahead by the last 20 steps alone.
+    assert measure(recording).step_wall_s == pytest.approx(step_s(device), rel=0.05)
+    assert measure(recording).host_ahead > 1.05
+
+
+def test_rows_that_stand_for_several_steps_are_timed_by_the_device_too() -> None:
+    device = SimulatedDevice()
+    recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+    recorder.table = StepTable(capacity=64)
+    recording = dataclasses.replace(DEEP, steps=1000, mark_cost=0.004).play(device, recorder)[1]
+    assert recording.steps.count.max() >= 16
+    assert measure(recording).step_wall_s == pytest.approx(step_s(device), rel=0.05)
+
+
+def test_where_the_device_keeps_up_the_hosts_clock_tells() -> None:
+    _, recording = Loop(wait=15.0, kernel=0.5, steps=100).play()
+    assert measure(recording).host_ahead == 1.0
+    assert paced_s(recording, recording.steps) is recording.steps.wall_s
 
 
 def test_what_the_device_has_not_done_when_the_cell_ends_is_read_when_the_losses_are() -> None:

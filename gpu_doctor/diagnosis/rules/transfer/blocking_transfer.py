@@ -45,6 +45,7 @@ def check(vitals: Vitals) -> Finding | None:
     if not traffic.to_device or traffic.blocking_pinned < MOSTLY * traffic.to_device:
         return None
     told = forecast(vitals, {KNOB: True})
+    held_s = (vitals.transfer_share or 0.0) * (vitals.host_step_s or 0.0)
     copying_s = nbytes / LINK_BYTES_PER_S if told is None else told.step_s - (1.0 - exposed) * step_s
     cost = exposed - copying_s / step_s
     if cost < NAMING_BAR:
@@ -56,7 +57,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"{traffic.blocking_pinned} of {traffic.to_device} copies from pinned memory without non_blocking=True",
-            f"copies hold the host up for {formatting.seconds((vitals.transfer_share or 0.0) * step_s)} a step; "
+            f"copies hold the host up for {formatting.seconds(held_s)} a step; "
             f"copying {formatting.size(nbytes)} takes {formatting.seconds(copying_s)} "
             + ("over PCIe 4" if told is None else "over this link"),
         ),
