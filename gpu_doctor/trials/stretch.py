@@ -80,6 +80,8 @@ class Stretch:
         recorder = self._recorder
         if recorder.pause_for_device():
             self._first, self._began_s = recorder.step_count, recorder.elapsed_s()
+        else:  # it trains on the CPU, or its device cannot be waited for: nothing is tried again
+            self._first, self._settled = None, True
 
     def _end(self, steps: int | None) -> None:
         recorder = self._recorder

@@ -55,11 +55,8 @@ def _by_device(steps: Steps) -> Column | None:
     What lies between two steps that were read is spread over all of them; what came after the last, and before the
     first, went on as the others did.
     """
-    took_s, of = steps.gpu_since_s, steps.gpu_since_steps
-    if np.isnan(of).all():  # a file of old: what lies between steps that were not read one after the other is unknown
-        took_s, of = steps.gpu_s + steps.gpu_gap_s, steps.device_steps
-    read = np.flatnonzero((of > 0) & np.isfinite(took_s))
-    took_s, of = took_s[read], of[read]
+    read = np.flatnonzero(steps.gpu_since_steps > 0)
+    took_s, of = steps.gpu_since_s[read], steps.gpu_since_steps[read]
     if of.sum() < FEWEST_READ:
         return None
     pace = np.append(took_s / of, took_s.sum() / of.sum())
