@@ -43,10 +43,11 @@ Event: TypeAlias = tuple[int, int, Any]
     UPDATED,
     CLEARS,
     RESTART,
+    PAUSED,
     MARK,
     QUEUE,
     CALL,
-) = range(31)
+) = range(32)
 """What each stands for, and its argument:
 
 NEXT: the loop asks a loader; the `Source`. NEXT_BLIND: as NEXT, while no gradients are recorded.
@@ -64,6 +65,7 @@ BATCH_AT: where the tensors of a batch lie.
 COSTLY: a costly call has ended; `(kind, place, ns, bytes)`. OURS: the time since the event before was our own work.
 CPU: CPU ns of the process by now. UPDATED: a `torch.no_grad` has ended. CLEARS: the loop sets gradients to zero itself.
 RESTART: another thread turned out to be the training thread.
+PAUSED: a trial waited for the device between two steps, which is neither's time; since when, and its CPU ns.
 MARK: a mark in the device's queue; the code of its event, and the mark or None. QUEUE: whether the queue had run empty.
 """
 CODES: Final = CALL + 8

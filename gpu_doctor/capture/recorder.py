@@ -19,7 +19,7 @@ import numpy as np
 
 from gpu_doctor import formatting
 from gpu_doctor.capture.cost import Governor, event_cost_ns, too_dear
-from gpu_doctor.capture.events import DUE, DUE_NS, FIRST_DUE, OURS, RESTART, Event, Log
+from gpu_doctor.capture.events import DUE, DUE_NS, FIRST_DUE, OURS, PAUSED, RESTART, Event, Log
 from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.gpu.marks import MarkReader
 from gpu_doctor.capture.gpu.windows import DeviceWindows
@@ -98,6 +98,10 @@ class Recorder:
         """Called on the training thread twice a second at most, where a view cannot be reached from another thread."""
         self.on_step: list[Callable[[int], None]] = []
         """Called on the training thread when steps have ended, several at once, with the last one's end."""
+        self.on_budget: Callable[[], None] | None = None
+        """Called on the training thread when the last step of the budget has ended, before the loop is left."""
+        self.waits: Callable[[], bool] | None = None
+        """Waits for the device of the loop; false where it has none that runs behind the host. Only a trial asks."""
         self.copied: Callable[[int, int, Any, Place], None] | None = None
         """Hears of every copy to or from a device that is no evaluation's, see `StepClock.copies`."""
         self.costly: Callable[[int, Mapping[Any, Sequence[float]]], None] | None = None
@@ -138,8 +142,8 @@ class Recorder:
         self._next_beat = 0
         self._loss_every = SPARSE_LOSSES
         self._closed_s: float | None = None
-        self._noted = self._folded_ns = 0
-        """Events so far, and what folding them has cost."""
+        self._noted = self._folded_ns = self._paused_ns = 0
+        """Events so far, what folding them has cost, and how long a trial waited for the device between two steps."""
         self._event_ns = event_cost_ns()
         self.governor = Governor(self.tapped_s, self.elapsed_s)
         """Shares out what watching may cost: asked by our own threads."""
@@ -253,7 +257,7 @@ class Recorder:
         Args:
             since: when the newest event was noted: from there on the time is ours.
         """
-        log, begin = self.log, self.clock() if since is None else since
+        log, begin, paused = self.log, self.clock() if since is None else since, self._paused_ns
         if threading.get_ident() != log.thread:  # another one has become the training thread meanwhile
             return
         try:
@@ -264,6 +268,7 @@ class Recorder:
             log.note((RESTART, self.clock(), None))
             raise
         now = self.clock()
+        begin += self._paused_ns - paused  # that is no part of any step
         self._folded_ns += now - begin
         self._next_due(now, min(2 * log.due, DUE))
         log.note((OURS, now, begin))
@@ -277,7 +282,7 @@ class Recorder:
         for number, step in enumerate(steps, count):
             row = self.table.append(step.values)
             if step.marks is not None and self.marks is not None:
-                self.marks.ended(row, step.marks)
+                self.marks.ended(row, step.marks, number)
             if self.costly is not None:
                 for calls in step.calls:
                     self.costly(number, calls)
@@ -305,6 +310,8 @@ class Recorder:
             or (self.deadline_ns is not None and now >= self.deadline_ns)
         ):
             self.log.ending = "budget-reached"
+            if self.on_budget is not None:
+                self.on_budget()
         if self.beat is not None and now >= self._next_beat:
             begin = self.clock()
             self.beat()
@@ -334,9 +341,30 @@ class Recorder:
         log, every = self.log, self._loss_every
         log.loss_at = log.steps + 1 if log.steps < DENSE_LOSSES else ((log.steps - 1) // every + 1) * every + 1
 
-    def fold_each_step(self) -> None:
-        """Every step is folded when it ends: somebody counts what lies between two of them."""
-        self._each_step, self.log.due = True, 1
+    def fold_each_step(self, each: bool = True) -> None:
+        """Every step is folded when it ends, or not any more: somebody counts what lies between two of them."""
+        self._each_step = each
+        self.log.due = 1 if each else self.log.due
+
+    def wait_for_device(self) -> bool:
+        """Waits until the device has done all that was launched; false where there is none, or it cannot be waited for.
+
+        Only for a trial, at an end of the stretch that it measures: the user's own run is never held up.
+        """
+        try:
+            return self.waits is not None and self.waits()
+        except Exception as error:  # such as what a kernel of the loop's own has failed with: the loop will hear of it
+            self.note(f"The device could not be waited for, so its own clock alone times the steps: {error}")
+            return False
+
+    def pause_for_device(self) -> bool:
+        """The same between two steps, right after one has ended: the time is neither's."""
+        begin, cpu_ns = self.clock(), self.log.cpu_clock()
+        waited = self.wait_for_device()
+        now = self.clock()
+        self._paused_ns += now - begin
+        self.log.note((PAUSED, now, (begin, self.log.cpu_clock() - cpu_ns)))
+        return waited
 
     def loop_over(self) -> None:
         """All taps are about to come off: what was noted is folded, and what is known of its end is settled."""
@@ -396,11 +424,15 @@ class Recorder:
         for readings in list(self._readings.values()):
             readings.finish()
         self._closed_s = self.elapsed_s()
+        losses = self._losses_read()  # which waits for the steps that they belong to: after it their marks are passed
+        with contextlib.suppress(Exception):
+            if self.marks is not None:
+                self.marks.finish()
         loop_s = float(np.nansum(self.table.steps().wall_s))
         again_s = self.searched_s if self.searches > FEW_SEARCHES else 0.0
         if dear := too_dear(self.tapped_s(), loop_s, self.step_count, again_s):
             self.note(dear)
-        return self._recording(outcome, reason, self._closed_s, self._losses_read())
+        return self._recording(outcome, reason, self._closed_s, losses)
 
     def _finish(self) -> None:
         """The last step ends, and with it the table."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 from gpu_doctor.recording.steps import PHASE_COUNT
 
 _NAN: Final = float("nan")
-_UNREAD: Final = (_NAN,) * 8
+_UNREAD: Final = (_NAN,) * 10
 """The device's columns of a step that ends: `StepTable.add_device` fills them later."""
 _NOTHING: Final = (0,) * PHASE_COUNT
 

@@ -191,7 +191,7 @@ class StepClock:
         phases, handle, span, mark = self._phases, self._handle, self._span, self._mark
         for code, now, arg in noted:
             if looks and looks[0].begin_ns < now:
-                self._place_looks(looks, now, arg if code == events.OURS else now)
+                self._place_looks(looks, now, _own_since(code, arg, now))
             span.ns[phases[-1]] += now - mark
             self._mark = mark = now
             handle[code](now, arg)
@@ -249,6 +249,7 @@ class StepClock:
             events.UPDATED: self._updated,
             events.CLEARS: self._clears_itself,
             events.RESTART: self._restart,
+            events.PAUSED: self._paused,
             events.MARK: self._marked,
             events.QUEUE: self._queue,
         }
@@ -839,6 +840,15 @@ class StepClock:
         self._span.ns[self._phases[-1]] -= now - since
         self._span.ns[OTHER] += now - since
 
+    def _paused(self, now: int, arg: tuple[int, int]) -> None:
+        """The step that has just begun begins when the wait is over, with its CPU time."""
+        since, cpu_ns = arg
+        self._span.ns[self._phases[-1]] -= now - since
+        self._span.begin += now - since
+        self._begin += now - since
+        if self._cpu_mark is not None:
+            self._cpu_mark += cpu_ns
+
     def read_cpu(self, cpu_ns: int) -> None:
         """The CPU clock of the process, in ns, as of now: the next step that ends has what it used until here."""
         self._cpu = cpu_ns
@@ -896,3 +906,10 @@ class StepClock:
         self._asking.clear()
         self._stepping.clear()
         self._start(now)
+
+
+def _own_since(code: int, arg: Any, now: int) -> int:
+    """From when on the time until an event was our own; `now` where it was the loop's."""
+    if code == events.OURS:
+        return int(arg)
+    return int(arg[0]) if code == events.PAUSED else now

@@ -20,6 +20,7 @@ from gpu_doctor.diagnosis.vitals.device import exposed
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, measure, warmup_rows, warmup_so_far
 from gpu_doctor.diagnosis.vitals.memory_fit import MemoryFit
+from gpu_doctor.diagnosis.vitals.pace import paced_s
 
 __all__ = [
     "FEWEST_STEPS",
@@ -46,6 +47,7 @@ __all__ = [
     "judged",
     "measure",
     "one_cause",
+    "paced_s",
     "paragraphs",
     "starting_s",
     "warmup_rows",

@@ -17,6 +17,7 @@ from gpu_doctor.recording.recording import (
     Series,
     Settings,
     SettingValue,
+    Timed,
     describe,
     load,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "Settings",
     "Setup",
     "Steps",
+    "Timed",
     "describe",
     "devices_of",
     "form",

@@ -52,7 +52,7 @@ _FACTS: Final = {
 }
 _LATER: Final = (
     *("syncs", "exposed_wait_s", "exposed_transfer_s", "no_grad_s"),
-    *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s"),
+    *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s", "gpu_since_s", "gpu_since_steps"),
 )
 """Columns of the steps that files of this schema may lack: they were not measured then."""
 _FETCH_COLUMNS: Final = ("walls_s", "ready", "ready_after")
@@ -176,6 +176,23 @@ class Losses:
 
 
 @dataclass(frozen=True)
+class Timed:
+    """A stretch of steps of a trial, from an idle device to an idle one: the host waited for it at both ends alone."""
+
+    begin_s: float
+    """`Steps.start_s` of the first of them."""
+    end_s: float
+    """When the last of them ended on the host, which may have been long before the device had done its work."""
+    wall_s: float
+    """Host seconds from the end of the first wait to the end of the last one."""
+
+    def rows(self, steps: Steps) -> npt.NDArray[np.bool_]:
+        """Which rows of some steps of the run lie in it."""
+        inside: npt.NDArray[np.bool_] = (steps.start_s >= self.begin_s) & (steps.start_s < self.end_s)
+        return inside
+
+
+@dataclass(frozen=True)
 class Recording:
     """All that one run left behind. Build one in a test with only `steps`; every other field has an honest default."""
 
@@ -198,6 +215,9 @@ class Recording:
     """Copies between host and devices; None = there is no device to copy to, or nobody listened."""
     flops: Flops | None = None
     """What a step computes, counted on a trial of the same code; None = not counted."""
+    timed: Timed | None = None
+    """What a trial on a device that runs behind its host is timed by; None of a user's run, on a CPU, or where the loop
+    ended without a moment to wait at."""
     notes: tuple[str, ...] = ()
     written: tuple[str, ...] | None = None
     """Files that a trial's code wrote or deleted and that stayed so (`gone.pt (deleted)`); None = nobody watched."""
@@ -277,7 +297,7 @@ def _packed(recording: Recording) -> tuple[dict[str, npt.NDArray[Any]], dict[str
             header["lines"] = [dataclasses.asdict(one) for one in value]
         elif item.name == "chores":
             header["chores"] = None if value is None else [dataclasses.asdict(one) for one in value]
-        elif item.name in ("traffic", "flops"):
+        elif item.name in ("traffic", "flops", "timed"):
             header[item.name] = None if value is None else dataclasses.asdict(value)
         else:
             header[item.name] = dict(value) if isinstance(value, Mapping) else value
@@ -319,6 +339,7 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
         looks=header.get("looks"),
         traffic=of_plain(Traffic, header.get("traffic")),
         flops=of_plain(Flops, header.get("flops")),
+        timed=of_plain(Timed, header.get("timed")),
         **{name: header[name] for name in plain},
     )
 

@@ -116,6 +116,11 @@ class Steps:
     """and of its optimizers' steps. The device's own waits for launches inside of them are part of it."""
     queue_empty: Column
     """1 if the device had already finished when the step's launches ended, else 0; summed over the row's steps."""
+    gpu_since_s: Column
+    """Device seconds from the end of the last step that was read before to the end of this one: gaps, evaluations and
+    steps that were not marked included, so that these add up to the device's time for the loop."""
+    gpu_since_steps: Column
+    """How many steps these are: 1 where the step before was read as well."""
     device_steps: Column
     """For how many of the row's steps the device columns were read (the steps they sum over): those that were marked,
     see `capture/gpu/windows.py`."""

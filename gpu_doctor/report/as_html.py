@@ -102,7 +102,7 @@ def anatomy(vitals: Vitals) -> str:
         f"{PHASE_LABELS[phase]} <b>{formatting.seconds(seconds)}</b> {formatting.share(part)}</span> "
         for phase, part, seconds in phases
     )
-    head = f"Anatomy of a step, <b>{formatting.seconds(vitals.step_wall_s)}</b>"
+    head = f"Anatomy of a step, <b>{formatting.seconds(vitals.host_step_s)}</b>"
     return f'<div style="{_SECTION}"><div>{head}</div><div style="margin:4px 0">{bar}</div><div>{legend}</div></div>'
 
 

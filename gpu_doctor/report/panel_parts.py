@@ -85,7 +85,7 @@ def anatomy(shown: PanelInput) -> dict[str, Any]:
     of = f"mean of {formatting.count(vitals.measured_steps, 'step')}"
     if vitals.warmup_steps:
         of += f", {formatting.grouped(vitals.warmup_steps)} of warm-up left out"
-    return {"total": formatting.seconds(vitals.step_wall_s), "of": of, "segments": segments}
+    return {"total": formatting.seconds(vitals.host_step_s), "of": of, "segments": segments}
 
 
 def plan_state(plan: Plan | None) -> dict[str, Any] | None:

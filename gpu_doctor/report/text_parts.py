@@ -62,7 +62,7 @@ def anatomy(diagnosis: Diagnosis) -> str:
     phases = anatomy_rows(diagnosis.vitals)
     if not phases:
         return ""
-    lines = [f"Anatomy of a step, {formatting.seconds(diagnosis.vitals.step_wall_s)}"]
+    lines = [f"Anatomy of a step, {formatting.seconds(diagnosis.vitals.host_step_s)}"]
     for phase, share, seconds in phases:
         bar = "█" * round(_BAR * min(share, 1.0)) or "▏"
         lines.append(f"  {PHASE_LABELS[phase]:<11}{formatting.seconds(seconds):>9}{formatting.share(share):>13}  {bar}")

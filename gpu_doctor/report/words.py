@@ -114,7 +114,7 @@ def verdict_words(diagnosis: Diagnosis) -> str:
 
 def anatomy_rows(vitals: Vitals) -> list[tuple[str, float, float]]:
     """Phase, share of the wall-clock (0..1) and seconds per step of every phase that shows, in the usual order."""
-    step_s = vitals.step_wall_s
+    step_s = vitals.host_step_s
     shares = [(phase, getattr(vitals, f"{phase}_share")) for phase in PHASE_LABELS]
     if step_s is None:
         return []

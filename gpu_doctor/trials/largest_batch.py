@@ -13,8 +13,6 @@ import sys
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-import numpy as np
-
 from gpu_doctor import formatting
 from gpu_doctor.capture import Busy, running
 from gpu_doctor.diagnosis.vitals.measure import measure
@@ -186,7 +184,7 @@ class _Search:
         return True
 
     def _timed(self, size: int, run: Recording) -> None:
-        rate = _samples_per_s(run)
+        rate = measure(run).samples_per_s
         if rate is not None:
             self._rates[size] = rate
 
@@ -204,18 +202,6 @@ class _Search:
         if not reason and self._level() and (1.0 + NEAR) * good[size] < self._room and size < self._most:
             reason = HARDLY_RISES if all(peak is not None for _, peak in tried) else ""
         return Largest(size, good[size], self._limit, fit, tried, reason, best, fast, rates, peaks=peaks)
-
-
-def _samples_per_s(run: Recording) -> float | None:
-    """After warm-up; a host that runs ahead of the card in a few steps is slowed down to the card's pace."""
-    vitals = measure(run)
-    if vitals.samples_per_s is None or not vitals.samples_per_step:
-        return None
-    read = run.steps.rows(1).where(run.steps.rows(1).device_steps > 0)
-    device_s = float(np.nansum(read.gpu_s) + np.nansum(read.gpu_gap_s))
-    if device_s <= 0:
-        return vitals.samples_per_s
-    return min(vitals.samples_per_s, vitals.samples_per_step * float(read.device_steps.sum()) / device_s)
 
 
 def _rounded(size: int) -> int:

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis import paced_s
 from gpu_doctor.recording import Recording, Settings
 from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.trials.compare.effect import BROKEN, MEASURED_S, Effect, compare, side_of
@@ -130,7 +131,7 @@ class Rounds:
     def _lasting(self, steps: int) -> int:
         """So many steps, or as many as the faster side needs to be measured for long enough."""
         ended = [one for one in (*self.bases[-1:], *self.candidates[-1:]) if one.outcome == "budget-reached"]
-        usual = [float(np.median(one.steps.wall_s / one.steps.count)) for one in ended if len(one.steps)]
+        usual = [float(np.median(paced_s(one, one.steps) / one.steps.count)) for one in ended if len(one.steps)]
         if not usual or min(usual) <= 0:
             return steps
         return max(steps, min(math.ceil(LASTING * MEASURED_S / min(usual)), MOST_TIMES * steps))

@@ -28,6 +28,7 @@ from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 from gpu_doctor.trials.side_effects.leftover_workers import parked
 from gpu_doctor.trials.side_effects.trackers import unlogged
 from gpu_doctor.trials.side_effects.written_files import WrittenFiles
+from gpu_doctor.trials.stretch import Stretch
 
 _NO_MEMORY: Final = ("out of memory", "can't allocate memory", "not enough memory")
 """What torch says of it in a plain RuntimeError: CUDA and MPS, the CPU's allocator on Linux, and on Windows
@@ -77,6 +78,7 @@ def run(
     guard, interrupts = StepGuard(), Interrupts()
     scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source)
     files = WrittenFiles(borrowed, namespace) if borrowed is not None else None
+    stretch = Stretch(recorder) if borrowed is not None else None
     came = list[int]()
 
     def asked() -> None:
@@ -107,6 +109,8 @@ def run(
                 with ends_on_threads(RunEnded) as ended_there:
                     execute()
                 outcome = next(iter(ended_there), outcome)
+                if stretch is not None:
+                    stretch.loop_over()
             finally:
                 # Before the loop's frames are let go: a late Stop must not interrupt a loader that ends its workers.
                 end(recorder)
@@ -139,9 +143,10 @@ def run(
         recorder.note(note)
     try:
         recording = recorder.close(outcome, reason)
-        if files is None:
+        if files is None or stretch is None:
             return Result(recording, error)
-        return Result(replace(recording, written=files.told), error, files.kept.copied)
+        timed = stretch.timed(recording)
+        return Result(replace(recording, written=files.told, timed=timed), error, files.kept.copied)
     finally:
         del error  # the frames of its traceback know this one: a circle would keep the loop's memory
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
-from gpu_doctor.recording import Settings
+from gpu_doctor.recording import Recording, Settings, Timed
 from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.run import Result
 from tests.support.recordings import on_gpu
@@ -70,7 +71,7 @@ class SimulatedCase(Case):
         self.card, self.fails_at, self.step_ms = card, fails_at, step_ms
         self.asked: list[int] = []
         loop = on_gpu(batch=batch, steps=8, gpu_work=step_ms(batch))
-        written = loop.recording()
+        written = ahead(loop.recording(), step_ms(batch))
         loader = dataclasses.replace(written.setup.loaders[0], dataset_len=dataset_len)
         card.train(batch)
         self.recordings.append(
@@ -85,12 +86,27 @@ class SimulatedCase(Case):
         self.asked.append(batch)
         self.namespace["weights"] += 1.0
         loop = on_gpu(batch=batch, steps=max_steps or 4, gpu_work=self.step_ms(batch))
-        done = dataclasses.replace(loop.recording(), settings=settings)
+        done = waited_for(dataclasses.replace(loop.recording(), settings=settings), self.step_ms(batch))
         if batch >= self.fails_at:
             return Result(dataclasses.replace(done, outcome="failed", reason="ValueError: no such size"))
         if not self.card.train(batch):
             return Result(dataclasses.replace(done, outcome="out-of-memory", reason="out of memory"))
         return Result(dataclasses.replace(done, outcome="budget-reached"))
+
+
+def ahead(run: Recording, step_ms: float) -> Recording:
+    """A user's run whose device takes so long for a step, whatever the host's clock says."""
+    since = np.full(len(run.steps), step_ms * 1e-3)
+    return dataclasses.replace(
+        run, steps=dataclasses.replace(run.steps, gpu_since_s=since, gpu_since_steps=np.ones(len(since)))
+    )
+
+
+def waited_for(trial: Recording, step_ms: float) -> Recording:
+    """A side of a trial of such a device."""
+    steps = trial.steps
+    end_s = float(steps.start_s[-1] + steps.wall_s[-1])
+    return dataclasses.replace(trial, timed=Timed(float(steps.start_s[1]), end_s, (len(steps) - 1) * step_ms * 1e-3))
 
 
 def ran_out(case: SimulatedCase, role: str = "training") -> None:

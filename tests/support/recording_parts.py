@@ -15,6 +15,7 @@ from gpu_doctor.recording import (
     Series,
     Setup,
     Steps,
+    Timed,
 )
 from gpu_doctor.recording.setup import (
     AttentionCalls,
@@ -114,6 +115,7 @@ def full() -> Recording:
         chores=(Chore("checkpoint", 3, 0.5, 4e6, "cell.py", 9, "f", "torch.save(m, f)"),),
         traffic=Traffic(3, 1e6, 1, 2, 1, 8.0, 1, 5e5),
         flops=Flops(3e12, 1e11, 3, 0.75),
+        timed=Timed(1.5, 3.5, 2.25),
         written=("runs/x.pt",),
         notes=("one", "zwei äöü"),
         name="mine",

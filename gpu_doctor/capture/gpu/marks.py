@@ -71,6 +71,8 @@ class _Ended(NamedTuple):
     copies: list[tuple[Any, Any]]
     parts: list[tuple[int, Any]] | None
     end: Any
+    number: int
+    """Of the step in the run."""
     empty: float
     kept: list[Any]
     """Marks to be given back when it is read."""
@@ -85,14 +87,21 @@ class MarkReader:
         self._before: Any = None
         """The end of the last step that was marked, if it is the one before."""
         self._pending: deque[_Ended] = deque()
+        self._anchor: Any = None
+        """The end of the last step that was read, kept over steps that are not marked; what is read next is told from
+        there on."""
+        self._anchored = 0
+        """Which step that was."""
+        self._anchor_spent = False
+        """Nothing else needs it any more."""
 
     @property
     def pending(self) -> bool:
         """Whether there is something to read."""
         return bool(self._pending)
 
-    def ended(self, row: int, found: StepMarks) -> None:
-        """A step has ended and stands in `row` of the table."""
+    def ended(self, row: int, found: StepMarks, number: int) -> None:
+        """The step of this number has ended and stands in `row` of the table."""
         marks = found.marks
         first = next((i for i, one in enumerate(marks) if one.code == events.CALL and not one.evaluation), None)
         end = None if first is None or not found.readable else _end_of(found, first)
@@ -119,7 +128,7 @@ class MarkReader:
         copies = _copies(marks[(looked or 0) : first])
         last = marks[end].mark
         self._pending.append(
-            _Ended(row, self._table.generation, before, marks[first], copies, parts, last, empty, kept)
+            _Ended(row, self._table.generation, before, marks[first], copies, parts, last, number, empty, kept)
         )
         self._before = last
 
@@ -136,6 +145,13 @@ class MarkReader:
                 self._read(self._pending.popleft())
         self.clock.spent_ns += self._host() - begin
 
+    def finish(self) -> None:
+        """Reads what the device has passed in the end; nothing is marked any more."""
+        self.read()
+        if self._anchor_spent:
+            self.clock.free(self._anchor)
+        self._anchor, self._anchor_spent = None, False
+
     def _read(self, one: _Ended) -> None:
         """A step's end mark is given back once the next step has read its gap."""
         if one.first is not None and one.before is not None:
@@ -148,9 +164,28 @@ class MarkReader:
                 queued_s = self._copied_s(one, gap_s)
                 copy_s = max(min(one.first.copied_ns * 1e-9, gap_s), queued_s)
                 wait_s = min(one.first.waited_ns * 1e-9, gap_s - copy_s)
-                values = (gpu_s, gap_s, wait_s, copy_s, *self._phases(one), one.empty)
+                since = self._since(one)
+                values = (gpu_s, gap_s, wait_s, copy_s, *self._phases(one), one.empty, *since)
                 self._table.add_device(one.row, one.generation, values)
-        self.clock.free(*one.kept)
+        elif one.first is not None and self._anchor is None:
+            self._anchor, self._anchored = one.end, one.number
+        self._give_back(one.kept)
+
+    def _since(self, one: _Ended) -> tuple[float, float]:
+        """Device seconds and steps since the end of the last step that was read; this one's end is the next anchor."""
+        before, steps = self._anchor, float(one.number - self._anchored)
+        seconds = _NAN if before is None else self.clock.seconds(before, one.end)
+        if before is not None and seconds != seconds:  # on another device: the next one here is told from where it was
+            return _NAN, _NAN
+        if self._anchor_spent:
+            self.clock.free(before)
+        self._anchor, self._anchored, self._anchor_spent = one.end, one.number, False
+        return (seconds, steps) if before is not None else (_NAN, _NAN)
+
+    def _give_back(self, marks: Sequence[Any]) -> None:
+        """Marks that a step does not need any more; the anchor stays until there is another one."""
+        self._anchor_spent |= any(one is self._anchor for one in marks if one is not None)
+        self.clock.free(*(one for one in marks if one is not self._anchor))
 
     def _copied_s(self, one: _Ended, gap_s: float) -> float:
         """How much of the gap the device has copied, of what the host did not wait for.
@@ -182,7 +217,7 @@ class MarkReader:
     def _forget(self, mark: Any) -> None:
         """It may still be the unread end of the step before: it is given back when its turn comes."""
         if mark is not None:
-            self._pending.append(_Ended(-1, 0, None, None, [], None, mark, _NAN, [mark]))
+            self._pending.append(_Ended(-1, 0, None, None, [], None, mark, 0, _NAN, [mark]))
 
 
 def _end_of(found: StepMarks, first: int) -> int | None:

@@ -15,6 +15,7 @@ from gpu_doctor.capture.taps.clipping import tap as clipping
 from gpu_doctor.capture.taps.costly_calls import tap as chores
 from gpu_doctor.capture.taps.dataloader import tap as dataloader
 from gpu_doctor.capture.taps.debug_modes import tap as debugging
+from gpu_doctor.capture.taps.device_wait import tap as device_wait
 from gpu_doctor.capture.taps.distributed import tap as world
 from gpu_doctor.capture.taps.environment import accelerated as torch_accelerated
 from gpu_doctor.capture.taps.environment import tap as scenery
@@ -33,6 +34,7 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("turns", turns),
     ("scenery", scenery),
     ("stopwatch", stopwatch),
+    ("device_wait", device_wait),
     ("dataloader", dataloader),
     ("transfer", transfer),
     ("compute", compute),

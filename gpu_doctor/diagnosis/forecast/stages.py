@@ -101,14 +101,15 @@ def stages(v: Vitals) -> Stages | None:
     if v.data_wait_share is None or v.consumer_s is None or (v.on_gpu and v.gpu_busy_share is None):
         return None
     step, batches = v.step_wall_s, v.batches_per_step or 1.0
-    wait, device = v.data_wait_share * step, (v.gpu_busy_share or 0.0) * step if v.on_gpu else 0.0
+    host = v.host_step_s or step  # the phases' shares are of it
+    wait, device = v.data_wait_share * host, (v.gpu_busy_share or 0.0) * step if v.on_gpu else 0.0
     beside = (v.fetch_beside_s or 0.0) * batches
     fetch, fetch_cpu = v.fetch_wall_s * batches, min(v.fetch_cpu_s * batches - beside, v.fetch_wall_s * batches)
     consumer = v.consumer_s
     consumer_cpu = consumer if v.consumer_cpu_s is None else v.consumer_cpu_s
     cores = max(v.usable_cores, 1.0)
     if v.on_gpu:  # a host that waits for the GPU spins: that is no work
-        consumer_cpu = max(consumer_cpu - (v.sync_share or 0.0) * step, 0.0)
+        consumer_cpu = max(consumer_cpu - (v.sync_share or 0.0) * host, 0.0)
     # Our own threads look on beside the loop, which counts where it waits most of the time.
     consumer_cpu = max(consumer_cpu - min(v.overhead_share or 0.0, OWN_SHARE) * step, 0.0)
     # Threads of a pool that spin while the loop fetches use CPU time without needing it (measured: 3x the real need).
@@ -116,7 +117,7 @@ def stages(v: Vitals) -> Stages | None:
     physical = _physical(v)
     if physical and consumer_cpu > consumer * physical:  # its own threads share cores already: what that takes of one
         consumer_cpu = consumer * computing(consumer_cpu / consumer, physical)[1]
-    edge, slow = (v.edge_share or 0.0) * step, 1.0
+    edge, slow = (v.edge_share or 0.0) * host, 1.0
     size = (v.batch_bytes or 0.0) * batches
     queued = None if v.fetch_queued_s is None else min(v.fetch_queued_s * batches, fetch - fetch_cpu)
     waiting = _waiting(v, fetch, fetch_cpu, queued or 0.0)

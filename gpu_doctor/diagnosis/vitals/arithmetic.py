@@ -73,6 +73,16 @@ def arithmetic(recording: Recording, steps: Steps, begin_s: float) -> dict[str, 
     }
 
 
+def paced_arithmetic(found: dict[str, Any]) -> dict[str, Any]:
+    """The same where the host ran ahead: the device computed for as long as a step took it.
+
+    Args:
+        found: the vitals so far, `host_ahead` among them.
+    """
+    names = ("flops_per_s", "mfu_share", "hfu_share")
+    return {name: found[name] / found["host_ahead"] for name in names if found.get(name) is not None}
+
+
 def arithmetic_kind(setup: Setup) -> str:
     """The number format that the products are computed in: `float32`, `tf32`, `float16`, `bfloat16`, ...
 

@@ -43,7 +43,10 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     """After warm-up."""
     steps_per_s: float | None = None
     step_wall_s: float | None = None
-    """Mean host seconds of a step after warm-up."""
+    """Mean seconds of a step after warm-up: by the host's clock, or, where it only launched what a device did later, as
+    long as that took (see `vitals.pace`)."""
+    host_ahead: float = 1.0
+    """step_wall_s over the host's own seconds of a step: 1 where the host's clock times the steps."""
     epochs: int | None = None
     """Training epochs that the measured steps touch; each but the first begins inside of them."""
     samples_per_step: float | None = None
@@ -58,7 +61,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     run_s: float | None = None
     """Host seconds of all steps, warm-up included."""
 
-    # where the wall-clock went (host clock, 0..1; they sum to 1 with other_share)
+    # where the host's wall-clock went (host clock, 0..1; they sum to 1 with other_share, and are of host_step_s)
     data_wait_share: float | None = None
     transfer_share: float | None = None
     forward_share: float | None = None
@@ -161,6 +164,11 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     other_once_share: float = 0.0
     """Part of other_share: what a single step had beyond the usual one, where no other had half as much. Python's own
     garbage collection or the machine stood still for a moment: nothing that the loop does again and again."""
+
+    @property
+    def host_step_s(self) -> float | None:
+        """Mean seconds of a step by the host's own clock, which the shares of the phases are of."""
+        return None if self.step_wall_s is None else self.step_wall_s / self.host_ahead
 
     def chore_share(self, kind: str) -> float | None:
         """Seconds of the chores of a kind over the wall-clock of all steps; None if nobody listened."""

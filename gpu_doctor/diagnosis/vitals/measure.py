@@ -1,7 +1,8 @@
 """The numbers read off a recording: some dozens, each maybe None. None means not measured and is never zero.
 
 Shares are of the wall-clock after warm-up, made of sums (n workers deliver in bursts: the median wait is 0 while the
-mean is large), and each of one clock only.
+mean is large), and each of one clock only: those of the phases are of the host's, also where the host ran ahead of its
+device and a step lasted as long as the device took for it (`pace`). Their seconds are then shares of `host_step_s`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic
+from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic, paced_arithmetic
 from gpu_doctor.diagnosis.vitals.compiling import compiling
 from gpu_doctor.diagnosis.vitals.device import device
 from gpu_doctor.diagnosis.vitals.distributed import world
@@ -21,6 +22,7 @@ from gpu_doctor.diagnosis.vitals.hardware import hardware
 from gpu_doctor.diagnosis.vitals.lines import fitted
 from gpu_doctor.diagnosis.vitals.machine import machine
 from gpu_doctor.diagnosis.vitals.memory import memory
+from gpu_doctor.diagnosis.vitals.pace import paced_s, paced_steps
 from gpu_doctor.recording import PHASES, Column, Recording, Setup, Steps
 from gpu_doctor.recording.steps import TRAINING, ratio
 
@@ -129,8 +131,8 @@ def measure(recording: Recording) -> Vitals:
     for part in (memory, hardware, world, arithmetic, evaluation):
         found |= part(recording, steps, begin_s)
     if len(rest) and rest.wall_s.sum() > 0:
-        found |= _shares(rest) | _per_step(rest) | device(rest, recording.setup.on_gpu)
-        found |= compiling(recording.setup, rest)
+        found |= _shares(rest) | _per_step(rest) | _speed(recording, rest) | device(rest, recording.setup.on_gpu)
+        found |= compiling(recording.setup, rest) | paced_arithmetic(found)
         found |= fitted(recording.lines, recording.looks, found)
         batches = found["batches_per_step"]
         found["loaders_pulled"] = float(len(pulled(recording, fetch, batches))) if fetch is not None else None
@@ -195,13 +197,23 @@ def _once_s(rest: Steps) -> float:
     return float(largest) if largest > LONELY * max(second, 0.0) else 0.0
 
 
-def _per_step(rest: Steps) -> dict[str, float | None]:
-    wall_s, count = float(rest.wall_s.sum()), float(rest.count.sum())
-    epochs = rest.epoch[np.isfinite(rest.epoch)]
+def _speed(recording: Recording, rest: Steps) -> dict[str, float | None]:
+    """How fast the steps after warm-up were: by the host's clock, or as `pace` says where it ran ahead of a device."""
+    rows = paced_steps(recording, rest)
+    took_s = paced_s(recording, rows)
+    wall_s, count = float(took_s.sum()), float(rows.count.sum())
+    host_s = float(rest.wall_s.sum()) / float(rest.count.sum())
     return {
-        "samples_per_s": ratio(rest.samples, rest.wall_s),
+        "samples_per_s": ratio(rows.samples, took_s),
         "steps_per_s": count / wall_s,
         "step_wall_s": wall_s / count,
+        "host_ahead": wall_s / count / host_s if took_s is not rows.wall_s else 1.0,
+    }
+
+
+def _per_step(rest: Steps) -> dict[str, float | None]:
+    epochs = rest.epoch[np.isfinite(rest.epoch)]
+    return {
         "epochs": int(epochs.max()) - int(epochs.min()) + 1 if len(epochs) else None,
         "samples_per_step": ratio(rest.samples, rest.count),
         "batches_per_step": ratio(rest.batches, rest.count),

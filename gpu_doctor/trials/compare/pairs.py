@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from gpu_doctor.diagnosis import warmup_rows
+from gpu_doctor.diagnosis import paced_s, warmup_rows
 from gpu_doctor.recording import Column, Recording, Steps
 from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.trials.compare.ratio import Stretch
@@ -40,6 +40,8 @@ class Measured:
     """The rows of a run that are compared."""
 
     steps: Steps
+    wall_s: Column
+    """What each of them took, see `vitals.pace`."""
     made: float = 1.0
     """The part of their batches that was made meanwhile, see `stock`."""
 
@@ -49,22 +51,28 @@ class Measured:
     @property
     def whole(self) -> bool:
         """Whether there is anything to compare."""
-        return len(self.steps) > 0 and float(self.steps.wall_s.sum()) > 0
+        return len(self.steps) > 0 and float(self.wall_s.sum()) > 0
 
     def stretch(self, by_samples: bool) -> Stretch:
         """Seconds and the work that the run can keep up in them."""
         amount = self.steps.samples if by_samples else self.steps.count
-        return Stretch(self.steps.wall_s, amount * self.made)
+        return Stretch(self.wall_s, amount * self.made)
 
 
-def _judged(recording: Recording) -> tuple[Steps, Column, int]:
-    """The rows that count (as `vitals.measure` takes them), batches taken before each, and how many are warm-up."""
+def _judged(recording: Recording) -> tuple[Steps, Column, int, int]:
+    """The rows that count (as `vitals.measure` takes them), batches taken before each, which is the first that is no
+    warm-up, and before which they end. Of a trial on a device they lie between its two waits (`Recording.timed`)."""
     training = recording.steps.kind == TRAINING
     mask = training if training.any() and not training.all() else np.ones(len(training), dtype=bool)
     steps, batches = recording.steps.where(mask), np.nan_to_num(recording.steps.batches)
     before: Column = (np.cumsum(batches) - batches)[mask]
     loader = recording.setup.training_loader
-    return steps, before, warmup_rows(steps, loader.num_workers if loader is not None else 0)
+    warm, stop = warmup_rows(steps, loader.num_workers if loader is not None else 0), len(steps)
+    if recording.timed is not None:
+        inside = np.flatnonzero(recording.timed.rows(steps))
+        if len(inside) and warm <= inside[-1]:
+            warm, stop = max(warm, int(inside[0])), int(inside[-1]) + 1
+    return steps, before, warm, stop
 
 
 def pair_of(baseline: Recording, candidate: Recording, by_samples: bool) -> tuple[Measured, Measured]:
@@ -73,22 +81,22 @@ def pair_of(baseline: Recording, candidate: Recording, by_samples: bool) -> tupl
     Otherwise an evaluation pass, an epoch's edge or a checkpoint that only one side's budget reached would be taken
     for a difference in speed.
     """
-    (a, before_a, warm_a), (b, before_b, warm_b) = _judged(baseline), _judged(candidate)
-    stop_a, stop_b = len(a), len(b)
+    (a, before_a, warm_a, stop_a), (b, before_b, warm_b, stop_b) = _judged(baseline), _judged(candidate)
     single = all(len(side) and bool((side.count == 1).all()) for side in (a, b))
     if single and (not by_samples or np.isclose(np.median(a.samples), np.median(b.samples), rtol=0.01)):
-        warm, stop = max(warm_a, warm_b), min(len(a), len(b))
-        if stop - warm >= 0.6 * min(len(a) - warm_a, len(b) - warm_b):
+        warm, stop = max(warm_a, warm_b), min(stop_a, stop_b)
+        if stop - warm >= 0.6 * min(stop_a - warm_a, stop_b - warm_b):
             warm_a, warm_b, stop_a, stop_b = warm, warm, stop, stop
     return _rows(baseline, a, before_a, warm_a, stop_a), _rows(candidate, b, before_b, warm_b, stop_b)
 
 
 def _rows(recording: Recording, steps: Steps, before: Column, start: int, stop: int) -> Measured:
     rows = steps.rows(start, stop)
+    wall_s = paced_s(recording, rows)
     if not len(rows):
-        return Measured(rows)
+        return Measured(rows, wall_s)
     until = float(before[stop - 1] + np.nan_to_num(steps.batches[stop - 1]))
-    return Measured(rows, made_share(recording, float(before[start]), until))
+    return Measured(rows, wall_s, made_share(recording, float(before[start]), until))
 
 
 def wait_share(side: Sequence[Steps]) -> float | None:

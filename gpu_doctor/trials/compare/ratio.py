@@ -51,7 +51,7 @@ narrowest at 2 to 30 pairs."""
 
 @dataclass(frozen=True)
 class Stretch:
-    """The measured rows of one run: host seconds and amount of work (samples or steps), same length."""
+    """The measured rows of one run: seconds and amount of work (samples or steps), same length."""
 
     wall_s: Column
     amount: Column

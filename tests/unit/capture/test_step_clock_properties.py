@@ -338,7 +338,9 @@ def _with_losses(loop: Loop, lost: list[int]) -> Loop:
     return Loop(kept, loop.learned, loop.alone)
 
 
-_notes = st.lists(st.tuples(st.integers(0, CODES - 1), st.integers(0, 9), st.integers(0, 11)), max_size=60)
+_codes = st.integers(0, CODES - 1).filter(lambda code: code != ev.PAUSED)
+"""A trial's pause follows a step's end alone: `tests/unit/trials/test_stretch.py`."""
+_notes = st.lists(st.tuples(_codes, st.integers(0, 9), st.integers(0, 11)), max_size=60)
 soups = st.one_of(
     st.builds(_soup, _notes, _learned, _alone),
     st.builds(_with_losses, loops, st.lists(st.integers(0, 60), min_size=1, max_size=6)),

@@ -47,7 +47,7 @@ _ROWS = re.compile(r"(\d+) x \d+$")
 def check(vitals: Vitals) -> Finding | None:
     """Fires on a CPU where the work on rows that nobody looked up takes its share of the time."""
     model, inputs, facts = vitals.model, vitals.inputs, vitals.optimizer_facts
-    share, backward, step_s = vitals.optimizer_share, vitals.backward_share, vitals.step_wall_s
+    share, backward, step_s = vitals.optimizer_share, vitals.backward_share, vitals.host_step_s
     if model is None or inputs is None or not facts or share is None or backward is None or not step_s:
         return None
     stepped = sum(one.elements for one in facts)

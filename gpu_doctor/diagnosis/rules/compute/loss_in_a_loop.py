@@ -41,7 +41,7 @@ OF_THE_MODEL = 10.0
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where a loop inside of the step makes the loss, out of hundreds of operations."""
-    loss, backward, step_s = vitals.loss_share, vitals.backward_share, vitals.step_wall_s
+    loss, backward, step_s = vitals.loss_share, vitals.backward_share, vitals.host_step_s
     operations, leaves = vitals.setup.graph_operations, vitals.setup.graph_leaves
     if loss is None or not backward or step_s is None or not operations or not leaves or loss < LOSS_SHARE:
         return None

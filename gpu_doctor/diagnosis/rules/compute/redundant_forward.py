@@ -38,7 +38,7 @@ SELDOM = Prescription(
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where forwards of statements that train nothing take a tenth of the wall-clock."""
-    forward, step_s = vitals.forward_share, vitals.step_wall_s
+    forward, step_s = vitals.forward_share, vitals.host_step_s
     if not forward or step_s is None or not vitals.backward_share:
         return None
     lines = [one for one in vitals.lines if one.phase == "forward" and one.beside == "step" and not one.in_worker]

@@ -108,7 +108,7 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(
             f"it updates {formatting.count(one.tensors, 'tensor')} with {formatting.count(one.elements, 'element')} "
             f"{now}",
-            f"{formatting.seconds(theirs * (vitals.step_wall_s or 0.0))} a step; estimated for a fused one "
+            f"{formatting.seconds(theirs * (vitals.host_step_s or 0.0))} a step; estimated for a fused one "
             f"{formatting.forecast(low)} as fast",
         ),
         prescriptions=(

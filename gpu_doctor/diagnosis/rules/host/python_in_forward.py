@@ -36,7 +36,7 @@ SELDOM = (
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where such statements take a tenth of the wall-clock."""
-    step_s, share = vitals.step_wall_s, gpu_idle.forward_aside(vitals)
+    step_s, share = vitals.host_step_s, gpu_idle.forward_aside(vitals)
     if step_s is None:
         return None
     if vitals.on_gpu:  # it stalls the GPU inside of the step, where its queue is empty

@@ -95,7 +95,7 @@ def making_lines(vitals: Vitals) -> list[LineCost]:
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where a loop without a loader spends at least 10 % on lines that make its batches."""
-    step_s, other = vitals.step_wall_s, vitals.other_share
+    step_s, other = vitals.host_step_s, vitals.other_share
     if vitals.loader is not None or step_s is None or other is None:
         return None
     # Not without the loss: what follows a second forward counts as such until the next backward, batches included.

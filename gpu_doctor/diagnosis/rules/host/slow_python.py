@@ -69,7 +69,7 @@ UPDATE = re.compile(r"\.grad\b|\.data\.\w+_\(|\.data(\[.*\])?\s*[-+*/]=")
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where Python outside of every phase takes at least 10 %, beside what other rules of this family name."""
-    other, step_s = vitals.other_share, vitals.step_wall_s
+    other, step_s = vitals.other_share, vitals.host_step_s
     if other is None or step_s is None or (not vitals.forward_share and vitals.backward_share):
         return None  # a loop that computes without modules: its forward cannot be told from its Python
     leaving = leaving_share(vitals)
@@ -151,7 +151,7 @@ def _edges_beyond(vitals: Vitals, own: list[LineCost]) -> float:
     """
     trains = {(one.file, one.line) for one in vitals.lines if one.phase in ("forward", "backward", "optimizer")}
     edges = (one for one in _between(vitals) if one.in_torch and one not in own and (one.file, one.line) in trains)
-    return max(sum(one.share for one in edges) - LEAST_S / (vitals.step_wall_s or 1.0), 0.0)
+    return max(sum(one.share for one in edges) - LEAST_S / (vitals.host_step_s or 1.0), 0.0)
 
 
 def _in_a_library(vitals: Vitals, own: list[LineCost]) -> bool:

@@ -57,7 +57,7 @@ SAMPLER = "Make the sampler start faster: compute once, in its `__init__`, what 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where epochs begin within the run, no worker is started for them, and they begin late."""
     loader, edges = vitals.loader, (vitals.epochs or 1) - 1
-    step_s, fetch_s, share = vitals.step_wall_s, vitals.fetch_wall_s, vitals.edge_share
+    step_s, fetch_s, share = vitals.host_step_s, vitals.fetch_wall_s, vitals.edge_share
     if loader is None or edges < 1 or not step_s or fetch_s is None or not share:
         return None
     if vitals.workers and not loader.persistent_workers:

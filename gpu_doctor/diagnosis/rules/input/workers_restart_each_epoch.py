@@ -63,7 +63,7 @@ def check(vitals: Vitals) -> Finding | None:
 
 def _epochs(vitals: Vitals) -> tuple[str, ...]:
     edges = (vitals.epochs or 1) - 1
-    edge_s = (vitals.edge_share or 0.0) * (vitals.step_wall_s or 0.0) * vitals.measured_steps
+    edge_s = (vitals.edge_share or 0.0) * (vitals.host_step_s or 0.0) * vitals.measured_steps
     method = vitals.loader.start_method if vitals.loader is not None else "fork"
     return (
         f"num_workers={vitals.workers}, persistent_workers=False, start method {method}",

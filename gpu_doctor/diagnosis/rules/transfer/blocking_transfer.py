@@ -47,6 +47,7 @@ def check(vitals: Vitals) -> Finding | None:
     told = forecast(vitals, {KNOB: True})
     if told is None:
         return None
+    held_s = (vitals.transfer_share or 0.0) * (vitals.host_step_s or 0.0)
     copying_s = told.step_s - (1.0 - exposed) * step_s
     copying = copying_s / step_s
     # The copy itself remains; but beside launches that take longer than it, a GPU that outruns its host has the time.
@@ -61,7 +62,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"{traffic.blocking_pinned} of {traffic.to_device} copies from pinned memory without non_blocking=True",
-            f"copies hold the host up for {formatting.seconds((vitals.transfer_share or 0.0) * step_s)} a step; "
+            f"copies hold the host up for {formatting.seconds(held_s)} a step; "
             f"copying {formatting.size(nbytes)} takes {formatting.seconds(copying_s)} over {vitals.link_name}",
         ),
         prescriptions=(

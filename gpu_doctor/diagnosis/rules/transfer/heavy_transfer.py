@@ -88,7 +88,7 @@ def link_speed(vitals: Vitals) -> float | None:
 
     Such a copy also waits for the work queued before it, so this is the least that the link can do.
     """
-    traffic, share, step_s = vitals.traffic, vitals.transfer_share, vitals.step_wall_s
+    traffic, share, step_s = vitals.traffic, vitals.transfer_share, vitals.host_step_s
     if traffic is None or not share or not step_s or not traffic.to_device or not vitals.transfer_bytes_per_step:
         return None
     waited = (vitals.pageable_share or 0.0) + traffic.blocking_pinned / traffic.to_device

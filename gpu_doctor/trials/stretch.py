@@ -1,0 +1,92 @@
+"""The stretch of steps of a trial's side that is timed: from an idle device to an idle device, on the host's clock.
+
+A host that runs ahead of its device only launches: its own clock then times the launching. So a side waits for the
+device when its warm-up is over and when its last step has ended, and nowhere between. Where the loop trains on the CPU
+nothing is waited for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_doctor.capture import Recorder
+from gpu_doctor.diagnosis import warmup_so_far
+from gpu_doctor.recording import Recording, Timed
+
+ASIDE: Final = 0.01
+"""Part of a stretch that may lie between its last step and the last wait: what the cell does behind a loop that ends by
+itself is none of the loop's. A hundredth is within what equal runs differ by (`compare.effect.SURELY`)."""
+
+
+class Stretch:
+    """Waits for the device at both ends of what a side measures; told by its recorder when steps have ended."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        """Nothing is measured yet."""
+        self._recorder = recorder
+        self._settled = self._each = False
+        self._first: int | None = None
+        """The number of the first step that is measured; it began at:"""
+        self._began_s = self._left_s = self._ended_s = 0.0
+        """Seconds of the run: the first wait was over, the last one began, was over."""
+        self._steps: int | None = None
+        """How many had ended by the last wait; None = all of the run, where its loop ended by itself."""
+        self._ended = False
+        recorder.on_step.append(self._steps_ended)
+        recorder.on_budget = lambda: self._end(recorder.step_count)
+
+    def loop_over(self) -> None:
+        """The code has come to its end: its last step may have ended without another ask."""
+        if not self._recorder.ending:
+            self._end(None)
+
+    def timed(self, recording: Recording) -> Timed | None:
+        """What was timed, of the side's recording; None where there was nothing to wait for, or no moment to."""
+        if self._first is None or not self._ended:
+            return None
+        steps = recording.steps
+        ordinal = steps.count.cumsum()
+        last = len(steps) if self._steps is None else int((ordinal <= self._steps).sum())
+        first = int((ordinal <= self._first).sum())
+        if first >= last:
+            return None
+        end_s, wall_s = float(steps.start_s[last - 1] + steps.wall_s[last - 1]), self._ended_s - self._began_s
+        if self._left_s - end_s > ASIDE * wall_s:
+            return None
+        return Timed(float(steps.start_s[first]), end_s, wall_s)
+
+    def _steps_ended(self, now: int) -> None:
+        """Waits while all steps so far are warm-up, so that the last such wait is the one at the stretch's begin."""
+        recorder = self._recorder
+        if self._settled or recorder.over.is_set() or recorder.ending:
+            return
+        if recorder.waits is None:
+            self._settled = True
+            return
+        if not self._each:
+            self._each = True
+            recorder.fold_each_step()
+            if recorder.marks is None:  # the step may have ended a while ago
+                return
+        rows, loader = recorder.table.steps(), recorder.setup().training_loader
+        workers = loader.num_workers if loader is not None else 0
+        warm, self._settled = warmup_so_far(rows, workers, recorder.max_steps)
+        if self._first is None or warm >= len(rows):
+            self._begin()
+        if self._settled:
+            recorder.fold_each_step(False)
+
+    def _begin(self) -> None:
+        recorder = self._recorder
+        if recorder.pause_for_device():
+            self._first, self._began_s = recorder.step_count, recorder.elapsed_s()
+        else:  # it trains on the CPU, or its device cannot be waited for: nothing is tried again
+            self._first, self._settled = None, True
+
+    def _end(self, steps: int | None) -> None:
+        recorder = self._recorder
+        if self._first is None or self._ended:
+            return
+        self._left_s = recorder.elapsed_s()
+        if recorder.wait_for_device():
+            self._steps, self._ended, self._ended_s = steps, True, recorder.elapsed_s()
