@@ -12,6 +12,7 @@ from gpu_doctor.cell.literals import Place
 from gpu_doctor.cell.loop import Edits, LoopLines, NothingToPaste, NotPlaced
 from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, reaches
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
+from gpu_doctor.cell.saved_files import saving_rows
 from gpu_doctor.cell.source import CellSource, Edit
 from gpu_doctor.cell.unused_work import beside_lines, loop_rows, needed_lines, trains_nothing
 from gpu_doctor.cell.waiting import waiting_lines
@@ -42,6 +43,7 @@ __all__ = [
     "moved_lines",
     "needed_lines",
     "reaches",
+    "saving_rows",
     "trains_nothing",
     "waiting_lines",
 ]

@@ -164,6 +164,9 @@ class LineCost:
     beside: str = ""
     """`step`: it ran in a statement of the training step that trains nothing; `model`: in one of a forward that the
     output does not depend on; as the texts of their files tell (see `cell.unused_work`)."""
+    saves: bool = False
+    """Seen in `other`, in a statement that writes data to a file, as its file's text tells (see `cell.saved_files`);
+    `torch.save` and its like are chores instead, timed by the clock."""
 
 
 @dataclass(frozen=True)

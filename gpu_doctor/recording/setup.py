@@ -156,8 +156,11 @@ class InputFacts:
     new_shape_steps: int = 0
     """Forwards with a shape that had not been seen before, the first one left out."""
     new_shape_s: float = float("nan")
-    """Host seconds by which the timed steps among them took longer than those with a known shape of about the same
-    size; NaN where there was nothing to compare. The first steps, which warm up anyway, are left out."""
+    """Host seconds by which the timed steps among them took longer than later ones of the same shape, or of shapes
+    alike where it hardly came again; NaN where there was nothing to compare. The first steps, which warm up anyway,
+    are left out."""
+    new_late: int | None = None
+    """Forwards of the later half of those looked at whose shape had not been seen before; None = not counted."""
     per_step: float | None = None
     """Of them, so many in a step, most_per_step at most; None = not known."""
     most_per_step: int = 0

@@ -109,7 +109,7 @@ def full() -> Recording:
                 *(1.5, 0.2, 2, 0.5, 0.25, 1, 0.125, 0.05, np.array([3.0, 2.0]), np.array([1.0, 2.0])),
             ),
         ),
-        lines=(LineCost("cell.py", 3, "f", "x < 1 & y", "other", 0.25, True, True),),
+        lines=(LineCost("cell.py", 3, "f", "x < 1 & y", "other", 0.25, True, True, saves=True),),
         looks=40,
         losses=Losses(np.array([0.0]), np.array([8.0]), np.array([2.3])),
         chores=(Chore("checkpoint", 3, 0.5, 4e6, "cell.py", 9, "f", "torch.save(m, f)"),),

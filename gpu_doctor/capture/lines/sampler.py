@@ -19,7 +19,7 @@ from gpu_doctor.capture.lines.places import MOST_THROUGH, Place, Places
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.step_clock import Look
-from gpu_doctor.cell import loop_rows, trains_nothing
+from gpu_doctor.cell import loop_rows, saving_rows, trains_nothing
 from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.steps import FORWARD, LOSS, NO_GRAD, OTHER, PHASE_NAMES
 
@@ -52,7 +52,7 @@ class LineSampler:
         """How often the running loop was looked at."""
         self._before: int | None = None
         self._places = Places()
-        self._texts: tuple[dict[str, str], dict[Way, tuple[str, bool]]] = {}, {}
+        self._texts: tuple[dict[str, str], dict[Way, tuple[str, bool, bool]]] = {}, {}
         recorder.looked = self.placed
 
     def look(self) -> None:
@@ -101,12 +101,13 @@ class LineSampler:
                 no_grad=phase == NO_GRAD,
                 beside=told[0],
                 looped=phase in (LOSS, OTHER) and told[1],
+                saves=phase == OTHER and told[2],
             )
             found[cost] = found.get(cost, 0.0) + seconds / total
         dearest = sorted(found.items(), key=lambda item: -item[1])[:SHOWN_LINES]
         return tuple(replace(cost, share=share) for cost, share in dearest)
 
-    def _known(self, files: set[str]) -> tuple[dict[str, str], dict[Way, tuple[str, bool]]]:
+    def _known(self, files: set[str]) -> tuple[dict[str, str], dict[Way, tuple[str, bool, bool]]]:
         """The texts of all files passed through, and what they have told so far: anew where there are more of them."""
         if not files <= self._texts[0].keys():
             self._texts = {file: "".join(linecache.getlines(file)) for file in sorted(files)}, {}
@@ -118,12 +119,16 @@ class LineSampler:
         return {(place, through, phase): seconds for ((place, through), phase), seconds in heard.items()}, total
 
 
-def _asked(through: Way, texts: dict[str, str]) -> tuple[str, bool]:
-    """As `_told`; of a text that no parser gets through, nothing is told."""
+def _asked(through: Way, texts: dict[str, str]) -> tuple[str, bool, bool]:
+    """As `_told`, and whether the way leads through a statement that writes data to a file.
+
+    Of a text that no parser gets through, nothing is told.
+    """
     try:
-        return _told(through, texts)
+        saves = any(line in saving_rows(texts[file]) for file, line in through)
+        return *_told(through, texts), saves
     except (RecursionError, MemoryError, ValueError):
-        return "", False
+        return "", False, False
 
 
 def _told(through: Way, texts: dict[str, str]) -> tuple[str, bool]:

@@ -16,8 +16,10 @@ MOST_STEPS: Final = 1024
 WARM_STEPS: Final = 8
 """In the first steps everything is new and everything warms up: they are not timed."""
 ALIKE: Final = 1.25
-"""A step is compared with those whose input has as many elements, give or take a quarter: larger inputs take longer."""
+"""A step whose shape hardly comes again is compared with those whose input is as long in every dimension, give or take
+a quarter: larger inputs take longer, and so do longer texts of as many tokens in all."""
 FEWEST_ALIKE: Final = 3
+"""Steps to compare with: of the same shape where it came so often again, else of shapes alike."""
 SURE: Final = 3.0
 """Standard errors by which new shapes must take longer: steps are no bell curve, two would be one loop in twenty."""
 
@@ -27,26 +29,30 @@ class Shapes:
 
     def __init__(self) -> None:
         self.looked_at = self.new_steps = 0
+        self._new_at: list[int] = []
+        """Numbers of the forwards with a shape that was not known, so many that are told apart."""
         self.counts: Counter[tuple[int, ...]] = Counter()
         self.dtype = self.device = ""
         self.channels_last = False
         self._steps = self._cut = 0
-        self._timed: list[tuple[int, bool, float]] = []
-        """Elements, whether the shape was new, seconds: of steps with one forward."""
-        self._open: list[tuple[int, bool]] = []
+        self._timed: list[tuple[tuple[int, ...], bool, float]] = []
+        """Shape, whether it was new, seconds: of steps with one forward."""
+        self._open: list[tuple[tuple[int, ...], bool]] = []
         """As above, of forwards whose step has not ended."""
 
     def add(self, given: torch.Tensor) -> None:
         """One forward's input; its values are not read."""
         shape = tuple(int(length) for length in given.shape)
         new = shape not in self.counts and self.looked_at > 0
+        if shape not in self.counts and self.looked_at > 0:
+            self._new_at.append(self.looked_at)
         self.looked_at += 1
         if shape in self.counts or len(self.counts) < MOST_SHAPES:
             self.counts[shape] += 1
         else:
             new = False  # it may have been seen before
         self.new_steps += new
-        self._open.append((given.numel(), new))
+        self._open.append((shape, new))
         if not self.dtype:
             self.dtype = str(given.dtype).removeprefix("torch.")
             self.device = str(given.device)
@@ -68,26 +74,31 @@ class Shapes:
         self._open.clear()
 
     def new_shape_s(self) -> float:
-        """Seconds by which steps with a new shape exceeded those of about the same size with a known one.
+        """Seconds by which steps with a new shape exceeded those with a known one: the same one, or else alike.
 
         0 where that is no more than such steps differ by chance: a noisy loop has long steps of either kind. NaN where
         there is nothing to compare; steps without their like are left out.
         """
-        if not self._timed:
-            return float("nan")
-        elements, new, seconds = (np.array(column) for column in zip(*sorted(self._timed), strict=True))
-        known_elements, known_s = elements[~new], np.append(0.0, np.cumsum(seconds[~new]))
-        low = np.searchsorted(known_elements, elements / ALIKE, "left")
-        high = np.searchsorted(known_elements, elements * ALIKE, "right")
-        others = high - low - ~new
-        compared = others >= FEWEST_ALIKE
-        usual = (known_s[high] - known_s[low] - np.where(new, 0.0, seconds)) / np.maximum(others, 1)
-        first, again = ((seconds - usual)[compared & kind] for kind in (new, ~new))
-        if not len(first) or len(again) < FEWEST_ALIKE:
+        known: dict[tuple[int, ...], list[float]] = {}
+        for shape, new, seconds in self._timed:
+            if not new:
+                known.setdefault(shape, []).append(seconds)
+        sums = {shape: (len(all_s), math.fsum(all_s)) for shape, all_s in known.items()}
+        alike = {shape: _alike(shape, sums) for shape in {one[0] for one in self._timed}}
+        first: list[float] = []
+        again: list[float] = []
+        for shape, new, seconds in self._timed:
+            own = 0 if new else 1
+            for count, sum_s in (sums.get(shape, (0, 0.0)), alike[shape]):
+                if count - own >= FEWEST_ALIKE:
+                    usual = (sum_s - own * seconds) / (count - own)
+                    (first if new else again).append(seconds - usual)
+                    break
+        if not first or len(again) < FEWEST_ALIKE:
             return float("nan")
         # Of a sum of as many deviations, from a mean over the known ones that is uncertain itself.
         chance = float(np.std(again)) * math.sqrt(len(first) * (1.0 + len(first) / len(again)))
-        extra = float(first.sum())
+        extra = math.fsum(first)
         return extra if extra > SURE * chance else 0.0
 
     def facts(self, most: int = 0) -> InputFacts:
@@ -102,6 +113,18 @@ class Shapes:
             channels_last=self.channels_last,
             new_shape_steps=self.new_steps,
             new_shape_s=self.new_shape_s(),
+            new_late=sum(at >= self.looked_at / 2 for at in self._new_at),
             per_step=self.looked_at / steps if steps else None,
             most_per_step=most,
         )
+
+
+def _alike(shape: tuple[int, ...], sums: dict[tuple[int, ...], tuple[int, float]]) -> tuple[int, float]:
+    """Steps of all shapes that are about as long in every dimension, and their seconds."""
+    found = [
+        one
+        for other, one in sums.items()
+        if len(other) == len(shape)
+        and all(a <= ALIKE * b and b <= ALIKE * a for a, b in zip(other, shape, strict=True))
+    ]
+    return sum(count for count, _ in found), math.fsum(seconds for _, seconds in found)

@@ -192,6 +192,18 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         return max(self.other_once_share - self.chores_between_share, 0.0)
 
     @property
+    def saving_lines(self) -> tuple[LineCost, ...]:
+        """Line costs of statements outside of every phase that write data to files, beside the chores."""
+        places = {(one.file, one.line) for one in self.chores or ()}
+        return tuple(one for one in self.lines if one.saves and (one.file, one.line) not in places)
+
+    @property
+    def saving_share(self) -> float:
+        """What they take of the wall-clock, beyond what a single step stood still; no more than the chores leave."""
+        left = (self.other_share or 0.0) - (self.loss_share or 0.0) - self.chores_between_share
+        return max(min(sum(one.share for one in self.saving_lines), left) - self.once_share, 0.0)
+
+    @property
     def step_util_pct(self) -> float | None:
         """NVML's utilisation of the time in which the GPU had a step's work by its own clock, 0..100.
 

@@ -27,6 +27,49 @@ CHECKPOINT = Cell(
     """,
 )
 
+SYNCED = Cell(
+    name="checkpoint-synced-to-disk",
+    klass="host",
+    top=("checkpoint-stall",),
+    never=("slow-python",),
+    before=digits(80),
+    sick="""
+        import tempfile, os
+        path = os.path.join(tempfile.gettempdir(), "clinic-synced.pt")
+        for step, (x, y) in enumerate(loader):
+            optimizer.zero_grad()
+            loss = criterion(model(x), y)
+            loss.backward()
+            optimizer.step()
+            with open(path, "wb") as f:
+                torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, f)
+                f.flush()
+                os.fsync(f.fileno())
+    """,
+    cured=CHECKPOINT.cured,
+)
+
+ARRAYS = Cell(
+    name="weights-to-numpy-files",
+    klass="host",
+    top=("checkpoint-stall",),
+    never=("slow-python",),
+    before=digits(80),
+    sick="""
+        import tempfile, os
+        import numpy as np
+        folder = tempfile.mkdtemp()
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(x), y)
+            loss.backward()
+            optimizer.step()
+            for name, weight in model.state_dict().items():
+                np.save(os.path.join(folder, name + ".npy"), weight.numpy())
+    """,
+    cured=CHECKPOINT.cured,
+)
+
 GARBAGE = Cell(
     name="gc-collect-each-step",
     klass="host",
@@ -125,6 +168,8 @@ THREADS = Cell(
 
 CELLS = (
     CHECKPOINT,
+    SYNCED,
+    ARRAYS,
     GARBAGE,
     ANOMALY,
     THREADS,

@@ -26,12 +26,18 @@ MANY = 8
 """Shapes from which on they change: torch.compile gives up after 8 recompilations of one function (its
 `recompile_limit`); a loader with a partial last batch has 2."""
 
+STILL_NEW = 0.1
+"""Part of the new shapes that come in the later half of the forwards looked at, at least: half of them where every batch
+has its own, a quarter where each comes twice, none of buckets that have all been seen."""
+
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where steps with a new shape took measurably longer than others with an input of the same size."""
     inputs, run_s = vitals.inputs, vitals.run_s
     if inputs is None or not run_s or inputs.shapes < MANY or inputs.new_shape_steps < MANY:
         return None
+    if inputs.new_late is not None and inputs.new_late < STILL_NEW * inputs.new_shape_steps:
+        return None  # all shapes have been seen, and are prepared for
     if not inputs.new_shape_s > 0.0:  # NaN: there was nothing to compare
         return None
     cost = min(inputs.new_shape_s / run_s, 1.0)
@@ -72,7 +78,7 @@ def check(vitals: Vitals) -> Finding | None:
             f"{'at least ' if inputs.shapes >= 64 else ''}{inputs.shapes} shapes in {inputs.looked_at} inspected "
             f"forward passes, {usual} most often",
             f"{inputs.new_shape_steps} forward passes had a new shape; together their steps took "
-            f"{formatting.seconds(inputs.new_shape_s)} longer than steps of about the same size with a known shape",
+            f"{formatting.seconds(inputs.new_shape_s)} longer than later steps of the same shape, or of one about as large",
         ),
         prescriptions=tuple(cures),
     )

@@ -1,8 +1,9 @@
-"""The loop stands still while `torch.save` writes a checkpoint.
+"""The loop stands still while `torch.save` writes a checkpoint, or other data is written to a file.
 
 What it means
-    `torch.save` copies every tensor to the host and writes it to the file before it returns. All of that time the
-    training thread does nothing else, and a GPU runs dry.
+    `torch.save` copies every tensor to the host and writes it to the file before it returns; so do `np.save`,
+    `pickle.dump` and a file opened for bytes. `os.fsync` then waits for the disk. All of that time the training thread
+    does nothing else, and a GPU runs dry.
 
 Why it costs you
     A checkpoint of a model with Adam holds three times the parameters. At 1 GB/s that is 12 s for a billion
@@ -19,9 +20,10 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import without
-from gpu_doctor.diagnosis.rules.evidence import chore_line
+from gpu_doctor.diagnosis.rules.evidence import chore_line, dearest_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.recording.setup import Chore
 
 NEEDS = ("chores", "run_s", "steps_per_s")
 
@@ -44,24 +46,21 @@ threading.Thread(target=torch.save, args=(snapshot(model.state_dict()), path)).s
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where the checkpoints inside of steps take at least 5 % of the wall-clock."""
-    share = vitals.chore_share("checkpoint")
-    if share is None or share < STALL_SHARE:
+    """Fires where the checkpoints and files written inside of steps take at least 5 % of the wall-clock."""
+    chore = next((one for one in vitals.chores or () if one.kind == "checkpoint" and one.calls >= FEWEST_CALLS), None)
+    heard = vitals.chore_share("checkpoint") or 0.0 if chore is not None else 0.0
+    cost = min(heard + vitals.saving_share, 1.0)
+    if cost < STALL_SHARE:
         return None
-    cost = min(share, 1.0)
-    chore = next(one for one in vitals.chores or () if one.kind == "checkpoint")
-    if chore.calls < FEWEST_CALLS:
-        return None
-    each = chore.wall_s / chore.calls
-    size = "" if chore.nbytes != chore.nbytes else f" for {formatting.size(chore.nbytes / chore.calls)}"
-    most = without(vitals, cost, calls_per_step=chore.calls / max(vitals.steps, 1))
+    most = without(vitals, cost, calls_per_step=chore.calls / max(vitals.steps, 1) if chore is not None else 1.0)
+    what = "checkpoints" if heard >= vitals.saving_share else "data to files"
     return Finding(
         rule="checkpoint-stall",
-        headline=f"Saving checkpoints takes {formatting.share(cost)} of the time, in which nothing trains.",
+        headline=f"Saving {what} takes {formatting.share(cost)} of the time, in which nothing trains.",
         cost_share=cost,
         evidence=(
-            f"saved {chore.calls} times in {vitals.steps} steps, {formatting.seconds(each)} each{size}",
-            *chore_line(chore),
+            *(_calls(chore, vitals.steps) if chore is not None else ()),
+            *dearest_lines(vitals.saving_lines, vitals.source),
         ),
         prescriptions=(
             Prescription(
@@ -80,3 +79,9 @@ def check(vitals: Vitals) -> Finding | None:
             ),
         ),
     )
+
+
+def _calls(chore: Chore, steps: int) -> tuple[str, ...]:
+    size = "" if chore.nbytes != chore.nbytes else f" for {formatting.size(chore.nbytes / chore.calls)}"
+    each = formatting.seconds(chore.wall_s / chore.calls)
+    return f"saved {chore.calls} times in {steps} steps, {each} each{size}", *chore_line(chore)

@@ -82,7 +82,7 @@ def check(vitals: Vitals) -> Finding | None:
     most = share
     if vitals.lines:
         share *= _part_in_python(vitals, lines, updates)
-        most *= 1.0 - _part_of(updates, vitals)
+        most *= 1.0 - _part_of([*updates, *vitals.saving_lines], vitals)
     if vitals.on_gpu:
         if vitals.gpu_gap_share is None:
             return None
@@ -122,19 +122,22 @@ def check(vitals: Vitals) -> Finding | None:
 
 
 def _part_in_python(vitals: Vitals, own: list[LineCost], updates: list[LineCost]) -> float:
-    """Of what lies outside of every phase, the part that is no computing inside torch, or trains nothing.
+    """Of what lies outside of every phase, the part that is no computing inside torch, or trains nothing, and
+    writes no file.
 
     The step clock says how long it is, the looks only how it is divided: a call that keeps Python's lock for long
     (`.tolist()` of a large tensor) is seen by few of them, or by none.
     """
     python = sum(one.share for one in own)
-    in_torch = sum(one.share for one in _between(vitals) if one not in own and one not in updates and one.in_torch)
+    in_torch = sum(
+        one.share for one in _between(vitals) if one.in_torch and one not in (*own, *updates) and not one.saves
+    )
     if not any(one.before_backward for one in vitals.lines):
         # The loss was measured and taken off: looks that fell into it say nothing about what is left.
         in_torch = max(in_torch - (vitals.loss_share or 0.0), 0.0)
     if python > in_torch:
         in_torch -= _edges_beyond(vitals, own)
-    training = in_torch + sum(one.share for one in updates)
+    training = in_torch + sum(one.share for one in (*updates, *vitals.saving_lines))
     if python + training <= 0:
         # What is never seen keeps Python's lock; but of few looks none need have fallen there.
         missed = vitals.looks is not None and (vitals.other_share or 0.0) * vitals.looks < FEW_LOOKS
@@ -206,7 +209,7 @@ def _update_lines(vitals: Vitals) -> list[LineCost]:
 
 
 def _own_lines(vitals: Vitals) -> list[LineCost]:
-    """Lines outside of every phase that run Python: none that makes batches, that leaves a loop, none of a chore.
+    """Lines outside of every phase that run Python: none that makes batches, leaves a loop, or is a chore or a file's.
 
     Of what computes inside torch, those statements of the loop that train nothing.
     """
@@ -218,6 +221,7 @@ def _own_lines(vitals: Vitals) -> list[LineCost]:
         one
         for one in _between(vitals)
         if (not one.in_torch or one.beside or one in beside)
+        and not one.saves
         and (one.file, one.line) not in made
         and (one.file, one.line) not in chores
     ]

@@ -38,6 +38,40 @@ def test_larger_inputs_take_longer_without_being_first() -> None:
     assert played(*steps).new_shape_s() == 0.0
 
 
+def handed(*steps: tuple[tuple[int, ...], float]) -> Shapes:
+    shapes = Shapes()
+    for shape, seconds in [((100, 4), 1.0)] * 8 + list(steps):
+        shapes.add(torch.empty(shape))
+        shapes.step(seconds)
+    return shapes
+
+
+BUCKETS = {16: 40, 32: 30, 64: 20, 128: 10, 256: 5}
+"""Length of a batch's texts, with 1024 tokens in every batch -> batches: the long ones are rare, and slow."""
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.05])
+def test_a_shape_is_timed_against_itself(late_s: float) -> None:
+    steps = [
+        ((1024 // length, length), length * 1e-4 + 1e-6 * (n % 3) + (0.0 if n else late_s))
+        for length, count in BUCKETS.items()
+        for n in range(count)
+    ]
+    assert handed(*steps).new_shape_s() == pytest.approx(5 * late_s, rel=0.01)
+
+
+def test_shapes_as_large_as_others_and_longer_are_not_alike() -> None:
+    steps = [((64, 16), 0.01 + 1e-5 * (n % 3)) for n in range(20)] + [((16, 64), 0.05)] * 2
+    assert handed(*steps).new_shape_s() == 0.0
+
+
+def test_whether_shapes_go_on_being_new() -> None:
+    seen = handed(*[((rows, 4), 0.01) for rows in range(50, 60)] * 10).facts()
+    assert (seen.new_shape_steps, seen.new_late) == (10, 0)
+    ever = handed(*[((rows, 4), 0.01) for rows in range(200, 392)]).facts()
+    assert (ever.new_shape_steps, ever.new_late) == (63, 100), "those that are too many to be told apart too"
+
+
 def test_nothing_to_compare_is_not_measured() -> None:
     assert math.isnan(Shapes().new_shape_s())
     assert math.isnan(played(*[(1000 * rows, 0.01) for rows in range(1, 20)]).new_shape_s())

@@ -49,3 +49,8 @@ def test_shapes_that_change_and_cost_nothing() -> None:
 
 def test_nothing_to_compare_is_no_cost() -> None:
     assert asked(RULE, with_inputs(new_shape_s=float("nan"))) is None
+
+
+def test_buckets_that_have_all_been_seen() -> None:
+    assert asked(RULE, with_inputs(new_late=2)) is None
+    assert sick(RULE, with_inputs(new_late=7)).cost_share > 0.3

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import types
+from dataclasses import replace
 
 import pytest
 
 from gpu_doctor.diagnosis.rules.host.checkpoint_stall import EVERY
-from tests.support.chores import calling, found, named
-from tests.support.recordings import Loop, on_gpu
+from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.recording import LineCost, Recording
+from tests.support.chores import CHECKS, calling, found, named
+from tests.support.recordings import Loop, line, on_gpu
 
 RULE = "checkpoint-stall"
 SAVING = Loop(other=5.0)
@@ -56,3 +59,39 @@ def test_other_chores_are_no_checkpoints() -> None:
 
 def test_one_checkpoint_does_not_tell_how_often_they_come() -> None:
     assert found(RULE, calling(SAVING, "checkpoint", 0.3, 1)) is None
+
+
+SYNCED = replace(line("os.fsync(f.fileno())", 0.2), line=11, saves=True)
+WROTE = replace(line("np.save(path, weights)", 0.33), saves=True)
+
+
+def test_the_wait_for_the_disk_is_part_of_a_checkpoint() -> None:
+    loop = SAVING.but(lines=(SYNCED,))
+    finding = found(RULE, calling(loop, "checkpoint", 2 / 15, 10))
+    assert finding is not None and finding.cost_share == pytest.approx(2 / 15 + 0.2)
+    assert any("10 times" in one for one in finding.evidence) and any("fsync" in one for one in finding.evidence)
+    assert "slow-python" not in named(calling(loop, "checkpoint", 2 / 15, 10))
+
+
+def written(*lines: LineCost) -> Recording:
+    return replace(SAVING.but(lines=lines).recording(), chores=())
+
+
+def test_a_file_written_without_torch_is_a_checkpoint_and_no_python() -> None:
+    finding = found(RULE, written(WROTE))
+    assert finding is not None and finding.cost_share == pytest.approx(1 / 3, rel=0.02)
+    assert "np.save" in finding.evidence[0] and "data to files" in finding.headline
+    assert named(written(WROTE))[0] == RULE
+    assert "slow-python" not in named(written(WROTE))
+
+
+def test_a_log_beside_it_stays_python() -> None:
+    log = line("log.write(str(loss))", 0.2)
+    recording = written(log, replace(WROTE, share=0.13))
+    assert {RULE, "slow-python"} <= set(named(recording))
+    assert found(RULE, written(log)) is None
+
+
+def test_a_file_written_in_one_step_alone_does_not_tell_how_often() -> None:
+    vitals = measure(written(WROTE))
+    assert CHECKS[RULE](replace(vitals, other_once_share=0.33)) is None
