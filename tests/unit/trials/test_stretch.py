@@ -92,6 +92,18 @@ def test_the_waits_are_no_part_of_any_step() -> None:
     assert vitals.data_wait_share == pytest.approx(0.1 / 0.22, abs=0.05)
 
 
+@pytest.mark.parametrize("counted", [False, True])
+def test_who_counts_what_lies_between_steps_goes_on_to_hear_of_each(counted: bool) -> None:
+    device = SimulatedDevice()
+    recorder = Recorder(clock=lambda: device.now, sync_measured=True, max_steps=STEPS)
+    recorder.waits = lambda: device.synchronize() >= 0
+    if counted:
+        recorder.fold_each_step()
+    Stretch(recorder)
+    COPIES.play(device, recorder)
+    assert recorder.fold_each_step() == counted
+
+
 @dataclasses.dataclass
 class EndsByItself(Loop):
     """A loop that is over before its budget is; what the cell does behind it ends before the trial waits."""
