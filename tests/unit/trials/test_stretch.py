@@ -52,6 +52,20 @@ def test_launching_ahead_of_an_equally_fast_device_is_no_difference(queued: floa
     assert found.speedup == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.parametrize("steps", [12, 20, 50, 400])
+@pytest.mark.parametrize("queued", [35.0, 1000.0])
+def test_a_device_without_a_clock_of_its_own_is_timed_by_the_waits(steps: int, queued: float) -> None:
+    blocking = dataclasses.replace(COPIES, steps=steps, most_queued_ms=queued)
+    told = [side(one, steps) for one in (blocking, dataclasses.replace(blocking, copy_blocks=False))]
+    unread = np.full(steps, np.nan)
+    before, after = (
+        dataclasses.replace(one, steps=dataclasses.replace(one.steps, gpu_since_s=unread, gpu_since_steps=unread))
+        for one in told
+    )
+    found = compare([before, before], [after, after])
+    assert found.verdict == "no-difference" and found.speedup == pytest.approx(1.0, abs=0.05)
+
+
 @pytest.mark.parametrize("kernel", [0.4, 0.65, 1.4])
 def test_a_device_that_works_faster_or_slower_is_told_so(kernel: float) -> None:
     before = dataclasses.replace(COPIES, copy_blocks=False)
