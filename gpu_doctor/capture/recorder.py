@@ -341,10 +341,15 @@ class Recorder:
         log, every = self.log, self._loss_every
         log.loss_at = log.steps + 1 if log.steps < DENSE_LOSSES else ((log.steps - 1) // every + 1) * every + 1
 
-    def fold_each_step(self, each: bool = True) -> None:
-        """Every step is folded when it ends, or not any more: somebody counts what lies between two of them."""
-        self._each_step = each
+    def fold_each_step(self, each: bool = True) -> bool:
+        """Every step is folded when it ends, or not any more: somebody counts what lies between two of them.
+
+        Returns:
+            Whether each was before.
+        """
+        before, self._each_step = self._each_step, each
         self.log.due = 1 if each else self.log.due
+        return before
 
     def wait_for_device(self) -> bool:
         """Waits until the device has done all that was launched; false where there is none, or it cannot be waited for.

@@ -24,7 +24,9 @@ class Stretch:
     def __init__(self, recorder: Recorder) -> None:
         """Nothing is measured yet."""
         self._recorder = recorder
-        self._settled = self._each = False
+        self._settled = False
+        self._folded_each: bool | None = None
+        """Whether somebody else wants every step to be folded when it ends; None = not asked yet."""
         self._first: int | None = None
         """The number of the first step that is measured; it began at:"""
         self._began_s = self._left_s = self._ended_s = 0.0
@@ -63,9 +65,8 @@ class Stretch:
         if recorder.waits is None:
             self._settled = True
             return
-        if not self._each:
-            self._each = True
-            recorder.fold_each_step()
+        if self._folded_each is None:
+            self._folded_each = recorder.fold_each_step()
             if recorder.marks is None:  # the step may have ended a while ago
                 return
         rows, loader = recorder.table.steps(), recorder.setup().training_loader
@@ -74,7 +75,7 @@ class Stretch:
         if self._first is None or warm >= len(rows):
             self._begin()
         if self._settled:
-            recorder.fold_each_step(False)
+            recorder.fold_each_step(self._folded_each)
 
     def _begin(self) -> None:
         recorder = self._recorder

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.recording import Column, Recording, Steps
+from gpu_doctor.recording import Column, Recording, Steps, Timed
 
 AHEAD: Final = 1.01
 """The device took so many times the host's seconds where the host ran ahead; less is where in a step it began."""
@@ -37,16 +37,32 @@ def paced_s(recording: Recording, rows: Steps) -> Column:
     Returns:
         One for each row; `rows.wall_s` itself where the host's clock tells.
     """
-    timed, every = recording.timed, recording.steps
-    device = _by_device(every)
-    if timed is None and device is None:
+    device = _by_device(recording.steps)
+    if recording.timed is not None:
+        each = _by_waits(recording.timed, recording.steps, device)
+    elif device is not None:
+        each = device
+    else:
         return rows.wall_s
-    shape = every.wall_s if device is None else device
-    own: Column = shape[np.searchsorted(every.start_s, rows.start_s)]
-    if timed is None:
-        return own if own.sum() > AHEAD * rows.wall_s.sum() else rows.wall_s
-    whole_s = float(np.nansum(shape[timed.rows(every)]))
-    return own * (timed.wall_s / whole_s) if whole_s > 0 else rows.wall_s
+    own: Column = each[np.searchsorted(recording.steps.start_s, rows.start_s)]
+    if recording.timed is not None:
+        return own
+    return own if own.sum() > AHEAD * rows.wall_s.sum() else rows.wall_s
+
+
+def _by_waits(timed: Timed, steps: Steps, device: Column | None) -> Column:
+    """Seconds of every row, of which those of the stretch add up to what lies between the two waits.
+
+    How they share it the device's clock says. Where it was not read, the host's does if it did not run ahead, and else
+    nothing is known of single steps: they are taken to be alike.
+    """
+    inside = timed.rows(steps)
+    host_s = float(np.nansum(steps.wall_s[inside]))
+    if not host_s > 0:  # of a recording that was cut
+        return steps.wall_s
+    shape = device if device is not None else steps.wall_s if timed.wall_s <= AHEAD * host_s else steps.count
+    each: Column = shape * (timed.wall_s / float(np.nansum(shape[inside])))
+    return each
 
 
 def _by_device(steps: Steps) -> Column | None:

@@ -52,6 +52,20 @@ def test_launching_ahead_of_an_equally_fast_device_is_no_difference(queued: floa
     assert found.speedup == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.parametrize("steps", [12, 20, 50, 400])
+@pytest.mark.parametrize("queued", [35.0, 1000.0])
+def test_a_device_without_a_clock_of_its_own_is_timed_by_the_waits(steps: int, queued: float) -> None:
+    blocking = dataclasses.replace(COPIES, steps=steps, most_queued_ms=queued)
+    told = [side(one, steps) for one in (blocking, dataclasses.replace(blocking, copy_blocks=False))]
+    unread = np.full(steps, np.nan)
+    before, after = (
+        dataclasses.replace(one, steps=dataclasses.replace(one.steps, gpu_since_s=unread, gpu_since_steps=unread))
+        for one in told
+    )
+    found = compare([before, before], [after, after])
+    assert found.verdict == "no-difference" and found.speedup == pytest.approx(1.0, abs=0.05)
+
+
 @pytest.mark.parametrize("kernel", [0.4, 0.65, 1.4])
 def test_a_device_that_works_faster_or_slower_is_told_so(kernel: float) -> None:
     before = dataclasses.replace(COPIES, copy_blocks=False)
@@ -90,6 +104,18 @@ def test_the_waits_are_no_part_of_any_step() -> None:
     assert vitals.step_wall_s == pytest.approx(10e-3, rel=0.02)
     assert vitals.host_step_s == pytest.approx(0.22e-3, rel=0.1)
     assert vitals.data_wait_share == pytest.approx(0.1 / 0.22, abs=0.05)
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_who_counts_what_lies_between_steps_goes_on_to_hear_of_each(counted: bool) -> None:
+    device = SimulatedDevice()
+    recorder = Recorder(clock=lambda: device.now, sync_measured=True, max_steps=STEPS)
+    recorder.waits = lambda: device.synchronize() >= 0
+    if counted:
+        recorder.fold_each_step()
+    Stretch(recorder)
+    COPIES.play(device, recorder)
+    assert recorder.fold_each_step() == counted
 
 
 @dataclasses.dataclass
