@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import time
@@ -20,7 +19,7 @@ Row = dict[str, Any]
 """`said` in a sentence, `good`: whether its aim is met (None = there is none), `figures`, and `error`: a traceback."""
 
 
-def row(said: str, good: bool | None = None, **figures: Any) -> Row:
+def row(said: str, good: bool | None = None, /, **figures: Any) -> Row:
     """What a row says and the figures that it rests on."""
     return {"said": said, "good": good, "figures": figures}
 
@@ -132,8 +131,8 @@ def ended_by_force(out: Path, part: str, machine: Mapping[str, Any], status: str
 def forget(out: Path, parts: tuple[str, ...]) -> None:
     """Nothing of these parts was ever found."""
     for part in parts:
-        with contextlib.suppress(FileNotFoundError):
-            place(out, part).unlink()
+        for path in (place(out, part), out / "logs" / f"{part}.txt"):
+            path.unlink(missing_ok=True)
 
 
 def _finite(value: Any) -> Any:

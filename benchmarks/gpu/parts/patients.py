@@ -96,10 +96,14 @@ def judged(one: Patient, found: Mapping[str, Any], rehearse: bool) -> Row:
     else:
         good = bool(findings) and findings[0][0] in one.wanted
     listed = ", ".join(f"{rule} {100 * cost:.0f} %" for rule, cost in findings[:4]) or "nothing found"
-    named = "" if good or one.rule == HEALTHY else f"; {one.rule} is {'' if one.rule in found['named'] else 'not '}named"
+    named = (
+        "" if good or one.rule == HEALTHY else f"; {one.rule} is {'' if one.rule in found['named'] else 'not '}named"
+    )
     silent = "".join(f" ({rule} silent: {why})" for rule, why in found["silent"].items())
     klass = f"{found['bottleneck']}" + ("" if found["bottleneck"] == one.klass else f", not {one.klass}")
-    return row(f"{klass}: {listed}{named}{silent}", None if rehearse else good, wanted=one.wanted, **_without_key(found))
+    return row(
+        f"{klass}: {listed}{named}{silent}", None if rehearse else good, wanted=one.wanted, **_without_key(found)
+    )
 
 
 def priced(one: Patient, found: Mapping[str, Any], told: Mapping[str, Any], rehearse: bool) -> Row:
@@ -112,7 +116,7 @@ def priced(one: Patient, found: Mapping[str, Any], told: Mapping[str, Any], rehe
         return row(f"{said}; no forecast of this cure", None, **_without_key(found))
     error = predicted / real - 1.0
     most = "at most " if told["at_most"] else ""
-    good = abs(error) <= WITHIN or (bool(most) and 0.0 < error and (told["predicted_low"] or 1.0) <= real)
+    good = abs(error) <= WITHIN or (bool(most) and error > 0.0 and (told["predicted_low"] or 1.0) <= real)
     said += f"; foretold {most}{predicted:.2f}x, {100 * error:+.0f} %"
     return row(said, None if rehearse else good, predicted=predicted, error_share=error, **_without_key(found))
 
