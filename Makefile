@@ -53,7 +53,7 @@ test-all: $(VENV)/.dev-ready browser
 # The Python that is named, else .venv's, else python3. Nothing is installed: torch and the driver are the machine's own,
 # wherever that Python finds them.
 GPU_PYTHON := $(if $(filter file,$(origin PYTHON)),$(if $(wildcard $(PY)),$(PY),$(PYTHON)),$(PYTHON))
-GPU_ARGS = $(PARTS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(OUT),--out "$(OUT)") \
+GPU_ARGS = $(PARTS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(findstring command,$(origin OUT)),--out "$(OUT)") \
   $(if $(filter-out 0,$(REHEARSE)),--rehearse $(if $(MINUTES),,--anew))
 
 gpu:

@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
 def environment(out: Path) -> tuple[dict[str, str], str]:
     """The parts' environment, with what this Python lacks on its path; and a sentence on that, if anything."""
-    site = out / "site"
+    site = out / "site-packages"  # known by that name to be no code of the user's
     found, lacking = wheels.unpacked(wheels.missing(), site)
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH", ""), str(site) if site.exists() else "")))
     said = f"Taken from the wheels carried along: {', '.join(found)}. " if found else ""

@@ -354,7 +354,6 @@ MEMORY: Final = (
         OTHER
         + "".join(f"    {one}\n" for one in LOOP.strip().splitlines())
         + "finally:\n    other.kill()\n    other.wait()\n    other.stdout.close()\n",
-        LOOP,
     ),
 )
 

@@ -35,9 +35,9 @@ PARTS: Final = (
     Part("patients", "sick loops and their cures by the clock, beside the diagnosis and its forecast", 7.0),
     Part("precision", "fp16 with a scaler and bf16: speed and losses, by hand and by knob", 1.5),
     Part("largest-batch", "the largest batch as foretold, and as found by running out of memory", 1.0),
-    Part("articles", "the figures that articles on starving GPUs tell", 2.0),
+    Part("articles", "the figures that articles on starving GPUs tell", 2.5),
     Part("trials", "trials whose truth is known: copies, equal sides, work that is still queued", 1.5),
     Part("recordings", "eight loops recorded for the tutorials", 1.0),
-    Part("tests", "tests/gpu by pytest", 7.5),
+    Part("tests", "tests/gpu by pytest", 7.0),
 )
 """Dearest last: with little time left, most is known. All of them take 25 minutes at most."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from benchmarks.gpu.cells import BUSY, HEAD
-from benchmarks.gpu.timing import stretch_s
+from benchmarks.gpu.timing import emptied, stretch_s
 from tests.support.turns import scaled
 
 WORK_S: Final = 0.006
@@ -32,4 +32,6 @@ def rows_for(device: str, wanted_s: float = WORK_S) -> int:
                 names["optimizer"].step()
 
         rows = scaled(rows, stretch_s(train, 5, 20, device), wanted_s, least=FEWEST)
+    del names, train
+    emptied(device)  # the patients' own processes need the card
     return rows

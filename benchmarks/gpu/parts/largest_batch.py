@@ -75,7 +75,7 @@ def _peak(names: dict[str, Any], batch: int) -> float:
     """Bytes that the batch needs; infinite where it does not fit."""
     try:
         return float(memory_cell.peak_bytes(names, batch))
-    except torch.OutOfMemoryError:
+    except torch.cuda.OutOfMemoryError:
         pass
     names["opt"].zero_grad()  # outside of the handler: the error's frames hold the batch
     emptied("cuda")

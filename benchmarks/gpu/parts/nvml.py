@@ -51,7 +51,7 @@ PAIRS: Final = (
     Pair("pcie_gen", "pcie.link.gen.current"),
     Pair("pcie_width", "pcie.link.width.current"),
 )
-"""Medians are compared. nvidia-smi's memory may hold what the driver keeps for itself; its power is a mean of a while."""
+"""Medians are compared. nvidia-smi's memory may hold what the driver keeps for itself; its power is a mean."""
 
 
 def run(stage: Stage) -> None:

@@ -37,6 +37,31 @@ def run(stage: Stage) -> None:
     cured(stage, sizes["rows"])
     for rules, why in LEFT_OUT.items():
         stage.row(f"left out: {rules}", lambda why=why: row(why))
+    if stage.rehearse:
+        simulated(stage)
+
+
+def simulated(stage: Stage) -> None:
+    """The clinic's patients on the simulated device, in virtual time: the truth is known there."""
+    from tests.support.clinic import card_cells, copy_cells, device_cells, kernel_cells
+
+    for cells in (device_cells, copy_cells, card_cells, kernel_cells):
+        for one in cells.CELLS:
+            stage.row(f"simulated: {one.name}", lambda one=one: played(one))
+
+
+def played(patient: Any) -> Row:
+    """The diagnosis of a simulated patient, and its forecast beside the cured loop's time."""
+    from tests.support.clinic.physician import examine
+
+    visit = examine(patient, "gpu")
+    if visit.error:
+        raise RuntimeError(visit.error)
+    listed = ", ".join(f"{rule} {100 * cost:.0f} %" for rule, cost in visit.findings[:3]) or "nothing found"
+    off = visit.error_share
+    told = "" if off is None else f"; {visit.real:.2f}x, foretold {visit.predicted:.2f}x, {100 * off:+.0f} %"
+    good = visit.rule_right and visit.class_right and (off is None or abs(off) <= WITHIN)
+    return row(f"{visit.told_class}: {listed}{told}", good, predicted=visit.predicted, real=visit.real)
 
 
 def diagnosed(stage: Stage, rows: int) -> None:

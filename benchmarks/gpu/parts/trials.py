@@ -46,7 +46,7 @@ def tried(
     stage: Stage, above: str, cell: str, changed: str, settings: Mapping[str, Any], rows: int, verdict: str
 ) -> Row:
     """One trial, and the same two loops by the bare clock, in turns."""
-    steps = stage.size(120, 12)
+    steps = stage.size(80, 12)
     before = above.replace("DEVICE", stage.device).replace("STEPS", str(steps)).replace("ROWS", str(rows))
     better = before
     if "num_workers" in settings:
@@ -56,7 +56,7 @@ def tried(
             "as written": lambda: step_s(before, cell, stage.device, steps),
             "changed": lambda: step_s(better, changed, stage.device, steps),
         },
-        stage.size(4, 2),
+        stage.size(3, 2),
     )
     true = gain(found["as written"], found["changed"])
     long = before.replace(f"steps = {steps}", f"steps = {10 * steps}")
@@ -64,7 +64,7 @@ def tried(
     with as_it_was(stage.device):
         exec(compile(long, "<above>", "exec"), names)
         case = gpu_doctor.case(cell, names)
-        effect = case.trial(settings, steps=stage.size(60, 6), seconds=12.0 if not stage.rehearse else 2.0)
+        effect = case.trial(settings, steps=stage.size(60, 6), seconds=8.0 if not stage.rehearse else 2.0)
         names.clear()
     return judged(effect, true, found, verdict, stage.rehearse)
 
