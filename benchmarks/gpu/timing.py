@@ -39,7 +39,7 @@ def in_turns(sides: Mapping[str, Callable[[], float]], turns: int) -> dict[str, 
     """What each side gives in each turn; their order changes from turn to turn (A B B A)."""
     found: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(turns):
-        for name in sides if turn % 2 == 0 else reversed(sides):
+        for name in sides if turn % 2 == 0 else reversed(list(sides)):
             found[name].append(sides[name]())
     return found
 

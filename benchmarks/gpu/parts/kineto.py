@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,10 +54,10 @@ def _real(stage: Stage) -> None:
         )
 
     for name in KINDS:
-        stage.row(name, lambda name=name: shares(name))
+        stage.row(name, partial(shares, name))
     for name in KINDS:
         if KINDS[name].late_s:
-            stage.row(f"{name}: waits", lambda name=name: waits(name))
+            stage.row(f"{name}: waits", partial(waits, name))
 
 
 def _simulated(stage: Stage) -> None:
@@ -74,7 +75,7 @@ def _simulated(stage: Stage) -> None:
         )
 
     for name in LOOPS:
-        stage.row(name, lambda name=name: played(name))
+        stage.row(name, partial(played, name))
 
 
 def compared(ours: dict[str, float], theirs: dict[str, float]) -> Row:

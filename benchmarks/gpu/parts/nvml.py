@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -63,7 +64,7 @@ def run(stage: Stage) -> None:
         ask = _stub_says if stage.rehearse else smi
         ours, theirs, notes = read_beside(stage.device, seconds, stage.size(4096, 64), ask)
     for pair in PAIRS:
-        stage.row(pair.ours, lambda pair=pair: beside(pair, ours.get(pair.ours, []), theirs.get(pair.theirs, [])))
+        stage.row(pair.ours, partial(beside, pair, ours.get(pair.ours, []), theirs.get(pair.theirs, [])))
     others = {name: statistics.median(found) for name, found in ours.items() if name not in {p.ours for p in PAIRS}}
     told = ", ".join(f"{name} {value:.4g}" for name, value in sorted(others.items()))
     stage.row("read by us alone", lambda: row(f"{told}. {' '.join(notes)}".strip(), not notes, **others))

@@ -7,6 +7,7 @@ synchronised end, in turns. The diagnosis is made in another process.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from benchmarks.gpu.kept import Row, Stage, row
@@ -36,7 +37,7 @@ def run(stage: Stage) -> None:
     diagnosed(stage, sizes["rows"])
     cured(stage, sizes["rows"])
     for rules, why in LEFT_OUT.items():
-        stage.row(f"left out: {rules}", lambda why=why: row(why))
+        stage.row(f"left out: {rules}", partial(row, why))
     if stage.rehearse:
         simulated(stage)
 
@@ -47,7 +48,7 @@ def simulated(stage: Stage) -> None:
 
     for cells in (device_cells, copy_cells, card_cells, kernel_cells):
         for one in cells.CELLS:
-            stage.row(f"simulated: {one.name}", lambda one=one: played(one))
+            stage.row(f"simulated: {one.name}", partial(played, one))
 
 
 def played(patient: Any) -> Row:
@@ -77,7 +78,7 @@ def diagnosed(stage: Stage, rows: int) -> None:
 
 def cured(stage: Stage, rows: int) -> None:
     """A row a patient that can be cured: what that gains, and how near the forecast came."""
-    told = {one.key: stage.rows.get(diagnosis_of(one), {}).get("figures") for one in PATIENTS}
+    told = {one.key: stage.rows.get(diagnosis_of(one), {}).get("figures", {}) for one in PATIENTS}
     waiting = [one for one in PATIENTS if one.cured and cure_of(one) not in stage.rows and told[one.key]]
     texts = []
     steps = stage.size(BARE_STEPS, FEW)

@@ -33,6 +33,7 @@ for x, y in loader:
     loss.backward()
     optimizer.step()
 """
+KNOBS: Final[dict[str, dict[str, Any]]] = {"bf16": {"amp": "bf16"}, "fp16": {"amp": "fp16"}, "tf32": {"tf32": True}}
 DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -47,7 +48,7 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
         self.x = torch.randn(8 * batch, width)
         self.y = self.x[:, :16].argmax(1)
-        self.scaler = torch.amp.GradScaler(device, enabled=half == torch.float16)  # type: ignore[attr-defined]
+        self.scaler = torch.amp.GradScaler(device, enabled=half == torch.float16)
         self.batches = [(x.to(device), y.to(device)) for x, y in zip(self.x.chunk(8), self.y.chunk(8), strict=True)]
 
     def train(self, steps: int) -> None:
@@ -73,7 +74,7 @@ def run(stage: Stage) -> None:
     width, batch = stage.size(4096, 64), stage.size(2048, 32)
     for name, dtype in DTYPES.items():
         stage.row(f"{name} by hand", partial(by_hand, stage, width, batch, dtype))
-    for name, settings in {"bf16": {"amp": "bf16"}, "fp16": {"amp": "fp16"}, "tf32": {"tf32": True}}.items():
+    for name, settings in KNOBS.items():
         hand = stage.rows.get(f"{name} by hand", {}).get("figures", {}).get("speedup")
         stage.row(f"{name} by knob", partial(by_knob, stage, width, batch, settings, hand))
 
@@ -106,7 +107,7 @@ def by_hand(stage: Stage, width: int, batch: int, half: torch.dtype) -> Row:
 def by_knob(stage: Stage, width: int, batch: int, settings: dict[str, Any], hand: float | None) -> Row:
     """A trial of the plain loop; what it says, beside what the loop by hand gained."""
     made = Training(stage.device, width, batch)
-    loader = torch.utils.data.DataLoader(
+    loader: Any = torch.utils.data.DataLoader(
         [(made.x[:batch], made.y[:batch])] * stage.size(400, 40),  # type: ignore[arg-type]
         batch_size=None,
         pin_memory=stage.device == "cuda",
