@@ -60,7 +60,7 @@ def machine(rehearse: bool, around: dict[str, str]) -> dict[str, Any]:
 
 
 def main(words: Sequence[str]) -> int:
-    """Runs what is left; 1 where a part failed or none could begin."""
+    """Runs what is left; 1 where a part failed or none could begin, or a whole rehearsal has not come to its end."""
     began, options = time.monotonic(), parser()
     asked = options.parse_args(words)
     if unknown := set(asked.parts) - {one.name for one in PARTS}:
@@ -85,7 +85,8 @@ def main(words: Sequence[str]) -> int:
     print(f"\n{summary(archive.kept(out, found, PARTS), PARTS)}\n\n{left}", flush=True)
     if late:
         print(f"Left for another call: {', '.join(one.name for one in late)}.", flush=True)
-    return int(any(call.status(one) == FAILED for one in parts))
+    incomplete = bool(late) and asked.rehearse and asked.minutes == float("inf")
+    return int(incomplete or any(call.status(one) == FAILED for one in parts))
 
 
 if __name__ == "__main__":

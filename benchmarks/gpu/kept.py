@@ -101,9 +101,9 @@ class Stage:
         self.keep(key, found)
 
     def keep(self, key: str, found: Row) -> None:
-        """Keeps a row."""
-        self.rows[key] = found
-        print(f"{self.part}: {key}: {found['said']}", flush=True)
+        """Keeps a row; what was not found on a card says so wherever it is read."""
+        self.rows[key] = found if not self.rehearse else {**found, "said": f"simulated: {found['said']}"}
+        print(f"{self.part}: {key}: {self.rows[key]['said']}", flush=True)
         self.save(RUNNING)
 
     def save(self, status: str, error: str = "") -> None:

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ SAID: Final = 500
 
 
 def answers(
-    module: str, patients: Sequence[Mapping[str, Any]], device: str, folder: Path, ends_s: Any
+    module: str, patients: Sequence[Mapping[str, Any]], device: str, folder: Path, ends_s: Callable[[], float]
 ) -> Iterator[dict[str, Any]]:
     """What `python -m module TEXTS DEVICE` prints of each patient, in their order.
 
@@ -41,7 +41,7 @@ def answers(
         del left[:number]
 
 
-def _lines(module: str, texts: Path, device: str, said: Path, ends_s: Any) -> Iterator[dict[str, Any]]:
+def _lines(module: str, texts: Path, device: str, said: Path, ends_s: Callable[[], float]) -> Iterator[dict[str, Any]]:
     words = [sys.executable, "-m", module, str(texts), device]
     with said.open("w", encoding="utf-8") as errors:
         process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True)

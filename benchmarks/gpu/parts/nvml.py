@@ -127,16 +127,20 @@ def smi() -> dict[str, float]:
     uuids = torch_memory.device_uuids()
     uuid = str(uuids[0]) if uuids else ""
     which = [f"--id=GPU-{uuid.removeprefix('GPU-')}"] if uuid and not uuid.startswith("MIG") else []
-    words = ["nvidia-smi", *which, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
-    try:
-        said = subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return {}
+    said = _asked(which, names) or _asked([], names)  # a virtual machine may know its card by another name
     found = {}
-    for name, told in zip(names, said.splitlines()[0].split(","), strict=False):
+    for name, told in zip(names, said.partition("\n")[0].split(","), strict=False):
         with contextlib.suppress(ValueError):
             found[name] = float(told)
     return found
+
+
+def _asked(which: list[str], names: list[str]) -> str:
+    words = ["nvidia-smi", *which, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 CARD: Final = Card()

@@ -108,9 +108,8 @@ def by_knob(stage: Stage, width: int, batch: int, settings: dict[str, Any], hand
     """A trial of the plain loop; what it says, beside what the loop by hand gained."""
     made = Training(stage.device, width, batch)
     loader: Any = torch.utils.data.DataLoader(
-        [(made.x[:batch], made.y[:batch])] * stage.size(400, 40),  # type: ignore[arg-type]
-        batch_size=None,
-        pin_memory=stage.device == "cuda",
+        made.batches * stage.size(50, 5),
+        batch_size=None,  # type: ignore[arg-type]
     )
     names = {"__name__": "__main__", "loader": loader, "device": stage.device, "criterion": nn.CrossEntropyLoss()}
     names |= {"model": made.model, "optimizer": made.optimizer}

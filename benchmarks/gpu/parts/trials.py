@@ -29,7 +29,7 @@ def run(stage: Stage) -> None:
     with_fork()
     rows = stage.rows.get("size of the net", {}).get("figures", {}).get("rows") or rows_for(stage.device)
     stage.row("size of the net", partial(row, f"{rows} rows a step", None, rows=rows))
-    copies: dict[str, Any] = {"pin_memory": True, "non_blocking": True}
+    copies: dict[str, Any] = {"non_blocking": True}
     slow = rows * stage.size(5, 1)
     stage.row("equal sides", partial(tried, stage, PLAIN, LOOP, LOOP, {}, rows, "no-difference"))
     stage.row(
