@@ -25,6 +25,7 @@ from benchmarks.gpu.plan import PARTS, Part
 from benchmarks.gpu.table import table
 from benchmarks.gpu.timing import gain, in_turns
 from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.recording import Steps
 
 CARD = {"card": "NVIDIA H100 80GB HBM3", "simulated": False, "torch": "2.8.0", "python": "3.12.3"}
 A, B, C = (Part(name, name, 1.0) for name in "abc")
@@ -267,6 +268,35 @@ def test_shares_are_judged_in_points_and_readings_in_their_own_units() -> None:
     assert nvml.beside(pair, [1010 * nvml.MIB], [1000.0])["good"]
     assert not nvml.beside(pair, [1030 * nvml.MIB], [1000.0])["good"]
     assert not nvml.beside(pair, [], [1000.0])["good"] and nvml.beside(pair, [1.0], [])["good"] is None
+
+
+def test_what_nvidia_smi_does_not_tell_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def answered(which: list[str], names: list[str]) -> str:
+        asked.append(which)
+        return "" if which else "97, 1024, 81559, [N/A], 700.00, 41, 1980, 1980, 5, 16\n"
+
+    monkeypatch.setattr(nvml, "_asked", answered)
+    monkeypatch.setattr(nvml.torch_memory, "device_uuids", lambda: ("1234",))
+    found = nvml.smi()
+    assert asked == [["--id=GPU-1234"], []], "where it knows no such card it is asked for what there is"
+    assert found["utilization.gpu"] == 97.0 and found["clocks.sm"] == 1980.0 and "power.draw" not in found
+
+
+def test_phases_are_shares_of_the_steps_that_were_marked_on_the_device() -> None:
+    seconds = np.full(8, 0.010)
+    rows = Steps.of(
+        wall_s=seconds,
+        gpu_s=np.where(np.arange(8) < 2, np.nan, 0.009),
+        gpu_gap_s=np.where(np.arange(8) < 2, np.nan, 0.001),
+        gpu_forward_s=seconds * 0.3,
+        gpu_backward_s=seconds * 0.5,
+        gpu_optimizer_s=seconds * 0.1,
+        device_steps=np.ones(8),
+    )
+    ours, theirs = kineto._phase_shares(rows, {"forward": 0.024, "backward": 0.04, "optimizer": 0.008}, 8)
+    assert ours == pytest.approx(theirs) and ours["backward"] == pytest.approx(0.5)
 
 
 def test_the_largest_batch_is_found_to_a_few_samples() -> None:

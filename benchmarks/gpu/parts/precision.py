@@ -108,8 +108,8 @@ def by_knob(stage: Stage, width: int, batch: int, settings: dict[str, Any], hand
     """A trial of the plain loop; what it says, beside what the loop by hand gained."""
     made = Training(stage.device, width, batch)
     loader: Any = torch.utils.data.DataLoader(
-        made.batches * stage.size(50, 5),
-        batch_size=None,  # type: ignore[arg-type]
+        made.batches * stage.size(50, 5),  # type: ignore[arg-type]
+        batch_size=None,
     )
     names = {"__name__": "__main__", "loader": loader, "device": stage.device, "criterion": nn.CrossEntropyLoss()}
     names |= {"model": made.model, "optimizer": made.optimizer}
