@@ -5,7 +5,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help lab quick test test-all gpu shots clinic lint release-check browser clean
+.PHONY: help lab quick test test-all gpu gpu-wheels shots clinic lint release-check browser clean
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
@@ -29,7 +29,10 @@ help:
 	@echo "make quick     lint, types and the unit tests: at most 3 minutes; PYTEST_ARGS=... is passed on"
 	@echo "make test      quick, and the core of everything else, a real browser too: at most 12 minutes"
 	@echo "make test-all  everything, in parts; goes on where it was cut off. PART='browser kernel' for some of them"
-	@echo "make gpu       the tests that need an NVIDIA GPU"
+	@echo "make gpu       on a machine with an NVIDIA GPU: proves what is only simulated elsewhere, in parts, 25 minutes at"
+	@echo "               most; goes on where it ended. MINUTES=9 for one call, OUT=dir, PARTS='nvml kineto' for some,"
+	@echo "               PYTHON=python3 for one that has torch (nothing is installed), REHEARSE=1 without a GPU"
+	@echo "make gpu-wheels  for a GPU machine without a registry: what make gpu may lack, into benchmarks/gpu/wheels/"
 	@echo "make shots     only the browser tests; their screenshots lie in tests/artifacts/"
 	@echo "make clinic    how right the diagnosis is on more than a hundred sick and healthy loops (CLINIC_ARGS=...)"
 	@echo "make release-check  build the package, install it elsewhere and run the quickstart with it"
@@ -47,8 +50,17 @@ test: $(VENV)/.dev-ready browser
 test-all: $(VENV)/.dev-ready browser
 	$(PY) -m tests.run $(PART) $(PYTEST_ARGS)
 
-gpu: $(VENV)/.dev-ready
-	$(PY) -m pytest tests/gpu $(PYTEST_ARGS)
+# The Python that is named, else .venv's, else python3. Nothing is installed: torch and the driver are the machine's own,
+# wherever that Python finds them.
+GPU_PYTHON := $(if $(filter file,$(origin PYTHON)),$(if $(wildcard $(PY)),$(PY),$(PYTHON)),$(PYTHON))
+GPU_ARGS = $(PARTS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(findstring command,$(origin OUT)),--out "$(OUT)") \
+  $(if $(filter-out 0,$(REHEARSE)),--rehearse $(if $(MINUTES),,--anew))
+
+gpu:
+	env -u PYTHONNOUSERSITE PYTHONPATH="$(PYTHONPATH)" $(GPU_PYTHON) -m benchmarks.gpu $(GPU_ARGS)
+
+gpu-wheels:
+	$(GPU_PYTHON) -m benchmarks.gpu.wheels
 
 shots: $(VENV)/.dev-ready browser
 	$(PY) -m tests.run browser $(PYTEST_ARGS)

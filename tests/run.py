@@ -94,6 +94,11 @@ PARTS: Final = {
                 ("colab", "the versions that Colab ships"),
             )
         ),
+        Part(
+            "gpu-rehearsal",
+            "make gpu without a GPU: every part of the proof on a simulated one",
+            (python("benchmarks.gpu", "--rehearse", "--anew"),),
+        ),
         Part("pythons", "what needs no torch, and types, on other Pythons", (python("tests.support.other_pythons"),)),
     )
 }

@@ -1,4 +1,4 @@
-"""Tests of this folder need an NVIDIA GPU; elsewhere they are skipped, and only `make gpu` asks for them."""
+"""Tests of this folder need an NVIDIA GPU; elsewhere they are skipped. They are the part `tests` of `make gpu`."""
 
 from __future__ import annotations
 

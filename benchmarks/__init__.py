@@ -1,0 +1,1 @@
+"""What gpu_doctor costs, and how right it is: README.md lists the scripts."""
