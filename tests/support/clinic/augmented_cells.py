@@ -31,7 +31,7 @@ EACH_IMAGE = Cell(
     never=("slow-python",),
     before=ABOVE,
     sick="""
-        for epoch in range(12):
+        for epoch in range(6):
             for x, y in loader:
                 x = torch.stack([augment(image) for image in x])
                 loss = nn.functional.cross_entropy(net(x), y)
@@ -40,7 +40,7 @@ EACH_IMAGE = Cell(
                 opt.step()
     """,
     cured="""
-        for epoch in range(12):
+        for epoch in range(6):
             for x, y in loader:
                 x = torch.where(torch.rand(len(x), 1, 1, 1) < 0.5, x.flip(-1), x)
                 top, left = random.randrange(5), random.randrange(5)
@@ -60,7 +60,7 @@ FULL_CORES = Cell(
     never=("augmentation-in-loop",),
     before=ABOVE.replace("    torch.set_num_threads(1)\n", ""),
     sick="""
-        for epoch in range(8):
+        for epoch in range(4):
             for x, y in loader:
                 x = x * (0.9 + 0.2 * torch.rand(len(x), 1, 1, 1))
                 loss = nn.functional.cross_entropy(net(x), y)

@@ -29,7 +29,7 @@ from pathlib import PurePath
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
+from gpu_doctor.diagnosis.forecast.removed_work import without
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.compiling import Recompiled
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -90,7 +90,7 @@ def check(vitals: Vitals) -> Finding | None:
         headline=headline,
         cost_share=cost,
         evidence=(f"it no longer held: {last.reason}{asked}", *gave, *_others(often, one)),
-        prescriptions=(_cure(one, cost),),
+        prescriptions=(_cure(vitals, one, cost),),
         risk="" if priced else "Every further step runs without what compiling gains.",
     )
 
@@ -117,19 +117,14 @@ def _others(often: list[Recompiled], first: Recompiled) -> tuple[str, ...]:
     return (f"so were {', '.join(_place(one) for one in rest[:3])}",) if rest else ()
 
 
-def _cure(one: Recompiled, cost: float) -> Prescription:
+def _cure(vitals: Vitals, one: Recompiled, cost: float) -> Prescription:
     """By the reason that torch gave most often; what can be gained is at most all of the compiling."""
     kinds = Counter(_kind(each.reason) for each in one.versions)
     chosen = {"sizes": _SIZES, "numbers": _NUMBERS, "mode": _MODES}.get(kinds.most_common(1)[0][0], _OBJECTS)
     if cost < NAMING_BAR:
         return chosen
-    return replace(
-        chosen,
-        predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
-        predicted_low=1.0,
-        predicted_high=at_best(min(cost, 0.99)),
-        at_most=True,
-    )
+    gain = without(vitals, cost, calls_per_step=len(one.versions) / max(vitals.measured_steps, 1))
+    return replace(chosen, predicted_speedup=gain.speedup, predicted_low=1.0, predicted_high=gain.high, at_most=True)
 
 
 def _kind(reason: str) -> str:
