@@ -10,8 +10,8 @@ Loader workers are processes with real time. One that has fetched a batch hands 
 has gone on by as much as the fetch took: what the training computes meanwhile gives the workers no time for free.
 
 Limits, beside those of the roofline:
-- One card, float tensors with strides. No compiler, CUDA graphs, sparse gradients, `torch.nn.LSTM` and `GRU` (a card
-  has kernels of its own for them), `device="cuda"` generators, distributed training; attention is computed by hand.
+- One card, float tensors with strides. No compiler, CUDA graphs, sparse gradients, `device="cuda"` generators or
+  distributed training; attention is computed by hand, recurrent layers cannot be differentiated twice.
 - Threads of the program's own run in real time: they have what the CPU computes for free. So has pinning, which is not
   priced. Workers must be forked.
 - Tensors cost Python's dispatching on top of a launch (about 20 us an operation): the host is a slow one.
@@ -35,6 +35,7 @@ from typing import Any, Final
 from tests.support.stand_in_clock import HostClock, Queue
 
 _SOURCE: Final = Path(__file__).with_suffix(".cpp")
+_RESIZING: Final = ("arange", "arange.start", "arange.start_step", "randperm", "eye", "eye.m", "tril_indices", "triu_indices")
 UUID: Final = "GPU-57a4d1f0-0000-0000-0000-000000000000"
 
 
@@ -54,12 +55,14 @@ def install() -> Any:
     import torch.optim.optimizer
 
     from tests.support.stand_in_card import Card
+    from tests.support.stand_in_recurrent import recurrent
     from tests.support.stand_in_tensor import Gpu, OnCard
 
     torch.set_num_threads(1)  # what is computed is CPU time of the thread that computes it
     OnCard.gpu = gpu = Gpu(Card(), clock)
     _torch(torch, gpu)
     _factories(torch, gpu)
+    recurrent(gpu)
     _workers(clock)
     return gpu
 
@@ -104,6 +107,7 @@ def _clocks(clock: HostClock) -> None:
 
 def _torch(torch: Any, gpu: Any) -> None:
     """What of torch asks for a card."""
+    from tests.support import stand_in_tensor
     from tests.support.stand_in_tensor import OnCard
 
     card, queue, memory = gpu.card, gpu.queue, gpu.memory
@@ -134,6 +138,8 @@ def _torch(torch: Any, gpu: Any) -> None:
         "_is_in_bad_fork": lambda: False,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
+        "_exchange_device": lambda device: 0,
+        "_maybe_exchange_device": lambda device: 0,
         "get_device_properties": lambda device=None: properties,
         "get_device_name": lambda device=None: card.name,
         "get_device_capability": lambda device=None: card.capability,
@@ -167,6 +173,9 @@ def _torch(torch: Any, gpu: Any) -> None:
     torch.__future__.set_swap_module_params_on_conversion(True)
     sys.modules["torch.optim.optimizer"]._foreach_supported_types.append(OnCard)
     OnCard.record_stream = nothing
+    torch.serialization.add_safe_globals([stand_in_tensor._loaded])
+    # A tensor of the card is saved as its values: they are on the CPU when they are read, then moved.
+    torch.serialization.register_package(0, lambda one: None, lambda one, at: one if at.startswith("cuda") else None)
 
 
 def _stream_type(queue: Queue, device: Any) -> Any:
@@ -284,8 +293,22 @@ def _factories(torch: Any, gpu: Any) -> None:
         finally:
             clock.go(stopped, 0)
 
+    def copied(target: Any, source: Any, non_blocking: bool = False) -> Any:
+        return gpu.run(torch.ops.aten.copy_.default, (target, source, non_blocking), {})
+
+    def factory(operation: Any) -> Any:
+        def made(*args: Any, **kwargs: Any) -> Any:
+            told = {name: value for name, value in kwargs.items() if name == "dtype" and value is not None}
+            return gpu.run(operation, args, {**told, "device": torch.device("cuda", 0)})
+
+        return made
+
+    for name in _RESIZING:  # torch makes these by resizing an empty tensor, whose wrapper would not hear of it
+        packet, _, overload = name.partition(".")
+        library.impl(name, factory(getattr(getattr(torch.ops.aten, packet), overload or "default")), "CUDA")
     library.impl("empty.memory_format", empty, "CUDA")
     library.impl("empty_strided", empty_strided, "CUDA")
+    library.impl("copy_", copied, "CUDA")  # `torch.tensor(..., device="cuda")` comes here past the tensor's own dispatch
     gpu.library = library  # it lives as long as the card
 
 

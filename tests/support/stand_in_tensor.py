@@ -3,6 +3,7 @@ clocks see a launch, and a wait where a card would make the host wait."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -80,14 +81,17 @@ class Gpu:
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """One operation on tensors of which some are on the card."""
         name = func.overloadpacket.__name__
+        if name == "copy_":
+            return self.computed(lambda: self._copy(args[0], args[1], _told(args, kwargs, 2)))
+        if name == "_to_copy":
+            return self.computed(lambda: self._to_copy(args[0], kwargs))
+        return self.computed(lambda: self._kernel(func, name, args, kwargs))
+
+    def computed(self, compute: Callable[[], tuple[Work, Any]]) -> Any:
+        """Computes while the host's clock stands still, then lets the clocks see a launch, and a wait if it waits."""
         stopped, cost = self.clock.stop(), 0
         try:
-            if name == "copy_":
-                work, result = self._copy(args[0], args[1], _told(args, kwargs, 2))
-            elif name == "_to_copy":
-                work, result = self._to_copy(args[0], kwargs)
-            else:
-                work, result = self._kernel(func, name, args, kwargs)
+            work, result = compute()
             cost = self.card.launch_ns if work.ns else 0
         finally:
             self.clock.go(stopped, cost)
@@ -118,12 +122,10 @@ class Gpu:
         if inner_kwargs.get("pin_memory"):
             inner_kwargs["pin_memory"] = False
         waits = name in _VALUE_OF or _indexed_by_mask(name, inner_args)
-        ns = self.card.kernel_ns(func, inner_args, inner_kwargs, ())
         if name == "_fused_sdp_choice":  # by hand: the other ways have kernels for real cards only
             return Work(0, False), 0
         out = func(*inner_args, **inner_kwargs)
-        if ns:
-            ns = self.card.kernel_ns(func, inner_args, inner_kwargs, out)
+        ns = self.card.kernel_ns(func, inner_args, inner_kwargs, out)
         shared = next(iter(known.values())).block if is_view(func) and known else None
         owned = {one.inner.untyped_storage()._cdata: one.block for one in known.values()}
 
@@ -193,7 +195,7 @@ class OnCard(torch.Tensor):
         return self.cpu().tolist()
 
     def __format__(self, spec: str) -> str:
-        return self.item().__format__(spec) if self.dim() == 0 and spec else repr(self)
+        return self.item().__format__(spec) if self.dim() == 0 else repr(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _loaded, (self.detach().cpu(), self.requires_grad)
