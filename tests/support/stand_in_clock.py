@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing import RawArray
 from threading import get_ident
+from typing import Any
 
 PERIOD_NS = 500_000_000
 """NVML's utilisation is over a period of a sixth of a second to a second (its manual)."""
@@ -25,10 +26,15 @@ _SPIN_NS = 200_000
 class HostClock:
     """Nanoseconds of the host as the program shall see them; loader workers read it in shared memory."""
 
-    def __init__(self) -> None:
-        self.real: Callable[[], int] = time.perf_counter_ns
-        self.thread_cpu: Callable[[], int] = time.thread_time_ns
-        self._shared = RawArray("q", 2)
+    def __init__(
+        self,
+        real: Callable[[], int] = time.perf_counter_ns,
+        thread_cpu: Callable[[], int] = time.thread_time_ns,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Args: real, thread_cpu: the machine's clocks. sleep: waits for real."""
+        self.real, self.thread_cpu, self.sleep = real, thread_cpu, sleep
+        self._shared: Any = RawArray("q", 2)
         """What was computed so far, and since when it is being computed (real), 0 = it is not."""
         self.cpu_ns = 0
         """Of CPU time, what was computed so far."""
@@ -48,12 +54,12 @@ class HostClock:
     def shared_now(self) -> int:
         """As the training process sees it, in a worker too."""
         excess, since = self._shared
-        return (since or self.real()) - excess
+        return int(since or self.real()) - int(excess)
 
     @property
     def computing(self) -> bool:
         """The clock stands still."""
-        return self._shared[1] != 0
+        return bool(self._shared[1])
 
     def stop(self) -> tuple[int, int]:
         """Stands still from now on; returns what `go` needs."""
@@ -78,7 +84,7 @@ class HostClock:
         """The host waits, for real."""
         while (left := at_ns - self.now()) > 0:
             if left > _SPIN_NS:
-                time.sleep((left - _SPIN_NS) * 1e-9)
+                self.sleep((left - _SPIN_NS) * 1e-9)
 
 
 @dataclass

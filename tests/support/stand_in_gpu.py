@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib
 import importlib.metadata
 import importlib.util
 import subprocess
@@ -35,7 +36,16 @@ from typing import Any, Final
 from tests.support.stand_in_clock import HostClock, Queue
 
 _SOURCE: Final = Path(__file__).with_suffix(".cpp")
-_RESIZING: Final = ("arange", "arange.start", "arange.start_step", "randperm", "eye", "eye.m", "tril_indices", "triu_indices")
+_RESIZING: Final = (
+    "arange",
+    "arange.start",
+    "arange.start_step",
+    "randperm",
+    "eye",
+    "eye.m",
+    "tril_indices",
+    "triu_indices",
+)
 UUID: Final = "GPU-57a4d1f0-0000-0000-0000-000000000000"
 
 
@@ -77,7 +87,17 @@ def _hooks() -> None:
     if not library.exists():
         with tempfile.TemporaryDirectory(dir=library.parent) as room:
             made = Path(room) / "made.so"
-            command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", f"-I{at / 'include'}", str(_SOURCE), "-o", str(made)]
+            command = [
+                "g++",
+                "-std=c++20",
+                "-O1",
+                "-shared",
+                "-fPIC",
+                f"-I{at / 'include'}",
+                str(_SOURCE),
+                "-o",
+                str(made),
+            ]
             done = subprocess.run(
                 [*command, f"-L{at / 'lib'}", "-lc10", "-ltorch_cpu"], capture_output=True, text=True, check=False
             )
@@ -127,7 +147,11 @@ def _torch(torch: Any, gpu: Any) -> None:
 
     def stats() -> dict[str, Any]:
         held = {"current": memory.now, "peak": memory.peak}
-        return {"allocated_bytes": {"all": held}, "reserved_bytes": {"all": held}, "num_ooms": memory.ooms} if gpu.begun else {}
+        return (
+            {"allocated_bytes": {"all": held}, "reserved_bytes": {"all": held}, "num_ooms": memory.ooms}
+            if gpu.begun
+            else {}
+        )
 
     def reset_peak(device: Any = None) -> None:
         memory.peak = memory.now
@@ -162,7 +186,9 @@ def _torch(torch: Any, gpu: Any) -> None:
         "reset_peak_memory_stats": reset_peak,
         "mem_get_info": lambda device=None: (memory.most - memory.now, memory.most),
         "get_sync_debug_mode": lambda: 0,
-        **dict.fromkeys(("_lazy_init", "init", "set_device", "manual_seed", "manual_seed_all", "seed", "seed_all"), nothing),
+        **dict.fromkeys(
+            ("_lazy_init", "init", "set_device", "manual_seed", "manual_seed_all", "seed", "seed_all"), nothing
+        ),
     }
     for name, value in stand_ins.items():
         setattr(torch.cuda, name, value)
@@ -279,14 +305,23 @@ def _factories(torch: Any, gpu: Any) -> None:
     library = torch.library.Library("aten", "IMPL")
     clock = gpu.clock
 
-    def empty(size: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None) -> Any:
+    def empty(
+        size: Any,
+        dtype: Any = None,
+        layout: Any = None,
+        device: Any = None,
+        pin_memory: Any = None,
+        memory_format: Any = None,
+    ) -> Any:
         stopped = clock.stop()
         try:
             return gpu.wrap(torch.empty(size, dtype=dtype, memory_format=memory_format or torch.contiguous_format))
         finally:
             clock.go(stopped, 0)
 
-    def empty_strided(size: Any, stride: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+    def empty_strided(
+        size: Any, stride: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+    ) -> Any:
         stopped = clock.stop()
         try:
             return gpu.wrap(torch.empty_strided(size, stride, dtype=dtype))
@@ -308,8 +343,13 @@ def _factories(torch: Any, gpu: Any) -> None:
         library.impl(name, factory(getattr(getattr(torch.ops.aten, packet), overload or "default")), "CUDA")
     library.impl("empty.memory_format", empty, "CUDA")
     library.impl("empty_strided", empty_strided, "CUDA")
-    library.impl("copy_", copied, "CUDA")  # `torch.tensor(..., device="cuda")` comes here past the tensor's own dispatch
+    library.impl(
+        "copy_", copied, "CUDA"
+    )  # `torch.tensor(..., device="cuda")` comes here past the tensor's own dispatch
     gpu.library = library  # it lives as long as the card
+
+
+_SHORTEST_SLEEP_NS: Final = 100_000
 
 
 class _Tasks:
@@ -335,7 +375,7 @@ class _Batches:
         clock, tasks = self.tasks.clock, self.tasks
         done = tasks.begun + clock.real() - tasks.begun_real
         while (left := done - clock.shared_now()) > 0:
-            time.sleep(max(left, 100_000) * 1e-9)
+            clock.sleep(max(left, _SHORTEST_SLEEP_NS) * 1e-9)
         self.queue.put(*args)
 
     def __getattr__(self, name: str) -> Any:
@@ -343,7 +383,7 @@ class _Batches:
 
 
 def _workers(clock: HostClock) -> None:
-    from torch.utils.data._utils import worker
+    worker: Any = importlib.import_module("torch.utils.data._utils.worker")
 
     original = worker._worker_loop
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ _CELLS: Final = tuple(f"{name}_cell" for name in _LAYERS)
 
 def recurrent(gpu: Gpu) -> None:
     """Puts stand-ins for the layers' functions where `torch.nn` calls them."""
-    from torch.nn.modules import rnn
+    rnn: Any = sys.modules["torch.nn.modules.rnn"]
 
     functions = type("Functions", (), {"__getattr__": lambda self, name: getattr(torch._VF, name)})()
     for name in (*_LAYERS, *_CELLS):
@@ -25,7 +26,9 @@ def recurrent(gpu: Gpu) -> None:
 
 
 def _on_card(gpu: Gpu, layer: Callable[..., Any]) -> Callable[..., Any]:
-    class Whole(torch.autograd.Function):
+    function: Any = torch.autograd.Function
+
+    class Whole(function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, spec: Any, *flat: Any) -> Any:
             def compute() -> tuple[Work, Any]:
@@ -71,7 +74,7 @@ def _differentiable(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _ns(gpu: Gpu, flat: list[Any]) -> int:
+def _ns(gpu: Gpu, flat: tuple[Any, ...]) -> int:
     """Every weight meets every position of the batch; the positions of a sequence come one after another."""
     tensors = [one for one in flat if isinstance(one, OnCard)]
     inputs, weights = tensors[0], [one for one in tensors if one.dim() == 2 and one.requires_grad]

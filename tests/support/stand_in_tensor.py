@@ -164,7 +164,10 @@ class Gpu:
         return Work(self.card.copy_ns(nbytes, pinned), waits, kernel=False), target
 
 
-class OnCard(torch.Tensor):
+_Tensor: Any = torch.Tensor  # its own types forbid what its subclasses are for
+
+
+class OnCard(_Tensor):
     """A tensor on the card."""
 
     inner: torch.Tensor
@@ -177,8 +180,13 @@ class OnCard(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> OnCard:
-        made: OnCard = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, inner.size(), strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype, device=DEVICE
+        made: OnCard = _Tensor._make_wrapper_subclass(
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device=DEVICE,
         )
         made.inner = inner
         return made
@@ -210,11 +218,11 @@ class OnCard(torch.Tensor):
     @property
     def data(self) -> Any:
         """As of any tensor; what is set is on the card too."""
-        return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
+        return _Tensor.data.__get__(self)
 
     @data.setter
     def data(self, value: Any) -> None:
-        torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+        _Tensor.data.__set__(self, value)
         self.inner, self.block = value.inner, value.block
 
 

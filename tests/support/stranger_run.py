@@ -1,6 +1,7 @@
-"""One run of a program in this process, which does nothing else: bare, or watched by gpu_doctor; prints JSON last.
+"""Runs programs in this process, which does nothing else: bare, or watched by gpu_doctor; prints a line of JSON after
+each.
 
-`python -m tests.support.stranger_run FILE cpu|gpu bare|watched`
+`python -m tests.support.stranger_run cpu|gpu bare|watched FILE...`
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ def bare(text: str, name: str, gpu: Any) -> dict[str, Any]:
         forwards.append(now())
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(forward)
-    register_optimizer_step_post_hook(lambda *_: marks.append(now()))
-    exec(compile(text, name, "exec"), {"__name__": "__main__"})
+    stepped = register_optimizer_step_post_hook(lambda *_: marks.append(now()))
+    try:
+        exec(compile(text, name, "exec"), {"__name__": "__main__"})
+    finally:
+        stepped.remove()
     if gpu is not None:
         gpu.queue.drain()
     begin, end = (marks or forwards or [now()])[0], now()
@@ -44,9 +48,6 @@ def bare(text: str, name: str, gpu: Any) -> dict[str, Any]:
 
 def watched(text: str, name: str, gpu: Any) -> dict[str, Any]:
     """What gpu_doctor says of it."""
-    if gpu is not None:
-        _nvml(gpu)
-        _looks(gpu)
     import gpu_doctor
 
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
@@ -57,7 +58,13 @@ def watched(text: str, name: str, gpu: Any) -> dict[str, Any]:
         gains = [p.predicted_speedup for p in one.prescriptions if p.predicted_speedup is not None]
         findings.append({"rule": one.rule, "price": one.cost_share, "gain": gains[0] if gains else None})
     vitals = told.vitals
-    names = ("exposed_wait_share", "exposed_transfer_share", "gpu_gap_share", "gpu_busy_share", "sync_share")
+    names: tuple[str, ...] = (
+        "exposed_wait_share",
+        "exposed_transfer_share",
+        "gpu_gap_share",
+        "gpu_busy_share",
+        "sync_share",
+    )
     names += ("data_wait_share", "transfer_share", "forward_share", "backward_share", "optimizer_share", "other_share")
     return {
         "class": told.bottleneck,
@@ -93,24 +100,27 @@ def _looks(gpu: Any) -> None:
 
     look, clock = LineSampler.look, gpu.clock
 
-    def thinned(sampler: LineSampler) -> None:
+    def thinned(sampler: Any) -> None:
         if not clock.computing or random.random() * clock.computed_ns < clock.launched_ns:
             look(sampler)
 
-    LineSampler.look = thinned  # type: ignore[method-assign]
+    LineSampler.look = thinned  # type: ignore[assignment]
 
 
-def main(file: str, device: str, how: str) -> None:
-    """Runs it, as the command line says."""
+def main(device: str, how: str, *files: str) -> None:
+    """Runs them, as the command line says."""
     gpu = None
     if device == "gpu":
         from tests.support.stand_in_gpu import install
 
         gpu = install()
-    text = Path(file).read_text(encoding="utf-8")
-    sys.path.insert(0, str(Path(file).parent.resolve()))
-    found = (bare if how == "bare" else watched)(text, file, gpu)
-    print("\n" + json.dumps(found), flush=True)
+        _nvml(gpu)
+        _looks(gpu)
+    for file in files:
+        text = Path(file).read_text(encoding="utf-8")
+        sys.path.insert(0, str(Path(file).parent.resolve()))
+        found = (bare if how == "bare" else watched)(text, file, gpu)
+        print("\n" + json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

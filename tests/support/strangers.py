@@ -50,7 +50,8 @@ class Judged:
         return [
             self.name,
             gain,
-            f"{self.told['class']}" + ("" if self.told["class"] == self.truth["class"] else f" ({self.truth['class']})"),
+            f"{self.told['class']}"
+            + ("" if self.told["class"] == self.truth["class"] else f" ({self.truth['class']})"),
             first["rule"] if first else "-",
             f"{first['price']:.0%}" if first else "-",
             f"{first['gain']:.2f}" if first and first["gain"] is not None else "-",
@@ -64,7 +65,7 @@ def run(program: Path, device: str, how: str, timeout_s: float = 600.0) -> dict[
     Raises:
         RuntimeError: if the program failed.
     """
-    command = [sys.executable, "-m", "tests.support.stranger_run", str(program.resolve()), device, how]
+    command = [sys.executable, "-m", "tests.support.stranger_run", device, how, str(program.resolve())]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
     if done.returncode:
         raise RuntimeError(f"{program.name} failed:\n{done.stderr[-2000:]}")
@@ -74,7 +75,7 @@ def run(program: Path, device: str, how: str, timeout_s: float = 600.0) -> dict[
 
 def truth(sick: Path, cured: Path, device: str, rounds: int = ROUNDS) -> float:
     """What the cure gives, by the clock: the median of `rounds` pairs, whose order alternates."""
-    gains = []
+    gains: list[float] = []
     for turn in range(rounds):
         pair = (sick, cured) if turn % 2 == 0 else (cured, sick)
         spans = {one: run(one, device, "bare")["span_s"] for one in pair}
