@@ -81,4 +81,4 @@ def _ns(gpu: Gpu, flat: tuple[Any, ...]) -> int:
     positions = inputs.numel() // max(inputs.size(-1), 1)
     flops = 2 * positions * sum(one.numel() for one in weights)
     in_turn = max(inputs.shape[:2]) if inputs.dim() == 3 else 1
-    return max(round(flops / gpu.card.fp32_flops * 1e9), in_turn * gpu.card.shortest_ns)
+    return int(max(round(flops / gpu.card.fp32_flops * 1e9), in_turn * gpu.card.shortest_ns))

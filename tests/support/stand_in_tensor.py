@@ -167,7 +167,7 @@ class Gpu:
 _Tensor: Any = torch.Tensor  # its own types forbid what its subclasses are for
 
 
-class OnCard(_Tensor):
+class OnCard(_Tensor):  # type: ignore[misc]
     """A tensor on the card."""
 
     inner: torch.Tensor
