@@ -20,7 +20,7 @@ class Played(Noted):
         """Marks before the loop's first event, which are none of a step, and at the end of the newest step."""
         super().__init__(Recorder(clock=lambda: self.device.now, sync_measured=True), self.device)
 
-    def wait(self, ms: float = 0.0) -> None:
+    def fetch(self, ms: float = 0.0) -> None:
         """A step begins: its batch comes so late."""
         self.ask(self.source)
         self.begun = self.begun or len(self.device.marks)
@@ -60,9 +60,9 @@ class Played(Noted):
 def test_copies_apart_from_each_other_are_told_from_the_wait_between_them() -> None:
     played = Played()
     for _ in range(5):
-        played.wait(3)
+        played.fetch(3)
         played.copy(1)
-        played.wait(6)  # another batch of the step: the copy has been over for 5
+        played.fetch(6)  # another batch of the step: the copy has been over for 5
         played.copy(2)
         played.copy(1)
         played.work()
@@ -76,7 +76,7 @@ def test_copies_apart_from_each_other_are_told_from_the_wait_between_them() -> N
 def test_copies_in_many_pieces_are_all_told_with_two_marks_each() -> None:
     played = Played()
     for _ in range(3):
-        played.wait()
+        played.fetch()
         for _ in range(24):
             played.device.host(1)
             played.copy(1)
@@ -99,7 +99,7 @@ def test_a_copy_on_a_stream_of_its_own_counts_where_it_lies_in_the_gap(copy_ms: 
         played.device.stream = 1
         played.copy(copy_ms)
         played.device.stream = 0
-        played.wait(6)
+        played.fetch(6)
         played.work()
         played.finish()
     steps = played.steps()
@@ -111,7 +111,7 @@ def test_a_copy_on_a_stream_of_its_own_counts_where_it_lies_in_the_gap(copy_ms: 
 def test_a_copy_that_raises_and_copies_inside_a_step_are_none_of_the_gap() -> None:
     played = Played()
     for _ in range(5):
-        played.wait()
+        played.fetch()
         played.copying()  # out of memory
         played.device.host(1)
         played.copy(1)
@@ -130,7 +130,7 @@ def test_a_copy_that_raises_and_copies_inside_a_step_are_none_of_the_gap() -> No
 def test_an_evaluation_after_the_copies_begins_the_gap_anew() -> None:
     played = Played()
     for _ in range(5):
-        played.wait()
+        played.fetch()
         played.copy(2)
         played.work()
         played.finish()
@@ -147,7 +147,7 @@ def test_an_evaluation_after_the_copies_begins_the_gap_anew() -> None:
 def test_copies_between_two_optimizers_are_within_the_step() -> None:
     played = Played()
     for _ in range(5):
-        played.wait()
+        played.fetch()
         played.copy(1)
         played.work(1, key=1)
         played.copy(4)
