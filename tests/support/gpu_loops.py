@@ -23,8 +23,8 @@ from tests.support.simulated_device import Noted, SimulatedDevice
 
 MOST_LAUNCHED: Final = 1024
 """Launches that a stream takes before it holds the host back."""
-STEPS: Final = 60
-SETTLED: Final = 30
+STEPS: Final = 40
+SETTLED: Final = 20
 """Steps after which a queue is as full as it becomes."""
 LEAST_US: Final = 4.0
 """No kernel is shorter, however little it computes."""
@@ -110,7 +110,7 @@ class Stream(SimulatedDevice):
 class Unheard:
     """Nobody listens to the loop."""
 
-    def wait(self, device: SimulatedDevice, copy_ms: float = 0.0) -> None:
+    def awaits(self, device: SimulatedDevice, copy_ms: float = 0.0) -> None:
         """The loop waits all the same."""
         device.synchronize()
         device.host(copy_ms)
@@ -175,7 +175,7 @@ def play(device: Stream, work: Work, way: Way, told: Any) -> None:
 
 def _wait(device: Stream, way: Way, told: Any) -> None:
     if way.blocks:
-        told.wait(device, READ_US * 1e-3)
+        told.awaits(device, READ_US * 1e-3)
 
 
 def _launch(device: Stream, kernels: int, kernel_us: float, launch_us: float, phase: str = "") -> None:

@@ -184,7 +184,7 @@ CASES: Final = (
         lambda work, way: (replace(work, nbytes=work.nbytes / 4), way),
         sick=lambda work: replace(work, nbytes=1e8),
     ),
-    Case("many-small-transfers", _packed, sick=lambda work: replace(work, copies=60, nbytes=1e3)),
+    Case("many-small-transfers", _packed, sick=lambda work: replace(work, copies=40, nbytes=1e3)),
 )
 
 

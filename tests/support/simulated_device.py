@@ -285,7 +285,7 @@ class Noted:
             log.mark(COPIED)
         log.note((COPIED, log.clock(), (nbytes, pageable, None)))
 
-    def wait(self, device: SimulatedDevice, copy_ms: float = 0.0) -> None:
+    def awaits(self, device: SimulatedDevice, copy_ms: float = 0.0) -> None:
         """The host waits until the device has done all that it was given; then it copies what it has come for."""
         log = self.log
         log.note((WAITING, log.clock(), None))
@@ -379,7 +379,7 @@ class Loop:
         """What the loop does when its optimizer has stepped."""
         device.host(self.python)
         if self.item_every and step % self.item_every == 0:
-            loop.wait(device)
+            loop.awaits(device)
 
     def _evaluate(self, device: SimulatedDevice, loop: Noted) -> None:
         held_out, grad = Source(), self.evaluates.startswith("careless")
@@ -460,7 +460,7 @@ class Plain(Loop):
                 loop.update()
             device.host(self.python)
             if self.reads:
-                loop.wait(device)
+                loop.awaits(device)
             if self.how == "cleared":
                 loop.zero()
         if loads:

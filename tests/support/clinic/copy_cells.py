@@ -77,7 +77,7 @@ class ThereAndBack(Loop):
 
     def _between(self, device: SimulatedDevice, loop: Noted) -> None:
         """Meanwhile nothing is queued."""
-        loop.wait(device)
+        loop.awaits(device)
         device.host(self.numpy)
         began = device.now
         device.launch(self.back)

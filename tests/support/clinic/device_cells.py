@@ -84,7 +84,7 @@ class PythonAfterItem(Loop):
 
     def _after(self, device: SimulatedDevice, loop: Noted, step: int) -> None:
         """The queue is empty meanwhile."""
-        loop.wait(device)
+        loop.awaits(device)
         device.host(self.python)
 
 

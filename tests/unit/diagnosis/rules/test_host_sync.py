@@ -56,6 +56,10 @@ def test_the_hosts_other_work_stays_when_the_wait_goes() -> None:
     assert top(python) == "slow-python"
 
 
+def test_a_gpu_that_was_busy_when_the_wait_began_idles_after_it_all_the_same() -> None:
+    assert sick(RULE, READING.but(queue_empty=0.0)).cost_share == sick(RULE, READING).cost_share
+
+
 def test_no_gpu_no_sync() -> None:
     assert asked(RULE, Loop()) is None
 

@@ -1,0 +1,160 @@
+"""Whether the device keeps up with its host is asked before a wait empties its queue, and never waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gpu_doctor.capture.events import BEHIND_NS, GRADIENT
+from gpu_doctor.capture.gpu.clock import QuietClock
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.spans import Source
+from gpu_doctor.capture.taps.sync import tap
+from tests.support.one_tap import on
+from tests.support.simulated_device import MS, Loop, Noted, Plain, SimulatedDevice
+
+
+def empty_share(recording: Any) -> float:
+    """Part of the steps that were read whose queue was empty, without the first few."""
+    steps = recording.steps.rows(5)
+    return float(np.nansum(steps.queue_empty) / steps.device_steps.sum())
+
+
+def watched() -> tuple[SimulatedDevice, Noted]:
+    """A device, and a loop on it whose steps are marked."""
+    device = SimulatedDevice()
+    return device, Noted(Recorder(clock=lambda: device.now, sync_measured=True), device)
+
+
+COMPUTE = {"wait": 0.1, "kernel": 1.0}
+LAUNCHES = {"wait": 0.1, "kernel": 0.01, "kernels": 100, "launch_cost": 0.05}
+
+
+@pytest.mark.parametrize(("loop", "empty"), [(COMPUTE, 0.0), (LAUNCHES, 1.0)])
+@pytest.mark.parametrize("every", [0, 1])
+def test_reading_the_loss_changes_nothing(loop: dict[str, Any], empty: float, every: int) -> None:
+    assert empty_share(Loop(**loop, item_every=every).play()[1]) == pytest.approx(empty, abs=0.05)
+
+
+@pytest.mark.parametrize(("loop", "empty"), [(COMPUTE, 0.0), (LAUNCHES, 1.0)])
+def test_nor_does_reading_what_was_predicted(loop: dict[str, Any], empty: float) -> None:
+    assert empty_share(Plain(**loop, reads=True).play()[1]) == pytest.approx(empty, abs=0.05)
+
+
+@pytest.mark.parametrize(("behind_ms", "empty"), [(0.04, True), (0.4, True), (0.8, False)])
+def test_a_device_that_is_a_little_behind_keeps_up(behind_ms: float, empty: bool) -> None:
+    device, loop = watched()
+    source = Source()
+    for _ in range(20):  # 10 ms of host, of which 5 % are 0.5
+        loop.pull(source)
+        loop.forward()
+        loop.called()
+        loop.backward()
+        device.host(10)
+        device.launch(behind_ms)
+        loop.backed()
+        loop.step()
+        loop.stepped()
+        loop.awaits(device)
+    loop.exhaust(source)
+    assert empty_share(loop.close()) == empty
+
+
+def test_what_an_evaluation_waits_for_is_none_of_the_next_steps() -> None:
+    device, loop = watched()
+    source = Source()
+    for _ in range(20):
+        loop.pull(source)
+        device.launch(20)
+        loop.awaits(device)  # a look at held-out data, say, which the device takes 20 ms for
+        loop.forward()
+        loop.called()
+        loop.backward()
+        device.launch(0.01, 0.05)
+        loop.backed()
+        loop.step()
+        loop.stepped()
+        device.host(1)
+    loop.exhaust(source)
+    assert empty_share(loop.close()) == 1.0
+
+
+def test_the_loop_waits_no_longer_for_being_asked() -> None:
+    device, loop = watched()
+    device.launch(3)
+    loop.awaits(device)
+    assert device.now == 3 * MS
+    before = device.now
+    device.launch(0.02)
+    loop.awaits(device)
+    assert device.now - before <= 0.021 * MS  # the last question takes a microsecond
+
+
+def test_a_wait_for_a_part_of_the_queue_is_not_held_up_and_tells_only_where_it_is_long() -> None:
+    device, loop = watched()
+    log = loop.log
+    device.launch(30)
+    before = device.now
+    log.waits(whole=False)
+    assert device.now - before < BEHIND_NS / 10
+    log.waited()
+    assert log.empty is None, "what was waited for may be long done"
+    log.waits(whole=False)
+    device.host(20)
+    log.waited()
+    assert log.empty is False
+
+
+def test_of_several_waits_one_that_finds_work_decides_until_the_next_backward() -> None:
+    device, loop = watched()
+    log = loop.log
+    loop.awaits(device)
+    assert log.empty is True
+    device.launch(30)
+    loop.awaits(device)
+    assert log.empty is False
+    loop.awaits(device)
+    assert log.empty is False
+    log.mark(GRADIENT)
+    assert log.empty is None
+
+
+class Told:
+    """A device that says what it is told to, or fails."""
+
+    def __init__(self, idle: bool | None) -> None:
+        self.says = idle
+
+    def ready(self) -> bool:
+        """See DeviceClock."""
+        return True
+
+    def idle(self) -> bool:
+        """See DeviceClock."""
+        if self.says is None:
+            raise RuntimeError("no such stream")
+        return self.says
+
+
+def test_a_question_that_fails_ends_the_clock_and_answers_nothing() -> None:
+    heard: list[Exception] = []
+    clock = QuietClock(Told(None), heard.append)  # type: ignore[arg-type]
+    assert clock.idle(BEHIND_NS) is None and clock.off and len(heard) == 1
+    assert clock.idle(BEHIND_NS) is None
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_synchronize_asks_before_it_waits(idle: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    found: list[Any] = []
+    log = recorder.log
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: found.append((log.empty, log.waiting is None)))
+    Noted(recorder).pull(Source())
+    log.marker = QuietClock(Told(idle))  # type: ignore[arg-type]
+    with on(tap, recorder, accelerated=True):
+        torch.cuda.synchronize()
+    assert found == [(True, True) if idle else (None, False)]
+    assert log.waiting is None
