@@ -220,7 +220,11 @@ def recorded(work: Work, way: Way) -> Recording:
         recording,
         setup=_setup(work, way),
         fetches=(Fetch(KEY, way.workers, count, *sums, work.copies * work.nbytes, np.full(count, fetch_s)),),
-        series=(percent("gpu_util_pct", times, 100.0 * computing / device.now),),
+        series=(
+            reading("gpu_util_pct", times, 100.0 * computing / device.now),
+            reading("pcie_gen", times, 4.0),
+            reading("pcie_width", times, 16.0),
+        ),
         peak_bytes=0.1 * CARD_BYTES,
         traffic=Traffic(
             to_device=copies,
@@ -232,8 +236,8 @@ def recorded(work: Work, way: Way) -> Recording:
     )
 
 
-def percent(name: str, times: Any, value: float) -> Series:
-    """A constant reading of the GPU in per cent."""
+def reading(name: str, times: Any, value: float) -> Series:
+    """A constant reading of the GPU."""
     return Series(Metric(name, "%", name, "utilization", 0), times, np.full(len(times), value))
 
 

@@ -41,9 +41,9 @@ def check(vitals: Vitals) -> Finding | None:
     exposed, pageable = vitals.exposed_transfer_share, vitals.pageable_share
     if exposed is None or pageable is None or exposed < EXPOSED_SHARE or pageable < MOSTLY:
         return None
-    cost = gpu_pace.at_most(vitals, exposed)
     pinned = forecast(vitals, {"pin_memory": True})
-    cost = exposed * (1.0 - 1.0 / PINNED_GAIN) if pinned is None else 1.0 - 1.0 / max(pinned.speedup, 1.0)
+    saved = exposed * (1.0 - 1.0 / PINNED_GAIN) if pinned is None else 1.0 - 1.0 / max(pinned.speedup, 1.0)
+    cost = gpu_pace.at_most(vitals, saved)
     if cost < 1.0 - 1.0 / GAIN:
         return None  # without workers the loop pins each batch itself, which may take as long as it saves
     return Finding(
