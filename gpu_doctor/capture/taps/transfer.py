@@ -52,8 +52,8 @@ def tap(scope: TapScope) -> Iterator[None]:
                 phase = WAITING  # as `.cpu()`, which the tap `sync` hears
         if phase:
             event(phase)
-        if phase == COPYING and log.marker is not None and not blocking:
-            log.mark(COPYING)
+        if phase == COPYING and log.marker is not None:
+            log.mark(WAITING if blocking else COPYING)
         inside = True
         return Copy(source, blocking, phase)
 
@@ -71,8 +71,8 @@ def tap(scope: TapScope) -> Iterator[None]:
             pinned = _pinned(source)
             left = source.numel() * source.element_size(), not pinned, traffic.left(source, pinned, copy.blocking)
         if copy.phase == COPYING or left is not None:
-            if log.marker is not None and not copy.blocking:
-                log.mark(COPIED)
+            if log.marker is not None:
+                log.mark(SYNCED if copy.blocking else COPIED)
             event(COPIED, left)
         elif copy.phase == WAITING:
             event(SYNCED)
