@@ -15,6 +15,7 @@ Limits, beside those of the roofline:
 - Threads of the program's own run in real time: they have what the CPU computes for free. So has pinning, which is not
   priced. Workers must be forked.
 - Tensors cost Python's dispatching on top of a launch (about 20 us an operation): the host is a slow one.
+- The host is the real one: busy neighbours slow its Python and its workers, and gpu_doctor tells of them.
 - Nothing was compared with a real card.
 """
 
