@@ -99,15 +99,17 @@ class Steps:
     syncs: Column
     """Waits of the host for the device; NaN where no device can be waited for, as `sync_s`."""
     gpu_s: Column
-    """Device seconds from the first to the last event of the step; NaN without a device clock."""
+    """Device seconds from the first to the last event of the step, less those in which it did nothing but copy what the
+    host waited for; NaN without a device clock."""
     gpu_gap_s: Column
-    """Device seconds between the last event of the step before, or of an evaluation after it, and this one's first."""
+    """Device seconds between the last event of the step before, or of an evaluation after it, and this one's first; and
+    inside of the step those that `gpu_s` leaves out."""
     exposed_wait_s: Column
     """Of what copies leave of `gpu_gap_s`, at most what the host had waited for batches by the step's first launch: the
     smaller of the two, step by step."""
     exposed_transfer_s: Column
     """Of `gpu_gap_s`, at most what the host had spent on copies by then (they come last before the launch); of those
-    that it did not wait for, what the device spent on them."""
+    that it did not wait for, and of those inside of the step that it did, what the device spent on them."""
     gpu_forward_s: Column
     """Of `gpu_s`, device seconds from the first to the last event of the step's forwards,"""
     gpu_backward_s: Column

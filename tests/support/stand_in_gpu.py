@@ -15,6 +15,7 @@ Limits, beside those of the roofline:
 - Threads of the program's own run in real time: they have what the CPU computes for free. So has pinning, which is not
   priced. Workers must be forked.
 - Tensors cost Python's dispatching on top of a launch (about 20 us an operation): the host is a slow one.
+- The host is the real one: busy neighbours slow its Python and its workers, and gpu_doctor tells of them.
 - Nothing was compared with a real card.
 """
 
@@ -130,7 +131,7 @@ def _torch(torch: Any, gpu: Any) -> None:
     from tests.support import stand_in_tensor
     from tests.support.stand_in_tensor import OnCard
 
-    card, queue, memory = gpu.card, gpu.queue, gpu.memory
+    card, queue = gpu.card, gpu.queue
     properties = SimpleNamespace(
         name=card.name, total_memory=card.memory, major=card.capability[0], minor=card.capability[1],
         multi_processor_count=108, uuid=UUID.removeprefix("GPU-"), warp_size=32, is_integrated=0,
@@ -144,17 +145,6 @@ def _torch(torch: Any, gpu: Any) -> None:
 
     def synchronize(device: Any = None) -> None:
         queue.drain()
-
-    def stats() -> dict[str, Any]:
-        held = {"current": memory.now, "peak": memory.peak}
-        return (
-            {"allocated_bytes": {"all": held}, "reserved_bytes": {"all": held}, "num_ooms": memory.ooms}
-            if gpu.begun
-            else {}
-        )
-
-    def reset_peak(device: Any = None) -> None:
-        memory.peak = memory.now
 
     stand_ins = {
         "is_available": lambda: True,
@@ -178,13 +168,7 @@ def _torch(torch: Any, gpu: Any) -> None:
         "set_stream": lambda stream: setattr(queue, "current", stream.stream_id),
         "Stream": stream_type,
         "Event": event_type,
-        "memory_stats_as_nested_dict": lambda device=None: stats(),
-        "memory_allocated": lambda device=None: memory.now,
-        "memory_reserved": lambda device=None: memory.now,
-        "max_memory_allocated": lambda device=None: memory.peak,
-        "max_memory_reserved": lambda device=None: memory.peak,
-        "reset_peak_memory_stats": reset_peak,
-        "mem_get_info": lambda device=None: (memory.most - memory.now, memory.most),
+        **_memory(gpu),
         "get_sync_debug_mode": lambda: 0,
         **dict.fromkeys(
             ("_lazy_init", "init", "set_device", "manual_seed", "manual_seed_all", "seed", "seed_all"), nothing
@@ -202,6 +186,29 @@ def _torch(torch: Any, gpu: Any) -> None:
     torch.serialization.add_safe_globals([stand_in_tensor._loaded])
     # A tensor of the card is saved as its values: they are on the CPU when they are read, then moved.
     torch.serialization.register_package(0, lambda one: None, lambda one, at: one if at.startswith("cuda") else None)
+
+
+def _memory(gpu: Any) -> dict[str, Any]:
+    """What `torch.cuda` tells of the card's memory, of which nothing is reserved that is not allocated."""
+    memory = gpu.memory
+
+    def stats(device: Any = None) -> dict[str, Any]:
+        held = {"current": memory.now, "peak": memory.peak}
+        told = {"allocated_bytes": {"all": held}, "reserved_bytes": {"all": held}, "num_ooms": memory.ooms}
+        return told if gpu.begun else {}
+
+    def reset_peak(device: Any = None) -> None:
+        memory.peak = memory.now
+
+    return {
+        "memory_stats_as_nested_dict": stats,
+        "memory_allocated": lambda device=None: memory.now,
+        "memory_reserved": lambda device=None: memory.now,
+        "max_memory_allocated": lambda device=None: memory.peak,
+        "max_memory_reserved": lambda device=None: memory.peak,
+        "reset_peak_memory_stats": reset_peak,
+        "mem_get_info": lambda device=None: (memory.most - memory.now, memory.most),
+    }
 
 
 def _stream_type(queue: Queue, device: Any) -> Any:

@@ -3,7 +3,8 @@
 A mark rides on an event of the log; the step clock hands those of a step on when it has ended. From the last mark of
 the step before to the first work of this one the device had a gap; of that gap the copies issued last are copies, and
 the rest is at most what the host had waited for its batch. Nothing here ever waits: a step is read when the device has
-passed its last mark. Which steps are marked at all, `windows.py` says.
+passed its last mark. Inside of a step a copy that the host waits for is marked too: the device has nothing else to do
+meanwhile, and that time counts as gap. Which steps are marked at all, `windows.py` says.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class _Ended(NamedTuple):
     """The mark at which the gap begins, None = not known."""
     first: Marked | None
     copies: list[tuple[Any, Any]]
+    held: list[tuple[Any, Any]]
+    """Copies inside of the step that the host waited for."""
     parts: list[tuple[int, Any]] | None
     end: Any
     number: int
@@ -125,10 +128,11 @@ class MarkReader:
         if len(inside) > MOST_PARTS or any(one.mark is None for one in inside):
             parts = None
         empty = _NAN if found.empty is None else float(found.empty)
-        copies = _copies(marks[(looked or 0) : first])
+        copies = _copies(marks[(looked or 0) : first], events.COPYING, events.COPIED)
+        held = _copies(marks[first:end], events.WAITING, events.SYNCED)
         last = marks[end].mark
         self._pending.append(
-            _Ended(row, self._table.generation, before, marks[first], copies, parts, last, number, empty, kept)
+            _Ended(row, self._table.generation, before, marks[first], copies, held, parts, last, number, empty, kept)
         )
         self._before = last
 
@@ -164,8 +168,9 @@ class MarkReader:
                 queued_s = self._copied_s(one, gap_s)
                 copy_s = max(min(one.first.copied_ns * 1e-9, gap_s), queued_s)
                 wait_s = min(one.first.waited_ns * 1e-9, gap_s - copy_s)
-                since = self._since(one)
-                values = (gpu_s, gap_s, wait_s, copy_s, *self._phases(one), one.empty, *since)
+                since, held_s = self._since(one), min(self._held_s(one), gpu_s)
+                device_s = (gpu_s - held_s, gap_s + held_s, wait_s, copy_s + held_s)
+                values = (*device_s, *self._phases(one), one.empty, *since)
                 self._table.add_device(one.row, one.generation, values)
         elif one.first is not None and self._anchor is None:
             self._anchor, self._anchored = one.end, one.number
@@ -202,6 +207,11 @@ class MarkReader:
                 total += end_s - begin_s
         return min(total, gap_s)
 
+    def _held_s(self, one: _Ended) -> float:
+        """How long the device did nothing but copy inside of the step, while the host waited for that."""
+        spent = [self.clock.seconds(begin, end) for begin, end in one.held]
+        return sum(max(seconds, 0.0) for seconds in spent if seconds == seconds)
+
     def _phases(self, one: _Ended) -> list[float]:
         """Device seconds of forwards, backwards and optimizers in a step; NaN = not told apart."""
         if one.parts is None or one.first is None:
@@ -217,7 +227,7 @@ class MarkReader:
     def _forget(self, mark: Any) -> None:
         """It may still be the unread end of the step before: it is given back when its turn comes."""
         if mark is not None:
-            self._pending.append(_Ended(-1, 0, None, None, [], None, mark, 0, _NAN, [mark]))
+            self._pending.append(_Ended(-1, 0, None, None, [], [], None, mark, 0, _NAN, [mark]))
 
 
 def _end_of(found: StepMarks, first: int) -> int | None:
@@ -231,13 +241,13 @@ def _end_of(found: StepMarks, first: int) -> int | None:
     return next((i for i in range(len(codes) - 1, first, -1) if codes[i] in wanted), None)
 
 
-def _copies(marks: Sequence[Marked]) -> list[tuple[Any, Any]]:
-    """Begin and end of the copies that the host did not wait for."""
+def _copies(marks: Sequence[Marked], begins: int, ends: int) -> list[tuple[Any, Any]]:
+    """Begin and end of the copies that are marked so: COPYING to COPIED, or WAITING to SYNCED if the host waits."""
     found, begin = [], None
     for one in marks:
-        if one.code == events.COPYING:
+        if one.code == begins and not one.evaluation:
             begin = one.mark
-        elif one.code == events.COPIED and begin is not None:
+        elif one.code == ends and begin is not None:
             if one.mark is not None:
                 found.append((begin, one.mark))
             begin = None

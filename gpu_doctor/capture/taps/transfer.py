@@ -54,8 +54,8 @@ def tap(scope: TapScope) -> Iterator[None]:
             event(phase)
         if phase == WAITING:
             log.waits()
-        if phase == COPYING and log.marker is not None and not blocking:
-            log.mark(COPYING)
+        if phase == COPYING and log.marker is not None:
+            log.mark(WAITING if blocking else COPYING)
         inside = True
         return Copy(source, blocking, phase)
 
@@ -73,8 +73,8 @@ def tap(scope: TapScope) -> Iterator[None]:
             pinned = _pinned(source)
             left = source.numel() * source.element_size(), not pinned, traffic.left(source, pinned, copy.blocking)
         if copy.phase == COPYING or left is not None:
-            if log.marker is not None and not copy.blocking:
-                log.mark(COPIED)
+            if log.marker is not None:
+                log.mark(SYNCED if copy.blocking else COPIED)
             event(COPIED, left)
         elif copy.phase == WAITING:
             log.waited()

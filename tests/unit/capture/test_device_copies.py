@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpu_doctor.capture.events import COPIED, COPYING, SYNCED, WAITING
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording import Steps
@@ -32,6 +33,15 @@ class Played(Noted):
         self.copying()
         self.device.launch(ms)
         self.copied(1000, False, 0, blocking=False)
+
+    def hold(self, ms: float) -> None:
+        """One that the host waits for."""
+        self.log.note((COPYING, self.log.clock(), None))
+        self.log.mark(WAITING)
+        self.device.launch(ms)
+        self.device.synchronize()
+        self.log.mark(SYNCED)
+        self.log.note((COPIED, self.log.clock(), (1000, True, None)))
 
     def work(self, ms: float = 2.0, key: int = 1) -> None:
         """The model's, and its optimizer's step."""
@@ -157,3 +167,36 @@ def test_copies_between_two_optimizers_are_within_the_step() -> None:
     np.testing.assert_allclose(steps.gpu_gap_s, 0.001)
     np.testing.assert_allclose(steps.exposed_transfer_s, 0.001)
     np.testing.assert_allclose(steps.gpu_s, 0.007)
+
+
+def test_a_copy_inside_of_a_step_that_the_host_waits_for_is_no_work_of_the_device() -> None:
+    played = Played()
+    for _ in range(5):
+        played.wait(1)
+        played.forward()
+        played.device.launch(4)
+        played.called()
+        played.hold(3)  # such as the targets, moved where the loss needs them: behind 4 ms of work
+        played.device.launch(2)
+        played.step()
+        played.device.launch(1)
+        played.stepped()
+        played.finish()
+    steps = played.steps()
+    np.testing.assert_allclose(steps.gpu_s, 0.007)
+    np.testing.assert_allclose(steps.gpu_gap_s, 0.001 + 0.003)
+    np.testing.assert_allclose(steps.exposed_transfer_s, 0.003)
+    np.testing.assert_allclose(steps.exposed_wait_s, 0.001)
+
+
+def test_copies_that_the_host_waits_for_before_the_step_are_told_by_the_host_as_ever() -> None:
+    played = Played()
+    for _ in range(5):
+        played.wait(1)
+        played.hold(3)
+        played.work()
+        played.finish()
+    steps = played.steps()
+    np.testing.assert_allclose(steps.gpu_s, 0.002)
+    np.testing.assert_allclose(steps.gpu_gap_s, 0.004)
+    np.testing.assert_allclose(steps.exposed_transfer_s, 0.003)

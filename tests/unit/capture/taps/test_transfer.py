@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor.capture.events import CAME
+from gpu_doctor.capture.events import CAME, COPIED, COPYING, MARK, SYNCED, WAITING
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.taps.traffic import book_of, came
@@ -297,11 +297,12 @@ def test_a_tensor_without_an_address_is_counted_all_the_same() -> None:
     assert (counted(recorder).to_device, counted(recorder).round_trips) == (2, 1)
 
 
-def test_a_copy_that_the_host_does_not_wait_for_is_marked_on_the_device_where_steps_are() -> None:
+def test_a_copy_is_marked_on_the_device_where_steps_are() -> None:
     device = SimulatedDevice()
     recorder = Recorder()
     loop = Noted(recorder, device)
     loop.pull(Source())
+    recorder.log.due, recorder.log.due_ns = 1 << 20, 1 << 62  # nothing is folded meanwhile
     with on(tap, recorder, accelerated=True):
         before = len(device.marks)
         torch.zeros(2).to("meta", non_blocking=True)
@@ -310,8 +311,12 @@ def test_a_copy_that_the_host_does_not_wait_for_is_marked_on_the_device_where_st
         assert len(device.marks) == before + 4
         torch.zeros(2).to(torch.float16)
         torch.zeros(2, device="meta").to("meta", torch.float16)
-        torch.zeros(2).to("meta")  # the host waits for it, and knows
+        assert len(device.marks) == before + 4
+        torch.zeros(2).to("meta")
+        assert len(device.marks) == before + 6
+        marked = [arg[0] for code, _, arg in recorder.log.events if code == MARK]
+        assert marked[-6:] == [COPYING, COPIED, COPYING, COPIED, WAITING, SYNCED], "the host waits for the last one"
         recorder.log.marker = None  # between two windows
         torch.zeros(2).to("meta", non_blocking=True)
-        assert len(device.marks) == before + 4
+        assert len(device.marks) == before + 6
     assert copies(recorder) == 4
