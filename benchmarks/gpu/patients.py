@@ -156,6 +156,14 @@ def tiny(width: int = 64, batch: int = 32, micro: int = 1, large: int = 256) -> 
 
 HOST: Final = (
     Patient("host-sync", "host", PLAIN, then("total = loss.item()", "burn(3.0)"), then("burn(3.0)")),
+    Patient(
+        "hidden-sync",
+        "host",
+        PLAIN + "scores = torch.rand(size(4096, 64), device=device)\n",
+        then("likely = scores[scores > 0.5]", "burn(3.0)"),
+        then("likely = scores * (scores > 0.5)", "burn(3.0)"),
+        others=("host-sync",),
+    ),
     Patient("slow-python", "host", PLAIN, then("burn(12.0)"), LOOP),
     Patient(
         "not-compiled",

@@ -172,7 +172,7 @@ def test_copies_between_two_optimizers_are_within_the_step() -> None:
 def test_a_copy_inside_of_a_step_that_the_host_waits_for_is_no_work_of_the_device() -> None:
     played = Played()
     for _ in range(5):
-        played.wait(1)
+        played.fetch(1)
         played.forward()
         played.device.launch(4)
         played.called()
@@ -192,7 +192,7 @@ def test_a_copy_inside_of_a_step_that_the_host_waits_for_is_no_work_of_the_devic
 def test_copies_that_the_host_waits_for_before_the_step_are_told_by_the_host_as_ever() -> None:
     played = Played()
     for _ in range(5):
-        played.wait(1)
+        played.fetch(1)
         played.hold(3)
         played.work()
         played.finish()

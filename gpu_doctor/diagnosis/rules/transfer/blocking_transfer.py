@@ -73,7 +73,7 @@ def check(vitals: Vitals) -> Finding | None:
                 code="batch = batch.to(device, non_blocking=True)",
                 predicted_speedup=1.0 / (1.0 - cost),
                 predicted_low=1.0,
-                predicted_high=told.high,
+                predicted_high=max(told.high, 1.0 / (1.0 - cost)),
                 at_most=True,
             ),
         ),
