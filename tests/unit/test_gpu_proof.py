@@ -25,6 +25,7 @@ from benchmarks.gpu.plan import PARTS, Part
 from benchmarks.gpu.table import table
 from benchmarks.gpu.timing import gain, in_turns
 from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.machine import torch_memory
 from gpu_doctor.recording import Steps
 
 CARD = {"card": "NVIDIA H100 80GB HBM3", "simulated": False, "torch": "2.8.0", "python": "3.12.3"}
@@ -278,7 +279,7 @@ def test_what_nvidia_smi_does_not_tell_is_absent(monkeypatch: pytest.MonkeyPatch
         return "" if which else "97, 1024, 81559, [N/A], 700.00, 41, 1980, 1980, 5, 16\n"
 
     monkeypatch.setattr(nvml, "_asked", answered)
-    monkeypatch.setattr(nvml.torch_memory, "device_uuids", lambda: ("1234",))
+    monkeypatch.setattr(torch_memory, "device_uuids", lambda: ("1234",))
     found = nvml.smi()
     assert asked == [["--id=GPU-1234"], []], "where it knows no such card it is asked for what there is"
     assert found["utilization.gpu"] == 97.0 and found["clocks.sm"] == 1980.0 and "power.draw" not in found
