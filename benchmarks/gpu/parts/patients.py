@@ -81,7 +81,7 @@ def diagnosed(stage: Stage, rows: int) -> None:
 
 def cured(stage: Stage, rows: int) -> None:
     """A row a patient that can be cured: what that gains, and how near the forecast came."""
-    untold = {"settings": {}, "predicted": None} if stage.rehearse else {}
+    untold: dict[str, Any] = {"settings": {}, "predicted": None} if stage.rehearse else {}
     told = {one.key: stage.rows.get(diagnosis_of(one), {}).get("figures", untold) for one in PATIENTS}
     waiting = [one for one in PATIENTS if one.cured and cure_of(one) not in stage.rows and told[one.key]]
     texts = []
