@@ -68,6 +68,8 @@ def main(words: Sequence[str]) -> int:
     out = (asked.out or (OUT / "simulated" if asked.rehearse else OUT)).resolve()
     out.mkdir(parents=True, exist_ok=True)
     around, said = environment(out)
+    if asked.rehearse:
+        around["OMP_NUM_THREADS"] = "1"  # tiny operations, and threads that wait for each other on a busy machine
     found = machine(asked.rehearse, around)
     if found.get("why_not"):
         print(found["why_not"], file=sys.stderr)

@@ -25,7 +25,9 @@ WATCHED_STEPS: Final = 300
 BARE_STEPS: Final = 80
 TURNS: Final = 4
 FEW: Final = 14
-"""Steps in the rehearsal."""
+"""Steps in the rehearsal,"""
+REHEARSED_OF: Final = 3
+"""which has one of so many diagnosed, and all timed: that runs every cell."""
 
 
 def run(stage: Stage) -> None:
@@ -68,7 +70,8 @@ def played(patient: Any) -> Row:
 def diagnosed(stage: Stage, rows: int) -> None:
     """A row a patient: whether its trouble is named."""
     steps = stage.size(WATCHED_STEPS, FEW)
-    waiting = [one for one in PATIENTS if diagnosis_of(one) not in stage.rows]
+    asked = PATIENTS[:: REHEARSED_OF if stage.rehearse else 1]
+    waiting = [one for one in asked if diagnosis_of(one) not in stage.rows]
     texts = [
         {"key": one.key, "before": one.above(stage.device, steps, rows), "sick": one.sick, "wanted": one.wanted}
         for one in waiting
@@ -78,7 +81,8 @@ def diagnosed(stage: Stage, rows: int) -> None:
 
 def cured(stage: Stage, rows: int) -> None:
     """A row a patient that can be cured: what that gains, and how near the forecast came."""
-    told = {one.key: stage.rows.get(diagnosis_of(one), {}).get("figures", {}) for one in PATIENTS}
+    untold: dict[str, Any] = {"settings": {}, "predicted": None} if stage.rehearse else {}
+    told = {one.key: stage.rows.get(diagnosis_of(one), {}).get("figures", untold) for one in PATIENTS}
     waiting = [one for one in PATIENTS if one.cured and cure_of(one) not in stage.rows and told[one.key]]
     texts = []
     steps = stage.size(BARE_STEPS, FEW)
@@ -86,7 +90,7 @@ def cured(stage: Stage, rows: int) -> None:
         above = one.above(stage.device, steps, rows)
         better, samples, _ = one.cure(above, told[one.key]["settings"])
         cells = {"before": above, "better": better, "sick": one.sick, "cured": one.cured}
-        turns = {"steps": steps, "cured_steps": steps, "turns": stage.size(TURNS, 2), "samples": samples}
+        turns = {"steps": steps, "cured_steps": steps, "turns": stage.size(TURNS, 1), "samples": samples}
         texts.append({"key": one.key, **cells, **turns})
     _kept(stage, "bare", waiting, texts, cure_of, lambda one, found: priced(one, found, told[one.key], stage.rehearse))
 
