@@ -27,8 +27,8 @@ MANY = 8
 `recompile_limit`); a loader with a partial last batch has 2."""
 
 STILL_NEW = 0.1
-"""Part of the new shapes that come in the later half of the forwards looked at, at least: half of them where every
-batch has its own, a quarter where each comes twice, none of buckets that have all been seen."""
+"""Part of the new shapes that come in the later half of the forwards looked at, at least: half where every batch has
+its own, a quarter where each comes twice, none of buckets that have all been seen."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -78,8 +78,7 @@ def check(vitals: Vitals) -> Finding | None:
             f"{'at least ' if inputs.shapes >= 64 else ''}{inputs.shapes} shapes in {inputs.looked_at} inspected "
             f"forward passes, {usual} most often",
             f"{inputs.new_shape_steps} forward passes had a new shape; together their steps took "
-            f"{formatting.seconds(inputs.new_shape_s)} longer than later steps of the same shape, or of one about as "
-            "large",
+            f"{formatting.seconds(inputs.new_shape_s)} longer than later steps of the same shape, or of one alike",
         ),
         prescriptions=tuple(cures),
     )
