@@ -1,8 +1,8 @@
 """Programs of strangers, judged: `python -m tests.support.strangers DIR [--device cpu|gpu]`.
 
 DIR holds plain scripts, `NAME_sick.py` beside `NAME_cured.py`, or `NAME_healthy.py`, each run as one cell, and
-`truth.json`: {NAME: {"class": ..., "rules": [first rules that are right], "why": ...}}. Sick and cured must train on as
-many samples. Each is run bare, sick and cured by turns, which tells what the cure gives; then the sick one runs under
+`truth.json`: {NAME: {"class": ..., "rules": [first rules that are right], "why": ...}}; where two classes are as true,
+`input|host`. Sick and cured must train on as many samples. Each is run bare, sick and cured by turns, which tells what the cure gives; then the sick one runs under
 gpu_doctor. `--device gpu` is the stand-in of `stand_in_gpu`, on whose clocks both are measured. Every run is a process
 of its own.
 """
@@ -36,9 +36,14 @@ class Judged:
     """Bare sick over bare cured; None where nothing is to be cured."""
 
     @property
+    def classes(self) -> list[str]:
+        """The classes that are true."""
+        return str(self.truth["class"]).split("|")
+
+    @property
     def right(self) -> bool:
         """The class is the true one, and the first rule one of those that are right: none, of a healthy program."""
-        if self.told["class"] != self.truth["class"]:
+        if self.told["class"] not in self.classes:
             return False
         dear = [one["rule"] for one in self.told["findings"] if self.gain is not None or one["price"] >= HEALTHY_BAR]
         return dear[:1] == [] if not self.truth["rules"] else bool(dear) and dear[0] in self.truth["rules"]
@@ -51,7 +56,7 @@ class Judged:
             self.name,
             gain,
             f"{self.told['class']}"
-            + ("" if self.told["class"] == self.truth["class"] else f" ({self.truth['class']})"),
+            + ("" if self.told["class"] in self.classes else f" ({self.truth['class']})"),
             first["rule"] if first else "-",
             f"{first['price']:.0%}" if first else "-",
             f"{first['gain']:.2f}" if first and first["gain"] is not None else "-",
