@@ -93,7 +93,7 @@ class StepClock:
         self.losses: list[tuple[int, Any]] = []
         """The step, and its loss."""
         self.copies: list[tuple[int, int, Any, Place]] = []
-        """COPIED, CAME and BATCH_AT that are no evaluation's: code, time, argument, and where the loop was."""
+        """COPYING, COPIED, CAME and BATCH_AT that are no evaluation's: code, time, argument, and where the loop was."""
         self.spent_marks: list[Any] = []
         """Marks of the device that nobody will read."""
         self.looks: list[tuple[int, Any]] = []
@@ -795,6 +795,7 @@ class StepClock:
 
     def _copying(self, now: int, arg: None) -> None:
         self._phases.append(TRANSFER)
+        self._came(now, arg, events.COPYING)
 
     def _copied(self, now: int, copy: tuple[int, bool, Any] | None) -> None:
         self._leave(now, None)

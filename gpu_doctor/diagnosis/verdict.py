@@ -30,11 +30,12 @@ def classified(vitals: Vitals) -> str:
     """The bottleneck class: on a GPU the exposed shares decide, on a CPU device the host's.
 
     Forward, backward, optimizer, the loss between them and evaluation are compute. On a GPU the rest of the gap, after
-    exposed wait and transfer, is the host's: it could not launch in time. A loop in which one of the others takes a
-    fifth is bound by that one, though compute takes more: compute is what the time is meant for. Where no loader is
-    used, the lines that make batches are input, as they would be in one. What ranks exchange while nothing is computed
-    is communication, taken out of the compute (or of the host's Python) in which it was clocked. Trips of tensors to
-    the host and back inside of a step are transfer, taken out of the compute in which they hide.
+    exposed wait and transfer, is the host's: it could not launch in time. So is its launching where the queue was empty
+    when it had launched a step, by these two clocks; NVML's utilisation is not asked. A loop in which one of the others
+    takes a fifth is bound by that one, though compute takes more: compute is what the time is meant for. Where no
+    loader is used, the lines that make batches are input, as they would be in one. What ranks exchange while nothing is
+    computed is communication, taken out of the compute (or of the host's Python) in which it was clocked. Trips of
+    tensors to the host and back inside of a step are transfer, taken out of the compute in which they hide.
     """
     wait, transfer = vitals.exposed_wait_share, vitals.exposed_transfer_share
     if vitals.on_gpu:
@@ -44,14 +45,17 @@ def classified(vitals: Vitals) -> str:
         parts = {
             "input": wait,
             "transfer": transfer,
-            "host": max(vitals.gpu_gap_share - wait - transfer, 0.0),
+            "host": max(vitals.gpu_gap_share - wait - transfer - vitals.tripped_share, 0.0),
             "compute": vitals.gpu_busy_share or 0.0,
         }
-        # The device's clock sees no gap inside of a step: while a tensor is away at the host, the GPU only seems busy.
-        away = min(tripping_share(vitals), parts["compute"])
-        parts["transfer"], parts["compute"] = parts["transfer"] + away, parts["compute"] - away
-        if vitals.gpu_outruns_host and (vitals.step_util_pct or 0.0) < 50:
-            parts["host"], parts["compute"] = parts["host"] + parts["compute"], 0.0
+        # The device's clock sees no gap inside of a step: while a tensor is away at the host, the GPU only seems busy
+        # until the copy back, which it saw.
+        away = min(max(tripping_share(vitals) - vitals.tripped_share, 0.0), parts["compute"])
+        parts["transfer"] += vitals.tripped_share + away
+        parts["compute"] -= away
+        if vitals.gpu_outruns_host:  # a GPU that was done when its host was is only seemingly busy while that launches
+            launching = min(vitals.launching_share or 0.0, parts["compute"])
+            parts["host"], parts["compute"] = parts["host"] + launching, parts["compute"] - launching
     else:
         parts = {
             "input": vitals.data_wait_share or 0.0,

@@ -218,6 +218,10 @@ class Traffic:
     round_trip_s: float = 0.0
     """Host seconds from the end of a copy to the host to the end of the copy back, over all `round_trips`: the device
     has nothing queued meanwhile."""
+    round_trip_bytes: float = 0.0
+    """Of `to_device_bytes`, those of the copies back."""
+    round_trip_copy_s: float = 0.0
+    """Of `round_trip_s`, the seconds in the copies back."""
 
 
 @dataclass(frozen=True)

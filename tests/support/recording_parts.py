@@ -113,7 +113,7 @@ def full() -> Recording:
         looks=40,
         losses=Losses(np.array([0.0]), np.array([8.0]), np.array([2.3])),
         chores=(Chore("checkpoint", 3, 0.5, 4e6, "cell.py", 9, "f", "torch.save(m, f)"),),
-        traffic=Traffic(3, 1e6, 1, 2, 1, 8.0, 1, 5e5),
+        traffic=Traffic(3, 1e6, 1, 2, 1, 8.0, 1, 5e5, 0.5, 4.0, 0.25),
         flops=Flops(3e12, 1e11, 3, 0.75),
         timed=Timed(1.5, 3.5, 2.25),
         written=("runs/x.pt",),

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from gpu_doctor.capture.events import CAME, COPIED
+from gpu_doctor.capture.events import CAME, COPIED, COPYING
 from gpu_doctor.capture.step_clock import Place
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import Traffic
@@ -70,7 +70,10 @@ class CopyBook:
     def __init__(self) -> None:
         self.to_device = self.to_host = self.small = self.blocking_pinned = self.round_trips = 0
         self.to_device_bytes = self.to_host_bytes = self.wide_bytes = 0.0
-        self.round_trip_ns = 0
+        self.round_trip_bytes = 0.0
+        self.round_trip_ns = self.round_trip_copy_ns = 0
+        self._began = 0
+        """When the last copy to a device did (ns)."""
         self._place: Place | None = None
         self._batch: frozenset[int] = frozenset()
         # what came to the host since the last batch: shape and address -> when it was there (ns)
@@ -89,11 +92,15 @@ class CopyBook:
             round_trips=self.round_trips,
             wide_bytes=self.wide_bytes,
             round_trip_s=self.round_trip_ns * 1e-9,
+            round_trip_bytes=self.round_trip_bytes,
+            round_trip_copy_s=self.round_trip_copy_ns * 1e-9,
         )
 
     def heard(self, code: int, now: int, arg: Any, place: Place) -> None:
         """A copy, or a batch, of the loop's training; see `StepClock.copies`."""
-        if code == COPIED:
+        if code == COPYING:
+            self._began = now
+        elif code == COPIED:
             self._left(arg[2], now, place)
         elif code == CAME:
             self._came(arg, now, place)
@@ -115,7 +122,9 @@ class CopyBook:
         if at is not None:
             self._shapes.pop(copy.shape, None)
             self.round_trips += 1
+            self.round_trip_bytes += copy.nbytes
             self.round_trip_ns += now - at
+            self.round_trip_copy_ns += now - max(at, self._began)
 
     def _came(self, copy: Came, now: int, place: Place) -> None:
         self.to_host += 1

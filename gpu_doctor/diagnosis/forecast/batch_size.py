@@ -86,7 +86,7 @@ def _launch_bound(v: Vitals, factor: float) -> Forecast | None:
         return None
     if not v.launches_limit:
         return None
-    feeding = min(wait + (v.exposed_transfer_share or 0.0), 1.0)  # grows with the batch
+    feeding = min(wait + (v.exposed_transfer_share or 0.0) + v.tripped_share, 1.0)  # grows with the batch
     launches = step * (1.0 - feeding)
     worst = step * factor
     best = step * feeding * factor + launches

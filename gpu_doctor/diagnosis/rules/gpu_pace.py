@@ -25,7 +25,7 @@ def kernels_set_it(vitals: Vitals) -> bool:
         return True
     if vitals.gpu_outruns_host:
         return False
-    idle = (vitals.gpu_gap_share or 0.0) - (vitals.exposed_transfer_share or 0.0)
+    idle = (vitals.gpu_gap_share or 0.0) - (vitals.exposed_transfer_share or 0.0) - vitals.tripped_share
     return idle < IDLE_SHARE or (vitals.sync_share or 0.0) >= SYNC_SHARE
 
 

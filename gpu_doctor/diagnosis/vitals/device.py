@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from gpu_doctor.recording import Column, Steps
+from gpu_doctor.recording.setup import Traffic
 from gpu_doctor.recording.steps import ratio
 
 PHASES: Final = ("forward", "backward", "optimizer")
@@ -26,6 +28,9 @@ class DeviceVitals:
     """Part of the wall-clock in which the device had nothing to do because of the loader: on a CPU device the wait,
     on a GPU the smaller of wait and what copies leave of the GPU gap."""
     exposed_transfer_share: float | None = None
+    """The same because of copies to it, those in `tripped_share` left out."""
+    tripped_share: float = 0.0
+    """The same because of copies that bring back what a step had taken to the host: a part of these round trips."""
     gpu_gap_share: float | None = None
     """Gaps between steps over the device's time, evaluations and what leads up to them left out; device clock."""
     gpu_busy_share: float | None = None
@@ -73,6 +78,25 @@ def device(rest: Steps, on_gpu: bool) -> dict[str, float | None]:
         "launching_share": _launching(read),
         **{f"gpu_{phase}_share": ratio(getattr(read, f"gpu_{phase}_s"), whole) for phase in PHASES},
     }
+
+
+def tripped(found: Mapping[str, Any], traffic: Traffic | None) -> dict[str, Any]:
+    """What is left for the loop's own copies where tensors go to the host and back: those copies are the trips'.
+
+    Args:
+        found: the vitals so far. traffic: the copies of the run; older files do not tell which of them come back.
+    """
+    exposed, run_s = found.get("exposed_transfer_share"), found.get("run_s")
+    if traffic is None or not traffic.round_trip_bytes or not traffic.to_device or not run_s:
+        return {}
+    back = min(traffic.round_trip_copy_s / run_s, exposed or 0.0)
+    parts = {
+        "transfers_per_step": 1.0 - traffic.round_trips / traffic.to_device,
+        "transfer_bytes_per_step": 1.0 - traffic.round_trip_bytes / traffic.to_device_bytes,
+    }
+    own = {name: found[name] * max(part, 0.0) for name, part in parts.items() if found.get(name) is not None}
+    left = {} if exposed is None else {"exposed_transfer_share": exposed - back}
+    return own | left | {"tripped_share": back}
 
 
 def _launching(read: Steps) -> float | None:

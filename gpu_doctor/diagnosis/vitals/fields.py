@@ -119,7 +119,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     worker_end_s: float | None = None
     """and in which they are ended after the last one."""
 
-    # copies
+    # copies, those back from the host within a step left out where it is known which they are
     transfers_per_step: float | None = None
     transfer_bytes_per_step: float | None = None
     pageable_share: float | None = None

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic, paced_arithmetic
 from gpu_doctor.diagnosis.vitals.compiling import compiling
-from gpu_doctor.diagnosis.vitals.device import device
+from gpu_doctor.diagnosis.vitals.device import device, tripped
 from gpu_doctor.diagnosis.vitals.distributed import world
 from gpu_doctor.diagnosis.vitals.evaluation import evaluation
 from gpu_doctor.diagnosis.vitals.fetching import fetching, pulled, side_by_side
@@ -132,6 +132,7 @@ def measure(recording: Recording) -> Vitals:
         found |= part(recording, steps, begin_s)
     if len(rest) and rest.wall_s.sum() > 0:
         found |= _shares(rest) | _per_step(rest) | _speed(recording, rest) | device(rest, recording.setup.on_gpu)
+        found |= tripped(found, recording.traffic)
         found |= compiling(recording.setup, rest) | paced_arithmetic(found)
         found |= fitted(recording.lines, recording.looks, found)
         batches = found["batches_per_step"]

@@ -66,6 +66,12 @@ def test_a_gpu_whose_clock_was_not_read_has_no_class() -> None:
     assert silence(diagnosis, "loader-without-workers") == "the GPU's own clock was not read"
 
 
+@pytest.mark.parametrize("nvml", [20.0, 98.0])
+def test_the_devices_clock_says_whether_launches_limit_a_loop_and_nvml_does_not(nvml: float) -> None:
+    assert of(on_gpu(queue_empty=1.0, gpu_util=nvml)).bottleneck == "host"
+    assert of(on_gpu(queue_empty=0.0, gpu_util=nvml)).bottleneck == "compute"
+
+
 def test_a_healthy_loop_is_told_so() -> None:
     diagnosis = of(Loop())
     assert not diagnosis.findings

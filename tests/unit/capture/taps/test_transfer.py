@@ -238,6 +238,7 @@ def test_a_round_trip_is_timed_from_the_host_and_back() -> None:
     assert (seen.to_host, seen.to_host_bytes, seen.round_trips) == (2, 48 + 28, 2)
     # on this clock a microsecond passes at each look: at the way back begin and end
     assert seen.round_trip_s == pytest.approx(4e-6)
+    assert (seen.round_trip_bytes, seen.round_trip_copy_s) == (48 + 28, pytest.approx(2e-6))
 
 
 def test_a_tensor_of_another_shape_or_a_number_is_no_round_trip() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpu_doctor.diagnosis import diagnose
@@ -58,3 +60,35 @@ def test_trips_that_take_most_of_a_step_are_transfer_too() -> None:
     )
     empty = on_gpu(forward=6.0, sync=4.0, gpu_gap=0.5, gpu_work=15.5, queue_empty=0.9, gpu_util=35.0)
     assert diagnose(with_more(empty, traffic=often).recording()).bottleneck == "transfer"
+
+
+# 4 of 16 ms a step are copies, half of them back from the host, from where each trip takes 5 ms
+COPYING = on_gpu(
+    forward=6.0, transfer=4.0, sync=2.0, gpu_gap=4.5, gpu_work=11.5, pageable=2.0, loader={"num_workers": 4}
+)
+COPIES = Traffic(to_device=200, to_device_bytes=3e8, to_host=100, to_host_bytes=1.5e8, round_trips=100)
+
+
+def _billed(loop: Loop) -> dict[str, float]:
+    return {one.rule: one.cost_share for one in diagnose(loop.recording()).findings}
+
+
+def test_the_copy_back_is_billed_once() -> None:
+    trips = replace(COPIES, round_trip_s=0.5, round_trip_bytes=1.5e8, round_trip_copy_s=0.4)
+    billed = _billed(with_more(COPYING, traffic=trips))
+    assert next(iter(billed)) == RULE and "pageable-transfer" not in billed
+    vitals = with_more(COPYING, traffic=trips).vitals()
+    whole = with_more(COPYING, traffic=COPIES).vitals()
+    assert vitals.exposed_transfer_share is not None
+    assert vitals.exposed_transfer_share + vitals.tripped_share == pytest.approx(whole.exposed_transfer_share)
+    assert vitals.transfers_per_step == pytest.approx(1.0)
+    assert diagnose(with_more(COPYING, traffic=trips).recording()).bottleneck == "transfer"
+
+
+def test_a_pageable_batch_beside_a_trip_is_still_billed() -> None:
+    small = replace(COPIES, round_trip_s=0.1, round_trip_bytes=1e6, round_trip_copy_s=0.01)
+    billed = _billed(with_more(COPYING, traffic=small))
+    assert next(iter(billed)) == "pageable-transfer"
+    assert billed["pageable-transfer"] == pytest.approx(
+        _billed(with_more(COPYING, traffic=COPIES))["pageable-transfer"], rel=0.1
+    )
