@@ -79,7 +79,7 @@ class CompileBook:
     def _gather(self) -> None:
         torchs = sys.modules.get("torch._dynamo.utils")
         for one in () if torchs is None else torchs.get_compilation_metrics():
-            if one.start_time_us >= self._zero_us and len(self._records) < 2 * MOST:
+            if (one.start_time_us or 0) >= self._zero_us and len(self._records) < 2 * MOST:
                 self._records[one.start_time_us] = one
 
 
@@ -118,6 +118,7 @@ def hear(scope: TapScope, book: CompileBook) -> None:
     fence = scope.recorder.fence
     try:
         handler = sys.modules["torch._dynamo"].callback_handler
+        _ = sys.modules["torch._dynamo.callback"].CallbackArgs  # older ones call back with nothing
         pairs = ((handler.start_callbacks, book.begins), (handler.end_callbacks, book.ends))
         book.found()
     except Exception:

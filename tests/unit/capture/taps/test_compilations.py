@@ -124,9 +124,9 @@ def test_what_another_thread_compiles_is_not_the_loops() -> None:
     assert recorder.close().setup.compilations == ()
 
 
-@pytest.mark.parametrize("missing", ["callback_handler", "get_compilation_metrics"])
+@pytest.mark.parametrize("missing", ["callback_handler", "get_compilation_metrics", "CallbackArgs"])
 def test_without_a_private_name_nothing_is_said(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("torch._dynamo", "torch._dynamo.utils"):
+    for module in ("torch._dynamo", "torch._dynamo.utils", "torch._dynamo.callback"):
         names = {name: one for name, one in vars(sys.modules[module]).items() if name != missing}
         monkeypatch.setitem(sys.modules, module, SimpleNamespace(**names))  # type: ignore[arg-type]
     recorder = Recorder()
