@@ -58,7 +58,7 @@ class BackwardGraph:
 def backward_graph(results: Any) -> BackwardGraph:
     """The graph behind a loss or a sequence of results; some 6 us an operation, ends at MOST_OPERATIONS."""
     given = results if isinstance(results, (tuple, list)) else (results,)
-    ways = [one.grad_fn for one in given if isinstance(one, Tensor) and one.grad_fn is not None]
+    ways: list[Any] = [one.grad_fn for one in given if isinstance(one, Tensor) and one.grad_fn is not None]
     seen, found = set(ways), {}
     calls: Counter[AttentionCalls] = Counter()
     dropped: set[Any] = set()

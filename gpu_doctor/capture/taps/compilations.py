@@ -57,9 +57,14 @@ class CompileBook:
             self._spans.append((str(asked.compile_id), begin_s, self._recorder.elapsed_s()))
 
     def found(self) -> tuple[Compilation, ...] | None:
-        """All so far, oldest first; None where torch does not tell."""
-        if not self.told:
+        """All so far, oldest first; None where torch does not tell, or its records are of another kind."""
+        try:
+            return self._found() if self.told else None
+        except (AttributeError, TypeError, ValueError):
+            self.told = False
             return None
+
+    def _found(self) -> tuple[Compilation, ...]:
         self._gather()
         spans: dict[str, tuple[float, float]] = {}
         for key, begin_s, end_s in self._spans.copy():

@@ -90,7 +90,7 @@ def test_each_part_of_each_step_is_counted(reentrant: bool) -> None:
 def test_the_results_of_all_operations_are_those_of_the_net_without_it(reentrant: bool) -> None:
     plain, again = heard(Net()).setup, heard(Net(use_reentrant=reentrant)).setup
     assert plain.recomputation is None and plain.graph_result_bytes and again.recomputation is not None
-    shown, hidden = again.graph_result_bytes or 0.0, again.recomputation.result_bytes
+    shown, hidden = again.graph_result_bytes or 0.0, again.recomputation.result_bytes or 0.0
     assert bool(hidden) == reentrant, "else the graph of the loss shows them"
     # The operation that stands for a part has the part's result once more.
     assert plain.graph_result_bytes <= shown + hidden <= plain.graph_result_bytes * 1.5
