@@ -136,9 +136,9 @@ class Recomputation:
     times: int
     wall_s: float
     """Host seconds of it: on a GPU those of launching."""
-    result_bytes: float
+    result_bytes: float | None
     """Results of the operations inside of the parts, of the first backward with any: of those whose operations the
-    graph of the loss does not show (`use_reentrant=True`)."""
+    graph of the loss does not show (`use_reentrant=True`). None = not all are known."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from tests.support import faults
@@ -406,6 +407,19 @@ def boxed(run: Made) -> None:
             run.seen.losses.append(loss.item())
 
 
+class Again(Net):
+    """Its layers are not kept but computed again in the backward, in either way of torch's."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The model."""
+        vars(self)["seen"].called("forward")
+        first, *_, last = self.layers
+        x = checkpoint(first, x, use_reentrant=False)
+        x = checkpoint(self.layers[1:-1], x, use_reentrant=True)
+        out: torch.Tensor = last(x)
+        return out
+
+
 class Direct(nn.Module):
     """A model without parts, called by its `forward`."""
 
@@ -564,6 +578,7 @@ LOOPS: Final = {
         Loop("own-gradients", lambda: made(own_loader), own_gradients),
         Loop("clipping", lambda: made(own_loader), clipping),
         Loop("checkpoints", lambda: made(own_loader), checkpoints),
+        Loop("recomputing", lambda: made(own_loader, Again), plain),
         Loop("prefetching", lambda: made(own_loader), prefetching),
         Loop("wrapped-optimizer", wrapped, plain),
         Loop("boxed", lambda: made(own_loader, Box), boxed),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,8 +16,9 @@ from torch import Tensor
 
 from gpu_doctor.recording.setup import AttentionCalls
 
+LEAF: Final = "AccumulateGrad"
 MOST_OPERATIONS: Final = 20_000
-"""A graph is looked through so far: some 40 ms."""
+"""A graph is looked through so far: some 20 ms, and 100 ms more for its results where it ends before."""
 KERNELS: Final = {
     "ScaledDotProductFlashAttentionBackward0": "flash",
     "ScaledDotProductCudnnAttentionBackward0": "cudnn",
@@ -47,43 +49,62 @@ class BackwardGraph:
     leaves: tuple[Tensor, ...] = ()
     """The tensors that the backward will give gradients to."""
     operations: int = 0
-    result_bytes: float = 0.0
-    """Of the results of all operations that are no mere views: what autograd keeps are such results."""
+    result_bytes: float | None = 0.0
+    """Of the results of all operations that are no mere views: what autograd keeps are such results. None where they
+    are not all known."""
     attention: tuple[AttentionCalls, ...] = ()
 
 
 def backward_graph(results: Any) -> BackwardGraph:
-    """The graph behind a loss or a sequence of results; some 2 us an operation, ends at MOST_OPERATIONS."""
+    """The graph behind a loss or a sequence of results; some 6 us an operation, ends at MOST_OPERATIONS."""
     given = results if isinstance(results, (tuple, list)) else (results,)
-    ways = [one.grad_fn for one in given if isinstance(one, Tensor) and one.grad_fn is not None]
-    seen, found, nbytes = set(ways), {}, 0.0
+    ways: list[Any] = [one.grad_fn for one in given if isinstance(one, Tensor) and one.grad_fn is not None]
+    seen, found = set(ways), {}
     calls: Counter[AttentionCalls] = Counter()
     dropped: set[Any] = set()
     while ways and len(seen) < MOST_OPERATIONS:
         node = ways.pop()
-        leaf, name = getattr(node, "variable", None), node.name()
-        if leaf is not None:
-            found[id(leaf)] = leaf
-        elif not name.rstrip("0123456789").endswith(VIEWS):
-            nbytes += sum(math.prod(one.shape) * one.dtype.itemsize for one in _results(node))
+        name = type(node).__name__  # whose function is written in Python may have set any attribute, `name` too
+        if name == LEAF:
+            found[id(node.variable)] = node.variable
         if name in DROPS:
-            dropped.update(one for one, _ in node.next_functions if one is not None and one.name() in KERNELS)
+            dropped.update(one for one, _ in node.next_functions if type(one).__name__ in KERNELS)
         for further, _ in node.next_functions:
             if further is not None and further not in seen:
                 seen.add(further)
                 ways.append(further)
     for node in seen:
-        kernel = KERNELS.get(node.name())
+        kernel = KERNELS.get(type(node).__name__)
         call = _call(node, kernel, node in dropped) if kernel else None
         if call is not None:
             calls[call] += 1
     attention = tuple(replace(one, calls=number) for one, number in calls.most_common())
-    return BackwardGraph(tuple(found.values()), len(seen), nbytes, attention)
+    return BackwardGraph(tuple(found.values()), len(seen), None if ways else _result_bytes(seen), attention)
 
 
-def _results(node: Any) -> tuple[Any, ...]:
-    """Shape and dtype of each result of an operation; private to torch, so none where it has no such thing."""
-    return tuple(getattr(node, "_input_metadata", ()))
+def _result_bytes(nodes: Iterable[Any]) -> float | None:
+    total = 0.0
+    for node in nodes:
+        name = type(node).__name__
+        if name == LEAF or name.rstrip("0123456789").endswith(VIEWS):
+            continue
+        results = _results(node)
+        if results is None:
+            return None
+        total += sum(math.prod(one.shape) * one.dtype.itemsize for one in results)
+    return total
+
+
+def _results(node: Any) -> tuple[Any, ...] | None:
+    """Shape and dtype of each result of an operation; private to torch: None where it has no such thing.
+
+    Nor of nested tensors: they have no shape, or one that is no number.
+    """
+    try:
+        found = tuple(node._input_metadata)
+        return found if all(type(math.prod(one.shape)) is int for one in found) else None
+    except (AttributeError, RuntimeError):
+        return None
 
 
 def _call(node: Any, kernel: str, dropped: bool) -> AttentionCalls | None:
@@ -125,7 +146,7 @@ def _by_products(node: Any) -> tuple[int | None, bool, bool]:
     for _ in range(_DEEP):
         if edge[0] is None:
             break
-        name = edge[0].name()
+        name = type(edge[0]).__name__
         if name.startswith("Add"):
             masked = True
             learned = len(edge[0].next_functions) > 1 and edge[0].next_functions[1][0] is not None
@@ -139,5 +160,5 @@ def _by_products(node: Any) -> tuple[int | None, bool, bool]:
 def _shape(edge: tuple[Any, int]) -> tuple[int, ...]:
     """Shape of the result that an edge of the graph leads to; empty where that is not told."""
     node, number = edge
-    results = _results(node) if node is not None else ()
-    return tuple(results[number].shape) if number < len(results) else ()
+    results = _results(node) if node is not None else None
+    return tuple(results[number].shape) if results and number < len(results) else ()

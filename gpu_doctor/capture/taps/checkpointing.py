@@ -32,7 +32,8 @@ class Recomputed:
     def __init__(self, scope: TapScope) -> None:
         self._recorder, self._clock, self._backed = scope.recorder, scope.recorder.clock, scope.backed
         self._deep, self._since = 0, 0
-        self._times, self._ns, self._bytes = 0, 0, 0.0
+        self._times, self._ns = 0, 0
+        self._bytes: float | None = 0.0
         self._looks: bool | None = None
         """The first backward that recomputes is on its way; None = there was none yet."""
 
@@ -57,8 +58,9 @@ class Recomputed:
 
     def look(self, results: Any) -> None:
         """A part whose operations the graph of the loss does not show has been recomputed."""
-        if self._looks:
-            self._bytes += backward_graph(results).result_bytes
+        if self._looks and self._bytes is not None:
+            made = backward_graph(results).result_bytes
+            self._bytes = None if made is None else self._bytes + made
 
     def backed(self) -> None:
         """A backward has ended; one that was begun inside of another is no end."""
@@ -80,23 +82,24 @@ class Timed:
 
     def __enter__(self) -> Any:
         __tracebackhide__ = True
-        entered = self._context.__enter__()
         try:
             self._begun = self._recomputed.begin()
         except Exception as error:
             with suppress(Exception):
                 self._fence.broke(error)
-        return entered
+        return self._context.__enter__()  # last: an interrupt of what is ours must not leave torch's context open
 
     def __exit__(self, *raised: Any) -> Any:
         __tracebackhide__ = True
         try:
-            if self._begun:
-                self._recomputed.end()
-        except Exception as error:
-            with suppress(Exception):
-                self._fence.broke(error)
-        return self._context.__exit__(*raised)
+            return self._context.__exit__(*raised)  # first, for the same reason
+        finally:
+            try:
+                if self._begun:
+                    self._recomputed.end()
+            except Exception as error:
+                with suppress(Exception):
+                    self._fence.broke(error)
 
 
 def _hooked(fence: Fence, recomputed: Recomputed, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -57,9 +57,14 @@ class CompileBook:
             self._spans.append((str(asked.compile_id), begin_s, self._recorder.elapsed_s()))
 
     def found(self) -> tuple[Compilation, ...] | None:
-        """All so far, oldest first; None where torch does not tell."""
-        if not self.told:
+        """All so far, oldest first; None where torch does not tell, or its records are of another kind."""
+        try:
+            return self._found() if self.told else None
+        except (AttributeError, TypeError, ValueError):
+            self.told = False
             return None
+
+    def _found(self) -> tuple[Compilation, ...]:
         self._gather()
         spans: dict[str, tuple[float, float]] = {}
         for key, begin_s, end_s in self._spans.copy():
@@ -79,7 +84,7 @@ class CompileBook:
     def _gather(self) -> None:
         torchs = sys.modules.get("torch._dynamo.utils")
         for one in () if torchs is None else torchs.get_compilation_metrics():
-            if one.start_time_us >= self._zero_us and len(self._records) < 2 * MOST:
+            if (one.start_time_us or 0) >= self._zero_us and len(self._records) < 2 * MOST:
                 self._records[one.start_time_us] = one
 
 
@@ -118,6 +123,7 @@ def hear(scope: TapScope, book: CompileBook) -> None:
     fence = scope.recorder.fence
     try:
         handler = sys.modules["torch._dynamo"].callback_handler
+        _ = sys.modules["torch._dynamo.callback"].CallbackArgs  # older ones call back with nothing
         pairs = ((handler.start_callbacks, book.begins), (handler.end_callbacks, book.ends))
         book.found()
     except Exception:

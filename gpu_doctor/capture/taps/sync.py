@@ -34,6 +34,11 @@ COPIES = ("cpu", "tolist", "numpy")
 """Of them, those that bring the whole tensor to the host (its values, not a size or one number)."""
 
 
+def of_current(tensor: torch.Tensor) -> bool:
+    """Whether a tensor lies on the current device: the queue of another one tells nothing of a wait for this one."""
+    return tensor.device.type != "cuda" or tensor.device.index == torch.cuda.current_device()
+
+
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
     """Stand-ins for the methods that wait, and for `synchronize` of torch.cuda, its events and its streams."""
@@ -50,7 +55,8 @@ def tap(scope: TapScope) -> Iterator[None]:
         if inside or tensor.device.type == "cpu" or get_ident() != log.thread:
             return None
         event(WAITING)
-        log.waits()
+        if log.marker is not None:
+            log.waits(of_current(tensor))
         inside = True
         return tensor
 
@@ -68,7 +74,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         if get_ident() != log.thread:
             return None
         event(WAITING)
-        log.waits(not any(isinstance(one, (torch.cuda.Event, torch.cuda.Stream)) for one in awaited))
+        log.waits(not awaited and not kwargs)  # else for an event, a stream, or maybe for another device
         return True
 
     def synchronized(token: bool, result: Any) -> None:

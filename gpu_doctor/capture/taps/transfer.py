@@ -19,6 +19,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from gpu_doctor.capture.events import BATCH_AT, CAME, COPIED, COPYING, SYNCED, WAITING
 from gpu_doctor.capture.patching import Seam
 from gpu_doctor.capture.taps import traffic
+from gpu_doctor.capture.taps.sync import of_current
 from gpu_doctor.capture.taps.tap import TapScope
 
 
@@ -52,8 +53,8 @@ def tap(scope: TapScope) -> Iterator[None]:
                 phase = WAITING  # as `.cpu()`, which the tap `sync` hears
         if phase:
             event(phase)
-        if phase == WAITING:
-            log.waits()
+        if phase == WAITING and log.marker is not None:
+            log.waits(of_current(source))
         if phase == COPYING and log.marker is not None:
             log.mark(WAITING if blocking else COPYING)
         inside = True

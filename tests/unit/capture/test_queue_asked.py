@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from gpu_doctor.capture.events import BEHIND_NS, GRADIENT
 from gpu_doctor.capture.gpu.clock import QuietClock
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.spans import Source
-from gpu_doctor.capture.taps.sync import tap
+from gpu_doctor.capture.taps.sync import of_current, tap
 from tests.support.one_tap import on
 from tests.support.simulated_device import MS, Loop, Noted, Plain, SimulatedDevice
 
@@ -158,3 +159,22 @@ def test_synchronize_asks_before_it_waits(idle: bool, monkeypatch: pytest.Monkey
         torch.cuda.synchronize()
     assert found == [(True, True) if idle else (None, False)]
     assert log.waiting is None
+
+
+@pytest.mark.parametrize(("device", "current"), [("cuda:0", True), ("cuda:1", False), ("mps", True)])
+def test_a_wait_for_another_device_is_not_held_up_for_the_queue_of_this_one(
+    device: str, current: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    assert of_current(Mock(device=torch.device(device))) == current
+
+
+def test_synchronizing_a_device_that_is_named_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    found: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: found.append(recorder.log.waiting[1]))  # type: ignore[index]
+    Noted(recorder).pull(Source())
+    recorder.log.marker = QuietClock(Told(False))  # type: ignore[arg-type]
+    with on(tap, recorder, accelerated=True):
+        torch.cuda.synchronize(1)
+    assert found == [False]

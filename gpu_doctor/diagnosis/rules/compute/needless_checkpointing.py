@@ -46,7 +46,9 @@ def check(vitals: Vitals) -> Finding | None:
     """Fires where the backward recomputes and all that was left out would fit."""
     again, share, spare = vitals.setup.recomputation, _share(vitals), _spare_bytes(vitals)
     made = vitals.setup.graph_result_bytes
-    if again is None or not share or spare is None or made is None or not vitals.steps:
+    if again is None or not share or spare is None or not vitals.steps:
+        return None
+    if made is None or again.result_bytes is None:
         return None
     shapes = vitals.inputs.shapes if vitals.inputs is not None else 0
     if shapes > MOST_SHAPES or any(vitals.setup.layers.get(name) for name in RECURRENT):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 
 from gpu_doctor.capture import patching, taps
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.checkpointing import Timed
 from gpu_doctor.recording import Recording
 from tests.support.one_tap import Ticking, batches
 
@@ -88,7 +90,7 @@ def test_each_part_of_each_step_is_counted(reentrant: bool) -> None:
 def test_the_results_of_all_operations_are_those_of_the_net_without_it(reentrant: bool) -> None:
     plain, again = heard(Net()).setup, heard(Net(use_reentrant=reentrant)).setup
     assert plain.recomputation is None and plain.graph_result_bytes and again.recomputation is not None
-    shown, hidden = again.graph_result_bytes or 0.0, again.recomputation.result_bytes
+    shown, hidden = again.graph_result_bytes or 0.0, again.recomputation.result_bytes or 0.0
     assert bool(hidden) == reentrant, "else the graph of the loss shows them"
     # The operation that stands for a part has the part's result once more.
     assert plain.graph_result_bytes <= shown + hidden <= plain.graph_result_bytes * 1.5
@@ -131,3 +133,20 @@ def test_an_error_of_ours_takes_us_off_and_nothing_else(reentrant: bool, monkeyp
     net, recorder = Net(use_reentrant=reentrant), Recorder(clock=Ticking())
     assert len(train(net, recorder)) == STEPS and net.calls == 2 * 2 * STEPS
     assert recorder.close().notes
+
+
+@pytest.mark.parametrize("where", ["begin", "end"])
+def test_an_interrupt_in_what_is_ours_leaves_no_context_of_torchs_open(where: str) -> None:
+    entered = []
+
+    class Context:
+        def __enter__(self) -> None:
+            entered.append(self)
+
+        def __exit__(self, *raised: Any) -> None:
+            entered.remove(self)
+
+    heard = Mock(**{f"{where}.side_effect": KeyboardInterrupt})
+    with pytest.raises(KeyboardInterrupt), Timed(Mock(), heard, Context()):
+        pass
+    assert entered == [] and getattr(heard, where).called

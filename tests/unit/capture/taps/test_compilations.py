@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -124,9 +125,9 @@ def test_what_another_thread_compiles_is_not_the_loops() -> None:
     assert recorder.close().setup.compilations == ()
 
 
-@pytest.mark.parametrize("missing", ["callback_handler", "get_compilation_metrics"])
+@pytest.mark.parametrize("missing", ["callback_handler", "get_compilation_metrics", "CallbackArgs"])
 def test_without_a_private_name_nothing_is_said(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("torch._dynamo", "torch._dynamo.utils"):
+    for module in ("torch._dynamo", "torch._dynamo.utils", "torch._dynamo.callback"):
         names = {name: one for name, one in vars(sys.modules[module]).items() if name != missing}
         monkeypatch.setitem(sys.modules, module, SimpleNamespace(**names))  # type: ignore[arg-type]
     recorder = Recorder()
@@ -135,6 +136,17 @@ def test_without_a_private_name_nothing_is_said(missing: str, monkeypatch: pytes
         hear(TapScope(recorder, patches), book)
         assert book.found() is None
     assert recorder.notes == []
+
+
+def test_of_records_of_another_kind_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    strange = [SimpleNamespace(start_time_us=time.time_ns(), compile_id="0/0")]
+    recorder = Recorder()
+    with taps.listening(recorder, {}):
+        monkeypatch.setattr(torch._dynamo.utils, "get_compilation_metrics", lambda: strange)
+        given = torch.compile(lambda x: x + 1, backend="eager")(torch.zeros(2))
+    assert torch.equal(given, torch.ones(2))
+    recording = recorder.close()
+    assert recording.setup.compilations is None and recording.notes == ()
 
 
 def test_what_fails_in_our_callback_ends_our_listening_alone(monkeypatch: pytest.MonkeyPatch) -> None:

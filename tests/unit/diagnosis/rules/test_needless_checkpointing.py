@@ -46,6 +46,10 @@ def test_sick() -> None:
     assert "gradient_checkpointing_disable" in cure.code
 
 
+def test_what_is_not_known_of_the_results_is_not_nothing() -> None:
+    assert check(on_cpu(recomputation=replace(AGAIN, result_bytes=None))) is None
+
+
 def test_well() -> None:
     assert check(on_cpu(recomputation=None)) is None
     assert check(on_cpu(graph_result_bytes=None)) is None, "no graph was seen"
