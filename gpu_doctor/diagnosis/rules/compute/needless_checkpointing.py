@@ -19,6 +19,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -84,17 +85,17 @@ def _share(vitals: Vitals) -> float | None:
     """Part of the wall-clock that the second forwards take.
 
     On a GPU the host's seconds only tell which part of the launching they are, beside the first forwards; the device's
-    clock tells how long the forward takes. Where the launching limits the loop, it is what counts.
+    clock tells how long the forward takes. Where the host sets the loop's pace, its launching is what counts.
     """
     again, forward, backward = vitals.setup.recomputation, vitals.forward_share, vitals.backward_share
     if again is None or not vitals.run_s or not forward or backward is None:
         return None
     launched = again.wall_s / vitals.run_s
-    if not vitals.on_gpu or vitals.gpu_outruns_host:
-        return min(launched, backward)
+    if not vitals.on_gpu or not gpu_pace.kernels_set_it(vitals):
+        return gpu_pace.at_most(vitals, min(launched, backward))
     if vitals.gpu_forward_share is None:
         return None
-    return vitals.gpu_forward_share * min(launched / forward, 1.0)
+    return gpu_pace.at_most(vitals, vitals.gpu_forward_share * min(launched / forward, 1.0))
 
 
 def _spare_bytes(vitals: Vitals) -> float | None:
