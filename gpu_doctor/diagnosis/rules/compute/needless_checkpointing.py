@@ -1,8 +1,8 @@
 """Activation checkpointing computes parts of the forward twice, though memory has room for what it saves.
 
 What it means
-    What `torch.utils.checkpoint` (or `gradient_checkpointing=True`) wraps keeps nothing of its forward: the backward
-    computes it anew. The peak of memory is so low that everything would fit.
+    A block under `torch.utils.checkpoint` (or `gradient_checkpointing=True`) keeps no activations: the backward
+    computes its forward again. Memory has room for all of them.
 
 Why it costs you
     About one more forward of those parts in every step. Measured on a CPU (torch 2.13, 1 thread) with every layer
@@ -58,12 +58,12 @@ def check(vitals: Vitals) -> Finding | None:
     low, usual, high = (1.0 / (1.0 - min(share * part, 0.95)) for part in GAINS)
     return Finding(
         rule="needless-checkpointing",
-        headline=f"Checkpointing computes the forward again for {formatting.share(share)} of the time, though memory "
-        "has room.",
+        headline=f"Activation checkpointing repeats the forward for {formatting.share(share)} of the time, though "
+        "memory has room.",
         cost_share=share,
         evidence=(
-            f"{formatting.average(again.times / vitals.steps)} parts are computed again in a step",
-            f"to keep everything takes {formatting.size(wanted)} at most, by the results of all operations; "
+            f"{formatting.average(again.times / vitals.steps)} blocks are computed again in a step",
+            f"keeping all activations takes {formatting.size(wanted)} at most, by the results of all operations; "
             f"{formatting.size(spare)} are free at the peak, with a tenth of the memory set aside",
         ),
         prescriptions=(

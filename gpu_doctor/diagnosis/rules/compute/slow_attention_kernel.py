@@ -51,7 +51,7 @@ CAUSES: Final = {
     SIZE: "{calls} have heads of size {size}, and the flash kernel takes up to 256",
     DROPOUT: "dropout on the attention weights keeps {calls} off the fused kernel of a CPU",
     LEARNED: "a mask that gets a gradient keeps {calls} off the fused kernel",
-    UNKNOWN: "{calls} went past the fused kernels, for a reason that the graph does not tell",
+    UNKNOWN: "{calls} did not use a fused kernel; the graph does not tell why",
 }
 CURES: Final = {
     MASK: (
