@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from gpu_doctor.cell.statements import (
+    FUNCTIONS,
     LOOPS,
     Loop,
     called,
@@ -199,9 +200,11 @@ class _Text:
             needed |= {name for one in more for name in reads(one)}
         tainted = {name for one in forwards for name in writes(one)}
         makers = [one for one in depended if one not in forwards and one not in sinks]
+        answers: list[ast.stmt] = []
         while more := [one for one in makers if reads(one) & tainted]:
             tainted |= {name for one in more for name in writes(one)}
             makers = [one for one in makers if one not in more]
+            answers += more
         rest = (one for one in body if one not in depended and one not in forwards and one not in sinks)
         found.alone &= all(is_known(call) for one in rest for call in ast.walk(one) if isinstance(call, ast.Call))
         fed: list[ast.AST] = list(makers)
@@ -213,6 +216,15 @@ class _Text:
         fed += self._passed(names(fed), path[0])
         fed += self._sources_of(names(fed), path[0])
         self._collect(found, fed, makers, names(one for one in body if one not in makers and one not in forwards))
+        # An environment's step takes what the model gave: it makes no batch, though the first observation does.
+        for name in called(answers) - called(fed):
+            for place in self._methods_of(name):
+                found.rows.difference_update(lines_of(place))
+
+    def _methods_of(self, name: str) -> list[ast.AST]:
+        """Methods of that name of the cell's classes."""
+        classes = (one for places in self._defined.values() for one in places if isinstance(one, ast.ClassDef))
+        return [one for place in classes for one in place.body if isinstance(one, FUNCTIONS) and one.name == name]
 
     def _passed(self, wanted: set[str], loop: Loop) -> list[ast.AST]:
         """What the loop's function is called with for those of its parameters that are wanted."""

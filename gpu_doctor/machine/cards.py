@@ -147,6 +147,7 @@ class _Processor:
 _HOPPER: Final = "NVIDIA H100 and H200 data sheets; NVIDIA H100 Tensor Core GPU Architecture, table 3"
 _AMPERE: Final = "NVIDIA A100 data sheet"
 _VOLTA: Final = "NVIDIA V100 data sheet"
+_PASCAL: Final = "NVIDIA P100 data sheet; its doubled half precision accumulates in half precision"
 
 _KEPLER: Final = _Processor(None, 384, None, 128, False, "NVIDIA Kepler GK110/210 paper")
 _VOLTA_SM: Final = _Processor(1024, 128, None, 64, False, "NVIDIA Tesla V100 GPU Architecture")
@@ -184,8 +185,8 @@ _DATA_SHEETS: Final[Mapping[str, Peaks]] = {
     r"V100S-PCIE": Peaks(130.0, 16.4, None, 8.2, bfloat16=False, source=_VOLTA),
     r"V100-PCIE": Peaks(112.0, 14.0, None, 7.0, bfloat16=False, source=_VOLTA),
     r"V100-SXM2": Peaks(125.0, 15.7, None, 7.8, bfloat16=False, source=_VOLTA),
-    r"P100-PCIE": Peaks(18.7, 9.3, None, 4.7, bfloat16=False, source="NVIDIA P100 data sheet"),
-    r"P100-SXM2": Peaks(21.2, 10.6, None, 5.3, bfloat16=False, source="NVIDIA P100 data sheet"),
+    r"P100-PCIE": Peaks(9.3, 9.3, None, 4.7, bfloat16=False, source=_PASCAL),
+    r"P100-SXM2": Peaks(10.6, 10.6, None, 5.3, bfloat16=False, source=_PASCAL),
 }
 _MADE_OF: Final[Sequence[tuple[_Processor, Mapping[str, tuple[int, float]]]]] = (
     (_KEPLER, {"K80": (13, 0.875)}),  # each of the two GPUs of the board is a device of its own

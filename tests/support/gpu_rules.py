@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.recording import DeviceSetup
-from gpu_doctor.recording.setup import InputFacts, ModelFacts, OptimizerFacts
+from gpu_doctor.recording import DeviceSetup, Recording
+from gpu_doctor.recording.setup import AttentionCalls, InputFacts, ModelFacts, OptimizerFacts, Recomputation
 from tests.support.found import BY_NAME
 from tests.support.gpu_loops import CARD_BYTES, Way, Work, pace_us, recorded
 
@@ -63,6 +63,8 @@ class Case:
     sick: Callable[[Work], Work] = lambda work: work
     others: tuple[str, ...] = INPUT
     """Loops that get another cause first."""
+    told: Callable[[Recording], dict[str, Any]] = lambda recording: {}
+    """Those fields of Setup that follow from what was recorded."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,22 @@ def _odd_optimizer(work: Work) -> Work:
     return replace(work, updates=150, update_us=min(work.update_us, 10.0))
 
 
+def _checkpointed(work: Work) -> Work:
+    """The forward, a third of the launches, once more in the backward."""
+    return replace(work, launches=work.launches * 4 // 3)
+
+
+def _kept(work: Work, way: Way) -> tuple[Work, Way]:
+    return replace(work, launches=work.launches * 3 // 4), way
+
+
+def _recomputed(recording: Recording) -> dict[str, Any]:
+    """A quarter of all launches, where the backward with them has two thirds."""
+    steps = recording.steps
+    host_s = float(steps.backward_s.sum()) * (1 / 4) / (2 / 3)
+    return {"recomputation": Recomputation(int(steps.count.sum()), host_s, 1e9), "graph_result_bytes": 1e9}
+
+
 _IMAGES: Final = InputFacts(looked_at=40, shapes=1, shape=(32, 3, 224, 224), dtype="float32", device="cuda:0")
 _TOKENS: Final = InputFacts(looked_at=40, shapes=1, shape=(32, 1024), dtype="int64", device="cuda:0")
 _ROWS: Final = InputFacts(looked_at=40, shapes=1, shape=(32, 128), dtype="float32", device="cuda:0")
@@ -127,6 +145,9 @@ _GPT: Final = ModelFacts(
 _SMALL: Final[dict[str, Any]] = {"inputs": _ROWS, "model": ModelFacts({"cuda:0": 4 << 20})}
 _PART: Final = 1024 / (6 * 768 + 1024)
 """Of the arithmetic, that is attention's."""
+_MASKED: Final = AttentionCalls("efficient", 12, 16, 12, 1024, 1024, 64, "bfloat16", masked=True)
+_MISSED: Final = 1.8
+"""The memory-efficient kernel takes so many times as long as flash."""
 
 CASES: Final = (
     Case("full-precision", kernels(1.5), _FLOAT32),
@@ -138,6 +159,12 @@ CASES: Final = (
         kernels(2.0, 1 / 3),
         {"parameters": 3 * 768 * 50257, "model": ModelFacts(unaligned=("head: Linear 768 x 50257",))},
     ),
+    Case(
+        "slow-attention-kernel",
+        kernels(_MISSED, _PART * _MISSED / (1.0 - _PART + _PART * _MISSED)),
+        {"model": _GPT, "attention_calls": (_MASKED,)},
+    ),
+    Case("needless-checkpointing", _kept, told=_recomputed, sick=_checkpointed, others=OTHERS),
     Case("attention-by-hand", kernels(1e9, _PART), {"model": _GPT, "inputs": _TOKENS}),
     Case(
         "double-precision",
@@ -195,7 +222,8 @@ def judge(case: Case, loop: str) -> Cell:
     work = case.sick(work)
     gain = 1.0 - pace_us(*case.cure(work, way)) / pace_us(work, way)
     recording = recorded(work, way)
-    vitals = measure(replace(recording, setup=replace(recording.setup, **case.setup)))
+    setup = {**case.setup, **case.told(recording)}
+    vitals = measure(replace(recording, setup=replace(recording.setup, **setup)))
     rule = BY_NAME[case.rule]
     missing = [need for need in rule.needed(vitals) if getattr(vitals, need) is None]
     assert not missing, f"{case.rule} is not asked in {loop}: {missing}"

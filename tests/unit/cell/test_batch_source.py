@@ -80,6 +80,18 @@ def test_a_batch_that_depends_on_the_models_output_is_not_a_loaders_to_make() ->
     assert made(source) == set()
 
 
+def test_what_an_environment_answers_to_the_model_is_no_batch() -> None:
+    source = (
+        "class Env:\n    def reset(self):\n        return 1\n    def step(self, a):\n        return slow(a)\n"
+        "env = Env()\n"
+        "for episode in range(9):\n    s = env.reset()\n    for t in range(9):\n"
+        "        a = net(s)\n        kept.append(a)\n        s = env.step(a)\n"
+        "    loss = total(kept)\n    loss.backward()\n"
+    )
+    assert made(source) >= {2, 3, 8}
+    assert not made(source) & {4, 5, 12}
+
+
 def test_functions_of_other_cells_are_known_by_their_name() -> None:
     source = "for i in range(9):\n    x = make(i)\n" + TRAIN + "    report(loss)\n"
     elsewhere = [

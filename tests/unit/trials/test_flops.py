@@ -226,7 +226,7 @@ MADE = {
     "NVIDIA GeForce RTX 4080": (76, 2.505, 512),
     "NVIDIA RTX A6000": (84, 1.80, 1024),
     "NVIDIA TITAN RTX": (72, 1.77, 1024),
-    "Tesla P100-PCIE-16GB": (56, 1.303, 256),
+    "Tesla P100-PCIE-16GB": (56, 1.303, 128),  # float16 is widened: 256 are with float16 accumulation
 }
 # TFLOP/s as the vendor's data sheets and papers print them: float32, and half precision, dense, float32 accumulation.
 PRINTED = {
@@ -254,7 +254,7 @@ def test_a_peak_is_what_the_card_is_made_of(name: str) -> None:
     peaks = peaks_of(name)
     assert peaks is not None and peaks.half is not None
     assert peaks.half == pytest.approx(processors * clock_ghz * operations / 1e3, rel=0.03), "sparse, or mistyped"
-    assert peaks.half / peaks.float32 >= 1.9
+    assert peaks.half / peaks.float32 >= 1.9 or "P100" in name
 
 
 @pytest.mark.parametrize("name", PRINTED)
@@ -272,7 +272,8 @@ def test_every_card_names_its_source_and_its_peaks_fit_each_other(pattern: str) 
     if peaks.half is None:
         assert peaks.tf32 is None and not peaks.bfloat16
         return
-    assert 1.9 * peaks.float32 <= peaks.half <= 40 * peaks.float32
+    widened = peaks.half == peaks.float32  # without tensor cores
+    assert widened or 1.9 * peaks.float32 <= peaks.half <= 40 * peaks.float32
     assert peaks.tf32 is None or 0.99 * peaks.float32 <= peaks.tf32 <= peaks.half
     assert peaks.tf32 is None or peaks.half / peaks.tf32 == pytest.approx(2.0, rel=0.02), "or one of them is sparse"
     assert (peaks.tf32 is not None) == peaks.bfloat16, "both came with Ampere"

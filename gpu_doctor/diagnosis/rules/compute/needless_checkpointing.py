@@ -1,8 +1,8 @@
 """Activation checkpointing computes parts of the forward twice, though memory has room for what it saves.
 
 What it means
-    What `torch.utils.checkpoint` (or `gradient_checkpointing=True`) wraps keeps nothing of its forward: the backward
-    computes it anew. The peak of memory is so low that everything would fit.
+    A block under `torch.utils.checkpoint` (or `gradient_checkpointing=True`) keeps no activations: the backward
+    computes its forward again. Memory has room for all of them.
 
 Why it costs you
     About one more forward of those parts in every step. Measured on a CPU (torch 2.13, 1 thread) with every layer
@@ -19,6 +19,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -59,12 +60,12 @@ def check(vitals: Vitals) -> Finding | None:
     low, usual, high = (1.0 / (1.0 - min(share * part, 0.95)) for part in GAINS)
     return Finding(
         rule="needless-checkpointing",
-        headline=f"Checkpointing computes the forward again for {formatting.share(share)} of the time, though memory "
-        "has room.",
+        headline=f"Activation checkpointing repeats the forward for {formatting.share(share)} of the time, though "
+        "memory has room.",
         cost_share=share,
         evidence=(
-            f"{formatting.average(again.times / vitals.steps)} parts are computed again in a step",
-            f"to keep everything takes {formatting.size(wanted)} at most, by the results of all operations; "
+            f"{formatting.average(again.times / vitals.steps)} blocks are computed again in a step",
+            f"keeping all activations takes {formatting.size(wanted)} at most, by the results of all operations; "
             f"{formatting.size(spare)} are free at the peak, with a tenth of the memory set aside",
         ),
         prescriptions=(
@@ -86,17 +87,17 @@ def _share(vitals: Vitals) -> float | None:
     """Part of the wall-clock that the second forwards take.
 
     On a GPU the host's seconds only tell which part of the launching they are, beside the first forwards; the device's
-    clock tells how long the forward takes. Where the launching limits the loop, it is what counts.
+    clock tells how long the forward takes. Where the host sets the loop's pace, its launching is what counts.
     """
     again, forward, backward = vitals.setup.recomputation, vitals.forward_share, vitals.backward_share
     if again is None or not vitals.run_s or not forward or backward is None:
         return None
     launched = again.wall_s / vitals.run_s
-    if not vitals.on_gpu or vitals.gpu_outruns_host:
-        return min(launched, backward)
+    if not vitals.on_gpu or not gpu_pace.kernels_set_it(vitals):
+        return gpu_pace.at_most(vitals, min(launched, backward))
     if vitals.gpu_forward_share is None:
         return None
-    return vitals.gpu_forward_share * min(launched / forward, 1.0)
+    return gpu_pace.at_most(vitals, vitals.gpu_forward_share * min(launched / forward, 1.0))
 
 
 def _spare_bytes(vitals: Vitals) -> float | None:

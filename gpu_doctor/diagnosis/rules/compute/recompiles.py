@@ -3,12 +3,13 @@
 What it means
     What was compiled holds for what torch saw: sizes, Python numbers, the grad mode, the objects that are used. Before
     each call it checks that these are still the same, and compiles one more version where they are not. After 8
-    versions of a function (`recompile_limit`) it gives up: what has no version yet runs as it is written, without a
-    word but one warning.
+    versions of a function (`recompile_limit`) it gives up: what has no version yet runs as it is written, with a
+    single warning.
 
 Why it costs you
     Compiling takes from a tenth of a second to minutes, and nothing trains meanwhile. Priced are the seconds that it
-    took after the warm-up. What a function loses that torch has given up is not known from this run, and not priced.
+    took after the warm-up. What a function loses after torch gives up
+    on it is not known from this run, and not priced.
 
 What to try
     Sizes that change: `torch._dynamo.mark_dynamic(x, 0)`, or `dynamic=True`; else pad to a few lengths. Numbers that
@@ -81,10 +82,10 @@ def check(vitals: Vitals) -> Finding | None:
     headline = (
         f"Compiling again takes {formatting.share(cost)} of the time: {name} was compiled {times + 1} times."
         if priced
-        else f"torch.compile has given up {name} after {times + 1} versions: it runs uncompiled."
+        else f"torch.compile gave up on {name} after {times + 1} versions: it runs uncompiled."
     )
     asked = f" (line {last.guard_line}: {last.guard_text})" if last.guard_text else ""
-    gave = [f"torch has given up {_place(each)}: it runs uncompiled since then" for each in lost if priced]
+    gave = [f"torch gave up on {_place(each)}: it runs uncompiled now" for each in lost if priced]
     return Finding(
         rule="recompiles",
         headline=headline,

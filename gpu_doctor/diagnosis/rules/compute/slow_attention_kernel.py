@@ -25,7 +25,7 @@ When to leave it
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import half_precision
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import AttentionCalls
@@ -51,7 +51,7 @@ CAUSES: Final = {
     SIZE: "{calls} have heads of size {size}, and the flash kernel takes up to 256",
     DROPOUT: "dropout on the attention weights keeps {calls} off the fused kernel of a CPU",
     LEARNED: "a mask that gets a gradient keeps {calls} off the fused kernel",
-    UNKNOWN: "{calls} went past the fused kernels, for a reason that the graph does not tell",
+    UNKNOWN: "{calls} did not use a fused kernel; the graph does not tell why",
 }
 CURES: Final = {
     MASK: (
@@ -95,14 +95,14 @@ CURES: Final = {
 def check(vitals: Vitals) -> Finding | None:
     """Fires where attention that a faster kernel could compute has its part in forward and backward."""
     calls, model, spent = vitals.setup.attention_calls, vitals.model, _spent(vitals)
-    if not calls or model is None or not model.product_weights or not spent or vitals.gpu_outruns_host:
+    if not calls or model is None or not model.product_weights or not spent or not gpu_pace.kernels_set_it(vitals):
         return None
     slow = [(one, cause) for one in calls if (cause := _cause(vitals, one))]
     if not slow:
         return None
     whole = sum(map(_products, calls)) + model.product_weights * max(one.samples * one.queries for one in calls)
     shares = [_excess(vitals, slow, at) / whole for at in range(3)]
-    low, cost, high = (spent * one / (1.0 + one) for one in shares)
+    low, cost, high = (gpu_pace.at_most(vitals, spent * one / (1.0 + one)) for one in shares)
     if cost < NAMING_BAR:
         return None
     worst, cause = max(slow, key=lambda one: _products(one[0]))

@@ -2,8 +2,8 @@
 
 What it means
     How large `x[mask]` is depends on the mask's values. The host has to wait until the GPU has computed them, as with
-    `.item()`, though nothing in the line says so. Such lines are told by their text, and that they wait by how long the
-    host stood on them: launching takes microseconds.
+    `.item()`, though nothing in the line says so. The rule finds such lines by their text and by how long the host
+    stood on them: a launch takes microseconds.
 
 Why it costs you
     The wait empties the queue, and the GPU idles until the next launches reach it. Priced is the time on these lines,
@@ -60,7 +60,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"the host stands {formatting.seconds(seen * step_s)} of every step of {formatting.seconds(step_s)} there; "
-            "their size depends on values that the GPU has still to compute",
+            "the size of their result depends on values that the GPU has yet to compute",
             *dearest_lines(lines, vitals.source),
         ),
         prescriptions=(

@@ -42,7 +42,8 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
 from gpu_doctor.recording import LineCost
 
-NEEDS = ("loader", "other_share", "forward_share", "backward_share", "step_wall_s")
+CPU_NEEDS = ("loader", "other_share", "forward_share", "backward_share", "step_wall_s")
+NEEDS = (*CPU_NEEDS, "gpu_gap_share")
 EXCLUDES = ("slow-python",)
 """It only fires where its lines are most of what slow-python would name."""
 

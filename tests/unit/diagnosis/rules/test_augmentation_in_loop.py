@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gpu_doctor.diagnosis import diagnose
@@ -104,3 +105,10 @@ def test_of_a_few_looks_nothing_is_told() -> None:
     recording = SICK.but(lines=(of(2, 0.5), FORWARD)).recording()
     assert RULE not in [one.rule for one in diagnose(replace(recording, looks=4)).findings]
     assert RULE in [one.rule for one in diagnose(replace(recording, looks=40)).findings]
+
+
+def test_it_is_silent_where_the_gpus_own_clock_was_not_read() -> None:
+    recording = on_gpu(other=10.0, source=SOURCE, lines=SICK.lines).recording()
+    unread = {name: np.full(len(recording.steps), np.nan) for name in ("gpu_s", "gpu_gap_s")}
+    diagnosis = diagnose(replace(recording, steps=replace(recording.steps, **unread)))
+    assert RULE in {one.rule for one in diagnosis.silent}

@@ -40,7 +40,7 @@ def test_sick() -> None:
     found = check(on_cpu())
     assert found is not None
     assert found.cost_share == pytest.approx(0.408 / (0.020 * 102))
-    assert found.evidence[0].startswith("12 parts")
+    assert found.evidence[0].startswith("12 blocks")
     (cure,) = found.prescriptions
     assert cure.predicted_speedup == pytest.approx(1 / (1 - 1.2 * found.cost_share))
     assert "gradient_checkpointing_disable" in cure.code

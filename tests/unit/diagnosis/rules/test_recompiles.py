@@ -69,7 +69,7 @@ def test_it_explains_steps_with_new_shapes() -> None:
 def test_what_torch_has_given_up_is_a_risk_where_compiling_cost_little() -> None:
     found = sick(RULE, compiled(*versions(NUMBER, 7, wall_s=0.001, given_up=True), loop=on_gpu()))
     assert found.cost_share < 0.05 and found.risk
-    assert "given up forward (cell line 6) after 8 versions" in found.headline
+    assert "gave up on forward (cell line 6) after 8 versions" in found.headline
     dear = sick(RULE, compiled(*versions(NUMBER, 7, given_up=True)))
     assert dear.risk == "" and any("runs uncompiled" in one for one in dear.evidence)
 
