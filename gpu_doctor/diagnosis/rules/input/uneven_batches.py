@@ -65,7 +65,7 @@ SAME_SPEED = Prescription(
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where single slow batches outlast the stock of prefetched ones, or there is none, and make the loop wait."""
+    """Fires where the loop waits for single slow batches, which outlast the stock of prefetched ones."""
     wait, mean_s, median_s, slow_s = (
         *(vitals.exposed_wait_share, vitals.fetch_wall_s),
         *(vitals.fetch_median_s, vitals.fetch_p99_s),
@@ -152,8 +152,8 @@ def _saved(cost: float) -> dict[str, Any]:
 
 
 def _waited_for_a_core(vitals: Vitals) -> float:
-    """Seconds by which slow fetches, on average, exceed the usual one while they queue; without the kernel's count, what is left of a fetch that
-    computes, beside its CPU seconds, while all cores are taken."""
+    """Seconds by which slow fetches, on average, exceed the usual one while they queue; without the kernel's count, the
+    rest of a fetch that computes, beside its CPU seconds, while all cores are taken."""
     wall_s, cpu_s, median_s = vitals.fetch_wall_s or 0.0, vitals.fetch_cpu_s, vitals.fetch_median_s or 0.0
     if vitals.fetch_queued_s is not None:
         return wall_s - median_s - slow_part_s(vitals)
