@@ -43,7 +43,7 @@ class Span:
     """Samples of the forwards that are learned from: the step's, where nothing was pulled."""
     batches = edge_ns = 0
     """`edge_ns`: of the wait for data, what an epoch's edge took."""
-    transfers = transfer_bytes = pageable = syncs = 0
+    transfers = transfer_bytes = pageable = syncs = closures = 0
     marks: list[Any] | None = None
     """`gpu.marks.Marked`, where the step is marked on the device."""
     loss: Any = None
@@ -79,7 +79,7 @@ def row(
     """
     samples = edge = 0.0
     forward_samples = _NAN
-    batches = transfers = nbytes = pageable = syncs = evaluated = 0
+    batches = transfers = nbytes = pageable = syncs = closures = evaluated = 0
     ns: Sequence[int] = _NOTHING
     for span in spans:
         if span.evaluation:
@@ -97,6 +97,7 @@ def row(
             nbytes += span.transfer_bytes
             pageable += span.pageable
         syncs += span.syncs
+        closures += span.closures
     wait, transfer, forward, backward, optimizer, synced, evaluation, loss, no_grad, _ = ns
     return [
         begin * 1e-9,
@@ -120,6 +121,7 @@ def row(
         nbytes,
         pageable,
         syncs if sync else _NAN,
+        closures,
         *_UNREAD,
         0.0,
         epoch if epoch > 0 else 0,

@@ -376,6 +376,7 @@ class StepClock:
             self._close(now, len(self._spans))
         elif (
             not self.any_optimizer
+            and not self._stepping  # a closure that goes over the data: all of its batches are the step's
             # A first look at held-out data, before any training, is asked for without gradients and then left.
             and (source is self._lead or self._eval_forward or self._learned or (self._blind and not blind))
             and self._batches()
@@ -787,6 +788,8 @@ class StepClock:
     # ---- copies, waits and others -----------------------------------------------------------------------------------
 
     def _enter(self, now: int, phase: int) -> None:
+        if phase == OTHER and self._phases[-1] == OPTIMIZER and self._stepping:
+            self._span.closures += 1
         self._phases.append(phase)
 
     def _leave(self, now: int, arg: None) -> None:

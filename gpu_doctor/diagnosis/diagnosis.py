@@ -27,7 +27,7 @@ from gpu_doctor.display import Shown
 from gpu_doctor.recording import Recording
 
 SURE_STEPS: Final = 20
-"""Below so many measured steps a verdict is called early."""
+"""Below so many measured steps (`Vitals.passes`) a verdict is called early."""
 BY_OPTIMIZER: Final = ("amp", "channels_last", "compile", "fused_optimizer")
 """Knobs that find the model by the optimizer that steps it: a loop that predicts, or updates by hand, has none."""
 NO_OPTIMIZER: Final = "a trial needs an optimizer of torch that steps in the loop, and there is none"
@@ -46,7 +46,7 @@ class Diagnosis(Shown):
     silent: tuple[Silence, ...]
     vitals: Vitals
     early: bool = False
-    """Fewer than 20 measured steps."""
+    """Fewer than 20 measured steps, or calls of the closure where the optimizer has one."""
     notes: tuple[str, ...] = ()
     """What else is to be said, one sentence each, such as a rule to ignore that there is not."""
 
@@ -84,8 +84,8 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
     if not isinstance(subject, (Recording, Vitals)):
         raise TypeError(f"diagnose() takes a recording, such as gpu_doctor.load(path) gives, not {subject!r:.60}.")
     vitals = measure(subject) if isinstance(subject, Recording) else subject
-    few = vitals.measured_steps < FEWEST_STEPS or vitals.step_wall_s is None
-    early = few or vitals.measured_steps < SURE_STEPS
+    few = vitals.passes < FEWEST_STEPS or vitals.step_wall_s is None
+    early = few or vitals.passes < SURE_STEPS
     rules, others = (*RULES, *plugins().rules), plugins().notes
     quiet, notes = hushed(vitals.source, [rule.name for rule in rules])
     notes = (*notes, *others)

@@ -35,7 +35,7 @@ class LiveVerdict:
         now = self._clock()
         if now >= self._next_s:
             self._newest = self._steady.shown(diagnose(recorder.so_far()), now)
-            self._count += self._newest.vitals.measured_steps >= FEWEST_STEPS
+            self._count += self._newest.vitals.passes >= FEWEST_STEPS
             took = self._clock() - now
             self._next_s = now + (0.0 if self._count < FIRST_VERDICTS else took / JUDGING_SHARE)
         return self._newest

@@ -51,7 +51,7 @@ _FACTS: Final = {
     "recomputation": Recomputation,
 }
 _LATER: Final = (
-    *("syncs", "exposed_wait_s", "exposed_transfer_s", "no_grad_s"),
+    *("syncs", "exposed_wait_s", "exposed_transfer_s", "no_grad_s", "closures"),
     *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s", "gpu_since_s", "gpu_since_steps"),
 )
 """Columns of the steps that files of this schema may lack: they were not measured then."""

@@ -98,6 +98,8 @@ class Steps:
     """Of `transfers`, the host-to-device copies that were seen to start from pageable (not pinned) memory."""
     syncs: Column
     """Waits of the host for the device; NaN where no device can be waited for, as `sync_s`."""
+    closures: Column
+    """Times that the optimizer called its closure, a forward and a backward each: LBFGS does up to 20 times a step."""
     gpu_s: Column
     """Device seconds from the first to the last event of the step, less those in which it did nothing but copy what the
     host waited for; NaN without a device clock."""

@@ -179,7 +179,7 @@ def header(shown: PanelInput) -> dict[str, Any]:
 def verdict(shown: PanelInput) -> dict[str, Any]:
     """The verdict and what to do first, or what it waits for."""
     diagnosis = shown.diagnosis
-    few = diagnosis is not None and diagnosis.vitals.measured_steps < FEWEST_STEPS and not diagnosis.findings
+    few = diagnosis is not None and diagnosis.vitals.passes < FEWEST_STEPS and not diagnosis.findings
     if diagnosis is None or (few and shown.status not in SETTLED):
         return {
             "text": awaited(shown),

@@ -23,6 +23,7 @@ from gpu_doctor.diagnosis.forecast.prediction import FEW_STEPS_BAND, doubt, erro
 from gpu_doctor.diagnosis.forecast.prediction import LEAST_GAIN as LEAST_GAIN
 from gpu_doctor.diagnosis.forecast.prediction import Forecast as Forecast
 from gpu_doctor.diagnosis.forecast.sharing import APART, MIDDLE, TOGETHER, Sharing, fetch_bound_s, loop_bound_s
+from gpu_doctor.diagnosis.forecast.slow_batches import stalled_s, usual_s
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND as CPU_BOUND
 from gpu_doctor.diagnosis.forecast.stages import Stages
 from gpu_doctor.diagnosis.forecast.stages import on_cores_s as on_cores_s
@@ -165,6 +166,7 @@ def _step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: fl
         f"fetching with {workers} worker{'s' if workers > 1 else ''}{each}": (fetch + s.slow * cost.packing)
         / (workers * s.loaders)
         + staggered,
+        "batches that take far longer than the rest": usual_s(s, v, workers) + stalled_s(s, v, workers),
     }
     worth, sharing = _end(s, doubt)
     shared = (s.work(workers, cost), (cores or s.cores) * worth, sharing, 0.0 if cores else s.others)
@@ -261,6 +263,12 @@ def _workers(v: Vitals, workers: int) -> Forecast | None:
         stage += ", as far as storage and memory serve several at once"
     fastest = min(max(fastest, floor / (1.0 + error_band(v) / 2.0)), step)
     return Forecast(s.step / step, s.step / slowest, s.step / fastest, step, stage, hoped=hoped, feared=feared)
+
+
+def stalled_share(v: Vitals, workers: int) -> float:
+    """Of the wall-clock as it is, what slow batches would still make the loop wait with so many workers."""
+    s = stages_of(v)
+    return stalled_s(s, v, workers) / s.step if s is not None and s.step > 0 else 0.0
 
 
 def drawing_s(v: Vitals) -> float:

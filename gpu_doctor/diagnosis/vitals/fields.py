@@ -76,6 +76,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     """Part of forward_share: forwards in training mode that recorded no gradients."""
     syncs_per_step: float | None = None
     """Waits of the host for the device that were heard; what they took is sync_share."""
+    closures_per_step: float | None = None
+    """Times that the optimizer called its closure (forward and backward), 0 where it was given none."""
     edge_share: float | None = None
     """Part of data_wait_share: end and start of workers and the first batch, at epoch edges."""
 
@@ -169,6 +171,11 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     def host_step_s(self) -> float | None:
         """Mean seconds of a step by the host's own clock, which the shares of the phases are of."""
         return None if self.step_wall_s is None else self.step_wall_s / self.host_ahead
+
+    @property
+    def passes(self) -> int:
+        """Passes over data after warm-up that the shares are made of: steps, or of LBFGS its closure's calls."""
+        return int(self.measured_steps * max(self.closures_per_step or 1.0, 1.0))
 
     def chore_share(self, kind: str) -> float | None:
         """Seconds of the chores of a kind over the wall-clock of all steps; None if nobody listened."""

@@ -33,7 +33,7 @@ WARMUP_MOST = 50
 LONELY = 2.0
 """What one step took outside of all phases was a single event where no other step had half as much beyond the usual."""
 FEWEST_STEPS = 5
-"""Below so many steps there is no warm-up to tell apart, and no verdict."""
+"""Below so many steps there is no warm-up to tell apart, and below so many passes no verdict."""
 
 
 def warmup_rows(steps: Steps, workers: int = 0) -> int:
@@ -47,7 +47,7 @@ def warmup_rows(steps: Steps, workers: int = 0) -> int:
         steps: the rows judged, all of one kind. workers: num_workers of the training loader.
     """
     if (n := len(steps)) < FEWEST_STEPS:
-        return 0
+        return _first_of_few(steps)
     most = _most(n)
     usual, later = _trained_s(steps.rows(0, most + 1)), _trained_s(steps.rows(n // 2))
     steady = float(np.median(later))
@@ -55,6 +55,13 @@ def warmup_rows(steps: Steps, workers: int = 0) -> int:
     while rows < most and usual[rows] > WARMUP_FACTOR * steady:
         rows += 1
     return rows
+
+
+def _first_of_few(steps: Steps) -> int:
+    """1 if the first of a few long steps that call closures was warm-up; of other few steps there is no verdict."""
+    own_s = _trained_s(steps)
+    calls = ratio(steps.closures, steps.count) or 0.0
+    return int(len(own_s) > 1 and calls > 1.0 and own_s[0] > WARMUP_FACTOR * float(np.median(own_s[1:])))
 
 
 def warmup_so_far(steps: Steps, workers: int = 0, planned: int | None = None) -> tuple[int, bool]:
@@ -131,7 +138,8 @@ def measure(recording: Recording) -> Vitals:
     for part in (memory, hardware, world, arithmetic, evaluation):
         found |= part(recording, steps, begin_s)
     if len(rest) and rest.wall_s.sum() > 0:
-        found |= _shares(rest) | _per_step(rest) | _speed(recording, rest) | device(rest, recording.setup.on_gpu)
+        found |= _shares(rest) | _per_step(rest, steps.rows(0, warm)) | _speed(recording, rest)
+        found |= device(rest, recording.setup.on_gpu)
         found |= tripped(found, recording.traffic)
         found |= compiling(recording.setup, rest) | paced_arithmetic(found)
         found |= fitted(recording.lines, recording.looks, found)
@@ -212,14 +220,25 @@ def _speed(recording: Recording, rest: Steps) -> dict[str, float | None]:
     }
 
 
-def _per_step(rest: Steps) -> dict[str, float | None]:
+def _epochs(rest: Steps, before: Steps) -> int | None:
+    """Epochs that the rows touch; a step of many (a closure that goes over the data) has the number of its last one."""
     epochs = rest.epoch[np.isfinite(rest.epoch)]
+    if not len(epochs):
+        return None
+    first = float(epochs[0])
+    if rest.count[0] == 1 and not (len(before) and before.count[-1] > 1):
+        first = min(first, float(before.epoch[-1]) + 1.0 if len(before) else 0.0)
+    return int(epochs.max()) - int(min(first, epochs.min())) + 1
+
+
+def _per_step(rest: Steps, before: Steps) -> dict[str, float | None]:
     return {
-        "epochs": int(epochs.max()) - int(epochs.min()) + 1 if len(epochs) else None,
+        "epochs": _epochs(rest, before),
         "samples_per_step": ratio(rest.samples, rest.count),
         "batches_per_step": ratio(rest.batches, rest.count),
         "consumer_s": ratio(rest.wall_s - rest.data_wait_s, rest.count),
         "syncs_per_step": ratio(rest.syncs, rest.count),
+        "closures_per_step": ratio(rest.closures, rest.count),
         "transfers_per_step": ratio(rest.transfers, rest.count),
         "transfer_bytes_per_step": ratio(rest.transfer_bytes, rest.count),
         "pageable_share": ratio(rest.pageable, rest.transfers),

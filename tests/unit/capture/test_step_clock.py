@@ -14,6 +14,7 @@ from gpu_doctor.capture.events import (
     COPIED,
     COPYING,
     CPU,
+    DONE,
     EXHAUSTED,
     GRADIENT,
     MARK,
@@ -21,6 +22,7 @@ from gpu_doctor.capture.events import (
     NEXT_BLIND,
     OPENED,
     OPENING,
+    PHASE,
     STEP,
     STEPPED,
     SYNCED,
@@ -31,7 +33,7 @@ from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.step_clock import StepClock
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording import PHASES, Steps
-from gpu_doctor.recording.steps import INFERENCE, TRAINING
+from gpu_doctor.recording.steps import INFERENCE, OTHER, TRAINING
 
 MS = 1_000_000
 
@@ -498,6 +500,48 @@ def test_a_step_inside_a_closure_keeps_the_phases_apart() -> None:
         bench.spend(1)
     # What comes after the last step is no part of it.
     assert sums(bench.close()) == {"data_wait": 2, "forward": 4, "backward": 6, "optimizer": 2, "other": 1}
+
+
+def test_calls_of_a_closure_are_counted_and_no_evaluations() -> None:
+    bench, pull = Bench(), Source()
+    for calls in (3, 1):
+        bench.pull(pull)
+        bench.note(STEP, 1)
+        for _ in range(calls):
+            bench.note(PHASE, OTHER)
+            bench.forward(2)
+            bench.backward(3)
+            bench.note(DONE)
+        bench.spend(1)
+        bench.note(STEPPED, 1)
+    bench.pull(pull)
+    bench.train()
+    steps = bench.close()
+    assert steps.closures.tolist() == [3.0, 1.0, 0.0]
+    assert steps.evaluation_s.sum() == 0.0
+    assert steps.forward_s[0] == pytest.approx(6e-3) and steps.backward_s[0] == pytest.approx(9e-3)
+    assert steps.optimizer_s[:2] == pytest.approx([1e-3, 1e-3])
+
+
+def test_a_closure_that_goes_over_the_data_is_one_step_from_the_first_on() -> None:
+    bench = Bench()
+    for _step in range(2):
+        bench.note(STEP, 1)
+        for _call in range(3):
+            bench.note(PHASE, OTHER)
+            pull = Source()
+            for _ in range(4):
+                bench.pull(pull)
+                bench.forward(2)
+                bench.backward(3)
+            bench.exhaust(pull)
+            bench.note(DONE)
+        bench.spend(1)
+        bench.note(STEPPED, 1)
+    steps = bench.close()
+    assert steps.closures.tolist() == [3.0, 3.0] and steps.batches.tolist() == [12.0, 12.0]
+    assert steps.kind.tolist() == [TRAINING, TRAINING]
+    assert steps.forward_s == pytest.approx([24e-3, 24e-3]) and steps.data_wait_s == pytest.approx([12e-3, 12e-3])
 
 
 def test_a_budget_hears_of_every_step() -> None:

@@ -8,6 +8,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gpu_doctor
@@ -182,6 +183,29 @@ def test_early_below_twenty() -> None:
     few, enough = of(SLEEPING.but(steps=15)), of(SLEEPING.but(steps=40))
     assert few.early and few.findings[0].early
     assert not enough.early and not enough.findings[0].early
+
+
+def closing(calls: int, *wall_s: float) -> Recording:
+    """Steps that call a closure so often, and wait for data half of the time."""
+    wall = np.array(wall_s)
+    parts = {"data_wait_s": wall / 2, "forward_s": wall / 4, "backward_s": wall / 4}
+    return Recording(steps=Steps.of(wall_s=wall, closures=np.full(len(wall), float(calls)), **parts))
+
+
+def test_a_few_long_steps_are_judged_by_the_calls_of_their_closure() -> None:
+    found = diagnose(closing(20, 5.0, 5.0, 5.0))
+    assert found.bottleneck == "input" and not found.early
+    assert diagnose(closing(3, 5.0, 5.0)).bottleneck == "input" and diagnose(closing(3, 5.0, 5.0)).early
+    # Lightning hands each step a closure, that is called once: three steps are three.
+    for calls in (0, 1):
+        assert "too few for a verdict" in diagnose(closing(calls, 5.0, 5.0, 5.0)).verdict
+    assert "too few for a verdict" in diagnose(closing(4, 5.0)).verdict
+
+
+def test_of_a_few_long_steps_one_that_compiled_first_is_warm_up() -> None:
+    assert measure(closing(20, 30.0, 5.0, 5.0)).warmup_steps == 1
+    assert measure(closing(20, 8.0, 5.0, 5.0)).warmup_steps == 0
+    assert measure(closing(1, 30.0, 5.0, 5.0)).warmup_steps == 0
 
 
 GPU_ONLY = tuple(

@@ -130,6 +130,12 @@ def test_the_first_batch_of_each_epoch_is_seen() -> None:
     assert vitals.epochs == 5
 
 
+def test_the_epochs_of_steps_that_go_over_the_data_several_times_are_all_counted() -> None:
+    assert of(wall_s=np.full(4, 1.0), epoch=[19, 39, 59, 79]).epochs == 80
+    assert of(wall_s=np.full(6, 1.0), epoch=[1, 3, 5, 7, 9, 11]).epochs == 10, "the first step is warm-up"
+    assert of(wall_s=np.full(10, 1.0), epoch=[0, 1, 1, 1, 1, 2, 2, 2, 2, 2]).epochs == 2
+
+
 def test_thinned_rows_count_as_the_steps_they_stand_for() -> None:
     one = of(wall_s=np.full(100, 0.01), data_wait_s=np.full(100, 0.004), samples=np.full(100, 8.0))
     ten = of(wall_s=np.full(10, 0.1), data_wait_s=np.full(10, 0.04), samples=np.full(10, 80.0), count=np.full(10, 10.0))

@@ -18,7 +18,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.forecast import best_workers
+from gpu_doctor.diagnosis.forecast.forecast import best_workers, stalled_share
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, who
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.diagnosis.rules.prescriptions import with_workers
@@ -45,15 +45,16 @@ def check(vitals: Vitals) -> Finding | None:
     if best is None or not best[1].pays:
         return None
     count, seen = best
+    cost = max(wait - stalled_share(vitals, count), 0.0)  # what stays is for the slow batches: uneven-batches
     return Finding(
         rule="loader-without-workers",
         headline=f"The {who(vitals)} waits for data {formatting.share(wait)} of the time: "
         "num_workers=0 loads batches in the loop's own process.",
-        cost_share=wait,
+        cost_share=cost,
         evidence=(
             f"a batch takes {formatting.seconds(fetch_s)} to fetch, {formatting.seconds(vitals.fetch_cpu_s or 0.0)} "
             f"{'of CPU on several threads' if vitals.fetch_beside_s else 'of it on the CPU'}, "
-            f"and {formatting.seconds(vitals.consumer_s or 0.0)} to {'train' if vitals.backward_share else 'work'} on",
+            f"and {formatting.seconds((vitals.consumer_s or 0.0) / (vitals.batches_per_step or 1.0))} to {'train' if vitals.backward_share else 'work'} on",
             f"with {formatting.count(count, 'worker')} a step would take {formatting.seconds(seen.step_s)}, limited "
             f"by {seen.why}",
             *storage_lines(vitals),

@@ -16,7 +16,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.forecast import best_workers
+from gpu_doctor.diagnosis.forecast.forecast import best_workers, stalled_share
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.diagnosis.rules.prescriptions import with_workers
@@ -47,11 +47,12 @@ def check(vitals: Vitals) -> Finding | None:
     count, seen = best
     if count <= workers or not seen.pays:
         return None
+    cost = max(wait - stalled_share(vitals, count), 0.0)  # what stays is for the slow batches: uneven-batches
     return Finding(
         rule="too-few-workers",
         headline=f"The {who(vitals)} waits for data {formatting.share(wait)} of the time: "
         f"{formatting.count(workers, 'worker')} cannot keep up.",
-        cost_share=wait,
+        cost_share=cost,
         evidence=(
             f"a batch takes a worker {formatting.seconds(fetch_s)}, {formatting.seconds(vitals.fetch_cpu_s or 0.0)} of "
             f"it on the CPU; the {workers} worker{'s are' if workers > 1 else ' is'} busy "

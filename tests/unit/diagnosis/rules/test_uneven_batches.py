@@ -33,12 +33,39 @@ def test_well() -> None:
     assert asked(RULE, UNEVEN.but(fetch_walls=[9.0] * 60)) is None
 
 
-def test_without_workers_nothing_is_prefetched() -> None:
-    assert asked(RULE, UNEVEN.but(workers=0)) is None
+COLD = [0.3] * 56 + [30.0] * 4
+"""Each fifteenth batch comes from a shard that is not cached: 2.28 ms on average, 1.98 of them beyond the usual."""
 
 
-def test_workers_that_are_too_few_on_average_are_another_rule() -> None:
-    assert asked(RULE, UNEVEN.but(fetch_walls=[15.0] * 50 + [100.0] * 10)) is None
+def test_without_workers_the_loop_itself_waits_for_a_cold_shard() -> None:
+    loop = Loop(wait=2.4, forward=0.5, backward=0.6, optimizer=0.2, workers=0, fetch_cpu=0.25, fetch_walls=COLD)
+    found = sick(RULE, loop)
+    assert found.cost_share == pytest.approx(1.98 / 3.7, rel=0.02)
+    assert not found.prescriptions[0].settings
+    assert top(loop) == RULE
+    beside = asked("loader-without-workers", loop)
+    assert beside is None or beside.cost_share < 0.3, "two batches ahead do not bridge it"
+
+
+def test_without_workers_slow_batches_that_compute_are_another_rule() -> None:
+    """Each fifteenth decodes a chunk: the work stays, however it is spread."""
+    assert asked(RULE, UNEVEN.but(workers=0, wait=10.0, fetch_walls=COLD, fetch_cpu=2.2)) is None
+
+
+def test_busy_workers_are_told_of_slow_batches_only_if_these_wait() -> None:
+    walls = [15.0] * 50 + [100.0] * 10  # 29 ms on average, for 10 ms of training
+    found = sick(RULE, UNEVEN.but(fetch_walls=walls))
+    assert found.cost_share == pytest.approx(4 / 14, rel=0.02), "if all took 15 ms, two workers would keep up"
+    assert not found.prescriptions[0].settings, "no stock builds up"
+    assert asked(RULE, UNEVEN.but(fetch_walls=walls, fetch_cpu=28.0)) is None
+
+
+def test_workers_that_just_keep_up_gain_from_a_stock() -> None:
+    """22 ms for two workers and 10 ms of training, in steps of 20: 11 would do."""
+    walls = [10.6] * 56 + [182.0] * 4
+    found = sick(RULE, UNEVEN.but(wait=10.0, fetch_walls=walls))
+    assert found.prescriptions[0].settings["prefetch_factor"] > 2
+    assert found.prescriptions[0].predicted_speedup == pytest.approx(20 / 11, rel=0.03)
 
 
 def test_a_stock_that_outlasts_the_slow_batch_is_not_the_cause() -> None:
