@@ -10,6 +10,8 @@ import torch
 
 _DEEPEST: Final = 4
 _NAN: Final = float("nan")
+_SAMPLE_DIMS: Final = 3
+"""Dimensions of a batch of crops, at least: samples, and two of their own (channels and length, height and width)."""
 _COUNTS: Final = ("num_graphs", "batch_size")
 """Attributes by which batch objects of graph and text libraries tell their size."""
 
@@ -54,6 +56,24 @@ def _sample_count(batch: Any) -> float:
         if tensor.dim():
             return float(tensor.size(0))
     return _NAN
+
+
+def holds_several(batch: Any, items: int) -> bool:
+    """Whether a batch of so many items of a data set has several samples of each, one after the other.
+
+    It has if all its tensors are as long, by a whole multiple of the items. That could be time steps first or a row of
+    tokens, too: so not all of them have the items in the second dimension, and one holds more than rows. Of a single
+    item, which a collate function may hand on as it is (a volume of slices), only channels before those tell.
+    """
+    try:
+        shapes = [tuple(tensor.shape) for tensor in tensors_in(batch) if not tensor.is_nested]
+        if len({shape[:1] for shape in shapes}) != 1 or max(map(len, shapes)) < _SAMPLE_DIMS + (items == 1):
+            return False
+        times, left = divmod(shapes[0][0], items)
+        time_first = items > 1 and all(shape[1] == items for shape in shapes if len(shape) > 1)
+        return times > 1 and not left and not time_first
+    except Exception:  # as in `sample_count`
+        return False
 
 
 def tensor_count(batch: Any) -> int:

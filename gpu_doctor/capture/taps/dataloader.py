@@ -206,7 +206,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             if source.fetcher is not None:
                 unmetered(source)
             taken = source.taken
-            samples = source.full if taken < source.whole else source.samples(batch)
+            samples = source.full if 0 < taken < source.whole else source.samples(batch)
             source.taken = taken + 1
             if taken < 2:
                 begun(source, batch)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from gpu_doctor.capture.describe.batches import sample_count
+from gpu_doctor.capture.describe.batches import holds_several, sample_count
 from gpu_doctor.capture.fetch.prefetch_queue import Edges, Stock
 from gpu_doctor.capture.fetch.tally import Tally
 from gpu_doctor.capture.spans import Source
@@ -82,7 +82,13 @@ class LoaderSource(Source):
             edges.ended(seconds)
 
     def samples(self, batch: Any) -> float:
-        """Samples in the batch just delivered: by the sampler's count where that is sure, else by its tensors."""
+        """Samples in the batch just delivered: by the sampler's count where that is sure, else by its tensors.
+
+        The first batch tells whether every item of the data set is several samples, which a collate function makes one
+        batch of (crops of a volume): then the sampler's count is not that of the samples.
+        """
+        if self.batch_size and not self.taken and holds_several(batch, min(self.batch_size, self.total)):
+            self.batch_size = self.whole = 0
         if self.batch_size:
             left = self.total - self.taken * self.batch_size
             if left > 0:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_doctor.capture.describe.batches import byte_count, sample_count, tensors_in
+from gpu_doctor.capture.describe.batches import byte_count, holds_several, sample_count, tensors_in
 
 X, Y = torch.zeros(6, 4), torch.zeros(6, dtype=torch.int64)
 Both = namedtuple("Both", "x y")  # the form that libraries use
@@ -99,3 +99,27 @@ def test_a_tensor_that_needs_gradients_is_only_looked_at() -> None:
     weight = torch.zeros(6, 4, requires_grad=True)
     assert sample_count(weight) == 6
     assert weight.grad is None
+
+
+CROPS = {"image": torch.zeros(8, 1, 16, 16), "label": torch.zeros(8), "affine": torch.zeros(8, 2, 2), "name": ["a"] * 8}
+
+
+@pytest.mark.parametrize(
+    ("batch", "items", "several"),
+    [
+        (CROPS, 2, True),
+        (CROPS, 1, True),
+        (CROPS, 4, True),
+        (CROPS, 8, False),
+        (CROPS, 3, False),
+        ([torch.zeros(8, 1, 16, 16), torch.zeros(2)], 2, False),
+        ([torch.zeros(64, 2, 9), torch.zeros(64, 2)], 2, False),
+        ([torch.zeros(64, 9), torch.zeros(64)], 2, False),
+        ([torch.zeros(30, 64, 64), torch.zeros(30, 64, 64)], 1, False),
+        ([torch.zeros(3, 64, 64, 64), torch.tensor(1)], 1, False),
+        (["a", 3], 2, False),
+    ],
+    ids=["crops", "of one", "of four", "one each", "no multiple", "views", "time", "tokens", "slices", "bare", "none"],
+)
+def test_items_of_several_samples_each(batch: Any, items: int, several: bool) -> None:
+    assert holds_several(batch, items) is several

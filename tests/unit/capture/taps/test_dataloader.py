@@ -77,6 +77,20 @@ def test_samples_follow_the_sampler(options: Any, samples: list[float]) -> None:
     assert heard(recorder)[0] == samples
 
 
+def several(items: list[list[torch.Tensor]]) -> torch.Tensor:
+    """As MONAI's `list_data_collate`: the crops of all items one after the other."""
+    return torch.stack([crop for crops in items for crop in crops])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_crops_are_the_samples_where_an_item_is_several(workers: int) -> None:
+    recorder, volumes = Recorder(), [[torch.zeros(1, 5, 5)] * 4] * 5
+    with on(tap, recorder):
+        loader: DataLoader[Any] = DataLoader(volumes, batch_size=2, collate_fn=several, num_workers=workers)  # type: ignore[arg-type]
+        lengths = [float(len(crops)) for crops in loader]
+    assert heard(recorder) == (lengths, 3) and lengths == [8.0, 8.0, 4.0]
+
+
 def test_samples_of_batches_without_tensors_are_known_from_the_sampler() -> None:
     recorder = Recorder()
     with on(tap, recorder):
