@@ -46,8 +46,10 @@ Event: TypeAlias = tuple[int, int, Any]
     PAUSED,
     MARK,
     QUEUE,
+    EVALUATES,
+    EVALUATED,
     CALL,
-) = range(32)
+) = range(34)
 """What each stands for, and its argument:
 
 NEXT: the loop asks a loader; the `Source`. NEXT_BLIND: as NEXT, while no gradients are recorded.
@@ -67,6 +69,7 @@ CPU: CPU ns of the process by now. UPDATED: a `torch.no_grad` has ended. CLEARS:
 RESTART: another thread turned out to be the training thread.
 PAUSED: a trial waited for the device between two steps, which is neither's time; since when, and its CPU ns.
 MARK: a mark in the device's queue; the code of its event, and the mark or None. QUEUE: whether the queue had run empty.
+EVALUATES: a trained model was put into evaluation mode, and no gradients are recorded. EVALUATED: it is put back.
 """
 CODES: Final = CALL + 8
 DUE: Final = 512

@@ -2,7 +2,8 @@
 
 From the backward pass one asks back: what does the loss depend on that does not itself depend on the model's output?
 Those statements, the generator that the loop pulls from, and the functions they call make the batch. What the loop
-does with losses and outputs (logging, metrics) is no part of it. Where the text does not tell, no line is named.
+does with losses and outputs (logging, metrics) is no part of it, nor what it computes for the loss alone from data that
+is there already (see `targets.py`). Where the text does not tell, no line is named.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from gpu_doctor.cell.statements import (
     stored,
     writes,
 )
+from gpu_doctor.cell.targets import computed_targets
 from gpu_doctor.recording import LineCost
 
 _ITERATION: Final = {"__iter__", "__next__", "__getitem__", "__call__"}
@@ -205,7 +207,10 @@ class _Text:
             tainted |= {name for one in more for name in writes(one)}
             makers = [one for one in makers if one not in more]
             answers += more
-        rest = (one for one in body if one not in depended and one not in forwards and one not in sinks)
+        inputs: list[ast.AST] = [arg for one in forwards for arg in self._arguments_of_models(one)] or [*forwards]
+        targets = computed_targets(makers, inputs, path, self._defined) if forwards else []
+        makers = [one for one in makers if one not in targets]
+        rest = [one for one in body if one not in depended and one not in forwards and one not in sinks] + targets
         found.alone &= all(is_known(call) for one in rest for call in ast.walk(one) if isinstance(call, ast.Call))
         fed: list[ast.AST] = list(makers)
         fed += [arg for one in forwards for arg in self._arguments_of_models(one)]
@@ -215,7 +220,8 @@ class _Text:
                 found.rows.update(range(loop.lineno, (loop.iter.end_lineno or loop.lineno) + 1))
         fed += self._passed(names(fed), path[0])
         fed += self._sources_of(names(fed), path[0])
-        self._collect(found, fed, makers, names(one for one in body if one not in makers and one not in forwards))
+        others = names(one for one in body if one not in (*makers, *forwards, *targets))
+        self._collect(found, fed, makers, others | (names(targets) - names(fed)))
         # An environment's step takes what the model gave: it makes no batch, though the first observation does.
         for name in called(answers) - called(fed):
             for place in self._methods_of(name):

@@ -13,6 +13,7 @@ from torch import nn
 
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.model_facts import model_facts, optimizer_facts
+from gpu_doctor.capture.taps.evaluation_mode import EvaluationMode
 from gpu_doctor.capture.taps.inputs import Looker
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.capture.taps.unused_gradients import Unstepped
@@ -23,7 +24,7 @@ from gpu_doctor.recording.setup import OptimizerFacts
 def tap(scope: TapScope) -> Iterator[None]:
     """Facts `model`, `optimizer_facts`, `inputs` and `evaluation` of the setup."""
     recorder = scope.recorder
-    facts, looker = recorder.facts, Looker(scope)
+    facts, looker, mode = recorder.facts, Looker(scope), EvaluationMode(scope)
     met: list[OptimizerFacts] = []
     unstepped = Unstepped(scope)
     described: set[int] = set()
@@ -44,6 +45,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         recorder.meet(optimizer, *found)
         facts["model"] = functools.partial(unstepped.told, model_facts(found, scope.namespace))
         unstepped.met(found)
+        mode.met(found)
         if not looker.steps:
             looker.open()
 
@@ -59,7 +61,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     scope.pulled.append(first_pull)
     scope.optimized.append(first_step)
     facts["inputs"], facts["evaluation"] = looker.inputs, looker.evaluation
-    scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker))
+    scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker, mode))
     recorder.on_step.append(looker.turn)
     try:
         yield
@@ -69,13 +71,16 @@ def tap(scope: TapScope) -> Iterator[None]:
         if callable(facts.get("model")):  # who keeps the recorder must not keep what the code names
             facts["model"] = facts["model"]()
         looker.end()
+        mode.end()
         unstepped.end()
         facts["inputs"], facts["evaluation"] = looker.inputs(), looker.evaluation()
 
 
-def _evaluating(looker: Looker, original: Callable[..., Any]) -> Callable[..., Any]:
-    def begins(module: nn.Module) -> None:
-        if get_ident() == looker.recorder.thread:
-            looker.evaluates()
+def _evaluating(looker: Looker, mode: EvaluationMode, original: Callable[..., Any]) -> Callable[..., Any]:
+    def begins(module: nn.Module) -> nn.Module | None:
+        if get_ident() != looker.recorder.thread:
+            return None
+        looker.evaluates()
+        return module
 
-    return looker.recorder.fence.around_in_graphs(original, begins, lambda token, result: None)
+    return looker.recorder.fence.around_in_graphs(original, begins, lambda module, result: mode.on(module))

@@ -1,0 +1,72 @@
+"""Which statements of a step compute what the loss alone needs from data that is there already.
+
+Anchors are assigned to boxes, rewards are discounted: the batch is pulled by then, and what takes the time is Python of
+the step. What reads, loads or decodes is a batch in the making, whoever needs it, and so is what the model is fed with.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from gpu_doctor.cell.statements import Loop, called, mentioned, reads, stored, writes
+
+_PULLS: Final = re.compile(
+    r"open|read|load|parse|fetch|download|decode|recv|receive|request|query|sleep|wait|next|get|sample|choice|rand"
+)
+"""In the name of what is called: it gets data, or draws it."""
+_COUNTS: Final = {"range", "count", "trange"}
+
+
+def computed_targets(
+    makers: Sequence[ast.stmt],
+    inputs: Sequence[ast.AST],
+    loops: Sequence[Loop],
+    defined: Mapping[str, Sequence[ast.AST]],
+) -> list[ast.stmt]:
+    """Those of the makers that only compute, from data at hand, what the model is not fed with.
+
+    Args:
+        makers: statements that a loss depends on and that do not depend on the model's output.
+        inputs: what the model is called with. loops: around them. defined: functions and classes of the text.
+    """
+    needed = {name for one in inputs for name in reads(one)}
+    feeding: list[ast.stmt] = []
+    while more := [one for one in makers if one not in feeding and writes(one) & needed]:
+        feeding += more
+        needed |= {name for one in more for name in reads(one)}
+    there = {name for loop in loops for name in _pulled(loop)}
+    found = [one for one in makers if one not in feeding]
+    while more_there := {name for one in found if _is_at_hand(one, there) for name in writes(one)} - there:
+        there |= more_there
+    found = [one for one in found if _is_at_hand(one, there)]
+    return [] if any(_PULLS.search(name) for name in _closure(found, defined)) else found
+
+
+def _pulled(loop: Loop) -> set[str]:
+    """What a loop over data binds."""
+    if isinstance(loop, ast.While) or called((loop.iter,)) & _COUNTS:
+        return set()
+    return stored(loop.target)
+
+
+def _is_at_hand(statement: ast.stmt, there: set[str]) -> bool:
+    """Whether it takes something out of what is kept, or goes on with what is there."""
+    taken = any(isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load) for one in ast.walk(statement))
+    return taken or bool(reads(statement) & there)
+
+
+def _closure(statements: Iterable[ast.stmt], defined: Mapping[str, Sequence[ast.AST]]) -> set[str]:
+    """Names of all that is called, in functions of the text too."""
+    found, waiting = called(statements), list(mentioned(statements))
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            for place in defined.get(name, ()):
+                found |= called((place,))
+                waiting += mentioned((place,))
+    return found
