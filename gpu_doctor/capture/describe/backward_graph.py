@@ -37,6 +37,8 @@ VIEWS: Final = tuple(
     )
 )
 """Operations whose result takes no memory of its own."""
+PACKS: Final = ("PackPadded", "Nested", "Jagged", "Varlen")
+"""Parts of names of operations that take a batch without its padding."""
 _DEEP: Final = 8
 
 
@@ -50,6 +52,8 @@ class BackwardGraph:
     result_bytes: float = 0.0
     """Of the results of all operations that are no mere views: what autograd keeps are such results."""
     attention: tuple[AttentionCalls, ...] = ()
+    packed: bool = False
+    """One of them takes samples without their padding."""
 
 
 def backward_graph(results: Any) -> BackwardGraph:
@@ -78,7 +82,8 @@ def backward_graph(results: Any) -> BackwardGraph:
         if call is not None:
             calls[call] += 1
     attention = tuple(replace(one, calls=number) for one, number in calls.most_common())
-    return BackwardGraph(tuple(found.values()), len(seen), nbytes, attention)
+    packed = any(word in node.name() for node in seen for word in PACKS)
+    return BackwardGraph(tuple(found.values()), len(seen), nbytes, attention, packed)
 
 
 def _results(node: Any) -> tuple[Any, ...]:
