@@ -29,6 +29,7 @@ from gpu_doctor.recording.setup import (
     LoaderSetup,
     ModelFacts,
     OptimizerFacts,
+    Padding,
     Recomputation,
     Setup,
     Traffic,
@@ -321,6 +322,8 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
     setup["optimizer_facts"] = None if optimizers is None else tuple(OptimizerFacts(**one) for one in optimizers)
     attention = setup.get("attention_calls")
     setup["attention_calls"] = None if attention is None else tuple(AttentionCalls(**one) for one in attention)
+    padding = setup.get("padding")
+    setup["padding"] = None if padding is None else tuple(Padding(**one) for one in padding)
     compiled = setup.get("compilations")
     setup["compilations"] = None if compiled is None else tuple(Compilation(**one) for one in compiled)
     chores = header.get("chores")

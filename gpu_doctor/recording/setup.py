@@ -20,6 +20,7 @@ __all__ = [
     "LoaderSetup",
     "ModelFacts",
     "OptimizerFacts",
+    "Padding",
     "Recomputation",
     "Setup",
     "Traffic",
@@ -165,6 +166,33 @@ class InputFacts:
     """Of them, so many in a step, most_per_step at most; None = not known."""
     most_per_step: int = 0
     """So many forwards of a step are looked at, at most."""
+
+
+@dataclass(frozen=True)
+class Padding:
+    """A tensor of the training batches whose rows are padded to one length, in those batches that were looked at."""
+
+    name: str
+    """Its key or attribute in the batch, or `batch[0]`."""
+    told_by: str = ""
+    """Name of the mask that says what is padding, or the value that pads."""
+    looked_at: int = 0
+    """Batches that were looked at,"""
+    batches: int = 0
+    """and those of them in which it was padded: they alone are counted in what follows."""
+    rows: int = 0
+    positions: int = 0
+    """Rows times length, padding included,"""
+    needed: int = 0
+    """as many if each batch were as long as its own longest row,"""
+    real: int = 0
+    """and without any padding."""
+    shortest: int = 0
+    longest: int = 0
+    """Rows without their padding."""
+    least_length: int = 0
+    most_length: int = 0
+    """Rows with it."""
 
 
 @dataclass(frozen=True)
@@ -350,6 +378,10 @@ class Setup:
     """Bytes of the results of those operations, views left out;"""
     attention_calls: tuple[AttentionCalls, ...] | None = None
     """the fused attention among them."""
+    graph_packed: bool | None = None
+    """An operation of that backward works on samples without their padding: packed or nested sequences."""
+    padding: tuple[Padding, ...] | None = None
+    """What is padded in the batches of the training loader; None = none was looked at on the CPU's side."""
     recomputation: Recomputation | None = None
     """None = nothing was recomputed, or nobody listened."""
     operation_s: float | None = None

@@ -55,8 +55,7 @@ class Judged:
         return [
             self.name,
             gain,
-            f"{self.told['class']}"
-            + ("" if self.told["class"] in self.classes else f" ({self.truth['class']})"),
+            f"{self.told['class']}" + ("" if self.told["class"] in self.classes else f" ({self.truth['class']})"),
             first["rule"] if first else "-",
             f"{first['price']:.0%}" if first else "-",
             f"{first['gain']:.2f}" if first and first["gain"] is not None else "-",

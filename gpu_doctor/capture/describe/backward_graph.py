@@ -39,6 +39,8 @@ VIEWS: Final = tuple(
     )
 )
 """Operations whose result takes no memory of its own."""
+PACKS: Final = ("PackPadded", "Nested", "Jagged", "Varlen")
+"""Parts of names of operations that take a batch without its padding."""
 _DEEP: Final = 8
 
 
@@ -53,6 +55,8 @@ class BackwardGraph:
     """Of the results of all operations that are no mere views: what autograd keeps are such results. None where they
     are not all known."""
     attention: tuple[AttentionCalls, ...] = ()
+    packed: bool = False
+    """One of them takes samples without their padding."""
 
 
 def backward_graph(results: Any) -> BackwardGraph:
@@ -79,7 +83,9 @@ def backward_graph(results: Any) -> BackwardGraph:
         if call is not None:
             calls[call] += 1
     attention = tuple(replace(one, calls=number) for one, number in calls.most_common())
-    return BackwardGraph(tuple(found.values()), len(seen), None if ways else _result_bytes(seen), attention)
+    packed = any(word in node.name() for node in seen for word in PACKS)
+    nbytes = None if ways else _result_bytes(seen)
+    return BackwardGraph(tuple(found.values()), len(seen), nbytes, attention, packed)
 
 
 def _result_bytes(nodes: Iterable[Any]) -> float | None:

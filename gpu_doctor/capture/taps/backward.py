@@ -218,6 +218,7 @@ def _backward(
             learned.extend(weakref.ref(one) for one in graph.leaves)
             recorder.facts.update(graph_operations=graph.operations, graph_leaves=len(graph.leaves))
             recorder.facts.update(graph_result_bytes=graph.result_bytes, attention_calls=graph.attention)
+            recorder.facts.update(graph_packed=graph.packed)
         recorder.loss_kept()
         return _loss(tensors, unscaled)
 

@@ -23,8 +23,10 @@ from gpu_doctor.capture.events import BATCH, CPU, CPU_EVERY_NS, EXHAUSTED, NEXT,
 from gpu_doctor.capture.fetch.book import FetchBook
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.deliveries import Deliveries
+from gpu_doctor.capture.taps.padding import PaddingLooks
 from gpu_doctor.capture.taps.sources import LoaderSource
 from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.recording.setup import Padding
 
 
 class Listening:
@@ -39,6 +41,7 @@ class Listening:
         self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
         """By loader's id, for a class with an `__eq__` of its own has no hash."""
         self.counted: dict[str, list[int]] = {}
+        self.padding: dict[str, PaddingLooks] = {}
         self.alike: dict[str, list[weakref.ref[Any]]] = {}
 
     def known(self, loader: Any) -> str | None:
@@ -86,9 +89,16 @@ class Listening:
         counted, learned = self.counted.setdefault(key, [0]), self.role_of(key) == "training"
         own, stock = self.book.own(key), self.book.stock(key)
         try:
-            return self._put(LoaderSource(iterator, key, loader, counted, own, stock, learned))
+            source = LoaderSource(iterator, key, loader, counted, own, stock, learned)
+            source.padding = self.padding.setdefault(key, PaddingLooks(self.recorder.clock))
+            return self._put(source)
         except TypeError:
             return None
+
+    def padded(self) -> tuple[Padding, ...] | None:
+        """What is padded in the batches that are trained on."""
+        keys = [key for key in self.padding if self.role_of(key) == "training"]
+        return self.padding[keys[0]].facts() if keys else None
 
     def _put(self, source: LoaderSource) -> LoaderSource:
         self.give_roles()
@@ -116,10 +126,13 @@ def tap(scope: TapScope) -> Iterator[None]:
         scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
         scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
         scope.recorder.on_step.append(state.give_roles)
+        scope.recorder.facts["padding"] = state.padded
+        scope.recorder.own_cpu_s.append(lambda: 1e-9 * sum(one.spent_ns for one in state.padding.copy().values()))
         try:
             yield
         finally:
             state.give_roles()
+            scope.recorder.facts["padding"] = state.padded()
             frozen = scope.recorder.fetched()
             scope.recorder.fetched = lambda: frozen
 
@@ -210,6 +223,10 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             source.taken = taken + 1
             if taken < 2:
                 begun(source, batch)
+            if source.padding is not None:
+                source.padding.left -= 1
+                if source.padding.left < 0:
+                    source.padding.look(batch)
             if get_ident() == log.thread:  # else another thread turned out to be the one that trains
                 log.pulled = True
                 note((BATCH, clock(), samples))  # what we do before `next` returns is part of the wait for it

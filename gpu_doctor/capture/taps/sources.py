@@ -11,6 +11,7 @@ from gpu_doctor.capture.describe.batches import holds_several, sample_count
 from gpu_doctor.capture.fetch.prefetch_queue import Edges, Stock
 from gpu_doctor.capture.fetch.tally import Tally
 from gpu_doctor.capture.spans import Source
+from gpu_doctor.capture.taps.padding import PaddingLooks
 
 LONG_FETCH_S: Final = 2e-3
 """Metering a fetch takes some 10 us in a loop (benchmarks/fetching.py): every fetch of so long is metered,"""
@@ -27,7 +28,7 @@ class LoaderSource(Source):
 
     __slots__ = (
         *("asked_ns", "batch_size", "edges", "fetcher", "full", "iterator", "key", "looked", "ref", "stock", "taken"),
-        *("tally", "total", "unmetered", "whole"),
+        *("padding", "tally", "total", "unmetered", "whole"),
     )
 
     def __init__(
@@ -48,6 +49,8 @@ class LoaderSource(Source):
         self.stock = stock
         self.edges: Edges | None = None
         """Where this iterator has started workers."""
+        self.padding: PaddingLooks | None = None
+        """Looks at some of its batches."""
         self.fetcher: Any = None
         """Carries the meter for the fetch that runs now; None = it is not metered."""
         self.taken = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpu_doctor.recording import DeviceSetup, Setup
-from gpu_doctor.recording.setup import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts
+from gpu_doctor.recording.setup import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, Padding
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class SetupVitals:
     def inputs(self) -> InputFacts | None:
         """What the model was handed."""
         return self.setup.inputs
+
+    @property
+    def padding(self) -> tuple[Padding, ...] | None:
+        """What is padded in the batches."""
+        return self.setup.padding
 
     @property
     def evaluation_facts(self) -> EvaluationFacts | None:

@@ -35,7 +35,8 @@ SECONDS: dict[str, str] = {
     " unfused-optimizer python-in-forward recompiles augmentation-in-loop hidden-sync",
     "kernels": "full-precision double-precision tf32-off cudnn-not-tuned channels-first-convolutions unaligned-shapes"
     " attention-by-hand emulated-half-precision throttled capped-clocks shared-gpu changing-shapes unused-gradients"
-    " redundant-forward per-sample-forward loss-in-a-loop slow-attention-kernel needless-checkpointing",
+    " redundant-forward per-sample-forward loss-in-a-loop slow-attention-kernel needless-checkpointing"
+    " wasted-padding",
     "evaluation": "heavy-evaluation eval-with-gradients",
     "ranks": "communication-bound sync-on-every-microbatch straggler data-parallel",
     "on the CPU": "model-on-cpu cpu-oversubscription cpu-only-torch driver-too-old dense-embedding-gradients",
@@ -59,6 +60,9 @@ CODE = {
     *("full-precision", "double-precision", "tf32-off", "emulated-half-precision", "attention-by-hand"),
     "slow-attention-kernel",
     *("cudnn-not-tuned", "channels-first-convolutions", "unaligned-shapes", "changing-shapes"),
+}
+NEEDLESS = {
+    *("unused-gradients", "per-sample-forward", "loss-in-a-loop", "needless-checkpointing", "wasted-padding"),
 }
 STAND: tuple[tuple[set[str], set[str], str], ...] = (
     # the wait for data
@@ -99,8 +103,8 @@ STAND: tuple[tuple[set[str], set[str], str], ...] = (
         "algorithms are timed by dtype",
     ),
     (
-        {"unused-gradients", "redundant-forward", "per-sample-forward", "loss-in-a-loop", "needless-checkpointing"},
-        CARD | CODE | {"unused-gradients", "per-sample-forward", "loss-in-a-loop", "needless-checkpointing"},
+        NEEDLESS | {"redundant-forward"},
+        CARD | CODE | NEEDLESS,
         "what is computed at all, and how",
     ),
     (

@@ -26,11 +26,13 @@ from gpu_doctor.diagnosis.rules.compute import (
     unaligned_shapes,
     unfused_optimizer,
     unused_gradients,
+    wasted_padding,
 )
 
 MODULES: tuple[ModuleType, ...] = (
     full_precision,
     double_precision,
+    wasted_padding,
     attention_by_hand,
     slow_attention_kernel,
     needless_checkpointing,

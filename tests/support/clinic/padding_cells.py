@@ -1,0 +1,147 @@
+"""Patients whose batches are padded: to a constant, to their longest sample; and some that only look as if they were."""
+
+from tests.support.clinic.cell import Cell
+
+SENTENCES = """
+        import random
+        import torch
+        import torch.nn.functional as F
+        from torch import nn
+        from torch.utils.data import DataLoader
+
+        torch.set_num_threads(1)
+        random.seed(3)
+        width, vocabulary, longest = 96, 500, 192
+
+        class Classifier(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.words, self.places = nn.Embedding(vocabulary, width), nn.Embedding(longest, width)
+                layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True)
+                self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+                self.head = nn.Linear(width, 4)
+
+            def forward(self, input_ids, attention_mask):
+                x = self.words(input_ids) + self.places.weight[: input_ids.shape[1]]
+                x = self.encoder(x, src_key_padding_mask=attention_mask == 0)
+                weights = attention_mask[:, :, None].float()
+                return self.head((x * weights).sum(1) / weights.sum(1))
+
+        lengths = [random.randint(10, 70) for _ in range(1600)]
+        texts = [(torch.randint(0, vocabulary, (n,)), n % 4) for n in lengths]
+
+        def batch_of(items, length):
+            ids = torch.zeros(len(items), length, dtype=torch.long)
+            mask = torch.zeros_like(ids)
+            for row, (text, _) in enumerate(items):
+                ids[row, : len(text)], mask[row, : len(text)] = text, 1
+            return {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([y for _, y in items])}
+
+        model = Classifier()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+"""
+CLASSIFYING = """
+        for batch in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(batch["input_ids"], batch["attention_mask"]), batch["labels"])
+            loss.backward()
+            optimizer.step()
+"""
+CONSTANT = """
+        loader = DataLoader(texts, batch_size=16, shuffle=True, collate_fn=lambda items: batch_of(items, longest))
+"""
+DYNAMIC = """
+        collate = lambda items: batch_of(items, max(len(text) for text, _ in items))
+"""
+SHUFFLED = """
+        loader = DataLoader(texts, batch_size=16, shuffle=True, collate_fn=collate)
+"""
+BUCKETS = """
+        order = sorted(range(len(texts)), key=lengths.__getitem__)
+        batches = [order[i : i + 16] for i in range(0, len(order), 16)]
+        random.shuffle(batches)
+        loader = DataLoader(texts, batch_sampler=batches, collate_fn=collate)
+"""
+SPEECH = """
+        import torch
+        import torch.nn.functional as F
+        from torch import nn
+        from torch.utils.data import DataLoader
+
+        torch.set_num_threads(1)
+        torch.manual_seed(1)
+        clips = [(torch.randn(40, int(n)), int(n) % 5) for n in torch.randint(60, 140, (1000,))]
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.one, self.two = nn.Conv1d(40, 96, 5, padding=2), nn.Conv1d(96, 96, 5, padding=2)
+                self.head = nn.Linear(96, 5)
+
+            def forward(self, x):
+                return self.head(self.two(self.one(x).relu()).relu().amax(2))
+
+        def collate(items, length=400):
+            x = torch.zeros(len(items), 40, length)
+            for row, (clip, _) in enumerate(items):
+                x[row, :, : clip.shape[1]] = clip
+            return x, torch.tensor([y for _, y in items])
+
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+"""
+LISTENING = """
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+"""
+
+CELLS: tuple[Cell, ...] = (
+    Cell(
+        name="texts-padded-to-a-constant",
+        klass="compute",
+        top=("wasted-padding",),
+        before=SENTENCES,
+        sick=CONSTANT + CLASSIFYING,
+        cured=DYNAMIC + SHUFFLED + CLASSIFYING,
+    ),
+    Cell(
+        name="texts-padded-to-the-longest-of-a-random-batch",
+        klass="compute",
+        top=("wasted-padding",),
+        before=SENTENCES,
+        sick=DYNAMIC + SHUFFLED + CLASSIFYING,
+        cured=DYNAMIC + BUCKETS + CLASSIFYING,
+    ),
+    Cell(
+        name="texts-in-batches-of-like-length",
+        klass="compute",
+        healthy=True,
+        never=("wasted-padding",),
+        before=SENTENCES,
+        sick=DYNAMIC + BUCKETS + CLASSIFYING,
+    ),
+    Cell(
+        name="speech-padded-to-a-constant",
+        klass="compute",
+        top=("wasted-padding",),
+        before=SPEECH,
+        sick="        loader = DataLoader(clips, batch_size=16, shuffle=True, collate_fn=collate)\n" + LISTENING,
+        cured="        loader = DataLoader(clips, batch_size=16, shuffle=True,"
+        " collate_fn=lambda items: collate(items, max(clip.shape[1] for clip, _ in items)))\n" + LISTENING,
+    ),
+    Cell(
+        name="blocks-whose-most-frequent-token-is-0",
+        klass="compute",
+        healthy=True,
+        never=("wasted-padding",),
+        before=SENTENCES
+        + """
+        stream = (torch.rand(800, 96) ** 3 * vocabulary).long() * (torch.rand(800, 96) > 0.55)
+        blocks = [{"input_ids": row, "attention_mask": torch.ones(96), "labels": int(row[0]) % 4} for row in stream]
+        loader = DataLoader(blocks, batch_size=16, shuffle=True)
+""",
+        sick=CLASSIFYING,
+    ),
+)
