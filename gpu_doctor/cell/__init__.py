@@ -4,7 +4,7 @@ Nothing is run here, and nothing is known of torch beyond the names that people 
 syntax tree.
 """
 
-from gpu_doctor.cell.batch_source import batch_lines, elsewhere_lines
+from gpu_doctor.cell.batch_source import batch_lines, elsewhere_lines, target_lines
 from gpu_doctor.cell.device_side import has_copy, moved_lines
 from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
@@ -44,6 +44,7 @@ __all__ = [
     "needed_lines",
     "reaches",
     "saving_rows",
+    "target_lines",
     "trains_nothing",
     "waiting_lines",
 ]

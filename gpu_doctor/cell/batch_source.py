@@ -19,11 +19,11 @@ from gpu_doctor.cell.statements import (
     LOOPS,
     Loop,
     called,
+    definitions,
     is_known,
     is_lazy,
     key,
     lines_of,
-    mentioned,
     names,
     paths_of_loops,
     reads,
@@ -64,6 +64,13 @@ def elsewhere_lines(source: str, lines: Sequence[LineCost], models: Iterable[str
     if found is None or not (found.called and found.alone):
         return ()
     return tuple(one for one, row in rows.items() if row is None)
+
+
+def target_lines(source: str, lines: Sequence[LineCost], models: Iterable[str] = ()) -> tuple[LineCost, ...]:
+    """Line costs of the cell in what a step computes for the loss alone, from data that is there already."""
+    rows = _rows(source, lines)
+    found = _feeding(source, _forwards(rows), tuple(models))
+    return tuple(one for one, row in rows.items() if found is not None and row in found.targets - found.rows)
 
 
 @lru_cache(maxsize=8)
@@ -110,6 +117,8 @@ class _Feeding:
     """Lines of the text, and names of functions that stand elsewhere, which make batches."""
 
     rows: set[int] = field(default_factory=set)
+    targets: set[int] = field(default_factory=set)
+    """Lines that compute what the loss alone needs."""
     called: set[str] = field(default_factory=set)
     alone: bool = True
     """The loop calls nothing else whose work is unknown."""
@@ -220,6 +229,8 @@ class _Text:
                 found.rows.update(range(loop.lineno, (loop.iter.end_lineno or loop.lineno) + 1))
         fed += self._passed(names(fed), path[0])
         fed += self._sources_of(names(fed), path[0])
+        for one in (*targets, *definitions(targets, self._defined)):
+            found.targets.update(lines_of(one))
         others = names(one for one in body if one not in (*makers, *forwards, *targets))
         self._collect(found, fed, makers, others | (names(targets) - names(fed)))
         # An environment's step takes what the model gave: it makes no batch, though the first observation does.
@@ -266,13 +277,6 @@ class _Text:
         for one in (*makers, *(one for one in fed if isinstance(one, (ast.GeneratorExp, ast.Lambda)))):
             found.rows.update(lines_of(one))
         found.called |= called(fed) - others
-        waiting, seen = list(mentioned(fed)), set(others)
-        while waiting:
-            name = waiting.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            for place in self._defined.get(name, ()):
-                found.rows.update(lines_of(place))
-                waiting += mentioned((place,))
-                found.called |= called((place,)) - others - _ITERATION
+        for place in definitions(fed, self._defined, others):
+            found.rows.update(lines_of(place))
+            found.called |= called((place,)) - others - _ITERATION

@@ -9,7 +9,7 @@ import ast
 import builtins
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -319,6 +319,26 @@ def called(nodes: Iterable[ast.AST]) -> set[str]:
     return {one.id for one in calls if isinstance(one, ast.Name)} | {
         one.attr for one in calls if isinstance(one, ast.Attribute)
     }
+
+
+def definitions(
+    nodes: Iterable[ast.AST], defined: Mapping[str, Sequence[ast.AST]], others: Iterable[str] = ()
+) -> list[ast.AST]:
+    """The functions and classes that some nodes call or hand on, and those that these do.
+
+    Args:
+        nodes: of a text. defined: its functions and classes. others: names that are left out.
+    """
+    found: list[ast.AST] = []
+    waiting, seen = list(mentioned(nodes)), set(others)
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            for place in defined.get(name, ()):
+                found.append(place)
+                waiting += mentioned((place,))
+    return found
 
 
 def lines_of(node: ast.AST) -> range:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gpu_doctor.cell.statements import Loop, called, mentioned, reads, stored, writes
+from gpu_doctor.cell.statements import Loop, called, definitions, reads, stored, writes
 
 _PULLS: Final = re.compile(
     r"open|read|load|parse|fetch|download|decode|recv|receive|request|query|sleep|wait|next|get|sample|choice|rand"
@@ -42,7 +42,8 @@ def computed_targets(
     while more_there := {name for one in found if _is_at_hand(one, there) for name in writes(one)} - there:
         there |= more_there
     found = [one for one in found if _is_at_hand(one, there)]
-    return [] if any(_PULLS.search(name) for name in _closure(found, defined)) else found
+    names = called((*found, *definitions(found, defined)))
+    return [] if any(_PULLS.search(name) for name in names) else found
 
 
 def _pulled(loop: Loop) -> set[str]:
@@ -56,17 +57,3 @@ def _is_at_hand(statement: ast.stmt, there: set[str]) -> bool:
     """Whether it takes something out of what is kept, or goes on with what is there."""
     taken = any(isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load) for one in ast.walk(statement))
     return taken or bool(reads(statement) & there)
-
-
-def _closure(statements: Iterable[ast.stmt], defined: Mapping[str, Sequence[ast.AST]]) -> set[str]:
-    """Names of all that is called, in functions of the text too."""
-    found, waiting = called(statements), list(mentioned(statements))
-    seen: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            for place in defined.get(name, ()):
-                found |= called((place,))
-                waiting += mentioned((place,))
-    return found

@@ -21,7 +21,7 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
-from gpu_doctor.cell import batch_lines, beside_lines, elsewhere_lines, needed_lines
+from gpu_doctor.cell import batch_lines, beside_lines, elsewhere_lines, needed_lines, target_lines
 from gpu_doctor.diagnosis.forecast.epoch_end import leaving_lines, leaving_share
 from gpu_doctor.diagnosis.forecast.removed_work import without
 from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
@@ -53,6 +53,10 @@ NEEDED = (
     "Training needs it: do it in one call instead of one for each sample or parameter",
     "x = stored[indices]  # kept in one tensor, not in a list of them\n"
     "torch._foreach_mul_(tensors, factor)  # all tensors in one call",
+)
+COMPARED = (
+    "The loss needs it: compute it for all elements in one call, not one by one in Python",
+    "distances = torch.cdist(points, centres)  # of all pairs",
 )
 THERE = ("It runs inside of that call: let it log and call back less often, if it has options for that", "")
 KEPT = (
@@ -165,9 +169,9 @@ def _in_a_library(vitals: Vitals, own: list[LineCost]) -> bool:
 
 
 def _feeding_part(vitals: Vitals, own: list[LineCost]) -> float:
-    """Of the loop's own lines, the part that prepares what the model is fed with: augmenting, padding, encoding."""
-    whole = sum(one.share for one in own)
-    fed = set(batch_lines(vitals.source, vitals.lines, vitals.setup.flags.get("model_names", ())))
+    """Of the loop's own lines, the part that prepares what the model is fed with, or computes its targets."""
+    whole, models = sum(one.share for one in own), vitals.setup.flags.get("model_names", ())
+    fed = {*batch_lines(vitals.source, vitals.lines, models), *target_lines(vitals.source, vitals.lines, models)}
     return sum(one.share for one in own if one in fed) / whole if whole > 0 else 0.0
 
 
@@ -182,8 +186,10 @@ def _ways_out(vitals: Vitals, own: list[LineCost]) -> list[tuple[str, str]]:
     own = [one for one in own if (one.file, one.line) not in trains]  # what the calls that train take beside themselves
     models, whole = vitals.setup.flags.get("model_names", ()), sum(one.share for one in own)
     fed = {*batch_lines(vitals.source, vitals.lines, models), *elsewhere_lines(vitals.source, vitals.lines, models)}
-    needed = set(needed_lines(vitals.source, own)) - fed
-    parts = {FED: sum(one.share for one in own if one in fed), NEEDED: sum(one.share for one in own if one in needed)}
+    compared = set(target_lines(vitals.source, vitals.lines, models)) - fed
+    needed = set(needed_lines(vitals.source, own)) - fed - compared
+    wanted = {FED: fed, COMPARED: compared, NEEDED: needed}
+    parts = {way: sum(one.share for one in own if one in found) for way, found in wanted.items()}
     parts[SELDOM] = whole - sum(parts.values())
     ways = sorted((one for one in parts if parts[one] >= BESIDE_IT * whole), key=lambda one: -parts[one])
     return ways if whole > 0 else [SELDOM]
