@@ -2,9 +2,9 @@
 
 DIR holds plain scripts, `NAME_sick.py` beside `NAME_cured.py`, or `NAME_healthy.py`, each run as one cell, and
 `truth.json`: {NAME: {"class": ..., "rules": [first rules that are right], "why": ...}}; where two classes are as true,
-`input|host`. Sick and cured must train on as many samples. Each is run bare, sick and cured by turns, which tells what the cure gives; then the sick one runs under
-gpu_doctor. `--device gpu` is the stand-in of `stand_in_gpu`, on whose clocks both are measured. Every run is a process
-of its own.
+`input|host`. Sick and cured must train on as many samples. Each is run bare, sick and cured by turns, which tells what
+the cure gives; then the sick one runs under gpu_doctor. `--device gpu` is the stand-in of `stand_in_gpu`, on whose
+clocks both are measured. Every run is a process of its own.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def backward_graph(results: Any) -> BackwardGraph:
         if call is not None:
             calls[call] += 1
     attention = tuple(replace(one, calls=number) for one, number in calls.most_common())
-    packed = any(word in node.name() for node in seen for word in PACKS)
+    packed = any(word in type(node).__name__ for node in seen for word in PACKS)
     nbytes = None if ways else _result_bytes(seen)
     return BackwardGraph(tuple(found.values()), len(seen), nbytes, attention, packed)
 

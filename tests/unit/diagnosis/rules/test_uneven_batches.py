@@ -64,7 +64,7 @@ def test_workers_that_just_keep_up_gain_from_a_stock() -> None:
     """22 ms for two workers and 10 ms of training, in steps of 20: 11 would do."""
     walls = [10.6] * 56 + [182.0] * 4
     found = sick(RULE, UNEVEN.but(wait=10.0, fetch_walls=walls))
-    assert found.prescriptions[0].settings["prefetch_factor"] > 2
+    assert int(found.prescriptions[0].settings["prefetch_factor"]) > 2
     assert found.prescriptions[0].predicted_speedup == pytest.approx(20 / 11, rel=0.03)
 
 
