@@ -21,7 +21,7 @@ from gpu_doctor.recording.setup import OptimizerFacts
 
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
-    """Facts `model`, `optimizer_facts`, `inputs` and `evaluation` of the setup."""
+    """Facts `model`, `optimizer_facts`, `inputs`, `evaluation` and `kept_graphs` of the setup."""
     recorder = scope.recorder
     facts, looker = recorder.facts, Looker(scope)
     met: list[OptimizerFacts] = []
@@ -58,7 +58,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     first_pull()
     scope.pulled.append(first_pull)
     scope.optimized.append(first_step)
-    facts["inputs"], facts["evaluation"] = looker.inputs, looker.evaluation
+    facts["inputs"], facts["evaluation"], facts["kept_graphs"] = looker.inputs, looker.evaluation, looker.kept_graphs
     scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker))
     recorder.on_step.append(looker.turn)
     try:
@@ -71,6 +71,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         looker.end()
         unstepped.end()
         facts["inputs"], facts["evaluation"] = looker.inputs(), looker.evaluation()
+        facts["kept_graphs"] = looker.kept_graphs()
 
 
 def _evaluating(looker: Looker, original: Callable[..., Any]) -> Callable[..., Any]:
