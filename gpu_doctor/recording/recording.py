@@ -26,6 +26,7 @@ from gpu_doctor.recording.setup import (
     EvaluationFacts,
     Flops,
     InputFacts,
+    KeptGraphs,
     LoaderSetup,
     ModelFacts,
     OptimizerFacts,
@@ -48,6 +49,7 @@ _FACTS: Final = {
     "model": ModelFacts,
     "inputs": InputFacts,
     "evaluation": EvaluationFacts,
+    "kept_graphs": KeptGraphs,
     "world": World,
     "recomputation": Recomputation,
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 __all__ = [
     "AttentionCalls",
@@ -17,6 +17,7 @@ __all__ = [
     "EvaluationFacts",
     "Flops",
     "InputFacts",
+    "KeptGraphs",
     "LoaderSetup",
     "ModelFacts",
     "OptimizerFacts",
@@ -27,6 +28,9 @@ __all__ = [
     "World",
     "of_plain",
 ]
+
+FEWEST_GRAPHS: Final = 8
+"""Of fewer steps all graphs may be there because each lives for some steps (truncated backpropagation)."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,22 @@ class Padding:
     least_length: int = 0
     most_length: int = 0
     """Rows with it."""
+
+
+@dataclass(frozen=True)
+class KeptGraphs:
+    """Of the first steps and some later ones, whether a graph that one of their forwards recorded outlived them."""
+
+    marked: int = 0
+    """Steps looked at,"""
+    alive: int = 0
+    """and those with a graph that is still there: at a look in the loop some 100 steps after the newest of them; in a
+    shorter run, at its end."""
+
+    @property
+    def all_steps(self) -> bool:
+        """Every step's graph is kept: none of those marked is gone."""
+        return self.marked >= FEWEST_GRAPHS and self.alive == self.marked
 
 
 @dataclass(frozen=True)
@@ -369,6 +389,8 @@ class Setup:
     optimizer_facts: tuple[OptimizerFacts, ...] | None = None
     inputs: InputFacts | None = None
     evaluation: EvaluationFacts | None = None
+    kept_graphs: KeptGraphs | None = None
+    """None = no forward recorded a graph, or nobody looked."""
     world: World | None = None
     graph_operations: int | None = None
     """Operations that the first backward of the run went through, and"""

@@ -17,9 +17,10 @@ from torch import nn
 
 from gpu_doctor.capture.describe.batches import tensors_in
 from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture.taps.graph_marks import GraphMarks
 from gpu_doctor.capture.taps.shapes import Shapes
 from gpu_doctor.capture.taps.tap import TapScope
-from gpu_doctor.recording.setup import EvaluationFacts, InputFacts
+from gpu_doctor.recording.setup import EvaluationFacts, InputFacts, KeptGraphs
 
 FIRST_STEPS: Final = 20
 """So many steps are looked at from the begin on."""
@@ -75,6 +76,8 @@ class Looker:
         """By module: what its training forwards were handed."""
         self.idle: dict[int, Shapes] = {}
         """As `seen`, of all other forwards."""
+        self.learning, self.idling = GraphMarks(), GraphMarks()
+        """On the graphs of forwards that are learned from, and of all others."""
         self.backwards: Patches | None = None
         self.pending: list[Watch] = []
         """Of the open step: a backward that comes now may use them inside, past their output."""
@@ -92,6 +95,9 @@ class Looker:
         self.close()
         self.settle()
         self.modules.clear()
+        for marks in (self.learning, self.idling):
+            if marks.found is None:
+                marks.look()
 
     def open(self) -> None:
         """Forwards are looked at from now on."""
@@ -113,6 +119,8 @@ class Looker:
     def turn(self, now: int) -> None:
         """Opens the next window when it is due; called at steps' ends (of steps that repeat, once a block)."""
         if not self.on and self.recorder.step_count >= self.next_step:
+            self.learning.look()
+            self.idling.look()
             self.open()
 
     def settle(self) -> None:
@@ -169,6 +177,8 @@ class Looker:
             return
         self.looks += 1
         self.room -= 1
+        if torch.is_grad_enabled():
+            self.learning.put(output, self.steps) if learns else self.idling.put(output, self.looks)
         if not learns and not module.training:
             self.clean = False
             self.evaluated(output)
@@ -225,6 +235,10 @@ class Looker:
             if found:
                 return max(found, key=lambda one: one.looked_at).facts(ROOM)
         return None
+
+    def kept_graphs(self) -> KeptGraphs | None:
+        """As of the last look: of the forwards that are learned from, where there are any."""
+        return self.learning.found or self.idling.found
 
     def evaluation(self) -> EvaluationFacts | None:
         """What is known by now; None where no forward was looked at."""

@@ -22,7 +22,7 @@ from gpu_doctor.recording.setup import OptimizerFacts
 
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
-    """Facts `model`, `optimizer_facts`, `inputs` and `evaluation` of the setup."""
+    """Facts `model`, `optimizer_facts`, `inputs`, `evaluation` and `kept_graphs` of the setup."""
     recorder = scope.recorder
     facts, looker, mode = recorder.facts, Looker(scope), EvaluationMode(scope)
     met: list[OptimizerFacts] = []
@@ -60,7 +60,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     first_pull()
     scope.pulled.append(first_pull)
     scope.optimized.append(first_step)
-    facts["inputs"], facts["evaluation"] = looker.inputs, looker.evaluation
+    facts["inputs"], facts["evaluation"], facts["kept_graphs"] = looker.inputs, looker.evaluation, looker.kept_graphs
     scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker, mode))
     recorder.on_step.append(looker.turn)
     try:
@@ -74,6 +74,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         mode.end()
         unstepped.end()
         facts["inputs"], facts["evaluation"] = looker.inputs(), looker.evaluation()
+        facts["kept_graphs"] = looker.kept_graphs()
 
 
 def _evaluating(looker: Looker, mode: EvaluationMode, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -41,6 +41,8 @@ class MemoryVitals:
     device_rise_bytes: float | None = None
     """Rise over the readings that the rate is of."""
     host_rise_bytes: float | None = None
+    graphs_kept: bool | None = None
+    """Every step's graph outlives it, as far as some were followed; None = none was."""
     growth_past_first_epoch: bool | None = None
     """The rates are of readings taken after the first epoch, when what is cached on first sight is there."""
     host_memory_available_bytes: float | None = None
@@ -76,6 +78,8 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
         "process_swapped_bytes": _most(recording.one_series("process_swapped_bytes")),
         "swap_in_bytes_per_s": float(swapped_in.mean()) if len(swapped_in) else None,
     }
+    graphs = recording.setup.kept_graphs
+    found["graphs_kept"] = None if graphs is None else graphs.all_steps
     after_s = _second_epoch_s(steps)
     past = after_s is not None and _readings_after(recording, max(after_s, begin_s))
     since_s = max(after_s or 0.0, begin_s) if past else begin_s

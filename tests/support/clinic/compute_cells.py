@@ -237,6 +237,39 @@ KEPT_GRAPHS = Cell(
     """,
 )
 
+KEPT_ELSEWHERE = Cell(
+    name="a-logger-keeps-losses-of-small-graphs",
+    klass="compute",
+    top=("memory-growth",),
+    before="""
+        import torch
+        from torch import nn
+        torch.set_num_threads(1)
+
+        class Logger:
+            def __init__(self):
+                self.seen = []
+
+            def log(self, value):
+                self.seen.append(value)
+
+        logger = Logger()
+        layers = [layer for _ in range(40) for layer in (nn.Linear(16, 16), nn.ReLU())]
+        model = nn.Sequential(*layers, nn.Linear(16, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        rows = [(torch.randn(8, 16), torch.randn(8, 1)) for _ in range(40)]
+    """,
+    sick="""
+        for epoch in range(50):  # some seconds: memory is read twice a second
+            for x, y in rows:
+                loss = nn.functional.mse_loss(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                logger.log(loss)
+    """,
+)
+
 HEAD_ONLY = Cell(
     name="a-head-on-a-backbone-that-was-not-frozen",
     klass="compute",
@@ -320,4 +353,5 @@ CELLS = (
     HEAD_ONLY,
     DOUBLES,
     KEPT_GRAPHS,
+    KEPT_ELSEWHERE,
 )

@@ -38,7 +38,8 @@ CACHED_FROM = 0.5
 CACHED_TO = 2.0
 """A step's rise over its batch's bytes between which a cache explains it (stored before or after a conversion)."""
 HORIZON_S = 24 * 3600.0
-"""A rise that needs more than a day to fill the memory is left alone: no notebook's run lasts longer."""
+"""A rise that needs more than a day to fill the memory is left alone, unless graphs are kept: no notebook's run lasts
+longer."""
 
 EVALUATED = Prescription(
     "Run what is not trained on without recording gradients",
@@ -66,16 +67,21 @@ def check(vitals: Vitals) -> Finding | None:
     place = "the GPU's memory" if where == "device" else "the process's memory"
     named = kept[0] if kept else None
     because = f": line {named.line} keeps `{named.value}` of every step" if named is not None else ""
+    if named is None and vitals.graphs_kept:
+        because = ": the graph behind every step's output is kept"
     soon = f"The memory is full after about {_round(left)} more steps." if left is not None else ""
+    graphs = kept or vitals.graphs_kept
+    cures = (*((EVALUATED,) if graphs else ()), WRITTEN) if vitals.predicts else _cures(kept, vitals.on_gpu)
     return Finding(
         rule="memory-growth",
         headline=f"Memory grows by {formatting.size(rate)} a step{because}.",
         cost_share=0.0,
         evidence=(
             f"{place} rose by {formatting.size(rise)} during the recording, and the rate does not fall",
+            *_alive(vitals),
             *(f"cell line {one.line}: {one.text}" for one in kept[:3]),
         ),
-        prescriptions=(*((EVALUATED,) if kept else ()), WRITTEN) if vitals.predicts else _cures(kept, vitals.on_gpu),
+        prescriptions=cures,
         risk=soon or "The memory will be full, and the run will end.",
     )
 
@@ -88,7 +94,12 @@ def _side(vitals: Vitals, where: str) -> tuple[str, float, float, float | None] 
 
 
 def _told(vitals: Vitals, rate: float, rise: float, left: float | None, kept: tuple[Kept, ...]) -> bool:
-    """Whether the rise is one that goes on: what the first epoch caches ends with it."""
+    """Whether the rise is one that goes on: what the first epoch caches ends with it.
+
+    Graphs that were seen to outlive their steps are never meant to be kept, however far the limit is.
+    """
+    if vitals.graphs_kept:
+        return rise >= NAMED_RISE_BYTES
     ends = left is not None and left * (vitals.step_wall_s or 0.0) <= HORIZON_S
     if not ends and rise < LARGE_RISE_BYTES:
         return False
@@ -100,6 +111,14 @@ def _told(vitals: Vitals, rate: float, rise: float, left: float | None, kept: tu
         return rise >= SEEN_RISE_BYTES and vitals.measured_steps >= SEEN_STEPS
     # Within the first epoch a cache of the data looks alike. It matters if even that does not fit.
     return rise >= SEEN_RISE_BYTES and _before_its_end(vitals, left)
+
+
+def _alive(vitals: Vitals) -> tuple[str, ...]:
+    """What was seen of the graphs, where all are kept."""
+    graphs = vitals.setup.kept_graphs
+    if graphs is None or not vitals.graphs_kept:
+        return ()
+    return (f"the autograd graphs of all {graphs.marked} steps that were followed are still in memory",)
 
 
 def _before_its_end(vitals: Vitals, left: float | None) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from collections import deque
+from collections.abc import MutableSequence
 from typing import Any
 from unittest.mock import ANY
 
@@ -15,7 +17,7 @@ from torch import nn
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
 from gpu_doctor.capture.taps.trained_model import tap
-from gpu_doctor.recording.setup import EvaluationFacts
+from gpu_doctor.recording.setup import EvaluationFacts, KeptGraphs
 from tests.support.makes_parts import run, sgd
 from tests.support.one_tap import batches, model, on, standing
 
@@ -367,3 +369,36 @@ def test_gradients_that_are_handed_out(way: str) -> None:
             optimizer.step()
 
     assert run(loop, net=model()).evaluation == EvaluationFacts(3, 0, edge_s=ANY)
+
+
+@pytest.mark.parametrize(
+    ("kept", "what", "alive"),
+    [
+        ([], lambda output, loss: loss, True),
+        ([], lambda output, loss: output, True),
+        ([], lambda output, loss: loss.detach(), False),
+        (deque(maxlen=20), lambda output, loss: loss, False),
+    ],
+    ids=["loss", "output", "detached", "bounded"],
+)
+@pytest.mark.parametrize("steps", [40, 400])
+def test_graphs_that_outlive_their_steps(kept: MutableSequence[Any], what: Any, alive: bool, steps: int) -> None:
+    kept.clear()  # of the other length
+    net, recorder = model(), Recorder()
+    with listening(recorder, {"net": net}, accelerated=False):
+        optimizer = sgd(net)
+        for x, _ in batches(8 * steps):
+            optimizer.zero_grad()
+            output = net(x)
+            loss = output.sum()
+            loss.backward()
+            optimizer.step()
+            kept.append(what(output, loss))
+    found = recorder.close().setup.kept_graphs
+    assert found is not None and found.marked >= 20 and found.all_steps is alive
+    if not alive:
+        assert found.alive <= 1, "that of the last step"
+
+
+def test_few_graphs_tell_nothing() -> None:
+    assert not KeptGraphs(7, 7).all_steps and KeptGraphs(8, 8).all_steps and not KeptGraphs(40, 39).all_steps

@@ -12,6 +12,7 @@ import torch
 
 from gpu_doctor.diagnosis.rules.memory.memory_growth import WRITTEN
 from gpu_doctor.recording import Recording
+from gpu_doctor.recording.setup import KeptGraphs
 from tests.support.memory_growth_parts import RULE
 from tests.support.readings import READINGS, judged, read, surely
 from tests.support.recordings import Loop, on_gpu
@@ -144,3 +145,19 @@ def test_a_short_run_tells_nothing() -> None:
 
 def test_a_rise_that_takes_weeks_is_left_alone() -> None:
     assert judged(RULE, held(GIB + 300 * MIB * RAMP, SLOW.but(forward=4000.0), available=4000 * GIB)) is None
+
+
+@pytest.mark.parametrize("source", [KEEPS, "train(model, loader)\n"])
+def test_graphs_that_outlive_their_steps_need_no_near_limit(source: str) -> None:
+    """A small model on a large machine: 40 kB a step would take days to fill it."""
+    far, grown = SLOW.but(forward=400.0, source=source), GIB + 16 * MIB * RAMP
+
+    def kept(alive: int) -> Loop:
+        return far.but(setup={"kept_graphs": KeptGraphs(40, alive)})
+
+    found = surely(RULE, held(grown, kept(40), available=400 * GIB))
+    named = "line 4 keeps `loss`" if source is KEEPS else "the graph behind every step's output is kept"
+    assert named in found.headline and "all 40 steps" in found.evidence[1]
+    assert judged(RULE, held(grown, kept(5), available=400 * GIB)) is None, "a list that is cleared each epoch"
+    assert judged(RULE, held(grown, far, available=400 * GIB)) is None, "nobody looked"
+    assert judged(RULE, held(GIB + 2 * MIB * RAMP, kept(40), available=400 * GIB)) is None, "single pages"
