@@ -210,7 +210,9 @@ class FetchBook:
                     batch_bytes=float(np.mean([size for size, _ in sizes])) if sizes else float("nan"),
                     batch_tensors=float(np.mean([count for _, count in sizes])) if sizes else None,
                     walls_s=np.asarray([wall for tally in tallies for wall in tally.recent]),
-                    queued_s=_of_all(sums.queued_s, sums.wall_s, sums.counted_wall_s),
+                    queued_s=_of_all(sums.queued_s, sums.wall_s, sums.counted_wall_s)
+                    if sums.counted_stand_for_all
+                    else _of_all(sums.queued_s, sums.batches, sums.counted),
                     read_bytes=_of_all(sums.read_bytes, sums.batches, sums.counted),
                     stored_bytes=_of_all(sums.stored_bytes, sums.batches, sums.counted),
                     stored_s=_of_all(sums.stored_s, sums.wall_s, sums.counted_wall_s),

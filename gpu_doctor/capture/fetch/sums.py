@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+STAND_FOR: Final = 0.5
+"""Fetches whose mean is below this part of the mean of all say nothing of what the slow ones did."""
 
 
 class Sums(NamedTuple):
@@ -24,3 +27,8 @@ class Sums(NamedTuple):
     timed_wall_s: float
     """Wall seconds of the fetches whose CPU and collate seconds were read, times their weight, as those are."""
     collate_cpu_s: float
+
+    @property
+    def counted_stand_for_all(self) -> bool:
+        """Whether the fetches that were counted took about as long as any: else few slow ones were all passed over."""
+        return self.counted_wall_s * self.batches >= STAND_FOR * self.wall_s * self.counted

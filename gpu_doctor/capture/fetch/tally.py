@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 RECENT: Final = 60
 """Wall seconds of so many recent fetches are kept per process, for the spread."""
 SLOW_FETCH_S: Final = 2e-3
-"""From so long on, every fetch's CPU and collate seconds are read: that takes 4 us with hot caches and 6 around a fetch
-that computes (benchmarks/fetching.py), 0.3 %."""
+"""From so long on, or where they last so long on average, every fetch's CPU and collate seconds are read: that takes
+4 us with hot caches and 6 around a fetch that computes (benchmarks/fetching.py), 0.3 %."""
 SLOW_OWN_FETCH_S: Final = 2e-4
 """As above where single fetches are metered at all: those of the training process (see `sources`)."""
 EVERY: Final = 7
@@ -113,7 +113,8 @@ class Tally:
 
     def _choose(self, wall_s: float, count: int) -> None:
         """How the next fetches are metered, `count` before them, the last of which took `wall_s`."""
-        if wall_s >= self.slow_s:
+        if wall_s >= self.slow_s or self.cells[1] >= self.slow_s * count:
+            # Few slow ones among many fast are most of the time, and what the fast ones do tells nothing of them.
             self.left, self.weight = 0, 1
         else:
             every = EVERY if count < KNOWN else SELDOM

@@ -35,11 +35,12 @@ LONGER = 5
 """A cured loop that is many times as fast runs for so many times the batches."""
 
 
-def step_s(before: str, cell: str, tail: bool = False) -> float:
+def step_s(before: str, cell: str, tail: bool = False, few: bool = False) -> float:
     """Seconds a step of the bare cell, the first fifth of its steps left out.
 
     Args:
-        tail: count what follows the last step until the end of the cell.
+        tail: count what follows the last step until the end of the cell. few: its steps are few and long, and the
+            first alone leads.
 
     Raises:
         RuntimeError: if the cell made too few steps to time.
@@ -57,8 +58,8 @@ def step_s(before: str, cell: str, tail: bool = False) -> float:
         finally:
             handle.remove()
             namespace.clear()  # the loop's iterators and their workers end here, not in the next cell's time
-    lead = max(FEWEST_LEADING, int(MOST_LEADING * len(marks)))
-    if len(marks) <= lead + 5:
+    lead = 1 if few else max(FEWEST_LEADING, int(MOST_LEADING * len(marks)))
+    if len(marks) <= lead + (1 if few else 5):
         raise RuntimeError(f"the cell made {len(marks)} steps, too few to time")
     if tail:
         return (end - marks[lead]) / (len(marks) - 1 - lead)

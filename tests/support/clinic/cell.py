@@ -50,6 +50,8 @@ class Cell(Known):
     """Settings that cure it, where a knob does; timed only if the doctor prescribes none."""
     tail: bool = False
     """Work that belongs to the loop follows its last step (an evaluation each epoch): timed to the end of the cell."""
+    few: bool = False
+    """Its steps are few and long: of an optimizer that calls its closure many times in each."""
     in_before: bool = False
     """The cure by settings is written into the cells above (where the loader is made)."""
     room: Room | None = None

@@ -254,6 +254,30 @@ CLOSURE = Cell(
     """,
 )
 
+LBFGS = Cell(
+    name="four-long-steps-of-lbfgs",
+    klass="compute",
+    healthy=True,
+    few=True,
+    before="""
+        import torch
+        from torch import nn
+        torch.set_num_threads(1)
+        x, y = torch.randn(1000, 256), torch.randn(1000, 1)
+        model = nn.Sequential(nn.Linear(256, 400), nn.Tanh(), nn.Linear(400, 1))
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=20, history_size=10)
+    """,
+    sick="""
+        def closure():
+            optimizer.zero_grad()
+            loss = (model(x) - y).pow(2).mean()
+            loss.backward()
+            return loss
+        for step in range(4):
+            optimizer.step(closure)
+    """,
+)
+
 CELLS = (
     PLAIN,
     EVERY_TEN,
@@ -266,4 +290,5 @@ CELLS = (
     EARLY_EXIT,
     SEQUENCE,
     CLOSURE,
+    LBFGS,
 )

@@ -144,22 +144,22 @@ def _examine_cell(visit: Visit, cell: Cell, rounds: int) -> None:
     before, sick = cell.notebook()
     if cell.healthy or not (cell.cured or cell.cure):  # nothing to compare with: watched first, as in a fresh kernel,
         _told(visit, cell, watched(before, sick))  # whose heap does not yet hold what an earlier run left free
-        sick_s = [step_s(before, sick, cell.tail)]
+        sick_s = [step_s(before, sick, cell.tail, cell.few)]
     else:
-        sick_s = [step_s(before, sick, cell.tail)]
+        sick_s = [step_s(before, sick, cell.tail, cell.few)]
         _told(visit, cell, watched(before, sick))
     if cell.healthy or not (cell.cured or cell.cure or visit.settings):
         visit.sick_ms = 1e3 * sick_s[0]
         return
     better = _as_prescribed(visit, cell)
-    cured_s = [step_s(*better, cell.tail)]
+    cured_s = [step_s(*better, cell.tail, cell.few)]
     if cured_s[0] * LONGER < 2 * sick_s[0]:  # so fast that starting its workers would be all of a run as short
         better = (longer(better[0]), better[1])
-        cured_s = [step_s(*better, cell.tail)]
+        cured_s = [step_s(*better, cell.tail, cell.few)]
     gains = [sick_s[0] / cured_s[0]]
     while not known(gains, rounds):
-        sick_s.append(step_s(before, sick, cell.tail))
-        cured_s.append(step_s(*better, cell.tail))
+        sick_s.append(step_s(before, sick, cell.tail, cell.few))
+        cured_s.append(step_s(*better, cell.tail, cell.few))
         gains.append(sick_s[-1] / cured_s[-1])
     more = _more_samples(visit, cell)
     visit.real_all = [more * one for one in gains]

@@ -144,6 +144,95 @@ UNEVEN = Cell(
     """,
 )
 
+COLD_SHARD = Cell(
+    name="a-cold-shard-each-fifteen-batches",
+    klass="input",
+    top=("uneven-batches",),
+    before="""
+        COLD_S = 0.060
+        import time, torch
+        from torch import nn
+        from torch.utils.data import DataLoader, Dataset
+        torch.set_num_threads(1)
+
+        class Shards(Dataset):
+            def __len__(self): return 8 * 150
+            def __getitem__(self, i):
+                if i % 120 == 119:  # a shard is downloaded with its last batch
+                    time.sleep(COLD_S)
+                return torch.randn(256)
+
+        model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256))
+        opt = torch.optim.SGD(model.parameters(), lr=0.01)
+    """,
+    sick="""
+        for x in DataLoader(Shards(), batch_size=8):
+            loss = (model(x) - x).pow(2).mean()
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+    """,
+    cured="""
+        COLD_S = 0.0005  # all shards lie on the local disk
+        for x in DataLoader(Shards(), batch_size=8):
+            loss = (model(x) - x).pow(2).mean()
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+    """,
+)
+
+CLOSURE = Cell(
+    name="long-steps-of-lbfgs-over-a-loader",
+    klass="input",
+    few=True,
+    top=("loader-without-workers", "slow-getitem"),
+    before="""
+        import numpy as np, torch, zlib
+        from torch import nn
+        from torch.utils.data import DataLoader, Dataset
+        torch.set_num_threads(1)
+        rng = np.random.default_rng(0)
+        files = [zlib.compress(rng.integers(0, 8, 60_000, dtype=np.uint8).tobytes()) for _ in range(128)]
+
+        def decoded(i):
+            return torch.from_numpy(np.frombuffer(zlib.decompress(files[i]), dtype=np.uint8)[:256] / np.float32(8))
+
+        class Compressed(Dataset):
+            def __len__(self): return 128
+            def __getitem__(self, i): return decoded(i)
+
+        model = nn.Sequential(nn.Linear(256, 200), nn.Tanh(), nn.Linear(200, 256))
+        opt = torch.optim.LBFGS(model.parameters(), max_iter=10)
+    """,
+    sick="""
+        loader = DataLoader(Compressed(), batch_size=32)
+        def closure():
+            opt.zero_grad()
+            total = 0.0
+            for x in loader:
+                loss = (model(x) - x).pow(2).mean()
+                loss.backward()
+                total += loss.item()
+            return total
+        for step in range(4):
+            opt.step(closure)
+    """,
+    cured="""
+        rows = torch.stack([decoded(i) for i in range(128)])
+        def closure():
+            opt.zero_grad()
+            total = 0.0
+            for x in rows.split(32):
+                loss = (model(x) - x).pow(2).mean()
+                loss.backward()
+                total += loss.item()
+            return total
+        for step in range(4):
+            opt.step(closure)
+    """,
+)
+
 RESTARTS = Cell(
     name="short-epochs-restart-workers",
     klass="input",
@@ -275,6 +364,8 @@ CELLS = (
     BURSTS,
     CORES_USED,
     UNEVEN,
+    COLD_SHARD,
+    CLOSURE,
     RESTARTS,
     TOO_MANY,
     COLD_FILES,

@@ -46,6 +46,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     count, seen = best
     cost = max(wait - stalled_share(vitals, count), 0.0)  # what stays is for the slow batches: uneven-batches
+    own_s = (vitals.consumer_s or 0.0) / (vitals.batches_per_step or 1.0)
     return Finding(
         rule="loader-without-workers",
         headline=f"The {who(vitals)} waits for data {formatting.share(wait)} of the time: "
@@ -54,8 +55,7 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(
             f"a batch takes {formatting.seconds(fetch_s)} to fetch, {formatting.seconds(vitals.fetch_cpu_s or 0.0)} "
             f"{'of CPU on several threads' if vitals.fetch_beside_s else 'of it on the CPU'}, "
-            f"and {formatting.seconds((vitals.consumer_s or 0.0) / (vitals.batches_per_step or 1.0))} to "
-            f"{'train' if vitals.backward_share else 'work'} on",
+            f"and {formatting.seconds(own_s)} to {'train' if vitals.backward_share else 'work'} on",
             f"with {formatting.count(count, 'worker')} a step would take {formatting.seconds(seen.step_s)}, limited "
             f"by {seen.why}",
             *storage_lines(vitals),
