@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gpu_doctor.cell.statements import Loop, called, definitions, reads, stored, writes
+from gpu_doctor.cell.statements import Loop, called, definitions, key, reads, stored, writes
 
 _PULLS: Final = re.compile(
-    r"open|read|load|parse|fetch|download|decode|recv|receive|request|query|sleep|wait|next|get|sample|choice|rand"
+    r"(^|_)(im)?(open|read|load|fetch|download|decode|recv|receive|request|query|next)|parse|(^|_)(sleep|wait)"
 )
-"""In the name of what is called: it gets data, or draws it."""
+"""In the name of what is called: it gets data."""
 _COUNTS: Final = {"range", "count", "trange"}
 
 
@@ -41,9 +41,7 @@ def computed_targets(
     found = [one for one in makers if one not in feeding]
     while more_there := {name for one in found if _is_at_hand(one, there) for name in writes(one)} - there:
         there |= more_there
-    found = [one for one in found if _is_at_hand(one, there)]
-    names = called((*found, *definitions(found, defined)))
-    return [] if any(_PULLS.search(name) for name in names) else found
+    return [one for one in found if _is_at_hand(one, there) and not _gets_data(one, defined)]
 
 
 def _pulled(loop: Loop) -> set[str]:
@@ -55,5 +53,10 @@ def _pulled(loop: Loop) -> set[str]:
 
 def _is_at_hand(statement: ast.stmt, there: set[str]) -> bool:
     """Whether it takes something out of what is kept, or goes on with what is there."""
-    taken = any(isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load) for one in ast.walk(statement))
-    return taken or bool(reads(statement) & there)
+    taken = (one for one in ast.walk(statement) if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load))
+    return any(key(one) for one in taken) or bool(reads(statement) & there)
+
+
+def _gets_data(statement: ast.stmt, defined: Mapping[str, Sequence[ast.AST]]) -> bool:
+    """Whether it, or a function of the text that it calls, reads, loads or waits, as far as names go."""
+    return any(_PULLS.search(name) for name in called((statement, *definitions((statement,), defined))))

@@ -2,8 +2,9 @@
 
 What it means
     Between training steps the loop runs the model over validation data; those passes are billed here, their batches
-    too. Passes of the trained model without gradients that no loader fed may also be rollouts (reinforcement learning)
-    or generation, which make the data that is trained on: how the model is called is the same.
+    too. One that calls parts of the model (`model.encoder(x)`) is told by `model.eval()`, no gradients from there on,
+    and `model.train()`. Passes of the trained model without gradients that no loader fed may also be rollouts
+    (reinforcement learning) or generation, which make the data that is trained on: how the model is called is the same.
 
 Why it costs you
     Nothing is learned meanwhile.
@@ -78,8 +79,8 @@ def _passes(vitals: Vitals, share: float) -> Finding:
     often = _each_step(vitals)
     return Finding(
         rule="heavy-evaluation",
-        headline=f"Forward passes of the trained model without gradients take {formatting.share(share)} of the time "
-        "(evaluation, or rollouts that collect training data).",
+        headline=f"Passes without gradients take {formatting.share(share)} of the time (evaluation, or rollouts that "
+        "collect training data).",
         cost_share=share,
         evidence=("their batches did not come from a DataLoader", *hot_lines(vitals, ("evaluation",))),
         prescriptions=(

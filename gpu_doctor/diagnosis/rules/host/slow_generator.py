@@ -3,7 +3,9 @@
 What it means
     Batches come from a generator, a list of files, or code at the top of the step: the same thread first makes the
     batch and then trains on it. The lines that make it are told from the text of the cell: what the model's input
-    depends on. Or a thread of your own makes them and puts them into a queue, and the queue is empty.
+    depends on, and what gets the labels. Targets that the step computes for the loss alone from data that is there
+    already (anchors assigned to boxes, rewards discounted) are its own Python: see slow-python. Or a thread of your own
+    makes batches and puts them into a queue, and the queue is empty.
 
 Why it costs you
     Making a batch and training on the one before could happen at the same time, in two processes.

@@ -10,7 +10,7 @@ from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import LineCost, Recording
 from gpu_doctor.recording.setup import Chore
 from tests.support.chores import calling, found
-from tests.support.found import asked, sick, top
+from tests.support.found import asked, named, sick, top
 from tests.support.recordings import Loop, line, on_gpu
 
 RULE = "slow-python"
@@ -209,6 +209,34 @@ def test_only_what_trains_nothing_is_to_be_done_seldom(row: int, said: str) -> N
     (cure,) = sick(RULE, loop.but(lines=(of_step(row, 0.5), forward))).prescriptions
     assert cure.text.startswith(said) and cure.predicted_speedup is not None
     assert ("step % 100" in cure.code) == (row == 6)
+
+
+ASSIGNING = """\
+def nearest(points, centres):
+    return torch.tensor([min(range(9), key=lambda j: abs(centres[j].item() - p.item())) for p in points])
+for step in range(steps):
+    x = images[step]
+    y = nearest(centroids[step], centres)
+    loss = F.cross_entropy(net(x), y)
+    loss.backward()
+    o.step()
+"""
+
+
+def test_what_the_loss_alone_needs_is_to_be_computed_in_one_call() -> None:
+    """The images lie in memory: no batch is made there, whoever could do it in a worker."""
+    text = ASSIGNING.splitlines()
+    slow = LineCost("<cell>", 2, "nearest", text[1].strip(), "other", 0.5)
+    forward = LineCost("<cell>", 6, "<module>", text[5].strip(), "forward", 0.2)
+    loop = Loop(has_loader=False, other=10.0, source=ASSIGNING, lines=(slow, forward))
+    loop = loop.but(setup={"flags": {"model_names": ("net",)}})
+    found = sick(RULE, loop)
+    assert found.cost_share == pytest.approx(0.5, abs=0.01) and named(loop) == [RULE]
+    assert "line 2 in nearest" in found.evidence[1]
+    (cure,) = found.prescriptions
+    assert cure.text.startswith("The loss needs it") and "step % 100" not in cure.code
+    fed = loop.but(source=ASSIGNING.replace("images[step]", "nearest(images, centres)"))
+    assert named(fed) == ["slow-generator"], "the model is fed with it"
 
 
 def test_both_are_said_where_both_take_a_good_part() -> None:
