@@ -13,7 +13,8 @@ Why it costs you
 What to try
     `requires_grad_(False)` for what is not trained, or its forward under `torch.no_grad()`. What is trained gets the
     same gradients as before. In a critic's step, `generator(z).detach()`, or the call under `torch.no_grad()`; in the
-    generator's, `requires_grad_(False)` on the critic and `True` again after it. Features of a frozen backbone that sees the same inputs each epoch can be computed once.
+    generator's, `requires_grad_(False)` on the critic and `True` again after it. Features of a frozen backbone that
+    sees the same inputs each epoch can be computed once.
 
 When to leave it
     When something else reads those gradients: an update written by hand, a saliency map, clipping over all of
@@ -25,7 +26,7 @@ import re
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.recording import ModelFacts
+from gpu_doctor.recording.setup import ModelFacts
 
 NEEDS = ("backward_share", "model")
 

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from gpu_doctor.capture.describe.backward_products import backward_products
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
-from gpu_doctor.capture.describe.backward_products import backward_products
 from gpu_doctor.capture.taps.unused_gradients import Unstepped
 from gpu_doctor.recording.setup import ModelFacts
 
@@ -135,7 +135,7 @@ def test_a_critic_that_is_given_detached_samples() -> None:
 
 
 def test_gradients_that_two_losses_add_up_are_used() -> None:
-    """An encoder with two heads: each loss has a backward and each head an optimizer, the encoder's steps by the sum."""
+    """An encoder with two heads: each has a backward and an optimizer, the encoder's steps by the sum."""
 
     def loop(body: nn.Module, heads: nn.ModuleList, optimizers: list[torch.optim.Optimizer]) -> None:
         for _step in range(8):
@@ -164,7 +164,7 @@ def test_accumulated_gradients_are_used() -> None:
 
 
 def test_a_step_that_is_skipped_does_not_make_its_backward_wasted() -> None:
-    """As a GradScaler does it after an overflow: no gradient of that backward is used, which says nothing of its kind."""
+    """As a GradScaler does it after an overflow: that no gradient of it is used says nothing of its kind."""
 
     def loop(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         for step in range(8):
