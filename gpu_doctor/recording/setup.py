@@ -89,11 +89,13 @@ class ModelFacts:
     product_weights: int = 0
     """Numbers in weights that take part in products."""
     unstepped: int | None = None
-    """Numbers in parameters that get a gradient in every backward though no optimizer steps them; None = not looked."""
+    """Numbers in parameters that get gradients which no optimizer steps by; None = not looked."""
     unstepped_place: str = ""
     """The largest of these parameters, such as `layer4.0.conv1.weight`."""
     spared_shares: tuple[float, float] = (0.0, 0.0)
     """Part of the backward's products that would go if they were frozen, 0..1, at least and at most."""
+    gradients_cleared: bool = False
+    """Some of these parameters are stepped, but not by these gradients: they were cleared before."""
 
 
 @dataclass(frozen=True)

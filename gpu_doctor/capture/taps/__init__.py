@@ -85,6 +85,7 @@ def listening(
                 scope.pulled.clear()
                 scope.optimized.clear()
                 scope.stepped.clear()
+                scope.differentiated.clear()
                 scope.backed.clear()
                 scope.heard.clear()
     finally:

@@ -122,7 +122,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
     scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler  # before torch 2.3
     scope.patches.wrap(scaler, "scale", functools.partial(_scaling, recorder, unscaled))
-    make = functools.partial(_backward, recorder, learned, unscaled, scope.backed)
+    make = functools.partial(_backward, recorder, learned, unscaled, scope.differentiated, scope.backed)
     scope.patches.wrap(torch.autograd, "backward", make)
     scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder, listeners))
     scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, recorder, listeners))
@@ -159,6 +159,7 @@ def _backward(
     recorder: Recorder,
     learned: list[weakref.ref[torch.Tensor]],
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]],
+    differentiated: list[Callable[[Any], None]],
     backed: list[Callable[[], None]],
     original: Callable[..., Any],
 ) -> Callable[..., Any]:
@@ -176,6 +177,8 @@ def _backward(
         try:
             if get_ident() == log.thread:
                 loss = None
+                if differentiated:
+                    begins(tensors)
                 if not log.pulled:
                     log.steps += 1
                 if log.steps >= log.loss_at:
@@ -221,6 +224,14 @@ def _backward(
             recorder.facts.update(graph_packed=graph.packed)
         recorder.loss_kept()
         return _loss(tensors, unscaled)
+
+    def begins(tensors: Any) -> None:
+        for tell in tuple(differentiated):
+            try:
+                tell(tensors)
+            except Exception as error:
+                differentiated.remove(tell)
+                recorder.note(f"The graph of a backward could not be read: {error}")
 
     def told() -> None:
         for tell in tuple(backed):

@@ -36,6 +36,9 @@ class TapScope:
     arguments, named arguments and output. Empty most of the time."""
     stepped: list[Callable[[], None]] = field(default_factory=list)
     """Called after every optimizer step while something is still looked for; empty most of the time."""
+    differentiated: list[Callable[[Any], None]] = field(default_factory=list)
+    """Called with the loss before a backward pass of the training thread, while somebody looks: empty most of the
+    time."""
     backed: list[Callable[[], None]] = field(default_factory=list)
     """Called when a backward pass of the training thread has ended, still within its phase."""
 

@@ -44,7 +44,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         found = models.outermost(scope.namespace, scope.owned.alive())
         recorder.meet(optimizer, *found)
         facts["model"] = functools.partial(unstepped.told, model_facts(found, scope.namespace))
-        unstepped.met(found)
+        unstepped.met(found, optimizer)
         mode.met(found)
         if not looker.steps:
             looker.open()

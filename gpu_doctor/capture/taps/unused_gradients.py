@@ -1,139 +1,218 @@
-"""Notices parameters that get a gradient in every backward though no optimizer steps them: once, in the first steps."""
+"""Notices gradients that no optimizer steps by: of parameters that none owns, and such as are cleared before a step.
+
+In the first steps every backward's graph is walked once, before it: which part of its products serves which optimizer's
+parameters. Then it is seen what becomes of the gradients: a step uses them, or other ones stand in their place.
+"""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 from torch import nn
 
 from gpu_doctor.capture.describe import models
-from gpu_doctor.capture.describe.attention import TABLES
+from gpu_doctor.capture.describe.backward_products import Products, backward_products
 from gpu_doctor.capture.describe.models import size_of
+from gpu_doctor.capture.events import OURS
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import ModelFacts
 
 LOOK_AT: Final = 4
-"""The optimizer step after which it is known: of a GAN both optimizers have stepped twice by then."""
+"""The optimizer step after which it is known, or later: """
+TURNS: Final = 3
+"""when every optimizer has stepped so often. Between its first and second step lies one turn of the loop, which is
+looked at; the third tells what became of the gradients."""
+MOST_STEPS: Final = 40
+"""Nobody looks longer: a critic of a GAN steps up to 10 times as often as the generator."""
+MOST_OPTIMIZERS: Final = 16
 WORTH: Final = 0.05
-"""For a smaller part of the backward nobody asks for the optimizers of the whole process, which takes some 60 ms: they
+"""For a smaller part of the weights nobody asks for the optimizers of the whole process, which takes some 60 ms: they
 are asked for when the first optimizer is met, in the step that is left out as warm-up anyway."""
+ASKED, UNMET, NOBODY = 1, 2, 4
+"""Bits of leaves that are no parameters, that an optimizer owns which has not been met, and that none owns."""
+FIRST: Final = 8
+"""The bit of the first optimizer that was met; the next has twice that."""
+
+
+@dataclass
+class Owner:
+    """An optimizer: its steps are seen by the version of one of its parameters, which a step changes in place."""
+
+    bit: int
+    parameter: weakref.ref[torch.Tensor]
+    version: int
+    steps: int = 0
+
+
+@dataclass
+class Backward:
+    """One backward: whom it serves, and what has become of that."""
+
+    serving: dict[int, float]
+    leaves: dict[int, list[weakref.ref[torch.Tensor]]]
+    pending: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor | None, int]]
+    """By bit, the smallest parameter, its gradient and its version after the backward."""
+    used: int = ASKED | UNMET
+    lost: int = NOBODY
+
+    def look(self) -> None:
+        """Tells gradients that an optimizer has used, and such as are no longer there."""
+        for bit, (ref, gradient, version) in list(self.pending.items()):
+            parameter = ref()
+            if parameter is None or parameter.grad is not gradient:
+                self.lost |= bit
+            elif parameter._version != version:
+                self.used |= bit
+            else:
+                continue
+            del self.pending[bit]
+
+    def ended(self) -> None:
+        """A backward has ended: what it put in place of a gradient was added to it."""
+        for bit, (ref, _, _) in list(self.pending.items()):
+            parameter = ref()
+            if parameter is None or parameter.grad is None:  # stepped within the backward, or kept elsewhere
+                self.used |= bit
+                del self.pending[bit]
+            else:
+                self.pending[bit] = (ref, parameter.grad, parameter._version)
 
 
 class Unstepped:
-    """Looks at gradients after the first optimizer step and again after a few: one that is new was just computed.
-
-    A gradient left over from an earlier cell does not change, and is not counted.
-    """
+    """Follows the gradients of one turn of the loop, after every optimizer has stepped once."""
 
     def __init__(self, scope: TapScope) -> None:
         """Looks at the models that the scope's code names, besides those it is told of."""
-        self._scope, self._steps = scope, 0
+        self._scope, self._steps, self._over = scope, 0, False
         self._modules: dict[int, nn.Module] = {}
-        self._before: list[tuple[torch.Tensor, weakref.ref[torch.Tensor], int]] = []
+        self._owners: list[Owner] = []
+        self._bits: dict[int, int] = {}
         self._everyones: set[int] | None = None
         """Parameters of all optimizers of the process; None = nobody asked."""
+        self._seen: list[Backward] = []
         self._found: dict[str, Any] = {}
 
-    def met(self, modules: Iterable[nn.Module]) -> None:
+    def met(self, modules: Iterable[nn.Module], optimizer: torch.optim.Optimizer) -> None:
         """An optimizer of these outermost modules was met: its steps are heard until it is known."""
-        if self._steps >= LOOK_AT:
+        if self._over:
             return
+        owned = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self._modules.update({id(one): one for one in modules})
-        if self.stepped not in self._scope.stepped:
-            self._scope.stepped.append(self.stepped)
+        if not self._owners:
+            for hears, hear in self._hearers():
+                hears.append(hear)
             # Besides those that hold what is stepped: a backbone of its own. Names alone; no scan of the process.
             self._modules.update({id(one): one for one in models.outermost(self._scope.namespace)})
-            if self._everyones is None and self._worth():
+            if self._worth({id(p) for p in owned}):
                 self._everyones = models.owned()
+        if not owned:
+            return
+        bit = FIRST << len(self._owners)
+        self._owners.append(Owner(bit, weakref.ref(owned[0]), owned[0]._version))
+        self._bits.update({id(p): bit for p in owned})
+        self._seen = []  # of those it was not known whose their gradients are
+        if len(self._owners) > MOST_OPTIMIZERS:
+            self.end()
 
     def end(self) -> None:
-        """The run is over: nothing of the model is held any longer."""
-        self._modules, self._before, self._everyones = {}, [], None
-        if self.stepped in self._scope.stepped:
-            self._scope.stepped.remove(self.stepped)
+        """The run is over, or it is known: nothing of the model is held any longer."""
+        self._over = True
+        self._modules, self._everyones, self._bits, self._owners, self._seen = {}, None, {}, [], []
+        for hears, hear in self._hearers():
+            if hear in hears:
+                hears.remove(hear)
 
     def told(self, facts: ModelFacts) -> ModelFacts:
         """The make of the model, with what was found by now."""
+        if not self._over and self._steps >= LOOK_AT:
+            self._judge()
         return replace(facts, **self._found)
 
     def stepped(self) -> None:
         """An optimizer has stepped, on the training thread."""
         self._steps += 1
-        if self._steps == 1:
-            self._modules.update({id(one): one for one in models.outermost(self._scope.namespace)})
-            self._before = [
-                (p, weakref.ref(p.grad), p.grad._version)
-                for p in _unowned(self._modules.values(), self._scope.owned.ids())
-                if p.grad is not None
-            ]
-        if self._steps >= LOOK_AT or (self._steps == 1 and not self._before):
-            self._scope.stepped.remove(self.stepped)
-            self._steps = LOOK_AT
+        for owner in self._owners:
+            parameter = owner.parameter()
+            if parameter is not None and parameter._version != owner.version:
+                owner.version, owner.steps = parameter._version, owner.steps + 1
+        for one in self._seen:
+            one.look()
+        waits = any(UNMET in one.leaves for one in self._seen)
+        done = not waits and self._steps >= LOOK_AT and self._turns() >= TURNS
+        if done or self._steps >= MOST_STEPS:
             self._judge()
+            self.end()
 
-    def _worth(self) -> bool:
-        """Whether freezing all that no optimizer met so far owns would save so much that it is worth a scan."""
-        owned, modules = self._scope.owned.ids(), self._modules.values()
-        return bool(spared(modules, owned, _unowned(modules, owned))["spared_shares"][1] >= WORTH)
+    def begins(self, results: Any) -> None:
+        """A backward begins, on the training thread."""
+        for one in self._seen:
+            one.look()
+        if self._turns() != 1:
+            return
+        log = self._scope.recorder.log
+        begin = log.clock()
+        products = backward_products(results, self._bit_of)
+        if products.serving:
+            self._seen.append(_followed(products))
+        log.note((OURS, log.clock(), begin))
+
+    def ended(self) -> None:
+        """A backward has ended."""
+        for one in self._seen:
+            one.ended()
+
+    def _hearers(self) -> tuple[tuple[list[Any], Any], ...]:
+        scope = self._scope
+        return (scope.stepped, self.stepped), (scope.differentiated, self.begins), (scope.backed, self.ended)
+
+    def _turns(self) -> int:
+        """How often the optimizer has stepped that steps least."""
+        return min((owner.steps for owner in self._owners), default=0)
+
+    def _bit_of(self, leaf: torch.Tensor) -> int:
+        if not isinstance(leaf, nn.Parameter):
+            return ASKED
+        return self._bits.get(id(leaf)) or (UNMET if self._everyones and id(leaf) in self._everyones else NOBODY)
+
+    def _worth(self, owned: set[int]) -> bool:
+        """Whether so much is not the first optimizer's that it is worth a scan for others."""
+        parameters = {id(p): p for one in self._modules.values() for p in one.parameters() if p.requires_grad}
+        whole = sum(size_of(p)[0] for p in parameters.values())
+        return sum(size_of(p)[0] for key, p in parameters.items() if key not in owned) >= WORTH * whole > 0
 
     def _judge(self) -> None:
-        owned = self._scope.owned.ids()
-        fresh = [
-            p
-            for p, gradient, version in self._before
-            if id(p) not in owned and p.grad is not None and (gradient() is not p.grad or p.grad._version != version)
-        ]
-        modules = list(self._modules.values())
-        self._modules, self._before = {}, []
-        self._found = spared(modules, owned, fresh)
-        if self._found["spared_shares"][1] >= WORTH:
-            # An optimizer that has not stepped yet owns its parameters all the same.
-            everyones = models.owned() if self._everyones is None else self._everyones
-            self._found = spared(modules, owned | everyones, [p for p in fresh if id(p) not in everyones])
+        """Of the backwards that an optimizer stepped by and whose gradients have all come to an end."""
+        known = [one for one in self._seen if not one.pending and one.used & -FIRST]
+        wasted: dict[int, torch.Tensor] = {}
+        spared = whole = 0.0
+        cleared = False
+        for one in known:
+            whole += sum(one.serving.values())
+            spared += sum(number for mask, number in one.serving.items() if not mask & one.used)
+            cleared = cleared or bool(one.lost & -FIRST)
+            lost = [ref() for bit, refs in one.leaves.items() if bit & one.lost for ref in refs]
+            wasted.update({id(p): p for p in lost if p is not None})
+        named = [(name, p) for module in self._modules.values() for name, p in module.named_parameters()]
+        largest = max((one for one in named if id(one[1]) in wasted), key=lambda one: size_of(one[1])[0], default=("",))
+        share = spared / whole if whole else 0.0
+        self._found = {
+            "unstepped": sum(size_of(p)[0] for p in wasted.values()),
+            "unstepped_place": largest[0],
+            "spared_shares": (share, share),
+            "gradients_cleared": cleared,
+        }
 
 
-def spared(modules: Iterable[nn.Module], owned: set[int], fresh: Iterable[torch.Tensor]) -> dict[str, Any]:
-    """What freezing the parameters in `fresh` saves, under the names of `ModelFacts`.
-
-    A backward makes two products with a layer's weight: the gradient of the weight, and that of the layer's input. The
-    first goes for every frozen layer, the second only before the first layer that is trained, in the order in which
-    the module holds them. Of a module in which nothing is trained it is not known whether it comes before the trained
-    ones (a backbone) or after (a loss). A table of embeddings makes no product.
-
-    Args:
-        modules: outermost modules. owned: ids of the parameters that are trained. fresh: those that get gradients
-            for nothing.
-    """
-    wasted = {id(p) for p in fresh}
-    products = least = most = count = largest = 0
-    place = ""
-    for module in modules:
-        tables = {id(p) for part in module.modules() if isinstance(part, TABLES) for p in part.parameters()}
-        named = list(module.named_parameters())
-        trained_before, trained = False, any(id(p) in owned for _, p in named)
-        for name, parameter in named:
-            elements = size_of(parameter)[0]
-            if id(parameter) in wasted:
-                count += elements
-                if elements > largest:
-                    largest, place = elements, name
-            if id(parameter) in tables:
-                continue
-            if id(parameter) in owned:
-                trained_before = True
-                products += 2 * elements
-            elif id(parameter) in wasted:
-                products += 2 * elements
-                most += elements if trained_before else 2 * elements
-                least += elements if trained_before or not trained else 2 * elements
-    shares = (least / products, most / products) if products else (0.0, 0.0)
-    return {"unstepped": count, "unstepped_place": place, "spared_shares": shares}
-
-
-def _unowned(modules: Iterable[nn.Module], owned: set[int]) -> list[torch.Tensor]:
-    found = {id(p): p for module in modules for p in module.parameters() if p.requires_grad and id(p) not in owned}
-    return list(found.values())
+def _followed(products: Products) -> Backward:
+    """The backward that begins, with one parameter of each optimizer to be looked at."""
+    pending: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor | None, int]] = {}
+    for bit, leaves in products.leaves.items():
+        if bit >= FIRST:
+            smallest = min(leaves, key=lambda leaf: size_of(leaf)[0])
+            pending[bit] = (weakref.ref(smallest), None, 0)
+    leaves = {bit: [weakref.ref(one) for one in found] for bit, found in products.leaves.items()}
+    return Backward(dict(products.serving), leaves, pending)

@@ -1,8 +1,10 @@
-"""The backward computes gradients of parameters that no optimizer steps.
+"""The backward computes gradients that no optimizer steps by.
 
 What it means
     Only a part of the model is trained (often a new head on a pretrained backbone), but the rest still has
-    `requires_grad=True`. Leaving it out of the optimizer does not freeze it: the backward goes through all of it.
+    `requires_grad=True`. Leaving it out of the optimizer does not freeze it: the backward goes through all of it. Or
+    two models are trained by turns, and one's loss goes through the other (a GAN's critic step through the generator,
+    whose gradients are cleared before its own step).
 
 Why it costs you
     Backward takes about twice as long as forward; for layers before the first trained one all of it is wasted, and
@@ -10,7 +12,9 @@ Why it costs you
 
 What to try
     `requires_grad_(False)` for what is not trained, or its forward under `torch.no_grad()`. What is trained gets the
-    same gradients as before. Features of a frozen backbone that sees the same inputs each epoch can be computed once.
+    same gradients as before. In a critic's step, `generator(z).detach()`, or the call under `torch.no_grad()`; in the
+    generator's, `requires_grad_(False)` on the critic and `True` again after it. Features of a frozen backbone that
+    sees the same inputs each epoch can be computed once.
 
 When to leave it
     When something else reads those gradients: an update written by hand, a saliency map, clipping over all of
@@ -22,6 +26,7 @@ import re
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.recording.setup import ModelFacts
 
 NEEDS = ("backward_share", "model")
 
@@ -33,6 +38,11 @@ READS = re.compile(r"\.grad\b(?!_)")
 FORWARD_GAINS = (0.0, 0.17, 0.3)
 """Low, usual, high part of the forward that goes as well, since it records nothing more (eval-with-gradients: forwards
 without gradients were 1.1 to 1.4 times as fast, in the middle 1.2)."""
+BY_TURNS_TEXT = "Leave the model out of the backward that this step does not train"
+BY_TURNS = """\
+with torch.no_grad():
+    fake = generator(z)  # the critic's step: its loss needs no gradients of the generator
+critic.requires_grad_(False)  # the generator's step; True again after it"""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -59,16 +69,19 @@ def check(vitals: Vitals) -> Finding | None:
         "time.",
         cost_share=cost,
         evidence=(
-            f"{formatting.grouped(model.unstepped)} weights get a gradient in every backward pass that no optimizer "
-            f"uses; the largest of these parameters is {model.unstepped_place}",
-            f"the backward takes {formatting.share(backward)} of the time; by number of weights, "
-            f"{formatting.share(least)} of its products are for them",
+            _which(model),
+            f"the backward takes {formatting.share(backward)} of the time; {formatting.share(least)} of its "
+            "multiplications are for them alone",
         ),
         prescriptions=(
             Prescription(
-                text="Freeze what is not trained, before the optimizer is created",
+                text=BY_TURNS_TEXT
+                if model.gradients_cleared
+                else "Freeze what is not trained, before the optimizer is created",
                 safety=Safety.BY_HAND,
-                code="model.requires_grad_(False)\n"
+                code=BY_TURNS
+                if model.gradients_cleared
+                else "model.requires_grad_(False)\n"
                 "model.head.requires_grad_(True)  # what your optimizer steps\n"
                 "# or, where the frozen part is called by itself:\n"
                 "with torch.no_grad():\n"
@@ -81,3 +94,10 @@ def check(vitals: Vitals) -> Finding | None:
             ),
         ),
     )
+
+
+def _which(model: ModelFacts) -> str:
+    weights, largest = formatting.grouped(model.unstepped or 0), f"the largest of these is {model.unstepped_place}"
+    if model.gradients_cleared:
+        return f"{weights} weights get gradients that are cleared before an optimizer steps by them; {largest}"
+    return f"{weights} weights get a gradient in every backward pass that no optimizer uses; {largest}"

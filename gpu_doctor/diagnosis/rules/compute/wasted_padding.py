@@ -52,7 +52,7 @@ BY_LENGTH = (
 )
 TO_LONGEST = (
     "Pad each batch to its own longest sample",
-    "def collate(samples):  # transformers: DataCollatorWithPadding(tokenizer), and no padding where it tokenizes\n"
+    "def collate(samples):  # or DataCollatorWithPadding(tokenizer), and no padding where it tokenizes\n"
     "    return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True, padding_value=PAD)",
 )
 

@@ -55,3 +55,12 @@ def test_a_few_small_ones_are_not_worth_a_word() -> None:
 
 def test_a_loop_that_reads_gradients_itself_is_left_alone() -> None:
     assert asked(RULE, TUNING.but(source="for p in backbone.parameters():\n    p.data -= 1e-3 * p.grad\n")) is None
+
+
+def test_gradients_that_are_cleared_before_a_step_have_a_cure_of_their_own() -> None:
+    facts = ModelFacts(
+        {"cpu": 44 << 20}, unstepped=5000, unstepped_place="0.weight", spared_shares=(0.6, 0.6), gradients_cleared=True
+    )
+    found = sick(RULE, TUNING.but(setup={"model": facts}))
+    assert "cleared" in found.evidence[0] and "no_grad" in found.prescriptions[0].code
+    assert "optimizer is created" not in found.prescriptions[0].text
