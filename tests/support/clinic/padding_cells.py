@@ -11,7 +11,7 @@ SENTENCES = """
 
         torch.set_num_threads(1)
         random.seed(3)
-        width, vocabulary, longest = 96, 500, 192
+        width, vocabulary, longest = 64, 500, 192
 
         class Classifier(nn.Module):
             def __init__(self):
@@ -27,7 +27,7 @@ SENTENCES = """
                 weights = attention_mask[:, :, None].float()
                 return self.head((x * weights).sum(1) / weights.sum(1))
 
-        lengths = [random.randint(10, 70) for _ in range(1600)]
+        lengths = [random.randint(10, 70) for _ in range(800)]
         texts = [(torch.randint(0, vocabulary, (n,)), n % 4) for n in lengths]
 
         def batch_of(items, length):
