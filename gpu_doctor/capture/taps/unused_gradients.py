@@ -214,5 +214,5 @@ def _followed(products: Products) -> Backward:
         if bit >= FIRST:
             smallest = min(leaves, key=lambda leaf: size_of(leaf)[0])
             pending[bit] = (weakref.ref(smallest), None, 0)
-    leaves = {bit: [weakref.ref(one) for one in found] for bit, found in products.leaves.items()}
-    return Backward(dict(products.serving), leaves, pending)
+    kept = {bit: [weakref.ref(one) for one in found] for bit, found in products.leaves.items()}
+    return Backward(dict(products.serving), kept, pending)
