@@ -70,6 +70,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     def first_step(optimizer: torch.optim.Optimizer) -> None:
         owned = [p for group in optimizer.param_groups for p in group["params"]]
         listen(models.outermost(scope.namespace, owned))
+        first_pull()  # and what the code names besides: a teacher, where no loader was there to find it by
         stepped.add(p for p in owned if p.requires_grad)
         mark_trained()
         if boxes not in scope.stepped:

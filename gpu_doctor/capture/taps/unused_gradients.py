@@ -40,12 +40,18 @@ FIRST: Final = 8
 
 @dataclass
 class Owner:
-    """An optimizer: its steps are seen by the version of one of its parameters, which a step changes in place."""
+    """An optimizer: its steps are seen by the versions of its parameters, which a step changes in place."""
 
     bit: int
-    parameter: weakref.ref[torch.Tensor]
-    version: int
+    parameters: list[weakref.ref[torch.Tensor]]
+    version: int = 0
     steps: int = 0
+
+    def look(self) -> None:
+        """Counts its step, if it has made one; parameters without a gradient are passed over."""
+        version = sum(one._version for ref in self.parameters if (one := ref()) is not None)
+        self.steps += version != self.version
+        self.version = version
 
 
 @dataclass
@@ -112,7 +118,10 @@ class Unstepped:
         if not owned:
             return
         bit = FIRST << len(self._owners)
-        self._owners.append(Owner(bit, weakref.ref(owned[0]), owned[0]._version))
+        one = Owner(bit, [weakref.ref(p) for p in owned])
+        one.look()
+        one.steps = 0
+        self._owners.append(one)
         self._bits.update({id(p): bit for p in owned})
         self._seen = []  # of those it was not known whose their gradients are
         if len(self._owners) > MOST_OPTIMIZERS:
@@ -136,9 +145,7 @@ class Unstepped:
         """An optimizer has stepped, on the training thread."""
         self._steps += 1
         for owner in self._owners:
-            parameter = owner.parameter()
-            if parameter is not None and parameter._version != owner.version:
-                owner.version, owner.steps = parameter._version, owner.steps + 1
+            owner.look()
         for one in self._seen:
             one.look()
         waits = any(UNMET in one.leaves for one in self._seen)
@@ -214,5 +221,5 @@ def _followed(products: Products) -> Backward:
         if bit >= FIRST:
             smallest = min(leaves, key=lambda leaf: size_of(leaf)[0])
             pending[bit] = (weakref.ref(smallest), None, 0)
-    refs = {bit: [weakref.ref(one) for one in found] for bit, found in products.leaves.items()}
-    return Backward(dict(products.serving), refs, pending)
+    kept = {bit: [weakref.ref(one) for one in found] for bit, found in products.leaves.items()}
+    return Backward(dict(products.serving), kept, pending)

@@ -402,3 +402,39 @@ def test_graphs_that_outlive_their_steps(kept: MutableSequence[Any], what: Any, 
 
 def test_few_graphs_tell_nothing() -> None:
     assert not KeptGraphs(7, 7).all_steps and KeptGraphs(8, 8).all_steps and not KeptGraphs(40, 39).all_steps
+
+
+def test_a_model_that_no_optimizer_owns_is_heard_in_a_loop_without_a_loader() -> None:
+    """A teacher that the cell itself makes: its forward is none of the batch's making."""
+
+    class Slow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            clock.now += 10**9
+            found: torch.Tensor = self.layer(x)
+            return found
+
+    class Clock:
+        now = 0
+
+        def __call__(self) -> int:
+            self.now += 1
+            return self.now
+
+    clock = Clock()
+    recorder = Recorder(clock=clock)
+    namespace: dict[str, Any] = {}
+    with listening(recorder, namespace, accelerated=False):
+        namespace["teacher"], student = Slow().eval(), nn.Linear(8, 2)
+        namespace["student"] = student
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        for _ in range(8):
+            x = torch.rand(4, 8)
+            loss = (student(x) - namespace["teacher"](x)).square().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert recorder.close().steps.forward_s[3:-1] == pytest.approx(1.0, abs=0.01)

@@ -177,6 +177,11 @@ def test_a_step_that_is_skipped_does_not_make_its_backward_wasted() -> None:
     assert found(loop, model=model, optimizer=sgd(model)).unstepped == 0
 
 
+def test_a_first_layer_without_use_hides_nothing() -> None:
+    idle, model = nn.Linear(8, 8), net()
+    assert found(train, model=model, optimizer=sgd(idle, model[2])).unstepped == 128
+
+
 def test_a_teacher_beside_the_student() -> None:
     """None of the backward through a model of its own is needed."""
 
