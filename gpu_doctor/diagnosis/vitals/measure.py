@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu_doctor.cell import target_lines
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic, paced_arithmetic
 from gpu_doctor.diagnosis.vitals.compiling import compiling
 from gpu_doctor.diagnosis.vitals.device import device
@@ -133,7 +134,9 @@ def measure(recording: Recording) -> Vitals:
     if len(rest) and rest.wall_s.sum() > 0:
         found |= _shares(rest) | _per_step(rest) | _speed(recording, rest) | device(rest, recording.setup.on_gpu)
         found |= compiling(recording.setup, rest) | paced_arithmetic(found)
-        found |= fitted(recording.lines, recording.looks, found)
+        models = recording.setup.flags.get("model_names", ())
+        targets = target_lines(recording.source, recording.lines, models)
+        found |= fitted(recording.lines, recording.looks, found, targets)
         batches = found["batches_per_step"]
         found["loaders_pulled"] = float(len(pulled(recording, fetch, batches))) if fetch is not None else None
         fetch, found["loaders_at_once"] = side_by_side(recording, fetch, batches)
