@@ -7,7 +7,7 @@ torch's: Python of a few milliseconds is under-seen, and computing over-seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,12 +22,16 @@ MOSTLY: Final = 0.5
 was differentiated after it."""
 
 
-def fitted(lines: Sequence[LineCost], looks: int | None, found: Mapping[str, Any]) -> dict[str, Any]:
+def fitted(
+    lines: Sequence[LineCost], looks: int | None, found: Mapping[str, Any], targets: Iterable[LineCost] = ()
+) -> dict[str, Any]:
     """The line costs as the clock has them, and the share of the losses without what trains nothing beside them.
 
     Args:
         lines: of a recording. looks: how often its loop was looked at; None = not known, and taken for often.
         found: `forward_share` and its like, `other_share`, `loss_share` and `other_once_share`, of the clock.
+        targets: those of the lines in which what the loss is computed from is made of data that was there before the
+            forward: after it, too, that is no loss, as far as it is Python.
 
     Returns:
         `lines`, dearest first, and `loss_share`.
@@ -41,13 +45,18 @@ def fitted(lines: Sequence[LineCost], looks: int | None, found: Mapping[str, Any
         part = within / _sum(early)
         late += [replace(one, share=one.share * (1.0 - part), before_backward=False) for one in early]
         early = [replace(one, share=one.share * part) for one in early if part > 0]
-    beside = sum(one.share for one in early if one.beside) / _sum(early) if _enough(early, looks) else 0.0
+    made = {(one.file, one.line, one.function) for one in targets if not one.in_torch}
+
+    def no_loss(one: LineCost) -> bool:
+        return bool(one.beside) or ((one.file, one.line, one.function) in made and not one.in_torch)
+
+    beside = sum(one.share for one in early if no_loss(one)) / _sum(early) if _enough(early, looks) else 0.0
     if not early:  # nothing tells them apart
         within = 0.0
     once = float(found.get("other_once_share") or 0.0)
     early = _scaled(early, looks, within, within)
     late = _scaled(late, looks, other - within - once, other - within)
-    early = [replace(one, before_backward=False) if one.beside and beside else one for one in early]
+    early = [replace(one, before_backward=False) if no_loss(one) and beside else one for one in early]
     shares = {phase: float(found.get(f"{phase}_share") or 0.0) for phase in PHASES}
     rest = [one for one in lines if one.in_worker or one.phase not in (*shares, "other")]
     for phase, share in shares.items():

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu_doctor.cell import target_lines
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic, paced_arithmetic
 from gpu_doctor.diagnosis.vitals.compiling import compiling
 from gpu_doctor.diagnosis.vitals.device import device, tripped
@@ -142,7 +143,9 @@ def measure(recording: Recording) -> Vitals:
         found |= device(rest, recording.setup.on_gpu)
         found |= tripped(found, recording.traffic)
         found |= compiling(recording.setup, rest) | paced_arithmetic(found)
-        found |= fitted(recording.lines, recording.looks, found)
+        models = recording.setup.flags.get("model_names", ())
+        targets = target_lines(recording.source, recording.lines, models)
+        found |= fitted(recording.lines, recording.looks, found, targets)
         batches = found["batches_per_step"]
         found["loaders_pulled"] = float(len(pulled(recording, fetch, batches))) if fetch is not None else None
         fetch, found["loaders_at_once"] = side_by_side(recording, fetch, batches)

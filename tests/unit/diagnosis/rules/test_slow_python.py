@@ -235,6 +235,10 @@ def test_what_the_loss_alone_needs_is_to_be_computed_in_one_call() -> None:
     assert "line 2 in nearest" in found.evidence[1]
     (cure,) = found.prescriptions
     assert cure.text.startswith("The loss needs it") and "step % 100" not in cure.code
+    after = ASSIGNING.replace("    x = images[step]", "    out = net(images[step])").replace("net(x)", "out")
+    later = replace(slow, before_backward=True), replace(forward, line=4, text="out = net(images[step])")
+    late = loop.but(source=after, lines=later, other=0.0, loss=10.0)
+    assert named(late) == [RULE], "after the forward it is no loss either"
     fed = loop.but(source=ASSIGNING.replace("images[step]", "nearest(images, centres)"))
     assert named(fed) == ["slow-generator"], "the model is fed with it"
 
