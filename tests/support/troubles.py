@@ -37,7 +37,9 @@ SECOND = (
 PIECES = replace(line("total = total + pair(z, i)", 0.3), before_backward=True, looped=True)
 IN_PIECES = {"graph_operations": 500, "graph_leaves": 4}
 TOKENS = InputFacts(looked_at=40, shapes=1, shape=(32, 256), dtype="int64")
-PADDED = Padding("input_ids", "attention_mask", 40, 40, 32 * 40, 32 * 40 * 256, 32 * 40 * 96, 32 * 40 * 64, 8, 96, 256, 256)
+PADDED = Padding(
+    "input_ids", "attention_mask", 40, 40, 32 * 40, 32 * 40 * 256, 32 * 40 * 96, 32 * 40 * 64, 8, 96, 256, 256
+)
 ONE_BY_ONE = InputFacts(40, 1, (784,), "float32", "cpu", per_step=32.0, most_per_step=40)
 WAIT = {"wait": 10.0, "gpu_gap": 10.0, "fetch": 10.0}
 INPUT = (
