@@ -27,7 +27,7 @@ def padded(one: Padding | None = None, **inputs: object) -> Loop:
     return CHATS.but(setup={"inputs": replace(INPUT, **inputs), "padding": (one or TEXTS,)})  # type: ignore[arg-type]
 
 
-def test_rows_of_a_constant_length() -> None:
+def test_sick() -> None:
     found = sick(RULE, CHATS)
     assert found.cost_share == pytest.approx(0.8 * (1 - 96 / 256))
     longest, by_length = found.prescriptions
