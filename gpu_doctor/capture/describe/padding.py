@@ -54,13 +54,13 @@ def cpu_tensors(batch: Any) -> list[tuple[str, torch.Tensor]]:
     return [
         (name, one)
         for name, one in _named("batch", batch)
-        if one.device.type == "cpu" and one.layout is torch.strided and not one.is_nested
+        if type(one) is torch.Tensor and one.device.type == "cpu" and one.layout is torch.strided and not one.is_nested
     ]
 
 
 def padded_in(tensors: list[tuple[str, torch.Tensor]]) -> list[Padded]:
     """Those that are padded, one for each size: what has the size of a mask, or of the first tokens, goes with it."""
-    arrays = [(name, one.detach().numpy()) for name, one in tensors if _readable(one)]
+    arrays = [(name, array) for name, one in tensors if _readable(one) and (array := _array(one)) is not None]
     found: list[Padded] = []
     known: set[tuple[int, ...]] = set()
     for name, one in arrays:
@@ -97,9 +97,18 @@ def _named(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, torch.T
 
 
 def _readable(one: torch.Tensor) -> bool:
-    if one.dim() < 2 or not 0 < one.numel() <= MOST_NUMBERS or one.is_conj() or one.is_neg():
+    if one.dim() < 2 or not 0 < one.numel() <= MOST_NUMBERS or one.requires_grad or one.is_conj() or one.is_neg():
         return False
     return one.dtype is not torch.bfloat16 and not one.is_quantized and not one.is_complex()
+
+
+def _array(one: torch.Tensor) -> Array | None:
+    """The tensor's memory; `numpy()` would forbid its owner to resize it. None where numpy takes no such numbers."""
+    try:
+        array: Array = np.from_dlpack(one)
+    except (BufferError, RuntimeError, TypeError):
+        return None
+    return array
 
 
 def _is_mask(one: Array) -> bool:

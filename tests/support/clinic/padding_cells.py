@@ -1,4 +1,4 @@
-"""Patients whose batches are padded: to a constant, to their longest sample; and some that only look as if so."""
+"""Patients whose batches are padded: to a constant, to their longest sample; and some that only look so."""
 
 from tests.support.clinic.cell import Cell
 

@@ -152,6 +152,14 @@ def test_a_graph_that_was_gone_through_is_read_without_its_tensors() -> None:
     assert backward_graph(loss).attention[0].kernel == "cpu"
 
 
+def test_sequences_without_their_padding_are_told() -> None:
+    x, lengths = torch.rand(3, 8, 4, requires_grad=True), torch.tensor([8, 5, 2])
+    lstm = nn.LSTM(4, 4, batch_first=True)
+    packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+    assert backward_graph(lstm(packed)[1][0].sum()).packed
+    assert not backward_graph(lstm(x)[1][0].sum()).packed
+
+
 def test_no_tensor_lives_on_for_it() -> None:
     loss = attended(attn_mask=TRIANGLE)
     ref = weakref.ref(loss)

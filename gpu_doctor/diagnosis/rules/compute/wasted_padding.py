@@ -38,8 +38,9 @@ PADDED_SHARE = 0.2
 OFTEN = 0.5
 """Part of the batches that must be padded."""
 FEWER, MORE = 0.85, 1.1
-"""Of what is expected to go: short rows fill the processor's units less well, but fit into its caches (convolutions over
-speech saved 0.67 of the time on one thread where 0.63 were foretold, a small language model 0.64 to 0.72 for 0.68)."""
+"""Of what is expected to go: short rows fill the processor's units less well, but fit into its caches (on one thread of
+a busy machine convolutions over speech saved 0.60 and 0.67 of the time where 0.63 were foretold, a small language model
+0.64 to 0.72 for 0.68)."""
 SHIFTED = 1
 """Positions that a language model's input is shorter than its batch: the last token is only a target."""
 UNPADS = re.compile(r"pack_padded_sequence|pack_sequence|nested_tensor|cu_seqlens|varlen")
@@ -53,7 +54,7 @@ BY_LENGTH = (
 )
 TO_LONGEST = (
     "Pad each batch to its own longest sample",
-    "def collate(samples):  # or DataCollatorWithPadding(tokenizer), and no padding where it tokenizes\n"
+    "def collate(samples):  # with a tokenizer: DataCollatorWithPadding(tokenizer), and no padding before it\n"
     "    return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True, padding_value=PAD)",
 )
 
