@@ -36,6 +36,14 @@ class Scheduled(nn.Module):
         return self.layer(x) * (1 + self.epoch)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def loaded() -> None:
+    """Compiling for the first time in a process loads much of torch, which is no test's own time."""
+    net = Scheduled()
+    net.compile(backend="aot_eager")
+    net(torch.zeros(2, 4)).sum().backward()
+
+
 @pytest.fixture(autouse=True)
 def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch._dynamo.reset()
