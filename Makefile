@@ -1,11 +1,11 @@
 # Two commands for a fresh machine: `make lab` opens the quickstart in JupyterLab, `make test` judges the checkout.
 # Everything is installed into .venv (and .venv-* for the tests of other versions); nothing outside is changed, except
-# that tests in a browser may install Debian's chromium, and making .venv its python3-venv, when run as root.
+# that the tests may install Debian's chromium and g++, and making .venv its python3-venv, when run as root.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help lab quick test test-all gpu gpu-wheels shots clinic lint release-check browser clean
+.PHONY: help lab quick test test-all gpu gpu-wheels shots clinic lint release-check browser compiler clean
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
@@ -44,10 +44,10 @@ lab: $(VENV)/.lab-ready
 quick: $(VENV)/.dev-ready
 	$(PY) -m tests.run quick $(PYTEST_ARGS)
 
-test: $(VENV)/.dev-ready browser
+test: $(VENV)/.dev-ready browser compiler
 	$(PY) -m tests.run test $(PYTEST_ARGS)
 
-test-all: $(VENV)/.dev-ready browser
+test-all: $(VENV)/.dev-ready browser compiler
 	$(PY) -m tests.run $(PART) $(PYTEST_ARGS)
 
 # The Python that is named, else .venv's, else python3. Nothing is installed: torch and the driver are the machine's own,
@@ -129,6 +129,16 @@ browser: $(VENV)/.dev-ready
 	  :; \
 	else \
 	  $(PY) -m playwright install $(if $(filter 0,$(shell id -u)),--with-deps) chromium; \
+	fi
+
+# torch.compile writes C++ on a CPU, and the stand-in GPU of the tests is some.
+compiler:
+	@if ! command -v g++ >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ >/dev/null; \
+	  else \
+	    echo "The tests need a C++ compiler: install g++, then run make again." >&2; exit 1; \
+	  fi; \
 	fi
 
 clean:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +12,7 @@ import pytest
 
 from tests.support.repository import ROOT
 
-pytestmark = [
-    pytest.mark.quiet,
-    pytest.mark.skipif(shutil.which("g++") is None, reason="the stand-in's hooks are compiled by g++"),
-]
+pytestmark = pytest.mark.quiet
 
 _LOOP = """
 import time
