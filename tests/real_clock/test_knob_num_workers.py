@@ -1,27 +1,29 @@
-"""Asking for the form of a knob does not import torch, looked at in a fresh process."""
+"""The knobs of a loader turned together, with a worker that lives on."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from typing import Any
-
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_doctor.capture import patching
+from gpu_doctor.capture.describe import loaders
+from gpu_doctor.recording import Setup
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.knobs.knob import TrialScope
 
-pytestmark = pytest.mark.core
 
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Any:
-    yield
+@pytest.mark.core
+def test_with_batch_size_and_prefetch_at_once() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(10)), batch_size=2)
+    setup = Setup(loaders=(loaders.describe(loader, role="training"),))
+    was = dict(vars(loader))
+    settings = {"prefetch_factor": 4, "batch_size": 5, "num_workers": 1, "persistent_workers": True}
+    with knobs.turned(settings, TrialScope({}, setup)):
+        assert (loader.num_workers, loader.prefetch_factor, len(loader)) == (1, 4, 2)
+        passes = [[int(x) for (batch,) in loader for x in batch] for _ in range(2)]
+        assert passes == [list(range(10))] * 2
+        workers = loader._iterator._workers  # type: ignore[union-attr]
+    assert vars(loader) == was
+    assert not any(worker.is_alive() for worker in workers)
     assert patching.active() == ()
-
-
-def test_the_form_of_a_knob_brings_in_no_torch() -> None:
-    code = (
-        "import sys, gpu_doctor.trials.knobs.knob; assert 'torch' not in sys.modules; "
-        "assert len(gpu_doctor.trials.knobs.KNOBS) >= 4"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -103,19 +103,6 @@ def test_without_a_setup_what_cannot_is_noted() -> None:
     assert any("get_worker_info" in note for note in scope.notes)
 
 
-def test_with_batch_size_and_prefetch_at_once() -> None:
-    loader = make()
-    setup = Setup(loaders=(loaders.describe(loader, role="training"),))
-    was = dict(vars(loader))
-    settings = {"prefetch_factor": 4, "batch_size": 5, "num_workers": 1, "persistent_workers": True}
-    with knobs.turned(settings, TrialScope({}, setup)):
-        assert (loader.num_workers, loader.prefetch_factor, len(loader)) == (1, 4, 2)
-        assert items(loader) == items(loader) == list(range(10))
-        workers = loader._iterator._workers  # type: ignore[union-attr]
-    assert vars(loader) == was
-    assert not any(worker.is_alive() for worker in workers)
-
-
 def test_put_back_when_the_loop_raises() -> None:
     loader = make()
     with pytest.raises(KeyError), knobs.turned({"num_workers": 2}, TrialScope({})):
