@@ -90,7 +90,7 @@ class Listening:
         own, stock = self.book.own(key), self.book.stock(key)
         try:
             source = LoaderSource(iterator, key, loader, counted, own, stock, learned)
-            source.padding = self.padding.setdefault(key, PaddingLooks(self.recorder.clock))
+            source.padding = self.padding.setdefault(key, PaddingLooks(self.recorder.clock, self.recorder.note))
             return self._put(source)
         except TypeError:
             return None

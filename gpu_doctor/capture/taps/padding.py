@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,10 +16,11 @@ RARER: Final = 8
 class PaddingLooks:
     """What was seen of the batches of one loader."""
 
-    __slots__ = ("_batches", "_clock", "_looked", "_seen", "left", "spent_ns")
+    __slots__ = ("_batches", "_clock", "_looked", "_note", "_seen", "left", "spent_ns")
 
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], int], note: Callable[[str], None]) -> None:
+        """Args: clock: in ns, for what the looks cost. note: hears of a batch that cannot be read."""
+        self._clock, self._note = clock, note
         self.left = 0
         """Batches until the next look; the tap counts it down."""
         self.spent_ns = 0
@@ -27,17 +28,19 @@ class PaddingLooks:
         self._seen: dict[str, Padding] = {}
 
     def look(self, batch: Any) -> None:
-        """One of the batches that are looked at. What fails in one of the user's own class is left at that."""
+        """One of the batches that are looked at; the last one, if it cannot be read, as a class of the user's may."""
         began = self._clock()
-        with contextlib.suppress(Exception):
-            tensors = cpu_tensors(batch)
-            if tensors:
-                self._looked += 1
-                for one in padded_in(tensors):
-                    self._seen[one.name] = _added(self._seen.get(one.name), one)
         self._batches += 1
         self.left = self._batches // RARER
         self._batches += self.left
+        try:
+            tensors = cpu_tensors(batch)
+            self._looked += bool(tensors)
+            for one in padded_in(tensors):
+                self._seen[one.name] = _added(self._seen.get(one.name), one)
+        except Exception as error:
+            self.left = sys.maxsize
+            self._note(f"Padding could not be looked for in the batches: {error}")
         self.spent_ns += self._clock() - began
 
     def facts(self) -> tuple[Padding, ...] | None:

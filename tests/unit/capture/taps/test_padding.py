@@ -36,9 +36,10 @@ class Ticks:
         return self.now
 
 
-def counted(batches: Iterator[Any]) -> tuple[PaddingLooks, int]:
+def counted(batches: Iterator[Any], notes: list[str] | None = None) -> tuple[PaddingLooks, int]:
     """The looks at some batches, counted as the tap counts them."""
-    looks, done = PaddingLooks(Ticks()), 0
+    heard: list[str] = [] if notes is None else notes
+    looks, done = PaddingLooks(Ticks(), heard.append), 0
     for batch in batches:
         looks.left -= 1
         if looks.left < 0:
@@ -68,12 +69,15 @@ def test_no_tensor_in_the_memory_of_the_cpu_is_not_measured() -> None:
     assert counted(iter([torch.randn(4, 32)] * 5))[0].facts() == ()
 
 
-def test_a_batch_whose_reading_raises_is_passed_over() -> None:
+def test_a_batch_whose_reading_raises_is_the_last_that_is_looked_at() -> None:
     class Odd(dict):  # type: ignore[type-arg]
         def items(self) -> Any:
             raise ValueError("no")
 
-    assert counted(iter([Odd()]))[0].facts() is None
+    notes: list[str] = []
+    looks, done = counted(iter([Odd()] * 20), notes)
+    assert looks.facts() is None and done == 1
+    assert notes == ["Padding could not be looked for in the batches: no"]
 
 
 def test_the_loader_that_is_trained_on_is_told() -> None:
