@@ -109,11 +109,14 @@ class Log:
             "clock",
             "cpu_clock",
             "cpu_due_ns",
+            "drained",
             "due",
             "due_ns",
+            "early",
             "empty",
             "ending",
             "events",
+            "last",
             "launched",
             "looks",
             "loss_at",
@@ -157,6 +160,12 @@ class Log:
         self.empty: bool | None = None
         """Whether the device's queue was empty as the waits since the open step's last backward began; None = none
         tells."""
+        self.last: Any = None
+        """The end of a forward or a backward, if nothing else was marked since."""
+        self.early = False
+        """The device had done such a one when what comes next began, and no wait had made it: it outran its host."""
+        self.drained = False
+        """A wait may have emptied it since one of these last began."""
         self.waiting: tuple[int, bool] | None = None
         """When the open wait began, and whether it is for all of the queue; None = it tells nothing any more."""
 
@@ -172,9 +181,14 @@ class Log:
         Returns:
             The mark; None where none can be put.
         """
+        if code in (GRADIENT, STEP):
+            if self.last is not None and not self.drained and self.marker.ready():
+                self.early = self.early or self.marker.done(self.last)
+            self.drained = False
         if code == GRADIENT:
             self.empty = None  # most of a step is launched from here on, and what came before may be an evaluation
         mark = self.marker.mark()
+        self.last = mark if code in (CALLED, BACKED) else None
         self.note((MARK, self.clock(), (code, mark)))
         return mark
 
@@ -182,12 +196,17 @@ class Log:
         """A step may end: notes, right before the event that ends it, whether the device had done what it launched.
 
         A wait for the device has emptied its queue: where there was one, what was found as it began is the answer.
+        Where there was none, a device that once had nothing to do within the step has outrun its host: what is left of
+        a long kernel, launched last, is no queue.
         """
         launched, self.launched = self.launched, None
-        if launched is None or not self.marker.ready():
+        if launched is None:
+            return
+        early, self.early = self.early, False
+        if not self.marker.ready():
             return
         empty, self.empty, self.began_ns = self.empty, None, self.clock()
-        self.note((QUEUE, self.began_ns, self.marker.done(launched) if empty is None else empty))
+        self.note((QUEUE, self.began_ns, (early or self.marker.done(launched)) if empty is None else empty))
 
     def waits(self, whole: bool = True) -> None:
         """The host is about to wait for the device, as was noted: is there anything to wait for?
@@ -195,6 +214,7 @@ class Log:
         The kernel launched last may still run on a device that outruns its host: what the loop is about to wait for
         anyway may come for so long. Args: whole: for all of the queue; else it may be for something long done.
         """
+        self.drained = True
         if self.marker is None or self.empty is False:
             return
         begun, idle = self.clock(), self.marker.idle(BEHIND_NS if whole else 0)

@@ -37,7 +37,7 @@ _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _MUTATORS: Final = {"append", "extend", "add", "insert", "update", "copy_", "appendleft"}
 """Methods by which a statement changes the object whose method it calls."""
 _KNOWN: Final = _MUTATORS | {"step", "zero_grad", "backward", "item", "detach", "cpu", "numpy", "tolist", "mean", "sum"}
-_MODULES: Final = {"torch", "nn", "np", "numpy", "math", "time"}
+MODULES: Final = {"torch", "nn", "np", "numpy", "math", "time"}
 
 
 @lru_cache(maxsize=64)
@@ -229,7 +229,7 @@ def is_lazy(place: ast.AST) -> bool:
 def is_known(call: ast.Call) -> bool:
     """A call of Python's own or one that every training loop makes: no code of the user's runs in it."""
     if isinstance(call.func, ast.Attribute):
-        return call.func.attr in _KNOWN or key(call.func) in _MODULES
+        return call.func.attr in _KNOWN or key(call.func) in MODULES
     return isinstance(call.func, ast.Name) and hasattr(builtins, call.func.id)
 
 

@@ -30,12 +30,13 @@ def classified(vitals: Vitals) -> str:
     """The bottleneck class: on a GPU the exposed shares decide, on a CPU device the host's.
 
     Forward, backward, optimizer, the loss between them and evaluation are compute. On a GPU the rest of the gap, after
-    exposed wait and transfer, is the host's: it could not launch in time. So is its launching where the queue was empty
-    when it had launched a step, by these two clocks; NVML's utilisation is not asked. A loop in which one of the others
-    takes a fifth is bound by that one, though compute takes more: compute is what the time is meant for. Where no
-    loader is used, the lines that make batches are input, as they would be in one. What ranks exchange while nothing is
-    computed is communication, taken out of the compute (or of the host's Python) in which it was clocked. Trips of
-    tensors to the host and back inside of a step are transfer, taken out of the compute in which they hide.
+    exposed wait and transfer, is the host's: it could not launch in time. So are its launching and its Python within
+    steps where the queue was empty when it had launched a step, by these two clocks; NVML's utilisation is not asked. A
+    loop in which one of the others takes a fifth is bound by that one, though compute takes more: compute is what the
+    time is meant for. Where no loader is used, the lines that make batches are input, as they would be in one. What
+    ranks exchange while nothing is computed is communication, taken out of the compute (or of the host's Python) in
+    which it was clocked. Trips of tensors to the host and back inside of a step are transfer, taken out of the compute
+    in which they hide.
     """
     wait, transfer = vitals.exposed_wait_share, vitals.exposed_transfer_share
     if vitals.on_gpu:
@@ -53,9 +54,11 @@ def classified(vitals: Vitals) -> str:
         away = min(max(tripping_share(vitals) - vitals.tripped_share, 0.0), parts["compute"])
         parts["transfer"] += vitals.tripped_share + away
         parts["compute"] -= away
-        if vitals.gpu_outruns_host:  # a GPU that was done when its host was is only seemingly busy while that launches
-            launching = min(vitals.launching_share or 0.0, parts["compute"])
-            parts["host"], parts["compute"] = parts["host"] + launching, parts["compute"] - launching
+        if vitals.gpu_outruns_host:  # a GPU that was done when its host was is only seemingly busy within steps
+            between = (vitals.other_share or 0.0) - (vitals.loss_share or 0.0) - vitals.once_share
+            inside = (vitals.launching_share or 0.0) + max(between - parts["host"], 0.0)
+            inside = min(inside, parts["compute"])
+            parts["host"], parts["compute"] = parts["host"] + inside, parts["compute"] - inside
     else:
         parts = {
             "input": vitals.data_wait_share or 0.0,

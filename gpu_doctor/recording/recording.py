@@ -48,6 +48,7 @@ OUTCOMES: Final = ("completed", "budget-reached", "interrupted", "stopped", "out
 _FACTS: Final = {
     "model": ModelFacts,
     "inputs": InputFacts,
+    "idle_inputs": InputFacts,
     "evaluation": EvaluationFacts,
     "kept_graphs": KeptGraphs,
     "world": World,
@@ -170,6 +171,9 @@ class LineCost:
     saves: bool = False
     """Seen in `other`, in a statement that writes data to a file, as its file's text tells (see `cell.saved_files`);
     `torch.save` and its like are chores instead, timed by the clock."""
+    one_by_one: str = ""
+    """Reached, in a forward or in `other`, through a call that is made for one thing after the other though none needs
+    what another gave, as its file's text tells (see `cell.one_by_one`): that call's file and line."""
 
 
 @dataclass(frozen=True)

@@ -390,6 +390,9 @@ class Setup:
     model: ModelFacts | None = None
     optimizer_facts: tuple[OptimizerFacts, ...] | None = None
     inputs: InputFacts | None = None
+    idle_inputs: InputFacts | None = None
+    """As `inputs`, of forwards of the same modules that nothing is learned from: without gradients, or in evaluation
+    mode."""
     evaluation: EvaluationFacts | None = None
     kept_graphs: KeptGraphs | None = None
     """None = no forward recorded a graph, or nobody looked."""

@@ -94,6 +94,7 @@ def full() -> Recording:
         ),
         optimizer_facts=(OptimizerFacts("Adam", 4, 10, False, None, True),),
         inputs=InputFacts(9, 2, (8, 3), "float32", "cuda:0", True, 1),
+        idle_inputs=InputFacts(3, 1, (1, 3), "float32", "cuda:0", True, 1),
         evaluation=EvaluationFacts(5, 2, 0.25),
         kept_graphs=KeptGraphs(20, 20),
         graph_operations=40,

@@ -37,7 +37,7 @@ class Card:
     pinned_per_s: float = 25e9 * SCALE
     pageable_per_s: float = 8e9 * SCALE
     """From pageable memory: through a staging buffer (typical of PCIe 4)."""
-    memory: int = int(40e9 * SCALE)
+    memory: int = int(40e9)
     launch_ns: int = 5_000
     """Host: a launch. The Python of the program and torch's own dispatching come on top, as they really are."""
     shortest_ns: int = 2_500

@@ -124,6 +124,8 @@ class Gpu:
         waits = name in _VALUE_OF or _indexed_by_mask(name, inner_args)
         if name == "_fused_sdp_choice":  # by hand: the other ways have kernels for real cards only
             return Work(0, False), 0
+        if name == "_use_cudnn_ctc_loss":  # torch's own kernel
+            return Work(0, False), False
         out = func(*inner_args, **inner_kwargs)
         ns = self.card.kernel_ns(func, inner_args, inner_kwargs, out)
         shared = next(iter(known.values())).block if is_view(func) and known else None

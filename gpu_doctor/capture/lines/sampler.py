@@ -19,7 +19,7 @@ from gpu_doctor.capture.lines.places import MOST_THROUGH, Place, Places
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.step_clock import Look
-from gpu_doctor.cell import loop_rows, saving_rows, trains_nothing
+from gpu_doctor.cell import loop_rows, one_by_one_rows, saving_rows, trains_nothing
 from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.steps import FORWARD, LOSS, NO_GRAD, OTHER, PHASE_NAMES
 
@@ -40,6 +40,19 @@ class _Seen(NamedTuple):
     """Empty in phases of which nothing of it is asked."""
 
 
+class _Told(NamedTuple):
+    """What the texts tell of a way."""
+
+    beside: str = ""
+    """As `LineCost.beside` says, of the innermost statement of a step, or of a forward in it."""
+    looped: bool = False
+    """It leads through a loop inside of the step,"""
+    saves: bool = False
+    """through a statement that writes data to a file,"""
+    one_by_one: str = ""
+    """and through this call, made for one thing after the other without need."""
+
+
 class LineSampler:
     """Adds up what the looks saw; `look` is called on the poller's thread."""
 
@@ -52,7 +65,7 @@ class LineSampler:
         """How often the running loop was looked at."""
         self._before: int | None = None
         self._places = Places()
-        self._texts: tuple[dict[str, str], dict[Way, tuple[str, bool, bool]]] = {}, {}
+        self._texts: tuple[dict[str, str], dict[Way, _Told]] = {}, {}
         recorder.looked = self.placed
 
     def look(self) -> None:
@@ -99,15 +112,16 @@ class LineSampler:
                 in_torch=place.in_torch,
                 before_backward=phase == LOSS,
                 no_grad=phase == NO_GRAD,
-                beside=told[0],
-                looped=phase in (LOSS, OTHER) and told[1],
-                saves=phase == OTHER and told[2],
+                beside=told.beside,
+                looped=phase in (LOSS, OTHER) and told.looped,
+                saves=phase == OTHER and told.saves,
+                one_by_one=told.one_by_one,
             )
             found[cost] = found.get(cost, 0.0) + seconds / total
         dearest = sorted(found.items(), key=lambda item: -item[1])[:SHOWN_LINES]
         return tuple(replace(cost, share=share) for cost, share in dearest)
 
-    def _known(self, files: set[str]) -> tuple[dict[str, str], dict[Way, tuple[str, bool, bool]]]:
+    def _known(self, files: set[str]) -> tuple[dict[str, str], dict[Way, _Told]]:
         """The texts of all files passed through, and what they have told so far: anew where there are more of them."""
         if not files <= self._texts[0].keys():
             self._texts = {file: "".join(linecache.getlines(file)) for file in sorted(files)}, {}
@@ -119,16 +133,15 @@ class LineSampler:
         return {(place, through, phase): seconds for ((place, through), phase), seconds in heard.items()}, total
 
 
-def _asked(through: Way, texts: dict[str, str]) -> tuple[str, bool, bool]:
-    """As `_told`, and whether the way leads through a statement that writes data to a file.
-
-    Of a text that no parser gets through, nothing is told.
-    """
+def _asked(through: Way, texts: dict[str, str]) -> _Told:
+    """What the texts tell of a way; nothing of a text that no parser gets through."""
     try:
+        beside, looped = _told(through, texts)
         saves = any(line in saving_rows(texts[file]) for file, line in through)
-        return *_told(through, texts), saves
+        calls = (f"{file}:{row}" for file, line in through if (row := one_by_one_rows(texts[file]).get(line)))
+        return _Told(beside, looped, saves, next(calls, ""))
     except (RecursionError, MemoryError, ValueError):
-        return "", False, False
+        return _Told()
 
 
 def _told(through: Way, texts: dict[str, str]) -> tuple[str, bool]:

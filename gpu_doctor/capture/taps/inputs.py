@@ -230,11 +230,15 @@ class Looker:
 
     def inputs(self) -> InputFacts | None:
         """InputFacts of the module that was looked at most, a trained one where there is one; None if none was."""
-        for logs in (self.seen, self.idle):
-            found = [one for key, one in logs.items() if key in self.trained or not self.trained]
-            if found:
-                return max(found, key=lambda one: one.looked_at).facts(ROOM)
-        return None
+        return self._most(self.seen) or self._most(self.idle)
+
+    def idle_inputs(self) -> InputFacts | None:
+        """As `inputs`, of the forwards that nothing is learned from; None where there was none."""
+        return self._most(self.idle)
+
+    def _most(self, logs: dict[int, Shapes]) -> InputFacts | None:
+        found = [one for key, one in logs.items() if key in self.trained or not self.trained]
+        return max(found, key=lambda one: one.looked_at).facts(ROOM) if found else None
 
     def kept_graphs(self) -> KeptGraphs | None:
         """As of the last look: of the forwards that are learned from, where there are any."""

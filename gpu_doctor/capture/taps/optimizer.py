@@ -167,8 +167,10 @@ class Steps:
                 log.launched = log.mark(STEPPED)
             log.note((STEPPED, log.clock(), id(optimizer)))
             log.pulled = False
-            if self._scope.stepped and not self._open:
-                self._shown()
+            if self._scope.stepped:
+                self._scope.steps[id(optimizer)] += 1
+                if not self._open:
+                    self._shown()
 
     def _begins_within(self) -> None:
         """A step begins in a backward: it is told when that one has ended."""
@@ -201,6 +203,7 @@ class Steps:
         log.note((STEP, max(now - took, self._recorder.last_ns()), key))
         log.note((STEPPED, now, key))
         log.pulled, self._recorder.trains = False, True
+        self._scope.steps.update(id(one) for one in optimizers)
         for one in optimizers:
             if id(one) not in self._known:
                 self._meet(one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, MutableMapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ class TapScope:
     arguments, named arguments and output. Empty most of the time."""
     stepped: list[Callable[[], None]] = field(default_factory=list)
     """Called after every optimizer step while something is still looked for; empty most of the time."""
+    steps: Counter[int] = field(default_factory=Counter)
+    """How often each optimizer, by its id, has stepped while somebody of `stepped` looked."""
     differentiated: list[Callable[[Any], None]] = field(default_factory=list)
     """Called with the loss before a backward pass of the training thread, while somebody looks: empty most of the
     time."""

@@ -61,6 +61,7 @@ def tap(scope: TapScope) -> Iterator[None]:
     scope.pulled.append(first_pull)
     scope.optimized.append(first_step)
     facts["inputs"], facts["evaluation"], facts["kept_graphs"] = looker.inputs, looker.evaluation, looker.kept_graphs
+    facts["idle_inputs"] = looker.idle_inputs
     scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker, mode))
     recorder.on_step.append(looker.turn)
     try:
@@ -74,7 +75,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         mode.end()
         unstepped.end()
         facts["inputs"], facts["evaluation"] = looker.inputs(), looker.evaluation()
-        facts["kept_graphs"] = looker.kept_graphs()
+        facts["kept_graphs"], facts["idle_inputs"] = looker.kept_graphs(), looker.idle_inputs()
 
 
 def _evaluating(looker: Looker, mode: EvaluationMode, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ parameters. Then it is seen what becomes of the gradients: a step uses them, or 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -40,18 +40,19 @@ FIRST: Final = 8
 
 @dataclass
 class Owner:
-    """An optimizer: its steps are seen by the versions of its parameters, which a step changes in place."""
+    """An optimizer. Its steps are counted as it makes them: a fused one leaves its parameters' versions as they are."""
 
     bit: int
-    parameters: list[weakref.ref[torch.Tensor]]
-    version: int = 0
+    key: int
+    """Its id, by which the scope counts."""
+    before: int = 0
+    """Steps that it had made when it was met,"""
     steps: int = 0
+    """and since."""
 
-    def look(self) -> None:
-        """Counts its step, if it has made one; parameters without a gradient are passed over."""
-        version = sum(one._version for ref in self.parameters if (one := ref()) is not None)
-        self.steps += version != self.version
-        self.version = version
+    def look(self, taken: Mapping[int, int]) -> None:
+        """Reads how often it has stepped since it was met."""
+        self.steps = taken.get(self.key, 0) - self.before
 
 
 @dataclass
@@ -61,23 +62,27 @@ class Backward:
     serving: dict[int, float]
     leaves: dict[int, list[weakref.ref[torch.Tensor]]]
     pending: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor | None, int]]
-    """By bit, the smallest parameter, its gradient and its version after the backward."""
+    """By bit, the smallest parameter, its gradient and its optimizer's steps after the backward."""
     used: int = ASKED | UNMET
     lost: int = NOBODY
 
-    def look(self) -> None:
-        """Tells gradients that an optimizer has used, and such as are no longer there."""
-        for bit, (ref, gradient, version) in list(self.pending.items()):
+    def look(self, steps: Mapping[int, int]) -> None:
+        """Tells gradients that an optimizer has used, and such as are no longer there.
+
+        Args:
+            steps: of every optimizer, by its bit.
+        """
+        for bit, (ref, gradient, before) in list(self.pending.items()):
             parameter = ref()
             if parameter is None or parameter.grad is not gradient:
                 self.lost |= bit
-            elif parameter._version != version:
+            elif steps[bit] != before:
                 self.used |= bit
             else:
                 continue
             del self.pending[bit]
 
-    def ended(self) -> None:
+    def ended(self, steps: Mapping[int, int]) -> None:
         """A backward has ended: what it put in place of a gradient was added to it."""
         for bit, (ref, _, _) in list(self.pending.items()):
             parameter = ref()
@@ -85,7 +90,7 @@ class Backward:
                 self.used |= bit
                 del self.pending[bit]
             else:
-                self.pending[bit] = (ref, parameter.grad, parameter._version)
+                self.pending[bit] = (ref, parameter.grad, steps[bit])
 
 
 class Unstepped:
@@ -118,10 +123,7 @@ class Unstepped:
         if not owned:
             return
         bit = FIRST << len(self._owners)
-        one = Owner(bit, [weakref.ref(p) for p in owned])
-        one.look()
-        one.steps = 0
-        self._owners.append(one)
+        self._owners.append(Owner(bit, id(optimizer), self._scope.steps[id(optimizer)]))
         self._bits.update({id(p): bit for p in owned})
         self._seen = []  # of those it was not known whose their gradients are
         if len(self._owners) > MOST_OPTIMIZERS:
@@ -144,10 +146,7 @@ class Unstepped:
     def stepped(self) -> None:
         """An optimizer has stepped, on the training thread."""
         self._steps += 1
-        for owner in self._owners:
-            owner.look()
-        for one in self._seen:
-            one.look()
+        self._look()
         waits = any(UNMET in one.leaves for one in self._seen)
         done = not waits and self._steps >= LOOK_AT and self._turns() >= TURNS
         if done or self._steps >= MOST_STEPS:
@@ -156,8 +155,7 @@ class Unstepped:
 
     def begins(self, results: Any) -> None:
         """A backward begins, on the training thread."""
-        for one in self._seen:
-            one.look()
+        self._look()
         if self._turns() != 1:
             return
         log = self._scope.recorder.log
@@ -169,8 +167,16 @@ class Unstepped:
 
     def ended(self) -> None:
         """A backward has ended."""
+        steps = {owner.bit: owner.steps for owner in self._owners}
         for one in self._seen:
-            one.ended()
+            one.ended(steps)
+
+    def _look(self) -> None:
+        for owner in self._owners:
+            owner.look(self._scope.steps)
+        steps = {owner.bit: owner.steps for owner in self._owners}
+        for one in self._seen:
+            one.look(steps)
 
     def _hearers(self) -> tuple[tuple[list[Any], Any], ...]:
         scope = self._scope

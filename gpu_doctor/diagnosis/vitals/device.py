@@ -55,6 +55,15 @@ class DeviceVitals:
         """
         return (self.queue_empty_share or 0.0) >= QUEUE_EMPTY_SHARE
 
+    @property
+    def gpu_idle_at_most(self) -> float:
+        """Part of the device's time, 0..1, in which it may have had nothing to do.
+
+        Its own clock sees the gaps between steps. Where it had finished whenever the host had launched a step, it may
+        have idled within steps as well, whatever the host did there.
+        """
+        return 1.0 if self.gpu_outruns_host else self.gpu_gap_share or 0.0
+
 
 def device(rest: Steps, on_gpu: bool) -> dict[str, float | None]:
     """The fields above, of the steps after warm-up: host shares on a CPU device; on a GPU, where its clock was read."""

@@ -222,13 +222,11 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
 
     @property
     def launches_limit(self) -> bool:
-        """A GPU's loop is as fast as its host launches: the queue is empty, and no wait empties it.
+        """A GPU's loop is as fast as its host launches: the queue is empty, asked before any wait could empty it.
 
         NVML's utilisation can only speak against it. False where nobody counted, and on a CPU device.
         """
-        if not self.gpu_outruns_host or (self.step_util_pct or 0.0) >= LAUNCHING_BUSY_PCT:
-            return False
-        return (self.sync_share or 0.0) < SYNC_SHARE
+        return self.gpu_outruns_host and (self.step_util_pct or 0.0) < LAUNCHING_BUSY_PCT
 
     @property
     def predicts(self) -> bool:

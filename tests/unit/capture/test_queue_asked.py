@@ -64,6 +64,32 @@ def test_a_device_that_is_a_little_behind_keeps_up(behind_ms: float, empty: bool
     assert empty_share(loop.close()) == empty
 
 
+@pytest.mark.parametrize(("kernel_ms", "reads", "empty"), [(0.01, False, 1.0), (30, False, 0.0), (30, True, 0.0)])
+def test_a_long_kernel_launched_last_is_no_queue(kernel_ms: float, reads: bool, empty: float) -> None:
+    """A fused optimizer's, say: whether the device had run dry before it decides, but not what a wait has emptied."""
+    device, loop = watched()
+    source = Source()
+    for _ in range(20):
+        loop.pull(source)
+        loop.forward()
+        device.host(5)
+        device.launch(kernel_ms)
+        loop.called()
+        if reads:
+            loop.awaits(device)  # the loss, before its backward
+        device.host(0.5)
+        loop.backward()
+        device.host(5)
+        device.launch(kernel_ms)
+        loop.backed()
+        loop.step()
+        device.launch(2)
+        loop.stepped()
+    device.host(3000)  # until the device has done all of it, which is read then
+    loop.exhaust(source)
+    assert empty_share(loop.close()) == pytest.approx(empty, abs=0.07)
+
+
 def test_what_an_evaluation_waits_for_is_none_of_the_next_steps() -> None:
     device, loop = watched()
     source = Source()

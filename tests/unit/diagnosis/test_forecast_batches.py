@@ -48,7 +48,6 @@ def test_where_something_else_binds_nothing_is_known() -> None:
         on_gpu(),
         LAUNCHES.but(queue_empty=0.2),
         LAUNCHES.but(gpu_util=90.0),
-        LAUNCHES.but(sync=2.0),
     ):
         assert forecast(loop.vitals(), {"batch_size": 128}) is None
     assert forecast(LAUNCHES.vitals(), {"batch_size": 8}) is None, "a smaller one: kernels may bind or not"

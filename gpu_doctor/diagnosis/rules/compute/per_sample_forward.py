@@ -2,7 +2,9 @@
 
 What it means
     The loop takes a batch from its loader and then hands the model one sample after the other. Each call reads all
-    weights again, computes a product of one row, and leaves a graph of its own for the backward.
+    weights again, computes a product of one row, and leaves a graph of its own for the backward. The same between
+    updates: a policy that is asked for each of its environments in turn, predictions for one thing after the other,
+    where the text tells that no call needs what another one gave.
 
 Why it costs you
     A layer's product of 64 rows takes little longer than that of one: the weights are read once, and the call's own
@@ -23,8 +25,11 @@ from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.host import launch_bound
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
+from gpu_doctor.recording import LineCost
+from gpu_doctor.recording.setup import InputFacts
 
-NEEDS = ("forward_share", "backward_share", "samples_per_step", "inputs")
+NEEDS = ("forward_share", "inputs")
 EXCLUDES = ("launch-bound", "small-batch", "model-too-small", "loss-in-a-loop")
 
 FEWEST = 8
@@ -35,8 +40,61 @@ COMPUTING_SHARE = 0.10
 """Of the wall-clock: below, all of the computing is too little to matter."""
 
 
+ONE_CALL = Prescription(
+    text="Make one call for all of them: what each call is handed, stacked",
+    safety=Safety.BY_HAND,
+    code="states = torch.stack([env.state for env in envs])\n"
+    "actions = act(states)  # one row for each, in one call\n"
+    "for env, action in zip(envs, actions.tolist()):\n"
+    "    env.step(action)",
+)
+
+
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where a step has about as many forwards as samples, each of one sample."""
+    """Fires where the model is called for one sample at a time: for all of a batch, or between the updates."""
+    return _of_a_batch(vitals) or _between_updates(vitals)
+
+
+def calls_in_turn(vitals: Vitals) -> list[LineCost]:
+    """Line costs of calls of the model, one sample each, that are made in turn though none needs another's answer.
+
+    What such a call does beside the forward (sampling an action, copies) is done as often, and is among them.
+    """
+    facts = (vitals.inputs, vitals.setup.idle_inputs)
+    single = any(one is not None and one.looked_at >= FEWEST and _rows(one) == 1 for one in facts)
+    mine = [one for one in vitals.lines if one.one_by_one and not one.in_worker] if single else []
+    calls = {one.one_by_one for one in mine if one.phase == "forward"}
+    return [one for one in mine if one.one_by_one in calls and one.phase in ("forward", "other")]
+
+
+def _rows(inputs: InputFacts) -> int:
+    """Samples that the model is handed in a call: one where it gets a vector of numbers, as no batch has one."""
+    if len(inputs.shape) > 1 or "int" in inputs.dtype:
+        return inputs.shape[0] if inputs.shape else 1
+    return 1
+
+
+def _between_updates(vitals: Vitals) -> Finding | None:
+    """Of the calls that the text tells apart: the host's seconds by looks, no more than a GPU with a queue idles."""
+    lines = calls_in_turn(vitals)
+    share = sum(one.share for one in lines) * (1.0 - 1.0 / FEWEST)  # at least so many become one
+    if vitals.on_gpu:
+        taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
+        share = min(share, max(vitals.gpu_idle_at_most - taken, 0.0))
+    few = vitals.looks is not None and sum(one.share for one in lines) * vitals.looks < FEW_LOOKS
+    if share < COMPUTING_SHARE or few:
+        return None
+    return Finding(
+        rule="per-sample-forward",
+        headline=f"The model is called for one thing after the other: up to {formatting.share(share)} of the time.",
+        cost_share=share,
+        evidence=("none of these calls needs what another one gave", *dearest_lines(lines, vitals.source)),
+        prescriptions=(ONE_CALL,),
+    )
+
+
+def _of_a_batch(vitals: Vitals) -> Finding | None:
+    """Where a step has about as many forwards as samples, each of one sample."""
     inputs, samples, loader = vitals.inputs, vitals.samples_per_step, vitals.loader
     if inputs is None or samples is None or loader is None or not vitals.backward_share or not inputs.shape:
         return None

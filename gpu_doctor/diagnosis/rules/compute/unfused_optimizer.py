@@ -36,9 +36,6 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import OptimizerFacts
 
 NEEDS = ("optimizer_share", "step_wall_s", "optimizer_facts")
-EXCLUDES = ("dense-embedding-gradients",)
-"""The same seconds of the optimizer: one fused step trains alike, and what is left after it is judged then."""
-
 ADAMS = ("Adam", "AdamW")
 OPTIMIZER_SHARE = 0.10
 """The bar of the catalogue."""

@@ -48,14 +48,16 @@ def check(vitals: Vitals) -> Finding | None:
     # Trips to the host, calls such as torch.save and the compiler have rules of their own.
     taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
     taken += tripping_share(vitals) + vitals.chores_between_share + again_share(vitals)
-    cost = max(min(gap - taken, sync * _no_trips(vitals)), 0.0)
+    idle = min(vitals.gpu_idle_at_most, 1.0 - sync)  # while the host waits, it works
+    cost = max(min(idle - taken, sync * _no_trips(vitals)), 0.0)
     if sync < GAP_SHARE or cost < GAP_SHARE:
         return None
+    share = ("up to " if vitals.gpu_outruns_host else "") + formatting.share(cost)
     times = "" if vitals.syncs_per_step is None else f" in {formatting.average(vitals.syncs_per_step)} waits a step"
     text, code = OUTPUTS if vitals.predicts else LOSS
     return Finding(
         rule="host-sync",
-        headline=f"Waiting for values from the GPU each step leaves it idle {formatting.share(cost)} of the time.",
+        headline=f"Waiting for values from the GPU each step leaves it idle {share} of the time.",
         cost_share=cost,
         evidence=(
             f"the host waits {formatting.share(sync)} of the time{times}; then the GPU idles until it launches again: "

@@ -105,7 +105,7 @@ def check(vitals: Vitals) -> Finding | None:
     if vitals.on_gpu:
         if vitals.gpu_gap_share is None:
             return None
-        share = min(share, max(vitals.gpu_gap_share - (vitals.exposed_transfer_share or 0.0), 0.0))
+        share = min(share, max(vitals.gpu_idle_at_most - (vitals.exposed_transfer_share or 0.0), 0.0))
     if share < MAKING_SHARE or share * step_s < CHEAP_S:
         return None
     waited = f"The loop waits for the queue that its batches come from: {formatting.share(share)} of the time."

@@ -24,6 +24,7 @@ from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, beside_lines, elsewhere_lines, needed_lines, target_lines
 from gpu_doctor.diagnosis.forecast.epoch_end import leaving_lines, leaving_share
 from gpu_doctor.diagnosis.forecast.removed_work import without
+from gpu_doctor.diagnosis.rules.compute import per_sample_forward
 from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, joined, library_calls, phases
 from gpu_doctor.diagnosis.rules.host import hidden_sync
@@ -78,7 +79,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None  # a loop that computes without modules: its forward cannot be told from its Python
     leaving = leaving_share(vitals)
     billed = vitals.chores_between_share + making_share(vitals) + leaving
-    billed += sum(one.share for one in hidden_sync.priced_lines(vitals))
+    billed += sum(one.share for one in {*hidden_sync.priced_lines(vitals), *_in_turn(vitals)})
     billed += max(vitals.once_share - leaving, 0.0)  # a step that stood still is no habit of the loop
     share = max(other - (vitals.loss_share or 0.0) - billed, 0.0)
     updates = _update_lines(vitals)
@@ -93,7 +94,7 @@ def check(vitals: Vitals) -> Finding | None:
         taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
         # Behind a full queue such work is hidden: what the GPU idles because a wait has emptied it is not Python's.
         taken += hidden_sync.waited_share(vitals) + again_share(vitals)
-        share, most = (min(one, max(vitals.gpu_gap_share - taken, 0.0)) for one in (share, most))
+        share, most = (min(one, max(vitals.gpu_idle_at_most - taken, 0.0)) for one in (share, most))
     if share < OTHER_SHARE or share * step_s < LEAST_S:
         return None
     feeding = _feeding_part(vitals, lines)
@@ -206,6 +207,13 @@ def _part_of(lines: list[LineCost], vitals: Vitals) -> float:
     return sum(one.share for one in lines) / whole if whole > 0 else 0.0
 
 
+def _in_turn(vitals: Vitals) -> list[LineCost]:
+    """Line costs outside of every phase that per-sample-forward prices."""
+    if per_sample_forward.check(vitals) is None:
+        return []
+    return [one for one in per_sample_forward.calls_in_turn(vitals) if one.phase == "other" and not one.before_backward]
+
+
 def _update_lines(vitals: Vitals) -> list[LineCost]:
     """In a loop that trains without an optimizer: the lines that change the parameters, told by their text."""
     if vitals.setup.optimizer_facts or vitals.setup.optimizers or not vitals.backward_share:
@@ -221,7 +229,7 @@ def _own_lines(vitals: Vitals) -> list[LineCost]:
     """
     made = {(one.file, one.line) for one in (*making_lines(vitals), *leaving_lines(vitals))}
     chores = {(one.file, one.line) for one in vitals.chores or ()}
-    chores |= {(one.file, one.line) for one in hidden_sync.priced_lines(vitals)}
+    chores |= {(one.file, one.line) for one in (*hidden_sync.priced_lines(vitals), *_in_turn(vitals))}
     beside = set(beside_lines(vitals.source, vitals.lines))
     return [
         one

@@ -122,7 +122,7 @@ def _share(vitals: Vitals, lines: list[LineCost]) -> float:
     if vitals.on_gpu:
         taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0) + again_share(vitals)
         taken += hidden_sync.waited_share(vitals)
-        share = min(share, max((vitals.gpu_gap_share or 0.0) - taken, 0.0))
+        share = min(share, max(vitals.gpu_idle_at_most - taken, 0.0))
     return share
 
 

@@ -51,6 +51,13 @@ def test_a_backbone_that_was_left_out_of_the_optimizer() -> None:
     assert facts.spared_shares == pytest.approx((208 / 224, 208 / 224))
 
 
+@pytest.mark.parametrize("how", ["fused", "foreach"])
+def test_an_optimizer_that_steps_all_at_once(how: str) -> None:
+    model = net()
+    optimizer = torch.optim.Adam(model[2].parameters(), lr=0.01, **{how: True})
+    assert found(train, model=model, optimizer=optimizer).unstepped == 128
+
+
 def test_four_steps_are_enough() -> None:
     model = net()
     assert found(train, model=model, optimizer=sgd(model[2]), steps=4).unstepped == 128

@@ -46,10 +46,10 @@ def test_adam_gets_a_namesake_for_the_table() -> None:
     assert "SparseAdam" in cure.code and "compare the losses" in cure.changes
 
 
-def test_an_optimizer_that_can_be_fused_is_fused_first() -> None:
+def test_beside_an_optimizer_that_can_be_fused_the_dearer_stands_first() -> None:
     plain = but(optimizer_facts=(OptimizerFacts("Adam", 4, 12_900_000, can_fuse=True),)).but(optimizer=60.0)
     assert asked(RULE, plain) is not None
-    assert named(plain) == ["unfused-optimizer"]
+    assert named(plain) == [RULE, "unfused-optimizer"], "sparse gradients save all of it, fusing a part"
 
 
 def test_well() -> None:

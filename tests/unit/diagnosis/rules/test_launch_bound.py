@@ -37,8 +37,10 @@ def test_a_loop_that_waits_for_data_also_empties_its_queue() -> None:
     assert RULE not in named(starving)
 
 
-def test_syncs_that_empty_the_queue_are_another_rule() -> None:
-    assert asked(RULE, SMALL.but(sync=3.0)) is None
+def test_waits_do_not_hide_what_launching_takes() -> None:
+    """The queue was empty before any of them; while the host waits, the GPU works."""
+    assert sick(RULE, SMALL.but(sync=3.0)).cost_share < sick(RULE, SMALL).cost_share
+    assert sick(RULE, SMALL.but(sync=90.0)).cost_share == pytest.approx(0.75 * 0.1, rel=0.05)
 
 
 def test_it_costs_no_more_than_the_host_spends_on_launching() -> None:

@@ -52,8 +52,8 @@ def test_changing_shapes_would_compile_again_and_again() -> None:
     assert asked(RULE, launching(inputs=InputFacts(looked_at=40, shapes=20, shape=(32, 128)))) is None
 
 
-def test_waits_that_empty_the_queue_are_another_rule() -> None:
-    assert asked(RULE, launching(sync=3.0)) is None
+def test_waits_do_not_hide_what_launching_takes() -> None:
+    assert sick(RULE, launching(sync=3.0)).cost_share == pytest.approx(10 / 13)
 
 
 def test_an_old_card_has_no_triton() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gpu_doctor.recording.setup import InputFacts
 from tests.support.found import asked, named, sick
-from tests.support.recordings import Loop, on_gpu
+from tests.support.recordings import Loop, line, on_gpu
 
 RULE = "per-sample-forward"
 ONE = InputFacts(looked_at=80, shapes=1, shape=(784,), dtype="float32", device="cpu", per_step=32.0, most_per_step=40)
@@ -52,3 +52,39 @@ def test_on_a_gpu_the_device_s_own_seconds_count() -> None:
     assert asked(RULE, loop) is None, "a busy queue of which the phases were not read"
     starved = loop.but(queue_empty=1.0, gpu_util=50.0, other=10.0, gpu_work=19.95)
     assert sick(RULE, starved).cost_share == pytest.approx(0.5 * 31 / 32)
+
+
+ROLLED = InputFacts(looked_at=40, shapes=1, shape=(1, 24), dtype="float32", device="cpu")
+CALL = replace(line("h = self.body(x)", 0.4), phase="forward", in_torch=True, one_by_one="<cell>:4")
+SAMPLED = replace(line("a = torch.multinomial(p, 1)", 0.2), one_by_one="<cell>:4")
+STEPPED = replace(line("self.state = 0.9 * self.state", 0.1), one_by_one="<cell>:6")
+BATCHES = InputFacts(looked_at=3, shapes=1, shape=(512, 24), dtype="float32", device="cpu", per_step=1.0)
+PLAYS = Loop(
+    batch=512,
+    has_loader=False,
+    forward=4.0,
+    backward=2.0,
+    other=3.0,
+    lines=(CALL, SAMPLED, STEPPED),
+    setup={"inputs": BATCHES, "idle_inputs": ROLLED},
+)
+
+
+def test_a_policy_that_is_asked_for_one_environment_after_the_other() -> None:
+    found = sick(RULE, PLAYS)
+    assert found.cost_share == pytest.approx((4 + 2) / 11 * 7 / 8), "the call and what is beside it, no environment"
+    assert "none of these calls needs what another one gave" in found.evidence
+    compile(found.prescriptions[0].code, RULE, "exec")
+    assert named(PLAYS)[0] == RULE, "of the Python in the loop what is left stands behind it"
+
+
+def test_calls_that_must_come_in_turn_or_take_a_batch() -> None:
+    needed = tuple(replace(one, one_by_one="") for one in PLAYS.lines)
+    assert asked(RULE, PLAYS.but(lines=needed)) is None, "one environment: each action needs the state before"
+    crops = replace(ROLLED, shape=(64, 3, 96, 96))
+    assert asked(RULE, PLAYS.but(setup={"inputs": BATCHES, "idle_inputs": crops})) is None, "whole batches of crops"
+    few = replace(ROLLED, looked_at=4)
+    assert asked(RULE, PLAYS.but(setup={"inputs": BATCHES, "idle_inputs": few})) is None
+    assert asked(RULE, PLAYS.but(lines=(SAMPLED, STEPPED))) is None, "nothing of it calls the model"
+    ids = replace(ROLLED, shape=(1024,), dtype="int64")
+    assert asked(RULE, PLAYS.but(setup={"inputs": BATCHES, "idle_inputs": ids})) is None, "a batch of indices"

@@ -1,0 +1,54 @@
+"""Calls that are made one after the other without need are read off the text; what it does not tell is needed."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_doctor.cell.one_by_one import one_by_one_rows
+
+ROLL_OUT = """for t in range(horizon):
+    for i, env in enumerate(envs):
+        states[t, i] = env.state
+        action, value = act(env.state[None])
+        actions[t, i] = action[0]
+        _, rewards[t, i] = env.step(action[0])
+"""
+
+
+def test_one_environment_after_the_other() -> None:
+    assert one_by_one_rows(ROLL_OUT)[4] == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ys = [net(x[None]) for x in batch]",
+        "for i in range(n):\n    actions[i] = act(states[i])\n    states[i] = envs[i].step(actions[i])",
+        "for i in range(n):\n    with torch.no_grad():\n        kept.append(net(x[i : i + 1]))",
+        "for image in images:\n    x = resize(image)\n    x = x[None]\n    kept.append(net(x))",
+        "for key, x in things.items():\n    kept[key] = net(x)",
+    ],
+)
+def test_none_needs_what_another_gave(text: str) -> None:
+    assert one_by_one_rows(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for t in range(n):\n    a = act(state)\n    state = env.step(a)",
+        "for t in range(n):\n    x = torch.as_tensor(state)\n    a = act(x)\n    state = env.step(a)",
+        "for t in range(n):\n    a = act(states[t])\n    states[t + 1] = env.step(a)",
+        "for t in range(n):\n    h = cell(x[:, t], h)",
+        "for layer in layers:\n    x = layer(x)",
+        "for head in heads:\n    kept.append(head(x))",
+        "for t in range(n):\n    x = torch.stack([env.state for env in envs])\n    a[t] = act(x[t])\n"
+        "    for env in envs:\n        env.step(a[t])",
+        "for x, y in loader:\n    loss = net(x).sum()\n    loss.backward()\n    opt.step()",
+        "for key, x in things.items():\n    total = add(x, total)",
+        "while True:\n    kept.append(net(x))",
+        "for i in (",
+    ],
+)
+def test_what_is_needed_or_not_told(text: str) -> None:
+    assert not one_by_one_rows(text)
