@@ -54,7 +54,7 @@ def test_a_backbone_that_was_left_out_of_the_optimizer() -> None:
 @pytest.mark.parametrize("how", ["fused", "foreach"])
 def test_an_optimizer_that_steps_all_at_once(how: str) -> None:
     model = net()
-    optimizer = torch.optim.Adam(model[2].parameters(), lr=0.01, **{how: True})
+    optimizer = torch.optim.Adam(model[2].parameters(), lr=0.01, fused=how == "fused", foreach=how == "foreach")
     assert found(train, model=model, optimizer=optimizer).unstepped == 128
 
 
