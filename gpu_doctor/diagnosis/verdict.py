@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.stages import crowding_share
 from gpu_doctor.diagnosis.rules import every_rule
 from gpu_doctor.diagnosis.rules.distributed.communication_bound import exchanging_share
 from gpu_doctor.diagnosis.rules.evidence import joined, phases
@@ -66,6 +67,8 @@ def classified(vitals: Vitals) -> str:
             "host": max((vitals.other_share or 0.0) - (vitals.loss_share or 0.0) - vitals.once_share, 0.0),
             "compute": _compute(vitals),
         }
+        crowding = min(crowding_share(vitals), parts["compute"])  # it computes no more, its workers take the cores
+        parts["input"], parts["compute"] = parts["input"] + crowding, parts["compute"] - crowding
     if _unheard(vitals):
         # Where its forward cannot be told from its Python, it takes about what its backward takes, or what looks found.
         computed = max(parts["host"] * _part_in_torch(vitals), min(parts["host"], vitals.backward_share or 0.0))

@@ -232,6 +232,20 @@ def on_cores_s(vitals: Vitals) -> float | None:
     return (found.fetch_cpu + found.consumer_cpu) / found.cores if found is not None else None
 
 
+def crowding_share(v: Vitals) -> float:
+    """Part of the wall-clock, 0..1, by which a CPU's loop takes longer because its workers compute on the same cores.
+
+    Beside its wait for batches: what the loop computes queues for a core as its workers do, which the kernel has
+    counted. Of that, other programs have their part. 0 on a GPU, and where nobody counted.
+    """
+    found = stages(v)
+    if found is None or v.on_gpu or not v.workers or found.step <= 0:
+        return 0.0
+    workers = found.fetch_cpu / found.step
+    theirs = workers / (workers + found.others) if workers > 0 else 0.0
+    return min(found.consumer / found.step, 1.0) * (1.0 - 1.0 / found.waiting) * theirs
+
+
 def _uncontended(fetch: float, fetch_cpu: float, consumer_cpu: float, v: Vitals, cores: float) -> float:
     """The wall of fetches if every process had its core: the queueing is taken out of computing ones."""
     step = v.step_wall_s or fetch

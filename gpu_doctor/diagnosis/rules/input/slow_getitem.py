@@ -22,7 +22,7 @@ import re
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.forecast.prediction import LEAST_GAIN, Forecast
-from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, on_cores_s, unqueued_fetch_s
+from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, crowding_share, on_cores_s, unqueued_fetch_s
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines
 from gpu_doctor.diagnosis.rules.input import too_many_workers
 from gpu_doctor.diagnosis.rules.prescriptions import cheaper_samples, whole_batches
@@ -64,7 +64,7 @@ def check(vitals: Vitals) -> Finding | None:
     if loader is None or wait is None or not wall or cpu is None or not step_s or not batches or not alone_s:
         return None
     computing = cpu * batches >= CPU_BOUND * alone_s
-    if wait < WAIT_SHARE or not computing or (vitals.collate_s or 0.0) >= COLLATE_SHARE * wall:
+    if wait + crowding_share(vitals) < WAIT_SHARE or not computing or (vitals.collate_s or 0.0) >= COLLATE_SHARE * wall:
         return None
     best = best_workers(vitals)
     if vitals.workers == 0 and best is not None and not best[1].pays:
@@ -108,21 +108,28 @@ def _one_by_one(vitals: Vitals, loader: LoaderSetup, wait: float, fetch_s: float
 
 
 def _too_much(vitals: Vitals, loader: LoaderSetup, wait: float, best: tuple[int, Forecast] | None) -> Finding | None:
-    """What is left of the step beyond the training once workers are as many as help; never more than the wait."""
+    """What is left of the step beyond the training once workers are as many as help, never more than the wait; and what
+    the training takes longer because they are on its cores."""
     cpu, consumer, step_s = vitals.fetch_cpu_s or 0.0, vitals.consumer_s or 0.0, vitals.step_wall_s or 0.0
     cpu_s = cpu * (vitals.batches_per_step or 1.0)
     own_s = on_cores_s(vitals) or 0.0
     left_s = min(best[1].step_s if best is not None else step_s, step_s)
     cost = min(max(min(left_s, max(own_s, consumer)) - consumer, 0.0) / step_s, wait)
     queued_s = (vitals.fetch_queued_s or 0.0) * (vitals.batches_per_step or 1.0)
+    crowding = crowding_share(vitals)
     if _all_there_is(vitals, best):  # the training alone would take the step without its wait
         cost = max(wait - (vitals.edge_share or 0.0), cost)
     elif own_s <= consumer:
+        cost = 0.0
+    if cost < WAIT_SHARE and crowding < WAIT_SHARE:
         return None
+    waits = f"the loop waits for it {formatting.share(cost)} of the time"
+    takes = f"what it takes from the training costs {formatting.share(crowding)} of the time"
+    told = [text for text, share in ((waits, cost), (takes, crowding)) if share >= WAIT_SHARE]
+    cost += crowding
     return Finding(
         rule="slow-getitem",
-        headline="Loading needs more CPU than any number of workers can give: the loop waits for it "
-        f"{formatting.share(cost)} of the time.",
+        headline=f"Loading needs more CPU than any number of workers can give: {', and '.join(told)}.",
         cost_share=cost,
         evidence=(
             f"a batch takes {formatting.seconds(cpu)} of CPU time{_a_sample(vitals, cpu_s)}; with the loop's own "

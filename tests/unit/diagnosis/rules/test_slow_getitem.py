@@ -95,7 +95,7 @@ def test_well() -> None:
 
 
 def test_two_workers_that_compute_on_a_busy_machine() -> None:
-    """Other programs take a core and a half: training is slowed as well, and what is left to cure is the wait."""
+    """Other programs take a core and a half: training is slowed as well, the least of it by its own workers."""
     loop = Loop(wait=6.0, forward=5.0, backward=5.0, optimizer=2.0, consumer_cpu=5.0, cores=2.0, cpu_util=100.0)
     busy = loop.but(workers=2, fetch=34.0, fetch_cpu=12.0)
     recording = busy.recording()
@@ -103,8 +103,23 @@ def test_two_workers_that_compute_on_a_busy_machine() -> None:
     diagnosis = diagnose(replace(recording, fetches=(fetch,)))
     found = [one for one in diagnosis.findings if one.rule in (RULE, "too-few-workers")]
     assert found, "the wait has a name"
-    assert found[0].cost_share == pytest.approx(6 / 18, abs=0.08)
+    assert 6 / 18 - 0.08 <= found[0].cost_share <= 6 / 18 + 0.1
     assert diagnosis.bottleneck == "input"
+
+
+def test_workers_that_leave_the_training_half_of_the_cores() -> None:
+    """What it computes queues for a core as they do: the input's seconds, though the loop does not wait."""
+    loop = Loop(wait=0.5, forward=10.0, backward=15.0, optimizer=2.0, consumer_cpu=26.0, cores=2.0, cpu_util=100.0)
+    recording = loop.but(workers=2, fetch=54.0, fetch_cpu=27.0).recording()
+    fetch = replace(recording.fetches[0], queued_s=27e-3 * recording.fetches[0].batches)
+    diagnosis = diagnose(replace(recording, fetches=(fetch,)))
+    assert diagnosis.bottleneck == "input"
+    found = next(one for one in diagnosis.findings if one.rule == RULE)
+    assert found.cost_share == pytest.approx(0.5, abs=0.03)
+    assert "what it takes from the training costs" in found.headline and "waits" not in found.headline
+    calm = diagnose(replace(recording, fetches=(replace(recording.fetches[0], queued_s=0.0),)))
+    assert calm.bottleneck == "compute", "with a core for each nobody queues"
+    assert RULE not in [one.rule for one in calm.findings]
 
 
 def test_workers_that_mostly_wait_are_not_the_bound() -> None:
