@@ -28,6 +28,7 @@ from gpu_doctor.recording.setup import (
     InputFacts,
     KeptGraphs,
     LoaderSetup,
+    LossByHand,
     ModelFacts,
     OptimizerFacts,
     Padding,
@@ -50,6 +51,7 @@ _FACTS: Final = {
     "inputs": InputFacts,
     "evaluation": EvaluationFacts,
     "kept_graphs": KeptGraphs,
+    "loss_by_hand": LossByHand,
     "world": World,
     "recomputation": Recomputation,
 }
