@@ -19,13 +19,24 @@ from gpu_doctor.recording.setup import LossByHand
 
 SOFTMAXES: Final = {"SoftmaxBackward": "softmax", "LogSoftmaxBackward": "log_softmax"}
 DENSE: Final = {
-    **{"MulBackward": "mul", "LogBackward": "log", "AddBackward": "add", "SubBackward": "sub", "NegBackward": "neg"},
-    **{"DivBackward": "div", "ClampBackward": "clamp", "ClampMinBackward": "clamp", "ToCopyBackward": "to"},
+    "MulBackward": "mul",
+    "LogBackward": "log",
+    "AddBackward": "add",
+    "SubBackward": "sub",
+    "NegBackward": "neg",
+    "DivBackward": "div",
+    "ClampBackward": "clamp",
+    "ClampMinBackward": "clamp",
+    "ToCopyBackward": "to",
 }
 """Operations that keep every class: each is written and read as a whole."""
 PICKS: Final = {
-    **{"NllLossBackward": "nll_loss", "NllLoss2DBackward": "nll_loss", "NllLossNdBackward": "nll_loss"},
-    **{"GatherBackward": "gather", "IndexBackward": "index", "DiagonalBackward": "diagonal"},
+    "NllLossBackward": "nll_loss",
+    "NllLoss2DBackward": "nll_loss",
+    "NllLossNdBackward": "nll_loss",
+    "GatherBackward": "gather",
+    "IndexBackward": "index",
+    "DiagonalBackward": "diagonal",
 }
 """Operations that take one class of a row, by its index."""
 SUMS: Final = {"SumBackward": "sum", "MeanBackward": "mean"}

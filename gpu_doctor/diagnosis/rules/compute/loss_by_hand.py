@@ -7,14 +7,15 @@ What it means
 
 Why it costs you
     Each operation reads and writes a number for each row and class, forward and backward, and autograd keeps the
-    results. softmax, log, product and sum are 14 passes over the logits; `F.cross_entropy` with class numbers makes 6.
+    results. softmax, log, product and sum are 16 passes over the logits; `F.cross_entropy` with class numbers makes 6.
     `one_hot` writes 8 bytes a number, and converts them. With thousands of classes that is as much as the model.
 
 What to try
     `F.cross_entropy(logits, y)` with class numbers and without a softmax before it; `label_smoothing=0.1`, `weight=`
-    and `ignore_index=` where you have them. Where targets are really soft (distillation, mixup), `F.cross_entropy(
-    logits, probabilities)` saves the logarithm alone; without one (`log_softmax` times targets) it does the same by the
-    same operations, and nothing is said. The result is the same but for rounding.
+    and `ignore_index=` where you have them. Where targets are really soft (distillation, mixup), `F.log_softmax` for
+    softmax and logarithm; for `log_softmax` times soft targets there is nothing faster, and nothing is said
+    (`F.cross_entropy` with probabilities does the same by the same operations). The result is the same but for
+    rounding.
 
 When to leave it
     When the loss is another one (dice, focal), or when a number inside of the logarithm is meant to bound it. What else
@@ -23,6 +24,7 @@ When to leave it
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpu_doctor import formatting
@@ -37,23 +39,37 @@ CPU_NEEDS = ("loss_share", "backward_share")
 
 LEAST_BYTES = 1 << 20
 """Smaller logits stay in caches, and what counts then is how many operations there are, not what they move."""
-PASSES: Final = {
-    **{"softmax": (2, 3), "log_softmax": (2, 3), "log": (2, 3), "clamp": (2, 3), "mul": (3, 2), "add": (2, 0)},
-    **{"sub": (3, 0), "neg": (2, 2), "div": (2, 2), "to": (2, 2), "sum": (1, 0), "mean": (1, 0)},
-    **{"gather": (0, 1), "index": (0, 1), "diagonal": (0, 1), "nll_loss": (0, 1)},
+PASSES: Final[Mapping[str, tuple[int, int]]] = {
+    "softmax": (2, 3),
+    "log_softmax": (2, 3),
+    "log": (2, 3),
+    "clamp": (2, 3),
+    "mul": (3, 2),
+    "add": (2, 0),
+    "sub": (3, 0),
+    "neg": (2, 2),
+    "div": (2, 2),
+    "to": (2, 2),
+    "sum": (1, 0),
+    "mean": (1, 0),
+    "gather": (0, 1),
+    "index": (0, 1),
+    "diagonal": (0, 1),
+    "nll_loss": (0, 1),
 }
 """Operation -> how often a number is read or written for each class, forward and backward, by what it takes and gives
 (derivatives.yaml of torch)."""
-FUSED: Final = {"indices": (2, 4), "one-hot": (2, 4), "smoothed": (3, 6), "soft": (6, 5), "": (6, 5)}
-"""Labels -> the same of `F.cross_entropy`: log_softmax and a gradient that is zero but for one class; with
-`label_smoothing` a sum, and two gradients added; with probabilities a product and a sum."""
+FUSED: Final = {"indices": (2, 4), "one-hot": (2, 4), "smoothed": (3, 6)}
+"""Labels -> the same of `F.cross_entropy`: log_softmax, and a gradient that is zero but for one class; with
+`label_smoothing` a sum, and two gradients that are added."""
 DENSE_TARGETS = 5
 """Passes over float32 that `F.one_hot(y, classes).float()` makes: 8 bytes a number written, read, and 4 written."""
 MAKES = re.compile(r"\bone_hot\b|\.scatter_?\(|\beye\(")
 """In the text of a cell that makes dense targets from class numbers."""
 BY_NUMBERS: Final = (
     "Hand the logits and class numbers to one fused loss",
-    "loss = F.cross_entropy(logits.flatten(0, -2), y.flatten())  # y: class numbers; no softmax before",
+    "# y: class numbers, logits: without a softmax\n"
+    "loss = F.cross_entropy(logits.flatten(0, -2), y.flatten())  # images, with classes in dimension 1: (logits, y)",
 )
 CURES: Final = {
     "indices": BY_NUMBERS,
@@ -63,8 +79,8 @@ CURES: Final = {
         "loss = F.cross_entropy(logits.flatten(0, -2), y.flatten(), label_smoothing=0.1)",
     ),
     "soft": (
-        "Hand the logits and the probabilities to one loss, without softmax and logarithm before it",
-        "loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten(0, -2))  # class numbers, if one is right",
+        "Take the logarithm of the softmax in one operation",
+        "logp = F.log_softmax(logits, -1)  # F.cross_entropy(logits, y), if each row has one right class",
     ),
 }
 TOLD: Final = {
@@ -84,25 +100,25 @@ def check(vitals: Vitals) -> Finding | None:
     nbytes = float(one.rows) * one.classes * (2 if "16" in one.dtype else 4)
     if nbytes < LEAST_BYTES:
         return None
-    ahead, back = (sum(PASSES[name][at] for name in one.operations if name in PASSES) for at in (0, 1))
-    fused = FUSED[one.labels]
+    ahead, back = _passes(one.operations)
+    fused_ahead, fused_back = _fused(one)
     made = DENSE_TARGETS if one.labels in ("one-hot", "smoothed") and MAKES.search(vitals.source) else 0
-    saved = loss * (ahead + made - fused[0]) / (ahead + made)
-    saved += min(loss * (back - fused[1]) / (ahead + made), backward)
+    saved = loss * (ahead + made - fused_ahead) / (ahead + made)
+    saved += min(loss * (back - fused_back) / (ahead + made), backward)
     cost = gpu_pace.at_most(vitals, min(saved, 1.0))
     if cost < NAMING_BAR:
         return None
     text, code = CURES[one.labels or "soft"]
     return Finding(
         rule="loss-by-hand",
-        headline=f"The loss over {one.classes} classes is computed by hand: about {formatting.share(cost)} of the time; "
-        "`F.cross_entropy` can do it.",
+        headline=f"The loss over {one.classes} classes is computed by hand: about {formatting.share(cost)} of the "
+        f"time; `F.{'cross_entropy' if one.labels in FUSED else 'log_softmax'}` does it at once.",
         cost_share=cost,
         evidence=(
             f"{', '.join(one.operations)}: each over {one.rows} rows of {one.classes} classes, "
             f"{formatting.size(nbytes)}; {TOLD[one.labels]}",
             f"they pass over that {ahead + made + back} times{', targets made' if made else ''}, forward and backward; "
-            f"`F.cross_entropy` does {sum(fused)} times",
+            f"fused it takes {fused_ahead + fused_back}",
             f"{formatting.share(loss)} of the time lie between forward and backward, {formatting.share(backward)} in "
             "the backward; estimated as if all of the former were this loss",
         ),
@@ -116,6 +132,20 @@ def check(vitals: Vitals) -> Finding | None:
             ),
         ),
     )
+
+
+def _passes(operations: Iterable[str]) -> tuple[int, int]:
+    """Over all rows and classes, forward and backward."""
+    forward, backward = zip(*(PASSES.get(name, (0, 0)) for name in operations), strict=True)
+    return sum(forward), sum(backward)
+
+
+def _fused(one: LossByHand) -> tuple[int, int]:
+    """What is left of them: of soft targets, or such as nobody looked at, softmax and logarithm become one."""
+    if one.labels in FUSED:
+        return FUSED[one.labels]
+    logged = one.operations.index("log") + 1 if "log" in one.operations else 1
+    return _passes(("log_softmax" if "log" in one.operations else one.operations[0], *one.operations[logged:]))
 
 
 def _loss(vitals: Vitals) -> float | None:
