@@ -180,6 +180,7 @@ CASES: Final = (
         _fused_loss,
         {"loss_by_hand": LossByHand(("softmax", "log", "gather"), "indices", 8192, 50257)},
         _lost,
+        (*INPUT, "host"),
     ),
     Case("attention-by-hand", kernels(1e9, _PART), {"model": _GPT, "inputs": _TOKENS}),
     Case(

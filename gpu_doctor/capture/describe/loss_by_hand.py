@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -19,7 +19,6 @@ from gpu_doctor.recording.setup import LossByHand
 
 SOFTMAXES: Final = {"SoftmaxBackward": "softmax", "LogSoftmaxBackward": "log_softmax"}
 DENSE: Final = {
-    "MulBackward": "mul",
     "LogBackward": "log",
     "AddBackward": "add",
     "SubBackward": "sub",
@@ -28,6 +27,7 @@ DENSE: Final = {
     "ClampBackward": "clamp",
     "ClampMinBackward": "clamp",
     "ToCopyBackward": "to",
+    "CloneBackward": "clone",
 }
 """Operations that keep every class: each is written and read as a whole."""
 PICKS: Final = {
@@ -39,8 +39,9 @@ PICKS: Final = {
     "DiagonalBackward": "diagonal",
 }
 """Operations that take one class of a row, by its index."""
+WITHIN: Final = ("add", "clamp", "to", "clone", "log")
+"""What leaves the logarithm of a softmax what it is, but for a bound: that of a mixture is another one."""
 SUMS: Final = {"SumBackward": "sum", "MeanBackward": "mean"}
-_BEHIND: Final = ("add", "clamp")
 _ROWS: Final = 4
 """Of each of the last two dimensions beside the classes: 16 rows are looked at."""
 
@@ -64,40 +65,59 @@ def _name(node: Any) -> str:
 
 
 def _shape(node: Any) -> tuple[int, ...]:
-    shape = tuple(node._input_metadata[0].shape)  # private to torch
+    """Of its first result; empty where that is not told: it is private to torch."""
+    try:
+        shape = tuple(node._input_metadata[0].shape)
+    except (AttributeError, IndexError, RuntimeError):
+        return ()
     return shape if all(type(size) is int for size in shape) else ()
 
 
 def _from(start: Any, users: Mapping[Any, list[Any]]) -> LossByHand | None:
-    """What is done with one softmax; None where others than a loss over its classes need it or what is made of it."""
+    """What is done with one softmax; None where more than a loss over its classes needs it, or what is made of it."""
     shape = _shape(start)
-    if len(shape) < 2:
+    if math.prod(shape) < 2:
         return None
     dimension = _dimension(start, len(shape))
+    classes = shape[dimension]
     done, labels, node = [SOFTMAXES[_name(start)]], "", start
-    while len(using := users.get(node, ())) == 1:
+    while len(using := users.get(node, [])) == 1:
         node = using[0]
         name = _name(node)
         if name in PICKS or name in SUMS:
             done.append(PICKS.get(name) or SUMS[name])
-            labels = "indices" if name in PICKS else labels
             if "log" not in done and _logged(node, users):
                 done.append("log of what was picked")
-            return _loss(start, done, labels, shape[dimension])
+            one_of_a_row = name in PICKS and math.prod(_shape(node)) * classes <= math.prod(shape)
+            return _loss(start, done, "indices" if one_of_a_row else labels, classes)
         if math.prod(_shape(node)) != math.prod(shape):
             return None
         if name.endswith(VIEWS):
             continue
-        if name not in DENSE:
-            return None
-        if name == "MulBackward" and (target := _other(node)) is not False:
-            if target is None or "mul" in done or tuple(target.shape) != _shape(node):
+        factor = _factor(node) if name == "MulBackward" else None
+        if factor is not None and factor.dim():
+            if "mul" in done or tuple(factor.shape) != _shape(node):
                 return None
             done.append("mul")
-            labels = _labels(target, dimension if tuple(target.shape) == shape else -1, shape[dimension])
-        elif name != "MulBackward":
+            labels = _labels(factor, dimension if tuple(factor.shape) == shape else -1, classes)
+        elif factor is not None and _logged_so_far(done):
+            done.append("scale")
+        elif _goes_on(node, name, done):
             done.append(DENSE[name])
+        else:
+            return None
     return None
+
+
+def _logged_so_far(done: Sequence[str]) -> bool:
+    return done[0] == "log_softmax" or "log" in done
+
+
+def _goes_on(node: Any, name: str, done: Sequence[str]) -> bool:
+    """Whether this operation only passes on what is above the softmax: nothing else in it learns."""
+    if name not in DENSE or sum(one is not None for one, _ in node.next_functions) != 1:
+        return False
+    return _logged_so_far(done) or (DENSE[name] in WITHIN and "mul" not in done)
 
 
 def _loss(start: Any, done: list[str], labels: str, classes: int) -> LossByHand | None:
@@ -111,32 +131,32 @@ def _loss(start: Any, done: list[str], labels: str, classes: int) -> LossByHand 
 
 
 def _dimension(start: Any, dimensions: int) -> int:
-    """Which one the classes are; autograd has it unsigned, so -1 is the largest number there is."""
+    """Which one the classes are; autograd has it unsigned, so -1 is the largest number."""
     told = int(getattr(start, "_saved_dim", -1))
-    return told if 0 <= told < dimensions else dimensions - 1
+    return (told - (1 << 64) if told >> 63 else told) % dimensions
 
 
 def _logged(node: Any, users: Mapping[Any, list[Any]]) -> bool:
     """Whether the logarithm is taken of what was picked."""
-    while len(using := users.get(node, ())) == 1:
+    while len(using := users.get(node, [])) == 1:
         node = using[0]
         name = _name(node)
         if name == "LogBackward":
             return True
-        if not name.endswith(VIEWS) and DENSE.get(name) not in _BEHIND:
+        if not name.endswith(VIEWS) and DENSE.get(name) not in WITHIN:
             return False
     return False
 
 
-def _other(node: Any) -> Any:
-    """What a product multiplies by: a tensor, False for a plain number, None where it is not to be had.
+def _factor(node: Any) -> Tensor | None:
+    """What a product multiplies by, of no dimension if a number.
 
-    That is so where it learns too (an entropy), or where somebody packed what autograd saved.
+    None where it learns too (an entropy), or where somebody packed what autograd saved.
     """
     edges = [one for one, _ in node.next_functions]
     if None not in edges:
-        return None if len(edges) > 1 else False
-    side = "self" if edges.index(None) == 0 else "other"
+        return None if len(edges) > 1 else torch.ones(())
+    side = "self" if edges[0] is None else "other"
     raw = getattr(node, f"_raw_saved_{side}", None)
     if raw is None or getattr(raw, "unpack_hook", None) is not None:
         return None
@@ -144,7 +164,7 @@ def _other(node: Any) -> Any:
         value = getattr(node, f"_saved_{side}")
     except RuntimeError:  # it was changed since: the user's backward will say so
         return None
-    return value if isinstance(value, Tensor) and value.dim() else False
+    return value if isinstance(value, Tensor) else None
 
 
 def _labels(target: Tensor, dimension: int, classes: int) -> str:

@@ -43,6 +43,7 @@ def log_p() -> Tensor:
         (lambda: functional.cross_entropy(LOGITS[0], ONE_HOT[0]), "log_softmax mul sum", "one-hot"),
         (lambda: -((0.9 * ONE_HOT + 0.02) * log_p()).sum(), "log_softmax mul sum", "smoothed"),
         (lambda: -((0.7 * ONE_HOT + 0.3 * ONE_HOT.roll(1, 1)) * log_p()).sum(), "log_softmax mul sum", "soft"),
+        (lambda: (-2.0 * (ONE_HOT * log_p())).sum(), "log_softmax mul scale sum", "one-hot"),
         (lambda: -(SOFT * torch.log(p())).sum(), "softmax log mul sum", "soft"),
         (lambda: functional.kl_div(log_p(), SOFT, reduction="sum"), "log_softmax mul sub sum", "soft"),
         (lambda: -torch.log(p()).gather(-1, Y[..., None]).mean(), "softmax log gather", "indices"),
@@ -85,6 +86,11 @@ def dice() -> Tensor:
     return 1 - (2 * (own * target).sum((2, 3)) / (own + target).sum((2, 3))).mean()
 
 
+def mixture() -> Tensor:
+    """Of Jensen and Shannon: the logarithm is of two distributions together."""
+    return -(SOFT * torch.log(0.5 * (p() + SOFT))).sum()
+
+
 def entropy() -> Tensor:
     own = log_p()
     return -(own.exp() * own).sum()
@@ -99,9 +105,13 @@ def entropy() -> Tensor:
         lambda: (p() @ torch.randn(5, 5)).sum(),
         lambda: -(torch.rand(2, 3, 1) * log_p()).sum(),
         lambda: -log_p().gather(-1, Y[..., None]).mean(),
+        lambda: -torch.log(p())[Y > 1].sum(),
+        lambda: -torch.log(p()).gather(-1, torch.zeros(2, 3, 4, dtype=torch.long)).sum(),
         focal,
         dice,
         entropy,
+        mixture,
+        lambda: -(ONE_HOT * torch.log(p() + p(LOGITS.roll(1, 0)))).sum(),
         lambda: LOGITS.sum(),
     ],
 )
