@@ -223,7 +223,11 @@ def _backward(
             learned.extend(weakref.ref(one) for one in graph.leaves)
             recorder.facts.update(graph_operations=graph.operations, graph_leaves=len(graph.leaves))
             recorder.facts.update(graph_result_bytes=graph.result_bytes, attention_calls=graph.attention)
-            recorder.facts.update(graph_packed=graph.packed, loss_by_hand=loss_by_hand(graph.nodes))
+            recorder.facts.update(graph_packed=graph.packed)
+            try:
+                recorder.facts.update(loss_by_hand=loss_by_hand(graph.nodes))
+            except Exception as error:
+                recorder.note(f"How the loss is computed could not be read: {error}")
         recorder.loss_kept()
         return _loss(tensors, unscaled)
 
