@@ -8,7 +8,8 @@ What it means
 Why it costs you
     Each operation reads and writes a number for each row and class, forward and backward, and autograd keeps the
     results. softmax, log, product and sum are 16 passes over the logits; `F.cross_entropy` with class numbers makes 6.
-    `one_hot` writes 8 bytes a number, and converts them. With thousands of classes that is as much as the model.
+    `one_hot` writes 8 bytes a number, and converts them. Measured on a CPU (torch 2.13, 1 thread, CPU seconds): 25 ms
+    by hand and 6 ms fused for 384 rows of 8000 classes, 35 and 23 ms for the whole step of a small language model.
 
 What to try
     `F.cross_entropy(logits, y)` with class numbers and without a softmax before it; `label_smoothing=0.1`, `weight=`
@@ -66,6 +67,9 @@ FUSED: Final = {"indices": (2, 4), "one-hot": (2, 4), "smoothed": (3, 6)}
 `label_smoothing` a sum, and two gradients that are added."""
 DENSE_TARGETS = 5
 """Passes over float32 that `F.one_hot(y, classes).float()` makes: 8 bytes a number written, read, and 4 written."""
+GAINS: Final = (0.7, 0.9, 1.15)
+"""Low, usual, high: so many times what the passes say was saved (CPU, torch 2.13, 1 thread, by its CPU seconds: 0.78 to
+1.13 times for five losses of 384 x 8000 and 256 x 2000 logits alone, 0.76 inside of a small language model's loop)."""
 MAKES = re.compile(r"\bone_hot\b|\.scatter_?\(|\beye\(")
 """In the text of a cell that makes dense targets from class numbers."""
 BY_NUMBERS: Final = (
@@ -107,14 +111,15 @@ def check(vitals: Vitals) -> Finding | None:
     made = DENSE_TARGETS if one.labels in ("one-hot", "smoothed") and MAKES.search(vitals.source) else 0
     saved = loss * (ahead + made - fused_ahead) / (ahead + made)
     saved += min(loss * (back - fused_back) / (ahead + made), backward)
-    cost = gpu_pace.at_most(vitals, min(saved, 1.0))
+    low, cost, high = (gpu_pace.at_most(vitals, min(saved * part, MOST)) for part in GAINS)
     if cost < NAMING_BAR:
         return None
+    fused_by = "cross_entropy" if one.labels in FUSED else "log_softmax"
     text, code = CURES[one.labels or "soft"]
     return Finding(
         rule="loss-by-hand",
         headline=f"The loss over {one.classes} classes is computed by hand: about {formatting.share(cost)} of the "
-        f"time; `F.{'cross_entropy' if one.labels in FUSED else 'log_softmax'}` does it at once.",
+        f"time; `F.{fused_by}` does it at once.",
         cost_share=cost,
         evidence=(
             f"{', '.join(one.operations)}: each over {one.rows} rows of {one.classes} classes, "
@@ -129,7 +134,9 @@ def check(vitals: Vitals) -> Finding | None:
                 text=text,
                 safety=Safety.BY_HAND,
                 code=code,
-                predicted_speedup=1.0 / (1.0 - min(cost, MOST)),
+                predicted_speedup=1.0 / (1.0 - cost),
+                predicted_low=1.0 if vitals.on_gpu else 1.0 / (1.0 - low),  # clipping is in the same seconds there
+                predicted_high=1.0 / (1.0 - high),
                 changes="The same loss but for rounding, and for what was added inside of the logarithm.",
             ),
         ),
