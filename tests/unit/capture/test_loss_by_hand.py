@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from gpu_doctor.capture.describe.backward_graph import backward_graph
 from gpu_doctor.capture.describe.loss_by_hand import loss_by_hand
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import backward
 from gpu_doctor.recording.setup import LossByHand
+from tests.support.one_tap import on
+from tests.support.told_loop import begun
 
 LOGITS = torch.randn(2, 3, 5, requires_grad=True)
 IMAGES = torch.randn(2, 5, 4, 4, requires_grad=True)
@@ -142,3 +146,24 @@ def test_targets_elsewhere_are_not_looked_at() -> None:
     logits = torch.randn(2, 5, device="meta", requires_grad=True)
     found = seen(-(torch.zeros(2, 5, device="meta") * torch.log(p(logits))).sum())
     assert found is not None and found.labels == "" and found.rows == 2
+
+
+def heard() -> Recorder:
+    recorder, net = begun(Recorder()), nn.Linear(4, 5)
+    with on(backward.tap, recorder, {"net": net}):
+        (-(ONE_HOT[0] * functional.log_softmax(net(torch.rand(3, 4)), -1)).sum()).backward()
+    return recorder
+
+
+def test_the_first_backward_leaves_it_among_the_facts() -> None:
+    assert heard().facts["loss_by_hand"] == LossByHand(("log_softmax", "mul", "sum"), "one-hot", 3, 5, "float32")
+
+
+def test_what_cannot_be_read_leaves_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(nodes: Any) -> None:
+        raise ValueError("no")
+
+    monkeypatch.setattr(backward, "loss_by_hand", broken)
+    recorder = heard()
+    assert "How the loss is computed could not be read: no" in recorder.notes
+    assert recorder.facts["graph_leaves"] == 2, "the rest is there"

@@ -2,8 +2,8 @@
 
 What it means
     Between forward and backward the loss goes through all classes again and again: dense targets (`F.one_hot`) times
-    `log_softmax`, or a softmax whose logarithm is taken. Read off the graph of the first backward, by its operations
-    and their shapes.
+    `log_softmax`, which `F.cross_entropy` does too when it gets them, or a softmax whose logarithm is taken. Read off
+    the graph of the first backward, by its operations and their shapes.
 
 Why it costs you
     Each operation reads and writes a number for each row and class, forward and backward, and autograd keeps the
