@@ -67,9 +67,9 @@ FUSED: Final = {"indices": (2, 4), "one-hot": (2, 4), "smoothed": (3, 6)}
 `label_smoothing` a sum, and two gradients that are added."""
 DENSE_TARGETS = 5
 """Passes over float32 that `F.one_hot(y, classes).float()` makes: 8 bytes a number written, read, and 4 written."""
-GAINS: Final = (0.7, 0.9, 1.3)
+GAINS: Final = (0.7, 0.9, 1.5)
 """Low, usual, high: so many times what the passes say was saved (CPU, torch 2.13, 1 thread: 0.78 to 1.13 times for five
-losses of 384 x 8000 and 256 x 2000 logits alone, by CPU seconds; 0.73 to 1.21 times in loops of small language models
+losses of 384 x 8000 and 256 x 2000 logits alone, by CPU seconds; 0.73 to 1.47 times in loops of small language models
 on a busy machine)."""
 MAKES = re.compile(r"\bone_hot\b|\.scatter_?\(|\beye\(")
 """In the text of a cell that makes dense targets from class numbers."""
