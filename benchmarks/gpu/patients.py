@@ -282,6 +282,11 @@ for _ in loader:
     optimizer.step()
 """
 
+LOST: Final = WORDS_LOOP.replace("VOCABULARY", "size(50304, 64)").replace(
+    "functional.cross_entropy(model(tokens), targets)",
+    "-torch.log(torch.softmax(model(tokens), -1) + 1e-9).gather(-1, targets[:, None]).mean()",
+)
+
 COMPUTE: Final = (
     Patient("full-precision", "compute", HEAD + PRODUCTS, PRODUCTS_LOOP, IN_HALF),
     Patient(
@@ -306,6 +311,13 @@ COMPUTE: Final = (
         HEAD + CONVOLUTIONS,
         CONVOLVED.replace("HALF", "True"),
         LAST + CONVOLVED.replace("HALF", "True"),
+    ),
+    Patient(
+        "loss-by-hand",
+        "compute",
+        HEAD + WORDS,
+        LOST,
+        WORDS_LOOP.replace("VOCABULARY", "size(50304, 64)"),
     ),
     Patient(
         "unaligned-shapes",

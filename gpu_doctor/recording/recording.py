@@ -28,6 +28,7 @@ from gpu_doctor.recording.setup import (
     InputFacts,
     KeptGraphs,
     LoaderSetup,
+    LossByHand,
     ModelFacts,
     OptimizerFacts,
     Padding,
@@ -51,6 +52,7 @@ _FACTS: Final = {
     "idle_inputs": InputFacts,
     "evaluation": EvaluationFacts,
     "kept_graphs": KeptGraphs,
+    "loss_by_hand": LossByHand,
     "world": World,
     "recomputation": Recomputation,
 }

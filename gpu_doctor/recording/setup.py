@@ -19,6 +19,7 @@ __all__ = [
     "InputFacts",
     "KeptGraphs",
     "LoaderSetup",
+    "LossByHand",
     "ModelFacts",
     "OptimizerFacts",
     "Padding",
@@ -134,6 +135,21 @@ class AttentionCalls:
     """With dropout."""
     learned_mask: bool = False
     """The mask gets a gradient."""
+
+
+@dataclass(frozen=True)
+class LossByHand:
+    """A loss over classes that is put together from a softmax, in the first backward of the run."""
+
+    operations: tuple[str, ...] = ()
+    """From the softmax on, each over all rows and classes but the last: `softmax`, `add`, `log`, `mul`, `sum`."""
+    labels: str = ""
+    """What it is told the right class by: `indices`, or dense targets that are `one-hot`, `smoothed` (one class stands
+    out, all others are alike), `soft`; empty where these were not looked at, as on a GPU."""
+    rows: int = 0
+    classes: int = 0
+    dtype: str = "float32"
+    """Of the softmax."""
 
 
 @dataclass(frozen=True)
@@ -407,6 +423,8 @@ class Setup:
     """the fused attention among them."""
     graph_packed: bool | None = None
     """An operation of that backward works on samples without their padding: packed or nested sequences."""
+    loss_by_hand: LossByHand | None = None
+    """The largest loss of that kind in that backward; None = none was seen."""
     padding: tuple[Padding, ...] | None = None
     """What is padded in the batches of the training loader; None = none was looked at on the CPU's side."""
     recomputation: Recomputation | None = None

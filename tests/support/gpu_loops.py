@@ -49,6 +49,8 @@ class Work:
     """each so long on the device,"""
     launch_us: float = 20.0
     """and so long on the host, with the Python around it."""
+    losses: int = 0
+    """Such kernels between forward and backward."""
     updates: int = 12
     """Kernels of the optimizer,"""
     update_us: float = 20.0
@@ -154,6 +156,7 @@ def play(device: Stream, work: Work, way: Way, told: Any) -> None:
             told.forward()
             _launch(device, work.launches // 3, work.kernel_us, work.launch_us, "forward")
             told.called()
+            _launch(device, work.losses, work.kernel_us, work.launch_us, "loss")
             told.backward()
             _launch(device, work.launches - work.launches // 3, work.kernel_us, work.launch_us, "backward")
             told.backed()

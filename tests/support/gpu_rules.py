@@ -13,7 +13,7 @@ from typing import Any, Final
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import DeviceSetup, Recording
-from gpu_doctor.recording.setup import AttentionCalls, InputFacts, ModelFacts, OptimizerFacts, Recomputation
+from gpu_doctor.recording.setup import AttentionCalls, InputFacts, LossByHand, ModelFacts, OptimizerFacts, Recomputation
 from tests.support.found import BY_NAME
 from tests.support.gpu_loops import CARD_BYTES, Way, Work, pace_us, recorded
 
@@ -126,6 +126,16 @@ def _kept(work: Work, way: Way) -> tuple[Work, Way]:
     return replace(work, launches=work.launches * 3 // 4), way
 
 
+def _lost(work: Work) -> Work:
+    """A softmax, its logarithm and a gather: each pass is 3 kernels, 4 passes ahead and 7 back."""
+    return replace(work, losses=12, launches=work.launches + 21)
+
+
+def _fused_loss(work: Work, way: Way) -> tuple[Work, Way]:
+    """2 passes ahead and 4 back."""
+    return replace(work, losses=6, launches=work.launches - 9), way
+
+
 def _recomputed(recording: Recording) -> dict[str, Any]:
     """A quarter of all launches, where the backward with them has two thirds."""
     steps = recording.steps
@@ -165,6 +175,13 @@ CASES: Final = (
         {"model": _GPT, "attention_calls": (_MASKED,)},
     ),
     Case("needless-checkpointing", _kept, told=_recomputed, sick=_checkpointed, others=OTHERS),
+    Case(
+        "loss-by-hand",
+        _fused_loss,
+        {"loss_by_hand": LossByHand(("softmax", "log", "gather"), "indices", 8192, 50257)},
+        _lost,
+        (*INPUT, "host"),
+    ),
     Case("attention-by-hand", kernels(1e9, _PART), {"model": _GPT, "inputs": _TOKENS}),
     Case(
         "double-precision",

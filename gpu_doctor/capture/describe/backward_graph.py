@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from torch import Tensor
@@ -57,6 +57,8 @@ class BackwardGraph:
     attention: tuple[AttentionCalls, ...] = ()
     packed: bool = False
     """One of them takes samples without their padding."""
+    nodes: Collection[Any] = field(default=(), repr=False, compare=False)
+    """The operations themselves, which keep the graph alive for as long as they are held."""
 
 
 def backward_graph(results: Any) -> BackwardGraph:
@@ -85,7 +87,7 @@ def backward_graph(results: Any) -> BackwardGraph:
     attention = tuple(replace(one, calls=number) for one, number in calls.most_common())
     packed = any(word in type(node).__name__ for node in seen for word in PACKS)
     nbytes = None if ways else _result_bytes(seen)
-    return BackwardGraph(tuple(found.values()), len(seen), nbytes, attention, packed)
+    return BackwardGraph(tuple(found.values()), len(seen), nbytes, attention, packed, seen)
 
 
 def _result_bytes(nodes: Iterable[Any]) -> float | None:

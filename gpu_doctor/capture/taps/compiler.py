@@ -28,6 +28,7 @@ LEFT_OUT: Final = (
     "describe.models",
     "describe.backward_graph",
     "describe.backward_products",
+    "describe.loss_by_hand",
     "fence",
     "recorder",
     "events",
