@@ -348,6 +348,13 @@ ON_CPU = (
         gpu=False,
     ),
     Trouble("rows full of padding", "wasted-padding", setup={"inputs": TOKENS, "padding": (PADDED,)}, gpu=False),
+    Trouble(
+        "a teacher's outputs anew",
+        "frozen-recomputed",
+        {"forward": 4.0},
+        setup={"frozen": (FrozenForward("Teacher", 160, 0.64, 8.0),)},
+        gpu=False,
+    ),
     Trouble("sample by sample", "per-sample-forward", setup={"inputs": ONE_BY_ONE}, gpu=False),
     Trouble("checkpoints", "checkpoint-stall", {"other": 4.0}, chore=("checkpoint", 4.0), gpu=False),
     Trouble("collections", "garbage-collected-each-step", {"other": 4.0}, chore=("collect-garbage", 4.0), gpu=False),
