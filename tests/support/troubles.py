@@ -11,6 +11,7 @@ from gpu_doctor.recording.setup import (
     AttentionCalls,
     Compilation,
     EvaluationFacts,
+    FrozenForward,
     InputFacts,
     ModelFacts,
     OptimizerFacts,

@@ -87,8 +87,9 @@ class Returning:
             return
         if len(again) >= ALL * len(rows):
             gaps = [one.calls[1] - one.calls[0] for one in again]
-            # In an order that is drawn anew a gap is one pass at least and two at most, or nearly so.
-            self.period = max(min(gaps), (min(gaps) + max(gaps)) / 3.0)
+            # In an order that is drawn anew they come again in the middle of the second pass, on average.
+            middle = sum(one.calls[1] for one in again) / len(again) / 1.5
+            self.period = float(gaps[0]) if max(gaps) - min(gaps) <= 1 else max(middle, 1.0)
             self.over = self.found = True
         elif third > max(THIRD * len(rows), 1.0):
             self.over = True

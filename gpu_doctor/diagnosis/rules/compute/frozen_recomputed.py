@@ -1,7 +1,7 @@
 """A frozen model computes in every epoch what it computed in the first one.
 
 What it means
-    No optimizer steps this model (a teacher, a backbone under a trained head), its weights stand still, and it is handed
+    No optimizer steps this model (a teacher, a backbone under a trained head), its weights stand still, and it is given
     the same samples in each epoch: its results are the same, too. That is seen, not assumed: some samples are followed
     by a few of their numbers until all have come again, and their results are compared. Augmented samples do not come
     again, and with dropout results differ. Frozen layers inside of a trained model are not told apart.
