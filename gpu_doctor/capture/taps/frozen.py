@@ -106,7 +106,11 @@ class Frozen:
             if listener is None or len(self._models) >= MOST_MODELS or self._steps > LATE or not listener.parameters:
                 return
             one = self._models[id(module)] = Followed(module, listener, begin)
-        self._look(one, list(tensors_in((args, kwargs))), output)
+        try:
+            self._look(one, list(tensors_in((args, kwargs))), output)
+        except Exception:
+            one.over = one.unseen = True
+            raise
         log.note((OURS, log.clock(), begin))
 
     def _look(self, one: Followed, inputs: list[torch.Tensor], output: Any) -> None:
@@ -182,5 +186,9 @@ def tap(scope: TapScope) -> Iterator[None]:
     try:
         yield
     finally:
-        frozen.end()
-        facts["frozen"] = frozen.facts()
+        facts["frozen"] = None
+        try:
+            frozen.end()
+            facts["frozen"] = frozen.facts()
+        except Exception as error:
+            scope.recorder.note(f"Whether a frozen model's samples came again could not be read: {error}")
