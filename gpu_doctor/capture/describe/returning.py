@@ -61,23 +61,32 @@ class Returning:
         Args:
             step: of the optimizer, in which it was. inputs: as `rows_of` gives them. output: the same of the result.
         """
-        names, results = _names(inputs), output.float().numpy()
+        names = _names(inputs)
         self._calls += 1
-        once = Counter(names)
+        learning = self._learning and len(self._rows) < KEPT
+        if not learning and self._rows.keys().isdisjoint(names):
+            return
+        results = output.float().numpy()
         self._scale = max(self._scale, float(np.abs(results).max(initial=0.0)))
         alike = self._scale * (ALIKE_HALF if output.element_size() < 4 else ALIKE)
         for name, result in zip(names, results, strict=True):
             known = self._rows.get(name)
-            if known is None:
-                if self._learning and once[name] == 1 and len(self._rows) < KEPT:
-                    self._rows[name] = _Row(self._calls, step, result)
-            elif known.step != step:
+            if known is not None and known.step != step:
                 known.step, self._learning = step, False
                 known.calls.append(self._calls)
                 if not np.all(np.abs(known.output - result) <= alike):
                     self.over = True
                     return
+        if learning and self._learning:
+            self._remember(step, names, results)
         self._judge()
+
+    def _remember(self, step: int, names: list[bytes], results: npt.NDArray[Any]) -> None:
+        """Rows that are one of a kind in their batch: blank ones tell nothing."""
+        once = Counter(names)
+        for name, result in zip(names, results, strict=True):
+            if once[name] == 1 and len(self._rows) < KEPT:
+                self._rows.setdefault(name, _Row(self._calls, step, result))
 
     def _judge(self) -> None:
         rows = self._rows.values()
