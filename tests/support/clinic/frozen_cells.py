@@ -77,6 +77,7 @@ PROBE = """
         X, Y = torch.rand(4096, 256), torch.randint(0, 5, (4096,))
 """
 
+# The cures compute the outputs in the first epoch, as the sick loops do: what lies before the first step is not timed.
 CELLS: tuple[Cell, ...] = (
     Cell(
         name="a-teacher-of-the-same-samples",
@@ -85,13 +86,15 @@ CELLS: tuple[Cell, ...] = (
         before=TEACHER,
         sick=LOADED,
         cured="""
-        with torch.no_grad():
-            known = torch.cat([teacher(x) for x, _ in DataLoader(dataset, batch_size=256)])
-        loader = DataLoader(StackDataset(dataset, known), batch_size=32, shuffle=True)
+        known = torch.zeros(len(X), 10)
+        loader = DataLoader(StackDataset(dataset, range(len(X))), batch_size=32, shuffle=True)
         for epoch in range(6):
-            for (x, y), wanted in loader:
+            for (x, y), at in loader:
+                if epoch == 0:
+                    with torch.no_grad():
+                        known[at] = teacher(x)
                 optimizer.zero_grad()
-                distilled(student(x), wanted, y).backward()
+                distilled(student(x), known[at], y).backward()
                 optimizer.step()
         """,
     ),
@@ -109,9 +112,11 @@ CELLS: tuple[Cell, ...] = (
                 optimizer.step()
         """,
         cured="""
-        features = torch.cat([backbone(some) for some in X.split(256)])
+        features = torch.zeros(len(X), 256)
         for epoch in range(12):
             for at in torch.randperm(len(X)).split(64):
+                if epoch == 0:
+                    features[at] = backbone(X[at])
                 loss = F.cross_entropy(head(features[at]), Y[at])
                 optimizer.zero_grad()
                 loss.backward()
