@@ -106,14 +106,17 @@ class Returning:
 
 def rows_of(one: torch.Tensor, most: int) -> torch.Tensor | None:
     """Some numbers of each row of a tensor, copied where it lies; None where its memory is in no order of rows."""
-    if type(one) is not torch.Tensor or one.layout is not torch.strided or one.is_nested or not one.dim():
+    if one.layout is not torch.strided or one.is_nested or not one.dim():
         return None
     count = one.shape[0]
     size = one.numel() // max(count, 1)
     if not size or not (one[0].is_contiguous() or (one.dim() == 4 and _channels_last(one))):
         return None
     taken = min(most, size)
-    return one.detach().as_strided((count, taken), (one.stride(0), size // taken)).clone()
+    try:
+        return one.detach().as_strided((count, taken), (one.stride(0), size // taken)).clone()
+    except (RuntimeError, TypeError):  # a kind of tensor that is stored otherwise
+        return None
 
 
 def weights_of(module: torch.nn.Module) -> list[torch.Tensor]:
