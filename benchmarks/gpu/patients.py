@@ -286,6 +286,28 @@ LOST: Final = WORDS_LOOP.replace("VOCABULARY", "size(50304, 64)").replace(
     "functional.cross_entropy(model(tokens), targets)",
     "-torch.log(torch.softmax(model(tokens), -1) + 1e-9).gather(-1, targets[:, None]).mean()",
 )
+FROZEN: Final = """
+width, inner, batch = size(2048, 64), size(8192, 256), size(4096, 32)
+teacher = nn.Sequential(nn.Linear(width, inner), nn.ReLU(), nn.Linear(inner, width)).to(device, half)
+teacher.requires_grad_(False)
+student = nn.Linear(width, width).to(device, half)
+optimizer = torch.optim.SGD(student.parameters(), lr=1e-6)
+rows = torch.randn(8 * batch, width, device=device, dtype=half)
+orders = [one for _ in range(-(-steps // 8)) for one in torch.randperm(len(rows), device=device).split(batch)]
+loader = DataLoader([torch.zeros(1)] * steps, batch_size=None)
+"""
+TAUGHT: Final = """
+for step, _ in enumerate(loader):
+    at = orders[step]
+    x = rows[at]
+    with torch.no_grad():
+        wanted = teacher(x)
+    optimizer.zero_grad()
+    loss = functional.mse_loss(student(x).float(), wanted.float())
+    loss.backward()
+    optimizer.step()
+"""
+"""Eight steps are an epoch."""
 
 COMPUTE: Final = (
     Patient("full-precision", "compute", HEAD + PRODUCTS, PRODUCTS_LOOP, IN_HALF),
@@ -325,6 +347,16 @@ COMPUTE: Final = (
         HEAD + WORDS,
         WORDS_LOOP.replace("VOCABULARY", "size(50257, 33)"),
         WORDS_LOOP.replace("VOCABULARY", "size(50304, 64)"),
+    ),
+    Patient(
+        "frozen-recomputed",
+        "compute",
+        HEAD + FROZEN,
+        TAUGHT,
+        "known = torch.zeros_like(rows)\n"
+        + TAUGHT.replace(
+            "wanted = teacher(x)", "if step < 8:\n            known[at] = teacher(x)\n        wanted = known[at]"
+        ),
     ),
 )
 

@@ -71,6 +71,7 @@ _ANYWHERE: Final = {
     "step_s_by_rank": "the ranks did not exchange their step times",
     **dict.fromkeys(("model", "parameters", "inputs", "evaluation_facts"), "no model was seen running"),
     "padding": "no batch was seen in the CPU's memory, as a DataLoader hands it over",
+    "frozen": "whether a model that nobody trains is handed the same samples again could not be seen",
     "recompiled": "what torch.compile compiles was not recorded",
     "torch_threads": "the threads that torch computes with were not counted",
 }

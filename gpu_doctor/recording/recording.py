@@ -25,6 +25,7 @@ from gpu_doctor.recording.setup import (
     DeviceSetup,
     EvaluationFacts,
     Flops,
+    FrozenForward,
     InputFacts,
     KeptGraphs,
     LoaderSetup,
@@ -332,6 +333,8 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
     setup["attention_calls"] = None if attention is None else tuple(AttentionCalls(**one) for one in attention)
     padding = setup.get("padding")
     setup["padding"] = None if padding is None else tuple(Padding(**one) for one in padding)
+    frozen = setup.get("frozen")
+    setup["frozen"] = None if frozen is None else tuple(FrozenForward(**one) for one in frozen)
     compiled = setup.get("compilations")
     setup["compilations"] = None if compiled is None else tuple(Compilation(**one) for one in compiled)
     chores = header.get("chores")

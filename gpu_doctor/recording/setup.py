@@ -16,6 +16,7 @@ __all__ = [
     "DeviceSetup",
     "EvaluationFacts",
     "Flops",
+    "FrozenForward",
     "InputFacts",
     "KeptGraphs",
     "LoaderSetup",
@@ -215,6 +216,21 @@ class Padding:
     least_length: int = 0
     most_length: int = 0
     """Rows with it."""
+
+
+@dataclass(frozen=True)
+class FrozenForward:
+    """A model that no optimizer steps, whose weights stand still, and which gave the same results again and again."""
+
+    model: str
+    """Its class."""
+    calls: int = 0
+    wall_s: float = 0.0
+    """Host seconds of all calls but the first: on a GPU those of launching."""
+    passes: float = 1.0
+    """How often it went through its samples,"""
+    output_bytes: float = 0.0
+    """and the bytes of the result for one."""
 
 
 @dataclass(frozen=True)
@@ -427,6 +443,8 @@ class Setup:
     """The largest loss of that kind in that backward; None = none was seen."""
     padding: tuple[Padding, ...] | None = None
     """What is padded in the batches of the training loader; None = none was looked at on the CPU's side."""
+    frozen: tuple[FrozenForward, ...] | None = None
+    """Models that compute the same results anew; None = nobody looked, or what one is handed could not be compared."""
     recomputation: Recomputation | None = None
     """None = nothing was recomputed, or nobody listened."""
     operation_s: float | None = None

@@ -19,6 +19,7 @@ from gpu_doctor.capture.taps.device_wait import tap as device_wait
 from gpu_doctor.capture.taps.distributed import tap as world
 from gpu_doctor.capture.taps.environment import accelerated as torch_accelerated
 from gpu_doctor.capture.taps.environment import tap as scenery
+from gpu_doctor.capture.taps.frozen import tap as recomputed
 from gpu_doctor.capture.taps.gpu_clock import tap as stopwatch
 from gpu_doctor.capture.taps.operation_cost import tell as tell_dispatching
 from gpu_doctor.capture.taps.optimizer import tap as optimizer
@@ -40,6 +41,7 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("compute", compute),
     ("checkpointing", checkpointing),
     ("makes", makes),
+    ("recomputed", recomputed),
     ("optimizer", optimizer),
     ("clipping", clipping),
     ("wrapping", wrapping),

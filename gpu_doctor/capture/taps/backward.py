@@ -40,7 +40,7 @@ MOST_PARTS: Final = 16
 def tap(scope: TapScope) -> Iterator[None]:
     """Listeners on the outermost modules and around `torch.autograd.backward` and `grad`."""
     recorder = scope.recorder
-    listeners: dict[int, Listener] = {}
+    listeners = scope.listeners
     direct: dict[int, Callable[..., Any]] = {}
     stepped = Parameters()
     learned: list[weakref.ref[torch.Tensor]] = []

@@ -48,6 +48,8 @@ class Listener:
         """It was called in training mode or with gradients: it is no box of modules that are called one by one."""
         self.known = False
         """What a call tells of it, once, has been written down."""
+        self.calls = self.wall_ns = 0
+        """Its forwards, and the host's time in all but the first, which may compile."""
         self.missed = 0
         """Optimizer steps since it is listened to without being heard."""
         self._heard = scope.heard
@@ -191,7 +193,11 @@ def _listening(
                 if begun:
                     if log.marker is not None:
                         marked()
-                    note((CALLED, clock(), None))
+                    ended = clock()
+                    note((CALLED, ended, None))
+                    if listener.calls:
+                        listener.wall_ns += ended - now
+                    listener.calls += 1
                 if look is not None:
                     look.remove()
             except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpu_doctor.recording import DeviceSetup, Setup
-from gpu_doctor.recording.setup import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, Padding
+from gpu_doctor.recording.setup import EvaluationFacts, FrozenForward, InputFacts, ModelFacts, OptimizerFacts, Padding
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ class SetupVitals:
     def padding(self) -> tuple[Padding, ...] | None:
         """What is padded in the batches."""
         return self.setup.padding
+
+    @property
+    def frozen(self) -> tuple[FrozenForward, ...] | None:
+        """Models that compute the same results anew."""
+        return self.setup.frozen
 
     @property
     def evaluation_facts(self) -> EvaluationFacts | None:

@@ -1,0 +1,146 @@
+"""A frozen model is followed until its samples have come again with the same results; where they differ it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import frozen, listening
+from gpu_doctor.recording.setup import FrozenForward
+
+X = torch.rand(32, 12, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(autouse=True)
+def worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such small models are asked too, however long they take."""
+    monkeypatch.setattr(frozen, "WORTH", 0.0)
+
+
+def teacher(*more: nn.Module) -> nn.Module:
+    """A frozen model."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(12, 16), nn.ReLU(), *more, nn.Linear(16, 3)).eval().requires_grad_(False)
+
+
+def shuffled(epochs: int) -> Iterator[torch.Tensor]:
+    """Batches of 4 of 32 samples, in an order of its own each epoch."""
+    for _ in range(epochs):
+        for at in torch.randperm(32).split(4):
+            yield X[at]
+
+
+def train(
+    net: nn.Module,
+    batches: Iterator[torch.Tensor],
+    after: Callable[[nn.Module, nn.Module], Any] | None = None,
+    call: Callable[..., torch.Tensor] | None = None,
+) -> tuple[FrozenForward, ...] | None:
+    """What is told of the frozen model beside a student; `after` follows each step."""
+    recorder, student = Recorder(), nn.Linear(12, 3)
+    with listening(recorder, {"net": net, "student": student}, accelerated=False):
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+        for x in batches:
+            with torch.no_grad():
+                target = (call or net)(x)
+            optimizer.zero_grad()
+            (student(x) - target).square().sum().backward()
+            optimizer.step()
+            if after is not None:
+                after(net, student)
+    found: tuple[FrozenForward, ...] | None = recorder.facts["frozen"]
+    return found
+
+
+def test_a_teacher_of_the_same_samples() -> None:
+    found = train(teacher(), shuffled(8))
+    assert found is not None
+    (one,) = found
+    assert one.model == "Sequential" and one.output_bytes == 12 and one.wall_s > 0
+    assert 62 <= one.calls <= 64 and one.passes == pytest.approx(8.0, rel=0.25)
+
+
+def test_the_same_order_each_epoch() -> None:
+    found = train(teacher(), (X[at] for _ in range(4) for at in torch.arange(32).split(4)))
+    assert found is not None and found[0].passes == pytest.approx(4.0, rel=0.05)
+
+
+def test_one_epoch_only() -> None:
+    assert train(teacher(), shuffled(1)) == ()
+
+
+def test_augmented_samples() -> None:
+    assert train(teacher(), (x + 0.01 * torch.randn_like(x) for x in shuffled(6))) == ()
+    halves = (torch.where(torch.rand(4, 1) < 0.5, x, x.flip(1)) for x in shuffled(12))
+    assert train(teacher(), halves) == (), "half of them come again, the other half the other way round"
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(), nn.BatchNorm1d(16)], ids=["dropout", "batch-statistics"])
+def test_layers_whose_results_differ_in_training_mode(layer: nn.Module) -> None:
+    assert train(teacher(layer).train(), shuffled(3)) == ()
+    found = train(teacher(layer), shuffled(3))
+    assert found is not None and len(found) == 1
+
+
+def test_a_teacher_that_follows_its_student() -> None:
+    def slowly(net: nn.Module, student: nn.Module) -> None:
+        for mine, other in zip(net.parameters(), nn.Sequential(student).parameters(), strict=False):
+            mine.data.mul_(0.999999).add_(other.data.mean(), alpha=1e-6)
+
+    assert train(teacher(), shuffled(6), slowly) == ()
+
+
+def test_gradients_that_go_through_it() -> None:
+    recorder, net, maker = Recorder(), teacher(), nn.Linear(12, 12)
+    with listening(recorder, {"net": net, "maker": maker}, accelerated=False):
+        optimizer = torch.optim.SGD(maker.parameters(), lr=0.01)
+        for x in shuffled(4):
+            optimizer.zero_grad()
+            net(maker(x)).sum().backward()
+            optimizer.step()
+    assert recorder.facts["frozen"] == ()
+
+
+def test_a_backbone_under_a_head_and_an_evaluation() -> None:
+    recorder, body, head = Recorder(), teacher(), nn.Linear(3, 2)
+    held_out = torch.rand(8, 12)
+    with listening(recorder, {"body": body, "head": head}, accelerated=False):
+        optimizer = torch.optim.SGD(head.parameters(), lr=0.01)
+        for _ in range(4):
+            for x in shuffled(1):
+                optimizer.zero_grad()
+                head(body(x)).sum().backward()
+                optimizer.step()
+            with torch.no_grad():
+                for x in held_out.split(4):
+                    head(body(x))
+    (one,) = recorder.facts["frozen"]
+    assert one.passes == pytest.approx(4.0, rel=0.3)
+
+
+def test_rows_that_cannot_be_told_apart() -> None:
+    flat = teacher()
+    assert train(flat, shuffled(3), call=lambda x: flat(x.T.contiguous().T)) is None
+
+
+def test_nothing_is_looked_at_for_long() -> None:
+    recorder, student = Recorder(), nn.Linear(12, 3)
+    with listening(recorder, {"student": student}, accelerated=False) as scope:
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+        for at, x in enumerate(shuffled(8)):
+            optimizer.zero_grad()
+            student(x).sum().backward()
+            optimizer.step()
+            looks = any(getattr(one, "__self__", None).__class__ is frozen.Frozen for one in scope.stepped)
+            assert looks == (at + 1 <= frozen.LATE), at
+    assert recorder.facts["frozen"] == ()
+
+
+def test_a_model_that_takes_hardly_any_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frozen, "WORTH", 2.0)
+    assert train(teacher(), shuffled(6)) == ()
