@@ -20,6 +20,7 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import best_workers, stalled_share
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, who
+from gpu_doctor.diagnosis.rules.input.slow_getitem import in_one_indexing
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.diagnosis.rules.prescriptions import with_workers
 from gpu_doctor.diagnosis.rules.rule import Finding
@@ -45,6 +46,8 @@ def check(vitals: Vitals) -> Finding | None:
     if best is None or not best[1].pays:
         return None
     count, seen = best
+    if in_one_indexing(vitals, seen):
+        return None  # slow-collate or slow-getitem: indexing whole batches gains more
     cost = max(wait - stalled_share(vitals, count), 0.0)  # what stays is for the slow batches: uneven-batches
     own_s = (vitals.consumer_s or 0.0) / (vitals.batches_per_step or 1.0)
     return Finding(

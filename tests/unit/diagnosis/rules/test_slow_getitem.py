@@ -47,6 +47,30 @@ def test_data_in_memory_is_to_be_indexed_by_whole_batches() -> None:
     assert named(IN_MEMORY) == [RULE]
 
 
+ROWS = Loop(
+    wait=14.0, forward=1.0, backward=1.2, optimizer=0.5, batch=2048, batch_bytes=3.4e5, fetch_cpu=13.8, consumer_cpu=2.7
+).but(cores=2.0)
+"""2048 rows out of memory one by one, 7 us each: two workers save two fifths of a step, indexing whole batches all of it."""
+
+
+def test_rows_in_memory_are_to_be_indexed_though_workers_would_help() -> None:
+    found = sick(RULE, ROWS)
+    assert found.cost_share == pytest.approx(14 / 16.7, abs=0.02)
+    assert "workers would save less of it than whole batches" in found.headline
+    assert named(ROWS)[0] == RULE
+    assert "loader-without-workers" not in named(ROWS)
+    own = ROWS.but(loader={"collate": "my_collate"})
+    assert "loader-without-workers" in named(own), "a collate of the user's own is not to be lost"
+    dear = ROWS.but(batch=64)
+    assert "loader-without-workers" in named(dear), "0.2 ms a sample are no look-up"
+
+
+def test_archives_that_new_workers_read_again_each_epoch_are_another_rules() -> None:
+    # Of 2 ms beyond the edge of 20 a step nothing is the fetch's: it is not priced twice.
+    loop = Loop(wait=2.0, edge=200.0, steps_per_epoch=10, forward=12.0, backward=14.0, optimizer=2.0, cores=2.0)
+    assert asked(RULE, loop.but(workers=2, fetch=40.0, fetch_cpu=34.0, consumer_cpu=28.0, cpu_util=60.0)) is None
+
+
 def test_the_code_is_for_the_loader_at_hand() -> None:
     ordered = IN_MEMORY.but(loader={"dataset": "TensorDataset", "sampler": "SequentialSampler", "drop_last": True})
     cure = sick(RULE, ordered).prescriptions[0]
