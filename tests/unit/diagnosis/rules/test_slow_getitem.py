@@ -50,7 +50,7 @@ def test_data_in_memory_is_to_be_indexed_by_whole_batches() -> None:
 ROWS = Loop(
     wait=14.0, forward=1.0, backward=1.2, optimizer=0.5, batch=2048, batch_bytes=3.4e5, fetch_cpu=13.8, consumer_cpu=2.7
 ).but(cores=2.0)
-"""2048 rows out of memory one by one, 7 us each: two workers save two fifths of a step, indexing whole batches all of it."""
+"""2048 rows out of memory one by one, 7 us each: two workers save two fifths of a step, whole batches all of it."""
 
 
 def test_rows_in_memory_are_to_be_indexed_though_workers_would_help() -> None:
