@@ -15,8 +15,6 @@ from gpu_doctor.capture.taps.parameters import Parameters
 if TYPE_CHECKING:
     import torch
 
-    from gpu_doctor.capture.taps.forward import Listener
-
 
 @dataclass
 class TapScope:
@@ -32,8 +30,8 @@ class TapScope:
     """Called when a loader is first iterated."""
     optimized: list[Callable[[torch.optim.Optimizer], None]] = field(default_factory=list)
     """Called before the first step of every optimizer."""
-    listeners: dict[int, Listener] = field(default_factory=dict)
-    """On the outermost modules, by their id."""
+    listeners: dict[int, Any] = field(default_factory=dict)
+    """`forward.Listener`s on the outermost modules, by their id."""
     owned: Parameters = field(default_factory=Parameters)
     """Of every optimizer met so far."""
     heard: list[Callable[[torch.nn.Module, bool, Any, Any, Any], None]] = field(default_factory=list)
