@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 from gpu_doctor import formatting, report
 from gpu_doctor.diagnosis import Safety, diagnose, explain
 from gpu_doctor.machine.checkup.check import check
-from gpu_doctor.notebook.options import LINE_FORM, exactly, words
+from gpu_doctor.notebook.options import LINE_FORM, exactly, path, words
 from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.recording import Setup, load
 from gpu_doctor.trials import knobs
@@ -78,7 +78,7 @@ def _report(arguments: list[str]) -> Any:
     if len(arguments) > 1:
         exactly(arguments, 1, "%gpudoctor report [PATH]")
     if arguments:
-        recording = load(arguments[0])
+        recording = load(path(arguments[0]))
         diagnosis = diagnose(recording)
         return Answer(report.text(diagnosis, recording), report.html(diagnosis, (recording,)))
     case = _case()
@@ -103,7 +103,7 @@ def _history(arguments: list[str]) -> Any:
 
 def _compare(arguments: list[str]) -> Any:
     first, second = exactly(arguments, 2, "%gpudoctor compare A B, with two paths of saved recordings")
-    return compare(load(first), load(second))
+    return compare(load(path(first)), load(path(second)))
 
 
 def _case() -> Case:
