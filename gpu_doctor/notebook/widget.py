@@ -48,8 +48,8 @@ class DoctorView(anywidget.AnyWidget):
     """`head` and `data` of a message with all points so far, as last written down."""
 
     def __repr__(self) -> str:
-        """What stands in the panel's place where no widget can be drawn, as in an exported notebook."""
-        return "GPU Doctor's live panel needs a running notebook; its result is below."
+        """What stands in the panel's place where no widget can be drawn; ipywidgets cuts it at 110 letters."""
+        return "GPU Doctor: no live panel here, as it needs a running kernel and Jupyter widgets. The result is below."
 
     def __init__(self, asked: Callable[[Any], None], **traits: Any) -> None:
         """`asked` is called with every message of the page, on whatever thread it comes."""

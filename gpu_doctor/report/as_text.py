@@ -24,6 +24,7 @@ def text(
     recording: Recording | None = None,
     effects: Sequence[Effect] = (),
     *,
+    notes: Sequence[str] = (),
     trials: Sequence[Sides] = (),
     plan: Plan | None = None,
     sweep: Sweep | None = None,
@@ -33,12 +34,13 @@ def text(
 
     Args:
         diagnosis: what to report. recording: the run that it judges, for outcome and duration.
-        effects: of trials, oldest first. trials: the recordings they left (`Case.trials`). plan: of a treatment.
+        effects: of trials, oldest first. notes: sentences beside those of the run and of the diagnosis.
+        trials: the recordings that the effects left (`Case.trials`). plan: of a treatment.
         sweep, largest: what a sweep and a search for the largest batch found.
     """
     runs = () if recording is None else (recording,)
     sides = sides_of(effects, trials)
-    shown = Reported(diagnosis, recording, runs, effects, sides, "", (), plan, sweep, largest)
+    shown = Reported(diagnosis, recording, runs, effects, sides, "", notes, plan, sweep, largest)
     return "\n\n".join(part for section in SECTIONS if (part := section.text(shown)))
 
 
