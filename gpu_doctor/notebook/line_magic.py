@@ -87,10 +87,14 @@ def _report(arguments: list[str]) -> Any:
     recordings = tuple(case.recordings)
     newest = recordings[-1] if recordings else case.baseline
     effects = tuple(case.effects)
-    trials = tuple(case.trials)
+    found: dict[str, Any] = {
+        "trials": tuple(case.trials),
+        "plan": case.plans[-1] if case.plans else None,
+        "sweep": case.sweeps[-1] if case.sweeps else None,
+    }
     return Answer(
-        report.text(case.diagnosis, newest, effects, trials=trials),
-        report.html(case.diagnosis, recordings, effects, trials=trials),
+        report.text(case.diagnosis, newest, effects, **found),
+        report.html(case.diagnosis, recordings, effects, title=case.name, **found),
     )
 
 

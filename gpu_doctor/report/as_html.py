@@ -42,7 +42,8 @@ _MUTED: Final = "opacity:0.72"
 _MONO: Final = "font-family:monospace;font-size:12px"
 _FIGURES: Final = "font-variant-numeric:tabular-nums"
 _TOGETHER: Final = "white-space:nowrap"
-_CELL: Final = f"padding:3px 10px 3px 0;border-bottom:{_LINE};vertical-align:top;background:transparent"
+_CELL: Final = "padding:3px 10px 3px 0;vertical-align:top"
+_ROW: Final = f"background:transparent;border-bottom:{_LINE}"
 _SECTION: Final = f"padding:8px 14px;border-top:{_LINE}"
 
 
@@ -75,7 +76,7 @@ def verdict(diagnosis: Diagnosis) -> str:
     todo = f'<div style="margin-top:6px">{_prescription(first, "Try: ")}</div>' if first is not None else ""
     return (
         f'<div style="padding:10px 14px 12px 10px;border-top:{_LINE};border-left:4px solid {accent(diagnosis)}">'
-        f'<div style="font-size:16px;font-weight:600">{escape(verdict_words(diagnosis))}</div>'
+        f'<div style="font-size:16px"><b>{escape(verdict_words(diagnosis))}</b></div>'
         f'<div style="{_MUTED}">{kind}</div>{risk}{todo}</div>'
     )
 
@@ -111,11 +112,11 @@ def runs(table: Sequence[Row], on_gpu: bool, effects: Sequence[Effect]) -> str:
     names = columns(on_gpu, effects)
     style = f"{_CELL};{_MUTED};font-weight:normal;white-space:nowrap;text-align"
     head = "".join(f'<th style="{style}:{"right" if i > 1 else "left"}">{name}</th>' for i, name in enumerate(names))
-    body = "".join(f'<tr style="background:transparent">{_cells(row)}</tr>' for row in table)
+    body = "".join(f'<tr style="{_ROW}">{_cells(row)}</tr>' for row in table)
     # JupyterLab's own style makes all columns of a table equally wide; they would run into each other.
     style = "border-collapse:collapse;table-layout:auto;width:100%;font-size:13px;border:none;margin:0"
     return (
-        f'<div style="{_SECTION};overflow-x:auto"><table style="{style}"><thead><tr>{head}</tr></thead>'
+        f'<div style="{_SECTION};overflow-x:auto"><table style="{style}"><thead><tr style="{_ROW}">{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 

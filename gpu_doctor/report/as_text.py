@@ -6,7 +6,9 @@ everything that comes from the user's program, a loaded file or a device's drive
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from gpu_doctor import display
 from gpu_doctor.diagnosis import Diagnosis
@@ -17,6 +19,11 @@ from gpu_doctor.report.text_parts import WIDTH as WIDTH
 from gpu_doctor.report.trials import Sides, sides_of
 from gpu_doctor.trials import Largest, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
+
+MOST_LETTERS: Final = 140_000
+"""Of the static result, which is saved with the notebook; the frame and a note are not counted."""
+LEFT_OUT_FIRST: Final = ("lines", "trials", "plots", "not judged", "plan", "sweep")
+"""Sections that a result which would be larger goes without, in this order: what is left says the same without them."""
 
 
 def text(
@@ -72,7 +79,24 @@ def html(
     if drawn is None and recordings:
         drawn = recordings[-1]
     shown = Reported(diagnosis, drawn, recordings, effects, sides, title, notes, plan, sweep, largest)
-    return sheet.whole(*(section.html(shown) for section in SECTIONS))
+    written = {section.name: section.html(shown) for section in SECTIONS}
+    left_out = _left_out(written)
+    if left_out:
+        said = f"Left out here, to keep the notebook small: {', '.join(left_out)}."
+        last = replace(shown, notes=(*notes, said))
+        written |= {section.name: section.html(last) for section in SECTIONS if section.name == "footer"}
+    return sheet.whole(*(text for name, text in written.items() if name not in left_out))
+
+
+def _left_out(written: Mapping[str, str]) -> list[str]:
+    """The sections that the static result goes without, so that it takes at most `MOST_LETTERS`."""
+    too_much = sum(map(len, written.values())) - MOST_LETTERS
+    names = []
+    for name in LEFT_OUT_FIRST:
+        if too_much > 0 and written.get(name):
+            too_much -= len(written[name])
+            names.append(name)
+    return names
 
 
 def _judged(recording: Recording, diagnosis: Diagnosis) -> bool:

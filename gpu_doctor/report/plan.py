@@ -29,7 +29,10 @@ _BLOCK: Final = (
 GAIN: Final = "#009E73"
 LOST: Final = "#D55E00"
 _BEFORE: Final = GREY
-_FIGURES: Final = "font-variant-numeric:tabular-nums;white-space:nowrap"
+_WRAPPED: Final = "font-variant-numeric:tabular-nums"
+_FIGURES: Final = f"{_WRAPPED};white-space:nowrap"
+_LONG: Final = 40
+"""Of so many characters on, what is said beside a bar may break into lines."""
 MUTED: Final = "opacity:0.72"
 _MONO: Final = "font-family:monospace;font-size:12px"
 SECTION: Final = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35)"
@@ -51,18 +54,18 @@ def fix_html(fix: Fix) -> str:
         parts.append(f'<div style="{_MUTED}">To paste by hand:</div>')
         parts.append(_block([_line("same", text) for text in fix.paste.splitlines()]))
     for cell in fix.cells:
-        body = _block([_line("same", text) for text in cell.after.splitlines()])
+        body = _block([escape(clean(text, 2000)) + "\n" for text in cell.after.splitlines()], ";padding:5px 8px")
         name = escape(clean(cell.label, 80))
         parts.append(f'<details style="{_MUTED}"><summary>{name} with the change</summary>{body}</details>')
     return "".join(parts)
 
 
-def _block(lines: list[str]) -> str:
+def _block(lines: list[str], style: str = "") -> str:
     more = ""
     if len(lines) > MOST_LINES:
         left = count(len(lines) - MOST_LINES, "more line")
         more = f'<div style="{_MUTED}">and {left}</div>'
-    return f'<pre style="{_BLOCK}">{"".join(lines[:MOST_LINES])}</pre>{more}'
+    return f'<pre style="{_BLOCK}{style}">{"".join(lines[:MOST_LINES])}</pre>{more}'
 
 
 def _line(kind: str, text: str) -> str:
@@ -231,14 +234,15 @@ def bar(one: Step) -> str:
     """One bar as a row of a table: its label, the bar, how fast in all, and what is said of it."""
     cell = "padding:2px 12px 2px 0;border:none;background:transparent;vertical-align:middle;text-align"
     whole = ";white-space:nowrap" if len(one.label) <= _SHORT else ""
-    picture = as_image(_bar_svg(one), f"{one.label}: {one.total}", "100%")
+    picture = as_image(_bar_svg(one), "", "100%")  # what it shows stands beside it
+    said = _FIGURES if len(one.gain) <= _LONG else _WRAPPED
     losses = f'<td colspan="4" style="{cell}:left;{MUTED}">{escape(one.losses)}</td>' if one.losses else ""
     losses = losses and f'<tr style="background:transparent">{losses}</tr>'
     return (
         f'<tr style="background:transparent"><td style="{cell}:left;{_MONO}{whole}">{escape(one.label)}</td>'
         f'<td style="{cell}:left;width:55%">{picture}</td>'
         f'<td style="{cell}:right;{_FIGURES}"><b>{one.total}</b></td>'
-        f'<td style="{cell}:left;{_FIGURES};{MUTED}">{escape(one.gain)}</td></tr>{losses}'
+        f'<td style="{cell}:left;{said};{MUTED}">{escape(one.gain)}</td></tr>{losses}'
     )
 
 

@@ -20,6 +20,8 @@ NO_GPU: Final = "not measured (no GPU)"
 TOO_SHORT: Final = "not measured: the trial ended before the first reading"
 FEW: Final = 3
 """So many trials are shown unfolded."""
+MOST_DRAWN: Final = 8
+"""Trials whose losses are drawn, the newest; of others the words stand."""
 _SECTION: Final = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35)"
 _MUTED: Final = "opacity:0.72"
 
@@ -74,10 +76,11 @@ def loss_story(effect: Effect, sides: Sides | None) -> LossStory:
 
 def sides_html(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> str:
     """One piece per trial that has losses or notes; '' where none has."""
+    drawn_from = len(effects) - MOST_DRAWN
     pieces = [
         piece
         for number, (effect, both) in enumerate(zip(effects, sides, strict=True), 1)
-        if (piece := _piece(number, effect, both))
+        if (piece := _piece(number, effect, both, drawn=number > drawn_from))
     ]
     if not pieces:
         return ""
@@ -88,7 +91,7 @@ def sides_html(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> str:
     return f'<div style="{_SECTION}"><details{state}><summary>Trials &nbsp; {legend}</summary>{body}</details></div>'
 
 
-def _piece(number: int, effect: Effect, both: Sides | None) -> str:
+def _piece(number: int, effect: Effect, both: Sides | None, drawn: bool) -> str:
     story, notes = loss_story(effect, both), notes_of(effect, both)
     picture = (
         loss_lines(both[0].losses, both[1].losses, effect.loss_first_step)
@@ -99,7 +102,7 @@ def _piece(number: int, effect: Effect, both: Sides | None) -> str:
         return ""
     name = f"trial {number}, {clean(describe(effect.settings), 120)}"
     said = [one for one in (story.judgement, story.scaling) if one]
-    shown = as_image(picture, f"Losses of {name}: {story.judgement}", 340) if picture else ""
+    shown = as_image(picture, f"Losses of {name}: {story.judgement}", 340) if picture and drawn else ""
     words = "".join(f"<div>{escape(one)}</div>" for one in (said if picture else []))
     listed = "".join(f'<div style="{_MUTED}">{escape(note)}</div>' for note in notes)
     style = "flex:1 1 260px;max-width:340px;margin:4px 16px 6px 0;font-size:12px"
