@@ -10,13 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gpu_doctor import display
+from gpu_doctor import display, formatting
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_html as sheet
+from gpu_doctor.report import text_parts as lines
+from gpu_doctor.report.picture import Summary, drawn
+from gpu_doctor.report.runs import columns, rows
 from gpu_doctor.report.sections import SECTIONS, Reported
 from gpu_doctor.report.text_parts import WIDTH as WIDTH
 from gpu_doctor.report.trials import Sides, sides_of
+from gpu_doctor.report.words import accent, anatomy_rows, footer, verdict_words
 from gpu_doctor.trials import Largest, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
 
@@ -74,11 +78,8 @@ def html(
         trials: the recordings that the effects left (`Case.trials`). plan: of a treatment.
         sweep, largest: what a sweep and a search for the largest batch found.
     """
-    sides = sides_of(effects, trials)
-    drawn = next((one for one in reversed(recordings) if _judged(one, diagnosis)), None)
-    if drawn is None and recordings:
-        drawn = recordings[-1]
-    shown = Reported(diagnosis, drawn, recordings, effects, sides, title, notes, plan, sweep, largest)
+    run, sides = _run(diagnosis, recordings), sides_of(effects, trials)
+    shown = Reported(diagnosis, run, recordings, effects, sides, title, notes, plan, sweep, largest)
     written = {section.name: section.html(shown) for section in SECTIONS}
     left_out = _left_out(written)
     if left_out:
@@ -86,6 +87,42 @@ def html(
         last = replace(shown, notes=(*notes, said))
         written |= {section.name: section.html(last) for section in SECTIONS if section.name == "footer"}
     return sheet.whole(*(text for name, text in written.items() if name not in left_out))
+
+
+def png(
+    diagnosis: Diagnosis,
+    recordings: Sequence[Recording] = (),
+    effects: Sequence[Effect] = (),
+    *,
+    trials: Sequence[Sides] = (),
+    plan: Plan | None = None,
+) -> bytes:
+    """The summary as a picture: header, verdict, anatomy and trials in the words of the other two.
+
+    Args:
+        As `html`.
+
+    Raises:
+        ImportError: where there is no Pillow.
+    """
+    run, sides = _run(diagnosis, recordings), sides_of(effects, trials)
+    shown = Reported(diagnosis, run, recordings, effects, sides, "", (), plan, None, None)
+    told = {section.name: section.text(shown) for section in SECTIONS if section.name in ("header", "result")}
+    on_gpu = diagnosis.vitals.on_gpu
+    table = [[cell.text for cell in row.cells] for row in rows(recordings, effects, sides, on_gpu)]
+    return drawn(
+        Summary(
+            head=told["header"].splitlines(),
+            result=" ".join(told.get("result", "").split()),
+            verdict=verdict_words(diagnosis),
+            todo=lines.first_lines(diagnosis),
+            accent=accent(diagnosis),
+            step=formatting.seconds(diagnosis.vitals.host_step_s),
+            phases=anatomy_rows(diagnosis.vitals),
+            table=[columns(on_gpu, effects), *table] if effects else [],
+            foot=footer(diagnosis.vitals),
+        )
+    )
 
 
 def _left_out(written: Mapping[str, str]) -> list[str]:
@@ -97,6 +134,12 @@ def _left_out(written: Mapping[str, str]) -> list[str]:
             too_much -= len(written[name])
             names.append(name)
     return names
+
+
+def _run(diagnosis: Diagnosis, recordings: Sequence[Recording]) -> Recording | None:
+    """The one that was diagnosed, else the newest."""
+    found = next((one for one in reversed(recordings) if _judged(one, diagnosis)), None)
+    return recordings[-1] if found is None and recordings else found
 
 
 def _judged(recording: Recording, diagnosis: Diagnosis) -> bool:

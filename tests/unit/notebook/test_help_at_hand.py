@@ -85,8 +85,8 @@ def test_words_and_rules_are_completed_in_a_line(shell: InteractiveShell) -> Non
 
 
 def test_paths_and_the_cell_below_are_left_to_ipython(shell: InteractiveShell) -> None:
-    assert any(one.startswith("/etc") for one in offered(shell, "%%gpudoctor --save /et"))
     shell.Completer.use_jedi = False
+    assert any(one.startswith("/etc") for one in offered(shell, "%%gpudoctor --save /et"))
     shell.user_ns["something"] = 1
     assert "something" in offered(shell, "%%gpudoctor\nsometh")
     assert not any(one.startswith("--") for one in offered(shell, "%%gpudoctor\n--s"))
