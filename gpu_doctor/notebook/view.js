@@ -20,7 +20,7 @@ class Live {
     if (rows?.head) this.points.take(rows.head, rows.data);
     model.on("msg:custom", (message, buffers) => this.hear(message, buffers));
     // A page that was loaded while a run goes on has missed what came before: it asks for all of it.
-    setTimeout(() => { if (!this.number && this.state.busy) this.ask({ ask: "rows" }); }, MISSED_MS);
+    setTimeout(() => { if (!this.number && this.state.busy) this.ask({ ask: "state", have: this.number }); }, MISSED_MS);
   }
 
   /** A kernel that was restarted takes no message from this panel any more: sending throws. */
@@ -35,8 +35,8 @@ class Live {
 
   hear(message, buffers) {
     if (!message?.rows) return;
-    if (message.number > this.number + 1 && this.number === 0 && !message.rows.clear.includes("base")) this.ask({ ask: "rows" });
-    this.number = message.number;
+    if (message.seq > this.number + 1 && this.number === 0 && !message.rows.clear.includes("base")) this.ask({ ask: "state", have: this.number });
+    this.number = message.seq;
     this.state = { ...this.state, ...message.state };
     const changed = this.points.take(message.rows, buffers?.[0]);
     for (const view of this.views) view.told(changed);

@@ -7,7 +7,7 @@ from typing import Any
 from gpu_doctor import formatting
 from gpu_doctor.recording import Setup
 from gpu_doctor.report.panel.contract import Budget, PanelState, as_json
-from gpu_doctor.report.panel.controls import UNKNOWN, controls
+from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, controls
 from gpu_doctor.report.panel_input import BUSY, PanelInput, raised
 from gpu_doctor.report.sections import SECTIONS
 from gpu_doctor.trials import SWEEP_TRIALS, no_largest
@@ -25,7 +25,7 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
             busy=shown.status in BUSY,
             message=formatting.clean(shown.message or raised(shown), 600),
             knobs=controls(knobs, shown.setup, known, shown.turned),
-            trial=Budget(shown.trial_steps, shown.trial_seconds),
+            trial=Budget(shown.trial_steps, shown.trial_seconds, MOST_STEPS, MOST_SECONDS),
             sweep_most=SWEEP_TRIALS,
             no_largest=no_largest(shown.setup) if known else UNKNOWN,
             fixes=shown.fixes,
