@@ -56,6 +56,9 @@ _UNSHOWABLE: Final = re.compile(
 )
 
 
+_FACTOR: Final = re.compile(f"([\\d.{NARROW_SPACE}]+)x")
+
+
 def clean(text: object, most: int = 400) -> str:
     """Text of unknown origin made fit for a terminal, HTML and SVG (it still has to be escaped for the last two).
 
@@ -254,6 +257,11 @@ def figure(value: float | None, low: float | None, high: float | None) -> str:
     if high is not None and high < 1.0 and is_wide(value, low, high):
         return f"at most {factor(high)}"
     return factor(value)
+
+
+def over(words: str) -> str:
+    """A speed-up over what is faster already: `x1.24 (1.18-1.31)` for `1.24x (1.18-1.31)`."""
+    return _FACTOR.sub(r"x\1", words)
 
 
 WIDE: Final = 1.2

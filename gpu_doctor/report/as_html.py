@@ -162,6 +162,7 @@ def _cells(row: Row) -> str:
             aside = f' <span style="{_TOGETHER};{_MUTED}">({rest}</span>' if bracket else ""
             text = f'<span style="{_TOGETHER}">{value}</span>{aside}'
         text = f"<b>{text}</b>" if cell.tone == "good" else text
+        text += f'<div style="font-size:11px;{_MUTED}">{escape(cell.small)}</div>' if cell.small else ""
         cells.append(f'<td style="{_CELL};{style}">{text}</td>')
     return "".join(cells)
 

@@ -165,7 +165,7 @@ def table(shown: PanelInput) -> Table:
 def _cell(cell: Cell) -> CellShown:
     # A figure keeps its unit beside it where a narrow panel breaks its cells.
     text = cell.text.replace(" ", "\u00a0") if len(cell.text) < 10 else cell.text
-    return CellShown(text, cast(Tone, cell.tone), cell.title)
+    return CellShown(text, cast(Tone, cell.tone), cell.title, cell.small)
 
 
 def fix_shown(fix: Fix, settings: Mapping[str, SettingValue]) -> FixShown:

@@ -145,7 +145,7 @@ def _steps(waterfall: Sequence[Rung]) -> tuple[Step, ...]:
             total = formatting.figure(one.speedup, one.low, one.high)
             told = Step(label, total, f"verified{interval}", 0.0, one.speedup, True)
         elif number:
-            gain = "" if one.gain is None else f"x{formatting.factor(one.gain).removesuffix('x')}{interval}"
+            gain = "" if one.gain is None else formatting.over(formatting.factor(one.gain)) + interval
             kept = min(last, one.speedup)
             told = Step(f"+ {label}", formatting.factor(one.speedup), gain, kept, one.speedup - last)
         else:

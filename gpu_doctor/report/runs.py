@@ -37,6 +37,8 @@ class Cell:
     """`good`, `bad` or none."""
     title: str = ""
     """What it says when it is pointed at; reports that cannot be pointed at go without."""
+    small: str = ""
+    """Stands beside the text, smaller: what a step of a climb gave over the step before."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def rows(
     sides: Sequence[Sides | None] = (),
     on_gpu: bool = False,
 ) -> list[Row]:
-    """The newest run as written, the other runs, then the trials, oldest first.
+    """The newest run as written, the other runs, then the trials, oldest first; all against the code as written.
 
     Args:
         recordings, effects: of a case. sides: the recordings of each effect (see `trials.sides_of`).
@@ -96,7 +98,19 @@ def rows(
     numbered = [one for one in recordings if one is not base]
     table += [_run(f"run {number}", one, base_rate, on_gpu) for number, one in enumerate(numbered, 1)]
     found = [*sides, *[None] * len(effects)]
-    return table + [_trial(number, one, found[number - 1], on_gpu) for number, one in enumerate(effects, 1)]
+    return table + [
+        _trial(number, one, found[number - 1], on_gpu, _over_written(one, effects[: number - 1]))
+        for number, one in enumerate(effects, 1)
+    ]
+
+
+def _over_written(effect: Effect, before: Sequence[Effect]) -> float | None:
+    """Its speed over that of the code as written: of a climb's step, the product of all steps up to it."""
+    if not effect.baseline_settings or effect.speedup is None:
+        return effect.speedup
+    at = next((n for n in reversed(range(len(before))) if before[n].settings == effect.baseline_settings), None)
+    so_far = None if at is None else _over_written(before[at], before[:at])
+    return None if so_far is None else so_far * effect.speedup
 
 
 def vitals_of(recording: Recording) -> Vitals:
@@ -186,10 +200,8 @@ def _device(sides: Sides | None, on_gpu: bool) -> Cell:
     return Cell(formatting.percent(busy), title=f"baseline in this trial: {formatting.percent(getattr(base, name))}")
 
 
-def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> Row:
+def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool, over_written: float | None) -> Row:
     settings = formatting.clean(describe(effect.settings), 120)
-    if effect.baseline_settings:
-        settings += f" (over {formatting.clean(describe(effect.baseline_settings), 120)})"
     if effect.elsewhere:
         settings += f" on {effect.device}"
     took = f"{formatting.count(effect.steps, 'measured step')}, {formatting.seconds(effect.seconds)}"
@@ -200,8 +212,8 @@ def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> Ro
         Cell(f"trial {number}", title=took),
         Cell(settings),
         Cell(per_s, title=f"baseline in this trial: {before}"),
-        _against(effect),
-        Cell(forecast_words(effect.predicted_speedup, effect.predicted_low, effect.predicted_high)),
+        _against(effect, over_written),
+        _predicted(effect),
         Cell(formatting.share(effect.candidate_wait_share, formatting.DASH), title=f"baseline in this trial: {waited}"),
         _device(sides, on_gpu),
         Cell(formatting.size(effect.peak_bytes, formatting.DASH)),
@@ -221,13 +233,28 @@ def _loss(effect: Effect) -> Cell:
     return Cell(f"{both}\u00a0{RISK_MARK}" if warns else both, "bad" if warns else "", said)
 
 
-def _against(effect: Effect) -> Cell:
-    """The speed-up with its interval and verdict, or why there is none."""
+def _predicted(effect: Effect) -> Cell:
+    """The forecast; of a climb's step it is one over the step before, and is written so."""
+    said = forecast_words(effect.predicted_speedup, effect.predicted_low, effect.predicted_high)
+    if not effect.baseline_settings:
+        return Cell(said)
+    return Cell(formatting.over(said), title=f"over {formatting.clean(describe(effect.baseline_settings), 120)}")
+
+
+def _against(effect: Effect, over_written: float | None) -> Cell:
+    """The speed-up over the code as written with its interval and verdict, or why there is none.
+
+    That of a climb's step is a product, which has no interval: what was measured stands beside it.
+    """
     if effect.speedup is None or effect.outcome not in CLEAN:
         outcome = formatting.OUTCOME_LABELS.get(effect.outcome, formatting.clean(effect.outcome))
         outcome = "nothing was measured" if effect.outcome in CLEAN else outcome
         reason = formatting.clean(effect.reason, 200)
         return Cell(f"{outcome}: {reason}" if reason else outcome, "bad" if effect.outcome != "stopped" else "")
     tone = {"faster": "good", "slower": "bad"}.get(effect.verdict, "")
-    measured = formatting.speedup(effect.speedup, effect.low, effect.high).replace(" ", "\u00a0")
-    return Cell(f"{measured} {VERDICTS.get(effect.verdict, effect.verdict)}", tone, formatting.clean(effect.reason))
+    verdict, why = VERDICTS.get(effect.verdict, effect.verdict), formatting.clean(effect.reason)
+    measured = formatting.speedup(effect.speedup, effect.low, effect.high)
+    if not effect.baseline_settings:
+        return Cell(measured.replace(" ", "\u00a0") + f" {verdict}", tone, why)
+    step = f"{formatting.over(measured)} over {formatting.clean(describe(effect.baseline_settings), 120)} {verdict}"
+    return Cell(formatting.factor(over_written, formatting.DASH), tone, why, step)

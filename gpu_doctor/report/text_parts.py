@@ -10,7 +10,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription
 from gpu_doctor.formatting import PHASE_LABELS, clean
 from gpu_doctor.report.before_after import BeforeAfter
-from gpu_doctor.report.runs import Row, columns
+from gpu_doctor.report.runs import Cell, Row, columns
 from gpu_doctor.report.words import (
     RISK_MARK,
     SAFETY_WORDS,
@@ -80,10 +80,14 @@ def _before_after(found: BeforeAfter) -> list[str]:
 
 def runs(table: Sequence[Row], on_gpu: bool, effects: Sequence[Effect]) -> str:
     head = columns(on_gpu, effects)
-    cells = [head, *(tuple(cell.text.replace("\u00a0", " ") for cell in row.cells) for row in table)]
+    cells = [head, *(tuple(_cell(cell) for cell in row.cells) for row in table)]
     # A long reason must not push all columns apart: it ends its line.
     widths = [max(len(row[i]) for row in cells if len(row[i]) <= 34) for i in range(len(head))]
     return "\n".join("  ".join(f"{cell:<{widths[i]}}" for i, cell in enumerate(row)).rstrip() for row in cells)
+
+
+def _cell(cell: Cell) -> str:
+    return ", ".join(one for one in (cell.text, cell.small) if one).replace("\u00a0", " ")
 
 
 def silent(diagnosis: Diagnosis) -> str:

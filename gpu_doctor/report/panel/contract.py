@@ -306,6 +306,8 @@ class CellShown:
     tone: Tone
     title: str
     """What else there is to say of it."""
+    small: str
+    """Beside the text, smaller: what a step of a climb gave over the step before; empty for most."""
 
 
 @dataclass(frozen=True)

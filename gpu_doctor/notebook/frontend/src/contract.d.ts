@@ -291,6 +291,8 @@ export interface Cell {
   tone: "" | "good" | "bad";
   /** What else there is to say of it. */
   title: string;
+  /** Beside the text, smaller: what a step of a climb gave over the step before; empty for most. */
+  small: string;
 }
 
 /** What a trial's row unfolds. */
