@@ -19,10 +19,10 @@ import anywidget
 import bokeh
 import traitlets
 
-_HERE: Final = Path(__file__).parent
+_HERE: Final = Path(__file__).parent / "frontend" / "src"
 PIECES: Final = (
-    *("view_tree.js", "view_plots.js", "view_code.js", "view_trials.js"),
-    *("view_sweep.js", "view_parts.js", "view_page.js", "view.js"),
+    *("vdom.js", "plots.js", "code.js", "runs_table.js"),
+    *("searches.js", "parts.js", "page.js", "main.js"),
 )
 """Our script, in the order in which it is put together; the last one exports the widget."""
 
@@ -39,7 +39,7 @@ class DoctorView(anywidget.AnyWidget):
     """One panel. Its traits are what a page needs to draw it from nothing."""
 
     _esm = script()
-    _css = (_HERE / "view.css").read_text(encoding="utf-8")
+    _css = (_HERE / "panel.css").read_text(encoding="utf-8")
     figure = traitlets.Dict().tag(sync=True)
     """`plots.document` of the lines that are drawn."""
     state = traitlets.Dict().tag(sync=True)
