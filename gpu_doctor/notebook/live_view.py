@@ -138,7 +138,7 @@ class Dashboard:
                 head, data = self._rows(everything=True)
                 with self.view.hold_sync():
                     self.view.state = dict(self._sent)
-                    self.view.rows = {"head": head, "data": data}
+                    self.view.rows = {"seq": self._number, "head": head, "data": data}
             except Exception as error:
                 self._fail(error)
         self.cpu_s += time.thread_time() - begin
@@ -166,7 +166,8 @@ class Dashboard:
         changed = {key: value for key, value in now.items() if everything or self._sent.get(key) != value}
         self._sent = now
         self._number += 1
-        self.view.send({"number": self._number, "state": changed, "rows": head}, buffers=[data])
+        kind = "state" if everything else "news"
+        self.view.send({"seq": self._number, "kind": kind, "state": changed, "rows": head}, buffers=[data])
 
     def _draw_lines(self) -> None:
         """Has the figures drawn anew when a quantity is read for the first time."""
@@ -235,7 +236,7 @@ class Dashboard:
         try:
             request = checked_request(content, self._knobs)
             self._said = ""
-            if request["ask"] == "rows":
+            if request["ask"] == "state":
                 self._everything = True
             else:
                 self._request(request)

@@ -1,15 +1,17 @@
 """The panel in the page: one anywidget that draws everything, with BokehJS for the plots.
 
-How it works: the widget's script holds the text of the installed bokeh package's own `bokeh.min.js` and evaluates it
-once per page, so there is no CDN and no extension of ours. The figures travel as JSON in a trait; the panel's state and
-the rows go one way, about twice a second, as one custom message with the points in a binary buffer. At the end of a run
-everything is also put into traits, so that a page that is loaded later shows it again.
+How it works: the panel's own script is small and travels with every panel. BokehJS, the installed bokeh package's own
+`bokeh.min.js`, is large: one loader widget a kernel carries its text, and the page finds it by its id, so there is no
+CDN and no extension of ours. A page that cannot find it asks, and is sent the text in the panel's own trait.
+
+The figures travel as JSON in a trait; the panel's state and the rows go one way, about twice a second, as one custom
+message with the points in a binary buffer. Messages are numbered: a page that misses one asks for everything. At the
+end of a run everything is also put into traits, so that a page that is loaded later shows it again.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,29 +19,43 @@ from typing import Any, Final
 
 import anywidget
 import bokeh
+import ipywidgets
 import traitlets
 
-_HERE: Final = Path(__file__).parent / "frontend" / "src"
-PIECES: Final = (
-    *("vdom.js", "plots.js", "code.js", "runs_table.js"),
-    *("searches.js", "parts.js", "page.js", "main.js"),
-)
-"""Our script, in the order in which it is put together; the last one exports the widget."""
+_STATIC: Final = Path(__file__).parent / "static"
+"""What `frontend/` is built into."""
+ASKS_BOKEH: Final = {"ask": "bokeh"}
 
 
 @functools.lru_cache(maxsize=1)
-def script() -> str:
-    """The widget's module: BokehJS as a string constant, then our pieces."""
-    source = (Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js").read_text(encoding="utf-8")
-    head = f"const BOKEH_VERSION = {json.dumps(bokeh.__version__)};\nconst BOKEH_SOURCE = {json.dumps(source)};\n"
-    return head + "\n".join((_HERE / piece).read_text(encoding="utf-8") for piece in PIECES)
+def bokeh_script() -> str:
+    """The text of BokehJS."""
+    return (Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js").read_text(encoding="utf-8")
+
+
+class BokehLoader(ipywidgets.Widget):
+    """Shows nothing: the panels of a page find the text of BokehJS in it."""
+
+    source = traitlets.Unicode().tag(sync=True)
+
+
+_loaders: list[BokehLoader] = []
+
+
+def loader() -> BokehLoader:
+    """The kernel's one loader; a new one where it was closed, as by `Widget.close_all()`."""
+    if not _loaders or _loaders[0].comm is None:
+        _loaders[:] = [BokehLoader(source=bokeh_script())]
+    return _loaders[0]
 
 
 class DoctorView(anywidget.AnyWidget):
     """One panel. Its traits are what a page needs to draw it from nothing."""
 
-    _esm = script()
-    _css = (_HERE / "panel.css").read_text(encoding="utf-8")
+    _esm = (_STATIC / "panel.js").read_text(encoding="utf-8")
+    _css = (_STATIC / "panel.css").read_text(encoding="utf-8")
+    bokeh = traitlets.Dict().tag(sync=True)
+    """Which BokehJS the figures need: `version`, the id of its `loader`, and, for a page that asked, its `source`."""
     figure = traitlets.Dict().tag(sync=True)
     """`plots.document` of the lines that are drawn."""
     state = traitlets.Dict().tag(sync=True)
@@ -53,10 +69,21 @@ class DoctorView(anywidget.AnyWidget):
 
     def __init__(self, asked: Callable[[Any], None], **traits: Any) -> None:
         """`asked` is called with every message of the page, on whatever thread it comes."""
-        super().__init__(**traits)
-        self.on_msg(lambda _, content, buffers: asked(content))
+        super().__init__(bokeh={"version": bokeh.__version__, "loader": loader().model_id}, **traits)
+        self.on_msg(lambda _, content, buffers: self._hear(content, asked))
         self.clicks_live = _let_clicks_through(self)
         """The kernel hears a click while a cell runs (if the page is a JupyterLab of 4.4 or later)."""
+
+    def _hear(self, content: Any, asked: Callable[[Any], None]) -> None:
+        if content == ASKS_BOKEH:
+            self.bokeh = {**self.bokeh, "source": bokeh_script()}
+        else:
+            asked(content)
+
+    def close(self) -> None:
+        """Takes the panel out of kernel and page, with the layout that belongs to it."""
+        self.layout.close()
+        super().close()
 
 
 def _let_clicks_through(widget: Any) -> bool:

@@ -12,7 +12,7 @@ from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.trials import SWEEP_TRIALS, combinations
 from gpu_doctor.trials.knobs import Choice, Knob, KnobTable
 
-ASKS: Final = ("stop", "trial", "real", "treat", "sweep", "largest", "fix", "before", "rows")
+ASKS: Final = ("stop", "trial", "real", "treat", "sweep", "largest", "fix", "before", "state")
 MOST_STEPS: Final = 100_000
 MOST_SECONDS: Final = 3600
 UNKNOWN: Final = "Run the loop once to see which knobs apply."

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_doctor import formatting
 from gpu_doctor.recording import Setup
-from gpu_doctor.report.panel.controls import UNKNOWN, controls
+from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, controls
 from gpu_doctor.report.panel_input import BUSY, PanelInput, raised
 from gpu_doctor.report.sections import SECTIONS
 from gpu_doctor.trials import SWEEP_TRIALS, no_largest
@@ -22,7 +22,12 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
         "busy": shown.status in BUSY,
         "message": formatting.clean(shown.message or raised(shown), 600),
         "knobs": controls(knobs, shown.setup, known, shown.turned),
-        "trial": {"steps": shown.trial_steps, "seconds": shown.trial_seconds},
+        "trial": {
+            "steps": shown.trial_steps,
+            "seconds": shown.trial_seconds,
+            "mostSteps": MOST_STEPS,
+            "mostSeconds": MOST_SECONDS,
+        },
         "sweepMost": SWEEP_TRIALS,
         "noLargest": no_largest(shown.setup) if known else UNKNOWN,
         "fixes": dict(shown.fixes),

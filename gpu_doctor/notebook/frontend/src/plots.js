@@ -1,123 +1,103 @@
-// The plots: points come in binary increments into a store that lives as long as the model, so that they may arrive before
-// the panel is drawn, or while it is redrawn; from there they go into Bokeh's data sources.
+// The three figures in the page. Points come out of the store of points and go into Bokeh's data sources.
+
+import { bokehOf } from "./bokeh.js";
+import { roundUp } from "./points.js";
+
+/** @typedef {import("./figure").Figure} Figure */
+/** @typedef {import("./figure").Line} Line */
+/** @typedef {import("./figure").Plot} Plot */
+/** @typedef {import("./types").Bokeh} Bokeh */
+/** @typedef {import("./types").BokehViews} BokehViews */
+/** @typedef {import("./types").Layer} Layer */
 
 const MOST_POINTS = 4000;
 const FIRST_S = 2;
-const ON_DARK = { "#0072B2": "#3D9EE0", "#009E73": "#2BBE93" }; // Okabe and Ito's darker two, lighter on a dark page
-const NICE = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
+/** @type {Layer[]} */
+const LAYERS = ["base", "trial"];
 
-/** The page's BokehJS of the kernel's version: the one that is there, else ours, evaluated once. */
-function bokeh() {
-  const there = () => (globalThis.Bokeh?.version === BOKEH_VERSION ? globalThis.Bokeh : globalThis.Bokeh?.[BOKEH_VERSION]);
-  if (!there()) {
-    const amd = globalThis.define;
-    globalThis.define = undefined; // an AMD loader of the page would take the bundle for itself
-    try { (0, eval)(BOKEH_SOURCE); } finally { globalThis.define = amd; }
-  }
-  return there();
-}
-
-/** All points so far: `lines` maps `layer:key` to {x, y}. */
-class Points {
-  constructor() {
-    this.lines = new Map();
-    this.head = { end: 0, tops: {}, names: {}, epochs: [], evaluations: [] };
-  }
-
-  /** Takes in a message; returns the names of lines to be set whole, and the increments of the others. */
-  take(head, buffer) {
-    const values = buffer ? new Float32Array(buffer.buffer.slice(buffer.byteOffset, buffer.byteOffset + buffer.byteLength)) : [];
-    const whole = new Set();
-    const fresh = new Map();
-    for (const name of this.lines.keys()) if (head.clear.includes(name.split(":")[0])) whole.add(name);
-    for (const name of whole) this.lines.set(name, { x: [], y: [] });
-    let at = 0;
-    for (const [layer, key, count, replaces] of head.lines) {
-      const name = `${layer}:${key}`;
-      const x = Array.from(values.subarray(at, at + count));
-      const y = Array.from(values.subarray(at + count, at + 2 * count));
-      at += 2 * count;
-      const line = this.lines.get(name);
-      if (replaces || !line) {
-        this.lines.set(name, { x, y });
-        whole.add(name);
-      } else {
-        line.x.push(...x);
-        line.y.push(...y);
-        fresh.set(name, { x, y });
-      }
-    }
-    this.head = head;
-    return { whole, fresh };
-  }
-}
-
-/** The end of an axis, rounded up so that it seldom moves. */
-function roundUp(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return power * NICE.find((step) => step * power >= value * 0.999);
-}
-
-/** The three figures in the page. */
-class Plots {
+export class Plots {
+  /**
+   * @param {import("./points").Points} points
+   * @param {() => void} redrawLegends
+   */
   constructor(points, redrawLegends) {
     this.points = points;
     this.redrawLegends = redrawLegends;
+    /** @type {Figure | null} */
     this.figure = null;
+    /** @type {import("./types").BokehDocument | null} */
     this.doc = null;
-    this.views = null;
+    /** @type {(() => void) | null} */
+    this.letGo = null;
+    /** @type {Set<string>} */
     this.hidden = new Set();
+    /** @type {number | null} */
     this.pointedAt = null;
+    /** @type {Record<string, number>} */
     this.followed = {};
     this.turn = 0;
+    this.ink = "currentColor";
+    this.dark = false;
   }
 
-  get(id) { return this.doc?.get_model_by_id(id) ?? null; }
+  /** @returns {any} a model of Bokeh's */
+  get(/** @type {string} */ id) { return this.doc?.get_model_by_id(id) ?? null; }
 
-  /** Draws `figure` into `cells`, one element per plot; an element needs an id. */
-  async show(figure, cells) {
+  /**
+   * Draws the model's figure into `cells`, one element per plot; an element needs an id.
+   * @param {import("./types").Model} model
+   * @param {HTMLElement[]} cells
+   * @param {() => void} waits
+   */
+  async show(model, cells, waits) {
+    const figure = /** @type {Figure | undefined} */ (model.get("figure"));
     if (!figure?.doc) return;
     this.clear();
     for (const cell of cells) cell.replaceChildren();
-    const roots = Object.fromEntries(figure.plots.map((plot, index) => [plot.figure, cells[index].id]));
+    const turn = this.turn;
+    const bokeh = await bokehOf(model, waits);
+    if (turn !== this.turn) return;
+    const roots = Object.fromEntries(figure.plots.map((plot, index) => [plot.figure, cells[index]?.id]));
     const item = { docid: "gpu_doctor", roots, root_ids: Object.keys(roots) };
-    const turn = (this.turn += 1);
-    const [views] = await bokeh().embed.embed_items({ gpu_doctor: figure.doc }, [item]);
-    if (turn !== this.turn) { views.clear?.(); return; }
+    const [views] = await bokeh.embed.embed_items({ gpu_doctor: figure.doc }, [item]);
+    if (!views) return;
+    const letGo = () => release(bokeh, views);
+    if (turn !== this.turn) { letGo(); return; }
     this.figure = figure;
-    this.views = views;
-    this.doc = [...views][0].model.document;
+    this.letGo = letGo;
+    this.doc = documentOf(views);
     this.followed = {};
-    this.recolour(cells[0]);
+    this.recolour(/** @type {HTMLElement} */ (cells[0]));
     for (const key of this.hidden) this.showLine(key);
     this.fill(new Set(this.points.lines.keys()), new Map());
     for (const plot of figure.plots) {
       const fig = this.get(plot.figure);
-      fig.on_event("mousemove", (event) => this.point(event.x));
+      fig.on_event("mousemove", (/** @type {{ x: number }} */ event) => this.point(event.x));
       fig.on_event("mouseleave", () => this.point(null));
     }
   }
 
-  /** Takes the figures out of the page, those too that are still being made. */
+  /** Takes the figures out of the page and out of Bokeh's list of documents, those too that are still being made. */
   clear() {
     this.turn += 1;
-    this.views?.clear?.();
-    this.doc = this.views = null;
+    this.letGo?.();
+    this.doc = this.letGo = this.pointedAt = null;
   }
 
   rows() {
-    let most = 0;
-    for (const plot of this.figure?.plots ?? []) {
-      for (const line of plot.lines) most = Math.max(most, this.get(line.base.source)?.get_length() ?? 0);
-    }
-    return most;
+    const lines = (this.figure?.plots ?? []).flatMap((plot) => plot.lines);
+    return Math.max(0, ...lines.map((line) => this.get(line.base.source)?.get_length() ?? 0));
   }
 
+  /**
+   * @param {Set<string>} whole
+   * @param {Map<string, { x: number[], y: number[] }>} fresh
+   */
   fill(whole, fresh) {
-    if (!this.doc) return;
+    if (!this.doc || !this.figure) return;
     for (const plot of this.figure.plots) {
       for (const line of plot.lines) {
-        for (const layer of ["base", "trial"]) {
+        for (const layer of LAYERS) {
           const name = `${layer}:${line.key}`;
           const source = this.get(line[layer].source);
           const all = this.points.lines.get(name);
@@ -128,19 +108,27 @@ class Plots {
       this.get(plot.marks.epochs).data = { x: this.points.head.epochs };
       this.get(plot.marks.evaluations).data = { x: this.points.head.evaluations };
     }
-    this.follow();
+    this.follow(this.figure);
   }
 
-  /** Moves the axes along, unless a person has moved them; the reset tool brings them back. */
-  follow() {
+  /**
+   * Moves the axes along, unless a person has moved them; the reset tool brings them back.
+   * @param {Figure} figure
+   */
+  follow(figure) {
     const { end, tops } = this.points.head;
-    this.moveEnd(this.get(this.figure.x), "x", Math.max(end * 1.01, FIRST_S));
-    for (const plot of this.figure.plots) {
+    this.moveEnd(this.get(figure.x), "x", Math.max(end * 1.01, FIRST_S));
+    for (const plot of figure.plots) {
       const top = tops[plot.name];
-      if (top > 0) this.moveEnd(this.get(plot.y), plot.name, roundUp(top));
+      if (top && top > 0) this.moveEnd(this.get(plot.y), plot.name, roundUp(top));
     }
   }
 
+  /**
+   * @param {any} range of Bokeh's
+   * @param {string} name
+   * @param {number} end
+   */
   moveEnd(range, name, end) {
     const last = this.followed[name] ?? range.reset_end;
     if (range.start === 0 && range.end === last) {
@@ -153,64 +141,54 @@ class Plots {
     this.followed[name] = end;
   }
 
+  /** @param {string} key */
   toggle(key) {
     if (!this.hidden.delete(key)) this.hidden.add(key);
     this.showLine(key);
     this.redrawLegends();
   }
 
+  /** @param {string} key */
   showLine(key) {
     if (!this.doc) return;
-    for (const plot of this.figure.plots) {
+    for (const plot of this.figure?.plots ?? []) {
       for (const line of plot.lines.filter((one) => one.key === key)) {
         for (const id of [...line.base.glyphs, ...line.trial.glyphs]) this.get(id).visible = !this.hidden.has(key);
       }
     }
   }
 
-  /** A moment pointed at: a line through all plots, and the legends show the values there. */
+  /**
+   * A moment pointed at: a line through all plots, and the legends show the values there.
+   * @param {number | null} x
+   */
   point(x) {
     if (!this.doc) return;
     this.pointedAt = x;
-    for (const plot of this.figure.plots) {
+    for (const plot of this.figure?.plots ?? []) {
       const cursor = this.get(plot.cursor);
       cursor.setv(x === null ? { visible: false } : { visible: true, location: x });
     }
     this.redrawLegends();
   }
 
-  /** The value of a line at the moment pointed at, else the mean of its newest two seconds; null = none. */
-  value(name) {
-    const line = this.points.lines.get(name);
-    if (!line?.x.length) return null;
-    const last = line.x.length - 1;
-    if (this.pointedAt !== null) {
-      let at = line.x.findIndex((x) => x >= this.pointedAt);
-      if (at < 0) at = last;
-      if (at > 0 && this.pointedAt - line.x[at - 1] < line.x[at] - this.pointedAt) at -= 1;
-      return Number.isNaN(line.y[at]) ? null : line.y[at];
-    }
-    let sum = 0;
-    let count = 0;
-    for (let at = last; at >= 0 && line.x[at] >= line.x[last] - 2; at -= 1) {
-      if (!Number.isNaN(line.y[at])) { sum += line.y[at]; count += 1; }
-    }
-    return count ? sum / count : null;
-  }
-
+  /** @param {Line} line */
   colour(line) {
-    if (line.colour === "ink") return this.ink ?? "currentColor";
-    return (this.dark && ON_DARK[line.colour]) || line.colour;
+    if (line.colour === "ink") return this.ink;
+    return this.dark ? line.onDark : line.colour;
   }
 
-  /** Text, axes and lines follow the page's theme. */
+  /**
+   * Text, axes and lines follow the page's theme.
+   * @param {HTMLElement} element
+   */
   recolour(element) {
     if (!this.doc) return;
     const style = getComputedStyle(element);
     this.ink = style.color;
-    const [red, green, blue] = (this.ink.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
+    const [red = 0, green = 0, blue = 0] = (this.ink.match(/[\d.]+/g) ?? []).map(Number);
     this.dark = (red + green + blue) / 3 > 127;
-    for (const plot of this.figure.plots) {
+    for (const plot of this.figure?.plots ?? []) {
       const fig = this.get(plot.figure);
       for (const axis of [...fig.below, ...fig.left]) {
         axis.setv({
@@ -222,6 +200,7 @@ class Plots {
     }
   }
 
+  /** @param {Line} line */
   recolourLine(line) {
     const value = this.colour(line);
     for (const id of [...line.base.glyphs, ...line.trial.glyphs]) {
@@ -229,7 +208,27 @@ class Plots {
       if (glyph.properties.line_color) glyph.line_color = { value };
       if (glyph.properties.fill_color) glyph.fill_color = { value };
     }
-    const trial = this.get(line.trial.glyphs[0]).glyph;
+    const trial = this.get(/** @type {string} */ (line.trial.glyphs[0])).glyph;
     trial.line_alpha = { value: this.dark ? 0.6 : 0.48 };
   }
+}
+
+/** @param {BokehViews} views */
+function documentOf(views) {
+  const [view] = views;
+  return view?.model.document ?? null;
+}
+
+/**
+ * Bokeh keeps every document of the page in a list, for good: ours goes out of it with its views.
+ * @param {Bokeh} bokeh
+ * @param {BokehViews} views
+ */
+function release(bokeh, views) {
+  const doc = documentOf(views);
+  views.clear?.();
+  if (!doc) return;
+  doc.clear();
+  const at = bokeh.documents.indexOf(doc);
+  if (at >= 0) bokeh.documents.splice(at, 1);
 }
