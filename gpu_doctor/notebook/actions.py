@@ -18,6 +18,7 @@ from gpu_doctor import formatting
 from gpu_doctor.capture import running
 from gpu_doctor.notebook.details import Details
 from gpu_doctor.notebook.output import Captured, RealOutput, as_a_terminal_shows, kept
+from gpu_doctor.report.panel import Status
 from gpu_doctor.trials import Case, Largest, Plan, Sweep
 
 
@@ -27,14 +28,14 @@ class Panel(Protocol):
     case: Case
     details: Details
     stopping: bool
-    status: str
+    status: Status
     message: str
     plan: Plan | None
     sweep: Sweep | None
     largest: Largest | None
     output: RealOutput
 
-    def busy(self, status: str) -> None:
+    def busy(self, status: Status) -> None:
         """Shows that something runs."""
 
     def attempt(self, settings: dict[str, Any]) -> BaseException | None:

@@ -23,7 +23,7 @@ from gpu_doctor.notebook.live_verdict import LiveVerdict
 from gpu_doctor.notebook.output import RealOutput
 from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.recording import Recording, Setup
-from gpu_doctor.report.panel import PanelInput, Progress
+from gpu_doctor.report.panel import PanelInput, Progress, Status
 from gpu_doctor.trials import Case, knobs
 from gpu_doctor.trials.knobs import KnobTable, Refused, cell_variables
 
@@ -54,7 +54,7 @@ class Controller:
         self.message = ""
         self.stopping = False
         """Stop was asked for: of a request that had not yet forgotten the Stop of the one before, too."""
-        self.status = "starting"
+        self.status: Status = "starting"
         self._recorder: Recorder | None = None
         self._verdict = LiveVerdict()
         self._dashboard: Dashboard | None = None
@@ -141,7 +141,7 @@ class Controller:
             )
         return ""
 
-    def busy(self, status: str) -> None:
+    def busy(self, status: Status) -> None:
         """A trial or a treatment begins: the panel shows its progress."""
         self.status = status
         if self._dashboard is not None:

@@ -20,6 +20,7 @@ from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.utils.capture import CapturedIO, capture_output
 
 from gpu_doctor import formatting
+from gpu_doctor.report.panel import Output
 
 MOST_OUTPUT: Final = 20_000
 """Characters of a run's output that are shown: the last ones."""
@@ -62,9 +63,9 @@ class RealOutput:
     def __bool__(self) -> bool:
         return bool(self.text.strip() or self.images)
 
-    def shown(self) -> dict[str, Any] | None:
+    def shown(self) -> Output | None:
         """For the page; None for nothing."""
-        return {"text": self.text, "images": list(self.images)} if self else None
+        return Output(self.text, self.images) if self else None
 
     def static(self) -> tuple[str, str]:
         """For the static result: text and HTML; '' for nothing."""

@@ -55,7 +55,7 @@ class Section:
     text: Callable[[Reported], str]
     html: Callable[[Reported], str]
     panel: Callable[[PanelInput], dict[str, Any]]
-    """Pieces of the panel's state by their names."""
+    """Pieces of the panel's state by their names in `panel.contract.PanelState`."""
 
 
 def _header_text(shown: Reported) -> str:
@@ -112,11 +112,11 @@ def _elsewhere(_: PanelInput) -> dict[str, Any]:
 
 def _findings_panel(shown: PanelInput) -> dict[str, Any]:
     found = shown.diagnosis
-    return {"findings": [] if found is None else [parts.finding(one, found.vitals) for one in found.findings]}
+    return {"findings": () if found is None else tuple(parts.finding(one, found.vitals) for one in found.findings)}
 
 
 def _silent_panel(shown: PanelInput) -> dict[str, Any]:
-    return {"silent": [] if shown.diagnosis is None else parts.silent(shown.diagnosis)}
+    return {"silent": () if shown.diagnosis is None else parts.silent(shown.diagnosis)}
 
 
 SECTIONS: Final = (

@@ -552,7 +552,7 @@ function findingPart(finding, state, panel) {
     finding.risk ? h("div", { class: "gd-risk" }, finding.risk) : null,
     h("ul", {}, finding.evidence.map((text) => h("li", {}, worded(text)))),
     finding.prescriptions.map((one, number) => advicePart(
-      { ...one, page: number === 0 ? finding.page : [] },
+      { ...one, rule: finding.rule, page: number === 0 ? finding.page : [] },
       state.busy,
       panel,
       `${finding.rule}${number}`
@@ -1513,7 +1513,7 @@ var Panel = class {
    * @param {Value} value
    */
   choose(knob, value) {
-    if (value === knob.written) delete this.chosen[knob.name];
+    if (value === knob.written || value === null) delete this.chosen[knob.name];
     else this.chosen[knob.name] = value;
     this.draw();
   }

@@ -87,8 +87,8 @@ def test_a_gpu_that_is_there_but_not_used_is_said() -> None:
 
 
 def test_the_page_offers_the_budget_of_the_cells_line() -> None:
-    assert drawn(shown(starved()))["trial"] == {"steps": 50, "seconds": 60.0}
-    assert drawn(shown(starved(), trial_steps=200, trial_seconds=20.0))["trial"] == {"steps": 200, "seconds": 20.0}
+    assert drawn(shown(starved()))["trial"] == {"steps": 50, "seconds": 60.0, "mostSteps": 100_000, "mostSeconds": 3600}
+    assert drawn(shown(starved(), trial_steps=200, trial_seconds=20.0))["trial"] == {"steps": 200, "seconds": 20.0, "mostSteps": 100_000, "mostSeconds": 3600}
 
 
 def test_while_a_side_sets_up_no_seconds_are_left_to_tell() -> None:
@@ -209,14 +209,16 @@ def test_the_overhead_of_a_run_without_steps_is_not_told() -> None:
 
 def test_what_needs_workers_can_be_chosen_together_with_them() -> None:
     setup = starved().setup
-    alone = {one["name"]: one for one in controls(knobs.KNOBS, setup, known=True)}
+    alone = {one.name: one for one in controls(knobs.KNOBS, setup, known=True)}
     kept = alone["persistent_workers"]
-    assert "set num_workers above 0 first" in kept["refusal"]
-    assert kept["otherwise"]["refusal"] == "" and not any(one["refusal"] for one in kept["otherwise"]["choices"])
-    assert "otherwise" not in alone["num_workers"] and "otherwise" not in alone["batch_size"]
+    assert "set num_workers above 0 first" in kept.refusal
+    assert kept.otherwise is not None and kept.otherwise.refusal == ""
+    assert not any(one.refusal for one in kept.otherwise.choices)
+    assert alone["num_workers"].otherwise is None and alone["batch_size"].otherwise is None
     two = replace(setup, loaders=tuple(replace(one, num_workers=2) for one in setup.loaders))
-    with_two = {one["name"]: one for one in controls(knobs.KNOBS, two, known=True)}["persistent_workers"]
-    assert with_two["refusal"] == "" and "above 0 first" in with_two["otherwise"]["refusal"]
+    with_two = {one.name: one for one in controls(knobs.KNOBS, two, known=True)}["persistent_workers"]
+    assert with_two.refusal == "" and with_two.otherwise is not None
+    assert "above 0 first" in with_two.otherwise.refusal
 
 
 def test_the_knobs_are_asked_once_a_setup(monkeypatch: pytest.MonkeyPatch) -> None:

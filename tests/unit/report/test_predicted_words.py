@@ -30,7 +30,7 @@ def everywhere(diagnosis: Diagnosis) -> list[str]:
     words = [
         " ".join(str(diagnosis).split()),
         diagnosis._repr_html_(),
-        str(prescription(first(diagnosis))["predicted"]),
+        prescription(first(diagnosis)).predicted,
     ]
     assert all(said in one for one in words)
     return words

@@ -1,63 +1,341 @@
-// What the kernel tells the page: the panel's state, and the messages that carry it.
+// What the kernel tells the page. Generated from gpu_doctor/report/panel/contract.py: do not edit it, run
+// python -m tests.support.typescript
 
-export type Value = string | number | boolean | null;
-export type Settings = Record<string, Value>;
+/** All that the page draws but the plots. */
+export interface PanelState {
+  status: "starting" | "waiting" | "recording" | "trial" | "treating" | "sweeping" | "searching" | "idle";
+  busy: boolean;
+  message: string;
+  header: Header;
+  verdict: Verdict;
+  anatomy: Anatomy;
+  plan: PlanShown | null;
+  sweep: SweepShown | null;
+  largest: LargestShown | null;
+  table: Table;
+  findings: FindingShown[];
+  silent: Silence[];
+  footer: Footer;
+  knobs: Control[];
+  trial: Budget;
+  /** Combinations that a sweep takes. */
+  sweepMost: number;
+  /** Why the largest batch cannot be looked for; empty if it can. */
+  noLargest: string;
+  /** Changes that were unfolded, to be found by their settings. */
+  fixes: Record<string, FixShown>;
+  /** null while nobody asked. */
+  before: Said[] | null;
+  output: Output | null;
+}
 
-export interface Progress { text: string; steps: string; share: number; left: string }
+/** The machine, and how far the run is. */
 export interface Header {
-  machine: string; status: string; failed: boolean; name: string; clock: string; steps: string; rate: string;
-  settings: string; stop: string; progress: Progress | null;
+  machine: string;
+  /** In words. */
+  status: string;
+  /** The newest run broke, and nothing goes on. */
+  failed: boolean;
+  name: string;
+  clock: string;
+  steps: string;
+  rate: string;
+  /** What the side that runs is turned to; empty for the code as written. */
+  settings: string;
+  /** How to stop where a click is not heard while the cell runs; empty where it is. */
+  stop: string;
+  progress: ProgressShown | null;
 }
-export interface Paragraph { title: string; text: string }
-export interface Prescription {
-  text: string; predicted: string; settings: Settings; code: string; safety: string; changes: string;
+
+/** How far a trial is. */
+export interface ProgressShown {
+  text: string;
+  /** `step 12 of 50`. */
+  steps: string;
+  /** 0..1; 0 where its end is not known. */
+  share: number;
+  /** `at most 8 s left`; empty while nothing can be told. */
+  left: string;
 }
-export interface Advice extends Prescription { page: Paragraph[] }
+
+/** The verdict and what to do first, or what it waits for. */
 export interface Verdict {
-  text: string; kind: string; accent: string; early: string; risk: string; advice: Advice | null;
+  text: string;
+  /** `input-bound`; empty while there is none. */
+  kind: string;
+  /** A colour. */
+  accent: string;
+  early: string;
+  risk: string;
+  advice: Advice | null;
 }
-export interface Segment {
-  phase: string; label: string; share: number; percent: string; time: string; colour: string; ink: string;
-}
-export interface Anatomy { total: string; of: string; segments: Segment[] }
-export interface Choice { value: Value; label: string; refusal: string }
-export interface Offer { choices: Choice[]; refusal: string; partly: string[] }
-export interface Knob extends Offer {
-  name: string; label: string; front: boolean; safe: boolean; changes: string; written: Value; otherwise?: Partial<Offer>;
-}
-export interface Fix {
-  lines: [string, string][]; cells: { label: string; text: string }[]; notes: string[]; paste: string;
-  complete: boolean; error: string; settings?: Settings;
-}
-export interface Rung {
-  label: string; added: number; before: number; total: string; gain: string; losses: string; whole: boolean;
-}
-export interface Plan {
-  sentence: string; steps: Rung[]; dropped: { label: string; why: string }[]; notes: string[]; byHand: string[];
-  settings: Settings; fix: Fix | null;
-}
-export interface Place { label: string; total: string; said: string; share: number; best: boolean; faster: boolean }
-export interface Sweep { sentence: string; places: Place[]; first: number; notes: string[]; settings: Settings }
-export interface Size { label: string; peak: string; said: string; share: number; chosen: boolean }
-export interface Largest { sentence: string; sizes: Size[]; notes: string[]; settings: Settings }
-export interface Cell { text: string; tone: string; title: string }
-export interface Unfolded {
-  losses: string; warns: boolean; judged: string[]; notes: string[]; settings: Settings; measured: string;
-}
-export interface Table { head: string[]; rows: Cell[][]; details: (Unfolded | null)[] }
-export interface Finding {
-  rule: string; headline: string; price: string; risk: string; evidence: string[]; prescriptions: Prescription[];
+
+/** What to try first, with the page of the rule that found it. */
+export interface Advice {
+  text: string;
+  predicted: string;
+  /** Empty where no knob does it. */
+  settings: Record<string, string | number | boolean>;
+  /** Lines to paste. */
+  code: string;
+  safety: string;
+  changes: string;
+  rule: string;
   page: Paragraph[];
 }
-export interface Silence { reason: string; number: number; rules: string; folded: boolean }
-export interface Budget { steps: number; seconds: number; mostSteps: number; mostSeconds: number }
-export interface Output { text: string; images: string[] }
 
-export interface State {
-  status: string; busy: boolean; message: string;
-  header: Header; verdict: Verdict; anatomy: Anatomy; knobs: Knob[]; trial: Budget;
-  plan: Plan | null; sweep: Sweep | null; largest: Largest | null; table: Table;
-  findings: Finding[]; silent: Silence[]; footer: { overhead: string; notes: string[] };
-  sweepMost: number; noLargest: string; fixes: Record<string, Fix>;
-  before: { text: string; tone: string }[] | null; output: Output | null;
+/** A part of a rule's page. */
+export interface Paragraph {
+  /** Empty for the first. */
+  title: string;
+  /** What stands between backticks is code. */
+  text: string;
+}
+
+/** Where a mean step goes. */
+export interface Anatomy {
+  total: string;
+  /** What it is the mean of. */
+  of: string;
+  segments: Segment[];
+}
+
+/** One phase of a step. */
+export interface Segment {
+  phase: string;
+  label: string;
+  /** Of the whole bar's length, 0..1. */
+  share: number;
+  /** Of its own step. */
+  percent: string;
+  time: string;
+  colour: string;
+  /** The colour of letters on it. */
+  ink: string;
+}
+
+/** What a treatment arrived at. */
+export interface PlanShown {
+  sentence: string;
+  steps: Step[];
+  dropped: Dropped[];
+  notes: string[];
+  byHand: string[];
+  /** What was kept. */
+  settings: Record<string, string | number | boolean>;
+  fix: FixShown | null;
+}
+
+/** One bar of the waterfall, in words and in parts (0..1) of the longest bar. */
+export interface Step {
+  label: string;
+  /** How fast the loop is with all that is kept so far: `2.31x`. */
+  total: string;
+  /** What this step gave, with its interval: `x2.31 (2.1-2.5)`; empty for the first. */
+  gain: string;
+  /** Part of the longest bar that was there before this step (for a step that lost, what is left after it). */
+  before: number;
+  /** Part that this step added; negative for a step that lost. */
+  added: number;
+  /** Not a further step: all that is kept, measured once more against the code as written. */
+  whole: boolean;
+  /** What became of the losses: `loss the same in every step`. */
+  losses: string;
+}
+
+/** One trial whose settings were not kept. */
+export interface Dropped {
+  label: string;
+  why: string;
+}
+
+/** The change of the user's cells for some settings. */
+export interface FixShown {
+  /** Of the diff: kind (removed, added, same, head, place) and text. */
+  lines: ([string, string])[];
+  cells: FixCell[];
+  notes: string[];
+  /** Lines to paste by hand. */
+  paste: string;
+  /** The cells above have all of it. */
+  complete: boolean;
+  /** Why there is none. */
+  error: string;
+  settings: Record<string, string | number | boolean>;
+}
+
+/** A cell of the user's with the change. */
+export interface FixCell {
+  label: string;
+  text: string;
+}
+
+/** What a sweep found. */
+export interface SweepShown {
+  sentence: string;
+  places: Place[];
+  /** So many are drawn at once, after the code as written. */
+  first: number;
+  notes: string[];
+  /** Of the best; empty where none is verified. */
+  settings: Record<string, string | number | boolean>;
+}
+
+/** One combination, in words and as a part (0..1) of the longest bar. */
+export interface Place {
+  label: string;
+  /** How fast beside the code as written: `2.31x`; empty where nothing was measured. */
+  total: string;
+  /** Its interval and verdict, or why there is none. */
+  said: string;
+  share: number;
+  /** Measured clearly faster than the code as written, with losses that stay finite. */
+  faster: boolean;
+  best: boolean;
+}
+
+/** What the search for the largest batch found. */
+export interface LargestShown {
+  sentence: string;
+  sizes: Size[];
+  notes: string[];
+  settings: Record<string, string | number | boolean>;
+}
+
+/** One batch size that was seen. */
+export interface Size {
+  label: string;
+  /** Its peak of memory, such as `61.0 GiB`; empty where it did not fit. */
+  peak: string;
+  /** Its samples a second, and what it is: the largest that fits, the best for samples/s. */
+  said: string;
+  /** Peak over what the process may take of the card's memory (0..1). */
+  share: number;
+  chosen: boolean;
+}
+
+/** The runs and trials. */
+export interface Table {
+  head: string[];
+  rows: TableCell[][];
+  /** What each row unfolds. */
+  details: (Unfolded | null)[];
+}
+
+/** A cell of the table. */
+export interface TableCell {
+  text: string;
+  tone: "" | "good" | "bad";
+  /** What else there is to say of it. */
+  title: string;
+}
+
+/** What a trial's row unfolds. */
+export interface Unfolded {
+  /** Both sides' losses as the address of an image; empty where there is nothing to draw. */
+  losses: string;
+  warns: boolean;
+  judged: string[];
+  notes: string[];
+  settings: Record<string, string | number | boolean>;
+  measured: string;
+}
+
+/** A finding with its price, its evidence and its cures. */
+export interface FindingShown {
+  headline: string;
+  price: string;
+  risk: string;
+  evidence: string[];
+  prescriptions: Cure[];
+  rule: string;
+  page: Paragraph[];
+}
+
+/** What to try. */
+export interface Cure {
+  text: string;
+  predicted: string;
+  /** Empty where no knob does it. */
+  settings: Record<string, string | number | boolean>;
+  /** Lines to paste. */
+  code: string;
+  safety: string;
+  changes: string;
+}
+
+/** Rules that could not judge, for one reason. */
+export interface Silence {
+  reason: string;
+  number: number;
+  rules: string;
+  /** They are too many to be named at once. */
+  folded: boolean;
+}
+
+/** What measuring cost, and the notes. */
+export interface Footer {
+  overhead: string;
+  notes: string[];
+}
+
+/** A knob. */
+export interface Control {
+  choices: Choice[];
+  /** Why the knob cannot be turned at all; empty if it can. */
+  refusal: string;
+  /** Where only some values cannot be had: which, and why. */
+  partly: string[];
+  name: string;
+  label: string;
+  /** It stands in the first row. */
+  front: boolean;
+  safe: boolean;
+  /** What turning it changes in the training; empty where it changes nothing. */
+  changes: string;
+  written: string | number | boolean | null;
+  /**
+   * What is offered once num_workers is turned from none to some, or from some to none; null where that is the
+   * same.
+   */
+  otherwise: Offer | null;
+}
+
+/** A value of a knob. */
+export interface Choice {
+  /** null where the value as written is not known. */
+  value: string | number | boolean | null;
+  label: string;
+  /** Why it cannot be chosen; empty if it can. */
+  refusal: string;
+}
+
+/** The values of a knob, and which of them cannot be had. */
+export interface Offer {
+  choices: Choice[];
+  /** Why the knob cannot be turned at all; empty if it can. */
+  refusal: string;
+  /** Where only some values cannot be had: which, and why. */
+  partly: string[];
+}
+
+/** How long a trial is at first, and may be at most. */
+export interface Budget {
+  steps: number;
+  seconds: number;
+  mostSteps: number;
+  mostSeconds: number;
+}
+
+/** A sentence to know before a trial. */
+export interface Said {
+  text: string;
+  tone: "" | "good" | "bad";
+}
+
+/** What the last run for real wrote: it was started by a click, so no cell shows it. */
+export interface Output {
+  text: string;
+  /** Addresses with the picture in them. */
+  images: string[];
 }

@@ -4,11 +4,11 @@ import { counted, worded } from "./elements.js";
 import { h } from "./vdom.js";
 import { advicePart } from "./verdict.js";
 
-/** @typedef {import("./contract").State} State */
+/** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./panel").Panel} Panel */
 
 /**
- * @param {import("./contract").Finding} finding
+ * @param {import("./contract").FindingShown} finding
  * @param {State} state
  * @param {Panel} panel
  */
@@ -19,7 +19,7 @@ function findingPart(finding, state, panel) {
     finding.risk ? h("div", { class: "gd-risk" }, finding.risk) : null,
     h("ul", {}, finding.evidence.map((text) => h("li", {}, worded(text)))),
     finding.prescriptions.map((one, number) => advicePart(
-      { ...one, page: number === 0 ? finding.page : [] }, state.busy, panel, `${finding.rule}${number}`)));
+      { ...one, rule: finding.rule, page: number === 0 ? finding.page : [] }, state.busy, panel, `${finding.rule}${number}`)));
 }
 
 /**

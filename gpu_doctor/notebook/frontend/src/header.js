@@ -7,7 +7,7 @@ const LOST = "The kernel that ran this cell is gone: run the cell again.";
 const UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
 
 /**
- * @param {import("./contract").State} state
+ * @param {import("./contract").PanelState} state
  * @param {import("./panel").Panel} panel
  */
 export function headerPart(state, panel) {

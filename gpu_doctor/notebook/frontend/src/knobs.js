@@ -7,8 +7,8 @@ import { asTurned } from "./settings.js";
 import { h } from "./vdom.js";
 import { PURPOSES, changesPart } from "./words.js";
 
-/** @typedef {import("./contract").Knob} Knob */
-/** @typedef {import("./contract").State} State */
+/** @typedef {import("./contract").Control} Knob */
+/** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./panel").Panel} Panel */
 
 const BEFORE = "A trial restores model, optimizer, loaders, random generators, your variables and the files that your cell writes. It does not undo data that it sends.";

@@ -3,7 +3,7 @@
 import { Messages } from "./messages.js";
 import { Points } from "./points.js";
 
-/** @typedef {import("./contract").State} State */
+/** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./types").Message} Message */
 /** @typedef {import("./types").Model} Model */
 /** @typedef {ReturnType<Points["take"]>} Changed */

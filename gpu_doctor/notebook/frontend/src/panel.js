@@ -13,10 +13,10 @@ import { keyOf, ticked, within } from "./settings.js";
 import { planPart } from "./treatment.js";
 import { h, patch } from "./vdom.js";
 
-/** @typedef {import("./contract").Knob} Knob */
-/** @typedef {import("./contract").Settings} Settings */
-/** @typedef {import("./contract").State} State */
-/** @typedef {import("./contract").Value} Value */
+/** @typedef {import("./contract").Control} Knob */
+/** @typedef {import("./types").Settings} Settings */
+/** @typedef {import("./contract").PanelState} State */
+/** @typedef {import("./types").Value} Value */
 
 const UNHEARD_MS = 2500;
 const COPIED_MS = 1500;
@@ -182,7 +182,7 @@ export class Panel {
    * @param {Value} value
    */
   choose(knob, value) {
-    if (value === knob.written) delete this.chosen[knob.name];
+    if (value === knob.written || value === null) delete this.chosen[knob.name];
     else this.chosen[knob.name] = value;
     this.draw();
   }

@@ -6,8 +6,8 @@ import { asTurned, combinations } from "./settings.js";
 import { h } from "./vdom.js";
 import { PURPOSES, changesPart } from "./words.js";
 
-/** @typedef {import("./contract").Knob} Knob */
-/** @typedef {import("./contract").State} State */
+/** @typedef {import("./contract").Control} Knob */
+/** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./knobs").Act} Act */
 /** @typedef {import("./panel").Panel} Panel */
 /** @typedef {import("./vdom").Drawn} Drawn */

@@ -1,8 +1,8 @@
 // Knobs and what a person chose of them, as plain data.
 
-/** @typedef {import("./contract").Knob} Knob */
-/** @typedef {import("./contract").Settings} Settings */
-/** @typedef {import("./contract").Value} Value */
+/** @typedef {import("./contract").Control} Knob */
+/** @typedef {import("./types").Settings} Settings */
+/** @typedef {import("./types").Value} Value */
 
 /**
  * One text for settings that are the same, in whatever order.

@@ -4,7 +4,7 @@ import { changePart } from "./code.js";
 import { button } from "./elements.js";
 import { h } from "./vdom.js";
 
-/** @typedef {import("./contract").State} State */
+/** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./panel").Panel} Panel */
 
 /**
@@ -28,7 +28,7 @@ export function planPart({ plan, busy }, panel) {
 }
 
 /**
- * @param {import("./contract").Rung} one
+ * @param {import("./contract").Step} one
  * @param {number} number
  */
 function rungPart(one, number) {

@@ -1,6 +1,11 @@
 // What the page has of its own, and as much of anywidget's and Bokeh's faces as it uses.
 
-import type { Line, Plot } from "./figure";
+import type { Control, FixShown, PanelState } from "./contract";
+
+/** What knobs are turned to. */
+export type Settings = FixShown["settings"];
+/** Of a knob; null where it is not known. */
+export type Value = Control["written"];
 
 export type Layer = "base" | "trial";
 
@@ -20,7 +25,7 @@ export interface RowsHead {
 export interface Message {
   seq: number;
   kind: string;
-  state: Partial<import("./contract").State>;
+  state: Partial<PanelState>;
   rows: RowsHead;
 }
 
@@ -49,4 +54,3 @@ export interface BokehViews extends Iterable<{ model: { document: BokehDocument 
   clear?(): void;
 }
 
-export { Line, Plot };

@@ -5,7 +5,7 @@ import { button, worded } from "./elements.js";
 import { h } from "./vdom.js";
 
 /** @typedef {import("./contract").Advice} Advice */
-/** @typedef {import("./contract").State} State */
+/** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./panel").Panel} Panel */
 
 /**
