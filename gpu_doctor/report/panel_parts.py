@@ -14,7 +14,7 @@ from gpu_doctor.report import searches
 from gpu_doctor.report.panel.contract import (
     Advice,
     Anatomy,
-    Cure,
+    CellShown,
     FindingShown,
     FixCell,
     FixShown,
@@ -23,12 +23,12 @@ from gpu_doctor.report.panel.contract import (
     LargestShown,
     Paragraph,
     PlanShown,
+    PrescriptionShown,
     ProgressShown,
     Segment,
     Silence,
     SweepShown,
     Table,
-    TableCell,
     Tone,
     Verdict,
 )
@@ -137,10 +137,10 @@ def table(shown: PanelInput) -> Table:
     )
 
 
-def _cell(cell: Cell) -> TableCell:
+def _cell(cell: Cell) -> CellShown:
     # A figure keeps its unit beside it where a narrow panel breaks its cells.
     text = cell.text.replace(" ", "\u00a0") if len(cell.text) < 10 else cell.text
-    return TableCell(text, cast(Tone, cell.tone), cell.title)
+    return CellShown(text, cast(Tone, cell.tone), cell.title)
 
 
 def fix_shown(fix: Fix, settings: Mapping[str, SettingValue]) -> FixShown:
@@ -220,9 +220,9 @@ def _advice(finding: Finding, first: Prescription) -> Advice:
     return Advice(**vars(prescription(first)), rule=finding.rule, page=_page(finding.rule))
 
 
-def prescription(one: Prescription) -> Cure:
+def prescription(one: Prescription) -> PrescriptionShown:
     """A cure with its forecast and its code."""
-    return Cure(
+    return PrescriptionShown(
         text=formatting.clean(one.text),
         predicted=predicted_words(one),
         settings=one.settings,

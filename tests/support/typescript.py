@@ -12,19 +12,34 @@ import re
 import textwrap
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from dataclasses import is_dataclass
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from gpu_doctor.recording import SettingValue
 from gpu_doctor.report.panel import contract
 from tests.support.repository import ROOT
 
 FILE: Final = ROOT / "gpu_doctor" / "notebook" / "frontend" / "src" / "contract.d.ts"
-ROOTS: Final = (contract.PanelState,)
+ROOTS: Final = (contract.Whole, contract.News, contract.Ask)
 HEAD: Final = """\
-// What the kernel tells the page. Generated from gpu_doctor/report/panel/contract.py: do not edit it, run
+// What kernel and page say to each other. Generated from gpu_doctor/report/panel/contract.py: do not edit it, run
 // python -m tests.support.typescript
+
+/** A value of a knob; null where it is not known. */
+export type Value = string | number | boolean | null;
+/** Knob -> value. */
+export type Settings = Record<string, string | number | boolean>;
 """
-_PLAIN: Final = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
+_NAMED: Final = {
+    str: "string",
+    int: "number",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+    contract.Changed: "Partial<PanelState>",
+    SettingValue | None: "Value",
+    Mapping[str, SettingValue]: "Settings",
+}
 
 
 def declarations() -> str:
@@ -41,7 +56,7 @@ def classes() -> list[type]:
 
 
 def _meet(one: Any, found: list[type]) -> None:
-    if is_dataclass(one) and isinstance(one, type):
+    if (is_dataclass(one) and isinstance(one, type)) or is_typeddict(one):
         if one in found:
             return
         found.append(one)
@@ -53,16 +68,20 @@ def _meet(one: Any, found: list[type]) -> None:
 
 def _interface(one: type) -> str:
     hints, said = get_type_hints(one), dict(_docs(one))
-    lines = [_comment(inspect.getdoc(one) or "", ""), f"export interface {one.__name__} {{\n"]
-    for field in fields(one):
-        lines.append(_comment(said.get(field.name, ""), "  "))
-        lines.append(f"  {contract.camel(field.name)}: {written(hints[field.name])};\n")
+    lines = [_comment(inspect.getdoc(one) or "", ""), f"export interface {_name(one)} {{\n"]
+    for name, hint in hints.items():
+        lines.append(_comment(said.get(name, ""), "  "))
+        named = name if is_typeddict(one) else contract.camel(name)
+        optional = "?" if name in getattr(one, "__optional_keys__", ()) else ""
+        lines.append(f"  {named}{optional}: {written(hint)};\n")
     return "".join([*lines, "}\n"])
 
 
 def written(hint: Any) -> str:
     """A type as TypeScript writes it."""
     origin, inner = get_origin(hint), get_args(hint)
+    if hint in _NAMED:
+        return _NAMED[hint]
     if origin is Literal:
         return " | ".join(f'"{one}"' for one in inner)
     if origin in (Union, types.UnionType):
@@ -74,12 +93,19 @@ def written(hint: Any) -> str:
         return f"[{', '.join(written(one) for one in inner)}]"
     if origin is not None and issubclass(origin, Mapping):
         return f"Record<string, {written(inner[1])}>"
-    return _PLAIN[hint] if hint in _PLAIN else str(hint.__name__)
+    return _name(hint)
+
+
+def _name(one: type) -> str:
+    """`Fix` for `FixShown`."""
+    return one.__name__.removesuffix("Shown")
 
 
 def _docs(one: type) -> Iterator[tuple[str, str]]:
     """Fields with what stands under them, a base's first."""
-    for base in reversed(one.__mro__[:-1]):
+    for base in [*reversed(one.__mro__[:-1]), one]:
+        if base is dict:
+            continue
         [found] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         assert isinstance(found, ast.ClassDef)
         for field, below in zip(found.body, found.body[1:], strict=False):

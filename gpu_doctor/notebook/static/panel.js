@@ -42,7 +42,10 @@ var Messages = class {
   due() {
     return this.askedAt === null || this.last - this.askedAt >= this.patience;
   }
-  /** The question for all; noted, so that it is asked once. */
+  /**
+   * The question for all; noted, so that it is asked once.
+   * @returns {import("./contract").Ask}
+   */
   question() {
     if (this.askedAt !== null) this.patience *= 2;
     this.askedAt = this.last;
@@ -60,9 +63,9 @@ var Points = class {
   }
   /**
    * Takes in what a message brings.
-   * @param {RowsHead} head
+   * @param {Head} head
    * @param {ArrayBufferView | undefined} buffer
-   * @returns {{ whole: Set<string>, fresh: Map<string, Points_> }} lines to be set whole, increments of the others
+   * @returns {{ whole: Set<string>, fresh: Map<string, Line> }} lines to be set whole, increments of the others
    */
   take(head, buffer) {
     const values = buffer ? new Float32Array(buffer.buffer.slice(buffer.byteOffset, buffer.byteOffset + buffer.byteLength)) : new Float32Array();
@@ -169,7 +172,7 @@ var Live = class {
   }
   /**
    * Posts a request. A kernel that was restarted takes no message from this panel any more: sending throws.
-   * @param {object} request
+   * @param {import("./contract").Ask} request
    */
   ask(request) {
     try {
@@ -707,18 +710,17 @@ function ticksPart(knob, busy, panel) {
     "div",
     { class: "gd-tickrow", key: knob.name, role: "group", "aria-labelledby": name },
     h("span", { id: name, class: ticked2.length ? "gd-ticked" : "" }, knob.label),
-    h("span", { class: "gd-values" }, knob.choices.filter((one) => one.value !== null).map((one, number) => h(
-      "label",
-      { key: String(number), title: one.refusal || null, class: one.refusal ? "gd-off" : "" },
-      h("input", {
+    h("span", { class: "gd-values" }, knob.choices.map(({ value, label, refusal }) => {
+      if (value === null) return null;
+      const checked = ticked2.includes(value);
+      return h("label", { key: String(value), title: refusal || null, class: refusal ? "gd-off" : "" }, h("input", {
         type: "checkbox",
-        "data-tick": `${knob.name}=${one.value}`,
-        disabled: busy || Boolean(one.refusal || knob.refusal) && !ticked2.includes(one.value),
-        checked: ticked2.includes(one.value),
-        onchange: () => panel.tick(knob, one.value)
-      }),
-      one.label
-    )))
+        "data-tick": `${knob.name}=${value}`,
+        checked,
+        disabled: busy || Boolean(refusal || knob.refusal) && !checked,
+        onchange: () => panel.tick(knob, value)
+      }), label);
+    }))
   );
 }
 function changesOf(knobs, panel) {
@@ -1524,7 +1526,7 @@ var Panel = class {
   /**
    * Takes a value into the sweep, or out of it.
    * @param {Knob} knob
-   * @param {Value} value
+   * @param {NonNullable<Value>} value
    */
   tick(knob, value) {
     this.grid = ticked(this.grid, knob.name, value);
@@ -1588,7 +1590,7 @@ var Panel = class {
     this.chosen = { ...settings };
     this.ask("trial");
   }
-  /** @param {string} what */
+  /** @param {Ask["ask"]} what */
   ask(what) {
     const { state, live, budget } = this;
     if (!state || !budget) return;

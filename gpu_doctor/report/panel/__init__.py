@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from gpu_doctor.report.panel.contract import FixShown as FixShown
     from gpu_doctor.report.panel.contract import Output as Output
+    from gpu_doctor.report.panel.contract import Points as Points
     from gpu_doctor.report.panel.contract import Said as Said
     from gpu_doctor.report.panel.contract import Status as Status
     from gpu_doctor.report.panel.contract import as_json as as_json
@@ -28,6 +29,7 @@ __all__ = [
     "FixShown",
     "Output",
     "PanelInput",
+    "Points",
     "Progress",
     "Said",
     "Status",
@@ -42,6 +44,7 @@ _FACE: Final = {
     "FixShown": "panel.contract",
     "Output": "panel.contract",
     "PanelInput": "panel_input",
+    "Points": "panel.contract",
     "Progress": "panel_input",
     "STATUS": "panel_input",
     "Said": "panel.contract",

@@ -1,22 +1,25 @@
-"""What the page is told: the panel's state as plain data, one frozen class a section.
+"""What kernel and page say to each other: the panel's state, one frozen class a section, and the messages.
 
 `as_json` makes of it what is sent: a class becomes an object whose names are in camel case, tuples become arrays. The
-page's declarations (`notebook/frontend/src/contract.d.ts`) are generated from this file and what it names:
-`python -m tests.support.typescript`. Figures are in words already, texts are cleaned, and nothing is NaN: the page only
-draws.
+page's declarations (`notebook/frontend/src/contract.d.ts`) are generated from this file and what it names, a class
+without the ending `Shown`: `python -m tests.support.typescript`. Figures are in words already, texts are cleaned, and
+nothing is NaN: the page only draws.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NewType, TypeAlias, TypedDict
 
 from gpu_doctor.recording import SettingValue
 from gpu_doctor.report.plan import Dropped, Step
 from gpu_doctor.report.runs import Unfolded
 from gpu_doctor.report.searches import Place, Size
 
+Asked: TypeAlias = Literal["stop", "trial", "real", "treat", "sweep", "largest", "fix", "before", "state"]
+Changed = NewType("Changed", dict[str, Any])
+"""Some sections of a PanelState."""
 Tone: TypeAlias = Literal["", "good", "bad"]
 Status: TypeAlias = Literal[
     "starting", "waiting", "recording", "trial", "treating", "sweeping", "searching", "idle"
@@ -67,7 +70,7 @@ class Paragraph:
 
 
 @dataclass(frozen=True)
-class Cure:
+class PrescriptionShown:
     """What to try."""
 
     text: str
@@ -81,7 +84,7 @@ class Cure:
 
 
 @dataclass(frozen=True)
-class Advice(Cure):
+class Advice(PrescriptionShown):
     """What to try first, with the page of the rule that found it."""
 
     rule: str
@@ -151,7 +154,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Control(Offer):
+class KnobShown(Offer):
     """A knob."""
 
     name: str
@@ -169,7 +172,7 @@ class Control(Offer):
 
 @dataclass(frozen=True)
 class Budget:
-    """How long a trial is at first, and may be at most."""
+    """How long a trial is at first, and at most."""
 
     steps: int
     seconds: float
@@ -240,7 +243,7 @@ class LargestShown:
 
 
 @dataclass(frozen=True)
-class TableCell:
+class CellShown:
     """A cell of the table."""
 
     text: str
@@ -254,7 +257,7 @@ class Table:
     """The runs and trials."""
 
     head: tuple[str, ...]
-    rows: tuple[tuple[TableCell, ...], ...]
+    rows: tuple[tuple[CellShown, ...], ...]
     details: tuple[Unfolded | None, ...]
     """What each row unfolds."""
 
@@ -267,7 +270,7 @@ class FindingShown:
     price: str
     risk: str
     evidence: tuple[str, ...]
-    prescriptions: tuple[Cure, ...]
+    prescriptions: tuple[PrescriptionShown, ...]
     rule: str
     page: tuple[Paragraph, ...]
 
@@ -325,7 +328,7 @@ class PanelState:
     findings: tuple[FindingShown, ...]
     silent: tuple[Silence, ...]
     footer: Footer
-    knobs: tuple[Control, ...]
+    knobs: tuple[KnobShown, ...]
     trial: Budget
     sweep_most: int
     """Combinations that a sweep takes."""
@@ -336,6 +339,69 @@ class PanelState:
     before: tuple[Said, ...] | None
     """None while nobody asked."""
     output: Output | None
+
+
+@dataclass(frozen=True)
+class Points:
+    """What to do with the points in a message's buffer: for every line its x, then its y, as float32."""
+
+    clear: tuple[str, ...]
+    """Layers whose points go first: `base` (the run, or a trial's baseline), `trial` (a candidate)."""
+    lines: tuple[tuple[str, str, int, bool], ...]
+    """Layer, key of the line in the figure, number of points, and whether they replace those that are there."""
+    names: Mapping[str, str]
+    """Layer -> what the legend calls it."""
+    end: float
+    """Of the x axis, in seconds."""
+    tops: Mapping[str, float | None]
+    """Plot -> the end of its y axis."""
+    epochs: tuple[float, ...]
+    evaluations: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All that the page should have: what it holds otherwise is no longer true. The answer to the ask `state`."""
+
+    seq: int
+    """Of every message to the page: one more than that of the message before. A page that misses one asks for the
+    state; what is older than what it has, it does not take."""
+    kind: Literal["state"]
+    state: PanelState
+    rows: Points
+
+
+@dataclass(frozen=True)
+class News:
+    """What has changed since the message before."""
+
+    seq: int
+    kind: Literal["news"]
+    state: Changed
+    """Sections that changed, each whole."""
+    rows: Points
+
+
+class Asking(TypedDict):
+    """What every message of the page has."""
+
+    ask: Asked
+
+
+class Ask(Asking, total=False):
+    """A message of the page."""
+
+    have: int
+    """With `state`: the number of the last message that the page has taken, 0 for none."""
+    settings: Mapping[str, SettingValue]
+    """With `trial`, `real` and `fix`."""
+    grid: Mapping[str, tuple[SettingValue, ...]]
+    """With `sweep`: the values of each knob."""
+    steps: int
+    """Of a side of a trial; missing = the case has its own."""
+    seconds: float
+    changes_training: bool
+    """With `treat`: batch size and precision may be tried as well."""
 
 
 def as_json(value: Any) -> Any:

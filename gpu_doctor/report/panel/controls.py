@@ -9,7 +9,7 @@ from typing import Any, Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.report.panel.contract import Choice, Control, Offer
+from gpu_doctor.report.panel.contract import Choice, KnobShown, Offer
 from gpu_doctor.trials import SWEEP_TRIALS, combinations
 from gpu_doctor.trials import knobs as knob_table
 from gpu_doctor.trials.knobs import Knob, KnobTable
@@ -24,11 +24,11 @@ NOT_RUN: Final = "as written (not run yet)"
 UNSEEN: Final = Choice(None, NOT_RUN, "")
 """Stands for the value as written of a knob that was turned in every run so far."""
 
-_drawn: list[tuple[KnobTable, Setup, frozenset[str], tuple[Control, ...]]] = []
+_drawn: list[tuple[KnobTable, Setup, frozenset[str], tuple[KnobShown, ...]]] = []
 """The controls of the last setup: it hardly ever changes, and the panel asks twice a second."""
 
 
-def controls(knobs: KnobTable, setup: Setup, known: bool, turned: Collection[str] = ()) -> tuple[Control, ...]:
+def controls(knobs: KnobTable, setup: Setup, known: bool, turned: Collection[str] = ()) -> tuple[KnobShown, ...]:
     """One control per knob, in the table's order.
 
     Args:
@@ -47,12 +47,12 @@ def controls(knobs: KnobTable, setup: Setup, known: bool, turned: Collection[str
     return last[3]
 
 
-def _blank(knob: Knob) -> Control:
+def _blank(knob: Knob) -> KnobShown:
     return _made(knob, Offer((Choice(None, "…", ""),), UNKNOWN, ()), None)
 
 
-def _made(knob: Knob, offer: Offer, written: SettingValue | None, otherwise: Offer | None = None) -> Control:
-    return Control(
+def _made(knob: Knob, offer: Offer, written: SettingValue | None, otherwise: Offer | None = None) -> KnobShown:
+    return KnobShown(
         **vars(offer),
         name=knob.name,
         label=knob.label,
@@ -64,7 +64,7 @@ def _made(knob: Knob, offer: Offer, written: SettingValue | None, otherwise: Off
     )
 
 
-def _control(knob: Knob, setup: Setup, as_written: bool) -> Control:
+def _control(knob: Knob, setup: Setup, as_written: bool) -> KnobShown:
     if not as_written:
         drawn = _offer(knob, None, setup)
         return _made(knob, replace(drawn, choices=(*drawn.choices, UNSEEN)), None)

@@ -70,7 +70,7 @@ def test_a_page_that_missed_the_begin_gets_everything(bench: Bench) -> None:
     bench.dashboard.follow(bench.replay)
     bench.dashboard.push()
     bench.page.clear()
-    bench.dashboard._asked({"ask": "state"})
+    bench.dashboard._asked({"ask": "state", "have": 0})
     assert len(bench.page["base:step"]) >= 20
     assert "verdict" in bench.messages[-1]["state"]
 

@@ -14,7 +14,7 @@ from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.recording import Recording, Setup, Steps
 from gpu_doctor.recording.setup import InputFacts
 from gpu_doctor.report.panel import PanelInput, Progress, state
-from gpu_doctor.report.panel.controls import UNKNOWN, checked_request, controls
+from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, checked_request, controls
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
@@ -87,10 +87,10 @@ def test_a_gpu_that_is_there_but_not_used_is_said() -> None:
 
 
 def test_the_page_offers_the_budget_of_the_cells_line() -> None:
-    most = {"mostSteps": 100_000, "mostSeconds": 3600}
-    assert drawn(shown(starved()))["trial"] == {"steps": 50, "seconds": 60.0, **most}
-    given = shown(starved(), trial_steps=200, trial_seconds=20.0)
-    assert drawn(given)["trial"] == {"steps": 200, "seconds": 20.0, **most}
+    most = {"mostSteps": MOST_STEPS, "mostSeconds": MOST_SECONDS}
+    assert drawn(shown(starved()))["trial"] == {**most, "steps": 50, "seconds": 60.0}
+    own = drawn(shown(starved(), trial_steps=200, trial_seconds=20.0))["trial"]
+    assert own == {**most, "steps": 200, "seconds": 20.0}
 
 
 def test_while_a_side_sets_up_no_seconds_are_left_to_tell() -> None:

@@ -4,8 +4,8 @@ import { button } from "./elements.js";
 import { keyOf } from "./settings.js";
 import { h } from "./vdom.js";
 
-/** @typedef {import("./contract").FixShown} Fix */
-/** @typedef {import("./types").Settings} Settings */
+/** @typedef {import("./contract").Fix} Fix */
+/** @typedef {import("./contract").Settings} Settings */
 /** @typedef {import("./panel").Panel} Panel */
 
 /**

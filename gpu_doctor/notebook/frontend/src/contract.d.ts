@@ -1,5 +1,22 @@
-// What the kernel tells the page. Generated from gpu_doctor/report/panel/contract.py: do not edit it, run
+// What kernel and page say to each other. Generated from gpu_doctor/report/panel/contract.py: do not edit it, run
 // python -m tests.support.typescript
+
+/** A value of a knob; null where it is not known. */
+export type Value = string | number | boolean | null;
+/** Knob -> value. */
+export type Settings = Record<string, string | number | boolean>;
+
+/** All that the page should have: what it holds otherwise is no longer true. The answer to the ask `state`. */
+export interface Whole {
+  /**
+   * Of every message to the page: one more than that of the message before. A page that misses one asks for the
+   * state; what is older than what it has, it does not take.
+   */
+  seq: number;
+  kind: "state";
+  state: PanelState;
+  rows: Points;
+}
 
 /** All that the page draws but the plots. */
 export interface PanelState {
@@ -9,21 +26,21 @@ export interface PanelState {
   header: Header;
   verdict: Verdict;
   anatomy: Anatomy;
-  plan: PlanShown | null;
-  sweep: SweepShown | null;
-  largest: LargestShown | null;
+  plan: Plan | null;
+  sweep: Sweep | null;
+  largest: Largest | null;
   table: Table;
-  findings: FindingShown[];
+  findings: Finding[];
   silent: Silence[];
   footer: Footer;
-  knobs: Control[];
+  knobs: Knob[];
   trial: Budget;
   /** Combinations that a sweep takes. */
   sweepMost: number;
   /** Why the largest batch cannot be looked for; empty if it can. */
   noLargest: string;
   /** Changes that were unfolded, to be found by their settings. */
-  fixes: Record<string, FixShown>;
+  fixes: Record<string, Fix>;
   /** null while nobody asked. */
   before: Said[] | null;
   output: Output | null;
@@ -44,11 +61,11 @@ export interface Header {
   settings: string;
   /** How to stop where a click is not heard while the cell runs; empty where it is. */
   stop: string;
-  progress: ProgressShown | null;
+  progress: Progress | null;
 }
 
 /** How far a trial is. */
-export interface ProgressShown {
+export interface Progress {
   text: string;
   /** `step 12 of 50`. */
   steps: string;
@@ -75,7 +92,7 @@ export interface Advice {
   text: string;
   predicted: string;
   /** Empty where no knob does it. */
-  settings: Record<string, string | number | boolean>;
+  settings: Settings;
   /** Lines to paste. */
   code: string;
   safety: string;
@@ -115,15 +132,15 @@ export interface Segment {
 }
 
 /** What a treatment arrived at. */
-export interface PlanShown {
+export interface Plan {
   sentence: string;
   steps: Step[];
   dropped: Dropped[];
   notes: string[];
   byHand: string[];
   /** What was kept. */
-  settings: Record<string, string | number | boolean>;
-  fix: FixShown | null;
+  settings: Settings;
+  fix: Fix | null;
 }
 
 /** One bar of the waterfall, in words and in parts (0..1) of the longest bar. */
@@ -150,7 +167,7 @@ export interface Dropped {
 }
 
 /** The change of the user's cells for some settings. */
-export interface FixShown {
+export interface Fix {
   /** Of the diff: kind (removed, added, same, head, place) and text. */
   lines: ([string, string])[];
   cells: FixCell[];
@@ -161,7 +178,7 @@ export interface FixShown {
   complete: boolean;
   /** Why there is none. */
   error: string;
-  settings: Record<string, string | number | boolean>;
+  settings: Settings;
 }
 
 /** A cell of the user's with the change. */
@@ -171,14 +188,14 @@ export interface FixCell {
 }
 
 /** What a sweep found. */
-export interface SweepShown {
+export interface Sweep {
   sentence: string;
   places: Place[];
   /** So many are drawn at once, after the code as written. */
   first: number;
   notes: string[];
   /** Of the best; empty where none is verified. */
-  settings: Record<string, string | number | boolean>;
+  settings: Settings;
 }
 
 /** One combination, in words and as a part (0..1) of the longest bar. */
@@ -195,11 +212,11 @@ export interface Place {
 }
 
 /** What the search for the largest batch found. */
-export interface LargestShown {
+export interface Largest {
   sentence: string;
   sizes: Size[];
   notes: string[];
-  settings: Record<string, string | number | boolean>;
+  settings: Settings;
 }
 
 /** One batch size that was seen. */
@@ -217,13 +234,13 @@ export interface Size {
 /** The runs and trials. */
 export interface Table {
   head: string[];
-  rows: TableCell[][];
+  rows: Cell[][];
   /** What each row unfolds. */
   details: (Unfolded | null)[];
 }
 
 /** A cell of the table. */
-export interface TableCell {
+export interface Cell {
   text: string;
   tone: "" | "good" | "bad";
   /** What else there is to say of it. */
@@ -237,27 +254,27 @@ export interface Unfolded {
   warns: boolean;
   judged: string[];
   notes: string[];
-  settings: Record<string, string | number | boolean>;
+  settings: Settings;
   measured: string;
 }
 
 /** A finding with its price, its evidence and its cures. */
-export interface FindingShown {
+export interface Finding {
   headline: string;
   price: string;
   risk: string;
   evidence: string[];
-  prescriptions: Cure[];
+  prescriptions: Prescription[];
   rule: string;
   page: Paragraph[];
 }
 
 /** What to try. */
-export interface Cure {
+export interface Prescription {
   text: string;
   predicted: string;
   /** Empty where no knob does it. */
-  settings: Record<string, string | number | boolean>;
+  settings: Settings;
   /** Lines to paste. */
   code: string;
   safety: string;
@@ -280,7 +297,7 @@ export interface Footer {
 }
 
 /** A knob. */
-export interface Control {
+export interface Knob {
   choices: Choice[];
   /** Why the knob cannot be turned at all; empty if it can. */
   refusal: string;
@@ -293,7 +310,7 @@ export interface Control {
   safe: boolean;
   /** What turning it changes in the training; empty where it changes nothing. */
   changes: string;
-  written: string | number | boolean | null;
+  written: Value;
   /**
    * What is offered once num_workers is turned from none to some, or from some to none; null where that is the
    * same.
@@ -304,7 +321,7 @@ export interface Control {
 /** A value of a knob. */
 export interface Choice {
   /** null where the value as written is not known. */
-  value: string | number | boolean | null;
+  value: Value;
   label: string;
   /** Why it cannot be chosen; empty if it can. */
   refusal: string;
@@ -319,7 +336,7 @@ export interface Offer {
   partly: string[];
 }
 
-/** How long a trial is at first, and may be at most. */
+/** How long a trial is at first, and at most. */
 export interface Budget {
   steps: number;
   seconds: number;
@@ -338,4 +355,45 @@ export interface Output {
   text: string;
   /** Addresses with the picture in them. */
   images: string[];
+}
+
+/** What to do with the points in a message's buffer: for every line its x, then its y, as float32. */
+export interface Points {
+  /** Layers whose points go first: `base` (the run, or a trial's baseline), `trial` (a candidate). */
+  clear: string[];
+  /** Layer, key of the line in the figure, number of points, and whether they replace those that are there. */
+  lines: ([string, string, number, boolean])[];
+  /** Layer -> what the legend calls it. */
+  names: Record<string, string>;
+  /** Of the x axis, in seconds. */
+  end: number;
+  /** Plot -> the end of its y axis. */
+  tops: Record<string, number | null>;
+  epochs: number[];
+  evaluations: number[];
+}
+
+/** What has changed since the message before. */
+export interface News {
+  seq: number;
+  kind: "news";
+  /** Sections that changed, each whole. */
+  state: Partial<PanelState>;
+  rows: Points;
+}
+
+/** A message of the page. */
+export interface Ask {
+  ask: "stop" | "trial" | "real" | "treat" | "sweep" | "largest" | "fix" | "before" | "state";
+  /** With `state`: the number of the last message that the page has taken, 0 for none. */
+  have?: number;
+  /** With `trial`, `real` and `fix`. */
+  settings?: Settings;
+  /** With `sweep`: the values of each knob. */
+  grid?: Record<string, (string | number | boolean)[]>;
+  /** Of a side of a trial; missing = the case has its own. */
+  steps?: number;
+  seconds?: number;
+  /** With `treat`: batch size and precision may be tried as well. */
+  changes_training?: boolean;
 }

@@ -8,7 +8,7 @@ import { advicePart } from "./verdict.js";
 /** @typedef {import("./panel").Panel} Panel */
 
 /**
- * @param {import("./contract").FindingShown} finding
+ * @param {import("./contract").Finding} finding
  * @param {State} state
  * @param {Panel} panel
  */

@@ -7,7 +7,7 @@ import { asTurned } from "./settings.js";
 import { h } from "./vdom.js";
 import { PURPOSES, changesPart } from "./words.js";
 
-/** @typedef {import("./contract").Control} Knob */
+/** @typedef {import("./contract").Knob} Knob */
 /** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./panel").Panel} Panel */
 
@@ -69,7 +69,7 @@ function knobSentences(knobs, panel) {
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
 }
 
-/** @typedef {(what: string, label: string, disabled: boolean, primary: boolean, why?: string | null) => import("./vdom").Drawn} Act A button that asks the kernel for something. */
+/** @typedef {(what: import("./contract").Ask["ask"], label: string, disabled: boolean, primary: boolean, why?: string | null) => import("./vdom").Drawn} Act A button that asks the kernel for something. */
 
 /**
  * @param {State} state

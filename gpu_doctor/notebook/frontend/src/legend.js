@@ -33,7 +33,7 @@ export function legendPart(plot, plots, written) {
 }
 
 /**
- * @param {import("./types").RowsHead} head
+ * @param {import("./contract").Points} head
  * @param {number | null} pointedAt
  */
 export function plotsKeyPart(head, pointedAt) {

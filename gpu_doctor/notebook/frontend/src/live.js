@@ -4,7 +4,7 @@ import { Messages } from "./messages.js";
 import { Points } from "./points.js";
 
 /** @typedef {import("./contract").PanelState} State */
-/** @typedef {import("./types").Message} Message */
+/** @typedef {import("./contract").News | import("./contract").Whole} Message */
 /** @typedef {import("./types").Model} Model */
 /** @typedef {ReturnType<Points["take"]>} Changed */
 /** @typedef {{ told(changed: Changed): void, draw(): void }} View */
@@ -50,7 +50,7 @@ export class Live {
 
   /**
    * Posts a request. A kernel that was restarted takes no message from this panel any more: sending throws.
-   * @param {object} request
+   * @param {import("./contract").Ask} request
    */
   ask(request) {
     try {

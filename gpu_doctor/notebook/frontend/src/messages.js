@@ -47,7 +47,10 @@ export class Messages {
 
   due() { return this.askedAt === null || this.last - this.askedAt >= this.patience; }
 
-  /** The question for all; noted, so that it is asked once. */
+  /**
+   * The question for all; noted, so that it is asked once.
+   * @returns {import("./contract").Ask}
+   */
   question() {
     if (this.askedAt !== null) this.patience *= 2;
     this.askedAt = this.last;

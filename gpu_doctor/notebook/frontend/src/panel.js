@@ -13,10 +13,11 @@ import { keyOf, ticked, within } from "./settings.js";
 import { planPart } from "./treatment.js";
 import { h, patch } from "./vdom.js";
 
-/** @typedef {import("./contract").Control} Knob */
-/** @typedef {import("./types").Settings} Settings */
+/** @typedef {import("./contract").Ask} Ask */
+/** @typedef {import("./contract").Knob} Knob */
+/** @typedef {import("./contract").Settings} Settings */
 /** @typedef {import("./contract").PanelState} State */
-/** @typedef {import("./types").Value} Value */
+/** @typedef {import("./contract").Value} Value */
 
 const UNHEARD_MS = 2500;
 const COPIED_MS = 1500;
@@ -35,7 +36,7 @@ export class Panel {
     this.id = `gpu-doctor-${numbered()}`;
     /** Knobs that were turned and not run yet. @type {Settings} */
     this.chosen = {};
-    /** The values ticked for a sweep. @type {Record<string, Value[]>} */
+    /** The values ticked for a sweep. @type {import("./settings").Grid} */
     this.grid = {};
     /** @type {Set<string>} */
     this.unfolded = new Set();
@@ -192,7 +193,7 @@ export class Panel {
   /**
    * Takes a value into the sweep, or out of it.
    * @param {Knob} knob
-   * @param {Value} value
+   * @param {NonNullable<Value>} value
    */
   tick(knob, value) {
     this.grid = ticked(this.grid, knob.name, value);
@@ -260,7 +261,7 @@ export class Panel {
     this.ask("trial");
   }
 
-  /** @param {string} what */
+  /** @param {Ask["ask"]} what */
   ask(what) {
     const { state, live, budget } = this;
     if (!state || !budget) return;

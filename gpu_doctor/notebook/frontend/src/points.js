@@ -1,8 +1,8 @@
 // The points of the live plots, in a store that lives as long as the model: they come in increments, also before the panel
 // is drawn and while it is redrawn.
 
-/** @typedef {import("./types").RowsHead} RowsHead */
-/** @typedef {{ x: number[], y: number[] }} Points_ */
+/** @typedef {import("./contract").Points} Head */
+/** @typedef {{ x: number[], y: number[] }} Line */
 
 /** The mean of so many newest seconds stands in a legend. */
 const NEWEST_S = 2;
@@ -10,17 +10,17 @@ const NICE = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
 
 export class Points {
   constructor() {
-    /** `layer:key` and its points. @type {Map<string, Points_>} */
+    /** `layer:key` and its points. @type {Map<string, Line>} */
     this.lines = new Map();
-    /** @type {RowsHead} */
+    /** @type {Head} */
     this.head = { clear: [], lines: [], names: {}, end: 0, tops: {}, epochs: [], evaluations: [] };
   }
 
   /**
    * Takes in what a message brings.
-   * @param {RowsHead} head
+   * @param {Head} head
    * @param {ArrayBufferView | undefined} buffer
-   * @returns {{ whole: Set<string>, fresh: Map<string, Points_> }} lines to be set whole, increments of the others
+   * @returns {{ whole: Set<string>, fresh: Map<string, Line> }} lines to be set whole, increments of the others
    */
   take(head, buffer) {
     const values = buffer
@@ -66,7 +66,7 @@ export class Points {
 /** @param {string} name */
 function layerOf(name) { return name.slice(0, name.indexOf(":")); }
 
-/** @param {Points_} line */
+/** @param {Line} line */
 function newest({ x, y }) {
   const since = /** @type {number} */ (x.at(-1)) - NEWEST_S;
   const known = y.slice(x.findIndex((one) => one >= since)).filter((one) => !Number.isNaN(one));
@@ -74,7 +74,7 @@ function newest({ x, y }) {
 }
 
 /**
- * @param {Points_} line
+ * @param {Line} line
  * @param {number} moment
  */
 function nearest({ x, y }, moment) {

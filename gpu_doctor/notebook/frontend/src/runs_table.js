@@ -27,7 +27,7 @@ export function tablePart({ table }, panel) {
 
 /**
  * A row, and under it what it unfolds.
- * @param {import("./contract").TableCell[]} row
+ * @param {import("./contract").Cell[]} row
  * @param {Unfolded | null} detail
  * @param {number} number
  * @param {number} columns
@@ -36,7 +36,7 @@ export function tablePart({ table }, panel) {
 function rowParts(row, detail, number, columns, panel) {
   const what = `row${number}`;
   const open = panel.unfolded.has(what);
-  const name = (/** @type {import("./contract").TableCell} */ cell) => (detail ? button(cell.text, () => panel.fold(what), {
+  const name = (/** @type {import("./contract").Cell} */ cell) => (detail ? button(cell.text, () => panel.fold(what), {
     class: "gd-link gd-rowname", "aria-expanded": String(open), "data-fold": "row", title: cell.title || "losses, notes, code",
   }) : cell.text);
   const cells = row.map((cell, index) => h("td", {

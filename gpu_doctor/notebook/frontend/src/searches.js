@@ -6,7 +6,7 @@ import { asTurned, combinations } from "./settings.js";
 import { h } from "./vdom.js";
 import { PURPOSES, changesPart } from "./words.js";
 
-/** @typedef {import("./contract").Control} Knob */
+/** @typedef {import("./contract").Knob} Knob */
 /** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./knobs").Act} Act */
 /** @typedef {import("./panel").Panel} Panel */
@@ -68,11 +68,14 @@ function ticksPart(knob, busy, panel) {
   const name = `${panel.id}-${knob.name}-ticks`;
   return h("div", { class: "gd-tickrow", key: knob.name, role: "group", "aria-labelledby": name },
     h("span", { id: name, class: ticked.length ? "gd-ticked" : "" }, knob.label),
-    h("span", { class: "gd-values" }, knob.choices.filter((one) => one.value !== null).map((one, number) => h("label", { key: String(number), title: one.refusal || null, class: one.refusal ? "gd-off" : "" },
-      h("input", {
-        type: "checkbox", "data-tick": `${knob.name}=${one.value}`, disabled: busy || (Boolean(one.refusal || knob.refusal) && !ticked.includes(one.value)), checked: ticked.includes(one.value),
-        onchange: () => panel.tick(knob, one.value),
-      }), one.label))));
+    h("span", { class: "gd-values" }, knob.choices.map(({ value, label, refusal }) => {
+      if (value === null) return null;
+      const checked = ticked.includes(value);
+      return h("label", { key: String(value), title: refusal || null, class: refusal ? "gd-off" : "" }, h("input", {
+        type: "checkbox", "data-tick": `${knob.name}=${value}`, checked,
+        disabled: busy || (Boolean(refusal || knob.refusal) && !checked), onchange: () => panel.tick(knob, value),
+      }), label);
+    })));
 }
 
 /**

@@ -1,8 +1,9 @@
 // Knobs and what a person chose of them, as plain data.
 
-/** @typedef {import("./contract").Control} Knob */
-/** @typedef {import("./types").Settings} Settings */
-/** @typedef {import("./types").Value} Value */
+/** @typedef {NonNullable<import("./contract").Ask["grid"]>} Grid */
+/** @typedef {import("./contract").Knob} Knob */
+/** @typedef {import("./contract").Settings} Settings */
+/** @typedef {import("./contract").Value} Value */
 
 /**
  * One text for settings that are the same, in whatever order.
@@ -36,10 +37,10 @@ export function within(given, most, usual) {
 
 /**
  * Ticks a value in a grid, or takes the tick off; a knob without ticks is left out.
- * @param {Record<string, Value[]>} grid
+ * @param {Grid} grid
  * @param {string} name
- * @param {Value} value
- * @returns {Record<string, Value[]>}
+ * @param {NonNullable<Value>} value
+ * @returns {Grid}
  */
 export function ticked(grid, name, value) {
   const { [name]: before = [], ...others } = grid;
@@ -50,7 +51,7 @@ export function ticked(grid, name, value) {
 
 /**
  * How many combinations a grid has.
- * @param {Record<string, Value[]>} grid
+ * @param {Grid} grid
  */
 export function combinations(grid) {
   const lists = Object.values(grid);

@@ -2,7 +2,7 @@
 
 import { h } from "./vdom.js";
 
-/** @typedef {import("./contract").Control} Knob */
+/** @typedef {import("./contract").Knob} Knob */
 
 /** @type {Record<string, string>} */
 export const PURPOSES = {
