@@ -64,7 +64,7 @@ class Actions:
         """
         panel = self._panel
         if request["ask"] == "stop":
-            if not self._withdrawn():
+            if not self.withdraw():
                 panel.stopping = self._busy
                 panel.case.stop()
             return
@@ -93,7 +93,7 @@ class Actions:
             return
         self._post(lambda: self._do(work, request))
 
-    def _withdrawn(self) -> bool:
+    def withdraw(self) -> bool:
         """Takes back the request that waits; false where none does."""
         try:
             self._waiting.pop()

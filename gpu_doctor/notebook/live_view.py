@@ -114,6 +114,13 @@ class Dashboard:
         if thread is not None and thread is not threading.current_thread():
             thread.join(5.0)
 
+    def close(self) -> None:
+        """Takes the panel out of page and kernel, for good."""
+        self.stop()
+        with self._pushing:
+            self.view.close()
+            self._layers, self._feed = {}, None
+
     def push(self, wait: bool = False) -> None:
         """One refresh now, on any thread. Never raises.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 
 import bokeh
 
@@ -148,3 +150,16 @@ def test_a_closed_panel_leaves_no_widget(bench: Bench) -> None:
     layout = view.layout
     view.close()
     assert view.comm is None and layout.comm is None
+
+
+def test_a_closed_dashboard_is_let_go(bench: Bench) -> None:
+    one = Dashboard(bench.look, bench.requests.append, knobs.KNOBS, gpus=())
+    one.follow(bench.replay)
+    one.push()
+    one.close()
+    one.push()
+    assert not one.failure, "who still pushes does no harm"
+    gone = weakref.ref(one)
+    del one
+    gc.collect()
+    assert gone() is None
