@@ -1,11 +1,12 @@
 """The panel in the page: one anywidget that draws everything, with BokehJS for the plots.
 
-How it works: the panel's own script is small and travels with every panel. BokehJS, the installed bokeh package's own
-`bokeh.min.js`, is large: one loader widget a kernel carries its text, and the page finds it by its id, so there is no
-CDN and no extension of ours. A page that cannot find it asks, and is sent the text in the panel's own trait.
+How it works: the panel's own script is small and travels with every panel. What plots need is large and the same for
+all: BokehJS (the installed bokeh package's own `bokeh.min.js`) and the figures, empty, as JSON. One loader widget a
+kernel carries both, and the page finds it by its id, so there is no CDN and no extension of ours. A page that cannot
+find it asks, and is sent them in the panel's own trait.
 
-The figures travel as JSON in a trait; the panel's state and the rows go one way, about twice a second, as one custom
-message with the points in a binary buffer. Messages are numbered: a page that misses one asks for everything. At the
+The panel's state and the rows go one way, about twice a second, as one custom message with the points in a binary
+buffer. Messages are numbered: a page that misses one asks for everything. At the
 end of a run everything is also put into traits, so that a page that is loaded later shows it again.
 """
 
@@ -34,18 +35,25 @@ def bokeh_script() -> str:
 
 
 class BokehLoader(ipywidgets.Widget):
-    """Shows nothing: the panels of a page find the text of BokehJS in it."""
+    """Shows nothing: the panels of a page find in it what their plots need."""
 
     source = traitlets.Unicode().tag(sync=True)
+    """The text of BokehJS."""
+    figure = traitlets.Dict().tag(sync=True)
+    """`plots.document` of the lines that are expected on this machine."""
 
 
 _loaders: list[BokehLoader] = []
 
 
-def loader() -> BokehLoader:
-    """The kernel's one loader; a new one where it was closed, as by `Widget.close_all()`."""
+def loader(figure: dict[str, Any]) -> BokehLoader:
+    """The kernel's one loader; a new one where it was closed, as by `Widget.close_all()`.
+
+    Args:
+        figure: carried by a new one.
+    """
     if not _loaders or _loaders[0].comm is None:
-        _loaders[:] = [BokehLoader(source=bokeh_script())]
+        _loaders[:] = [BokehLoader(source=bokeh_script(), figure=figure)]
     return _loaders[0]
 
 
@@ -55,9 +63,9 @@ class DoctorView(anywidget.AnyWidget):
     _esm = (_STATIC / "panel.js").read_text(encoding="utf-8")
     _css = (_STATIC / "panel.css").read_text(encoding="utf-8")
     bokeh = traitlets.Dict().tag(sync=True)
-    """Which BokehJS the figures need: `version`, the id of its `loader`, and, for a page that asked, its `source`."""
+    """What plots need: `version` of BokehJS, id of the `loader`; `source` and `figure` for a page that asked."""
     figure = traitlets.Dict().tag(sync=True)
-    """`plots.document` of the lines that are drawn."""
+    """`plots.document` of the lines that are drawn, where it is not the loader's; else empty."""
     state = traitlets.Dict().tag(sync=True)
     """What `panel.state` made, as last written down."""
     rows = traitlets.Dict().tag(sync=True)
@@ -67,16 +75,23 @@ class DoctorView(anywidget.AnyWidget):
         """What stands in the panel's place where no widget can be drawn, as in an exported notebook."""
         return "GPU Doctor's live panel needs a running notebook; its result is below."
 
-    def __init__(self, asked: Callable[[Any], None], **traits: Any) -> None:
-        """`asked` is called with every message of the page, on whatever thread it comes."""
-        super().__init__(bokeh={"version": bokeh.__version__, "loader": loader().model_id}, **traits)
+    def __init__(self, asked: Callable[[Any], None], figure: dict[str, Any]) -> None:
+        """Nothing is displayed yet.
+
+        Args:
+            asked: is called with every message of the page, on whatever thread it comes.
+            figure: `plots.document` of the lines that are drawn at first.
+        """
+        self._loader = loader(figure)
+        needed = {"version": bokeh.__version__, "loader": self._loader.model_id}
+        super().__init__(bokeh=needed, figure={} if figure == self._loader.figure else figure)
         self.on_msg(lambda _, content, buffers: self._hear(content, asked))
         self.clicks_live = _let_clicks_through(self)
         """The kernel hears a click while a cell runs (if the page is a JupyterLab of 4.4 or later)."""
 
     def _hear(self, content: Any, asked: Callable[[Any], None]) -> None:
         if content == ASKS_BOKEH:
-            self.bokeh = {**self.bokeh, "source": bokeh_script()}
+            self.bokeh = {**self.bokeh, "source": bokeh_script(), "figure": self._loader.figure}
         else:
             asked(content)
 

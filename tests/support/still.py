@@ -13,7 +13,7 @@ from typing import Any, Final
 from playwright.sync_api import Page
 
 from gpu_doctor.notebook.live_view import Dashboard
-from gpu_doctor.notebook.widget import DoctorView, bokeh_script
+from gpu_doctor.notebook.widget import DoctorView, loader
 from gpu_doctor.recording import Replay
 from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials import knobs
@@ -29,7 +29,7 @@ _ADDRESS: Final = "http://localhost/still"
 _SCRIPT: Final = "http://localhost/panel.js"
 _MODEL: Final = """
 import panel from "SCRIPT";
-const traits = TRAITS, listeners = {};
+const carried = CARRIED, traits = TRAITS, listeners = {};
 window.listening = () => Object.values(listeners).reduce((sum, one) => sum + one.length, 0);
 traits.rows.data = new DataView(Uint8Array.from(atob(traits.rows.data), (one) => one.charCodeAt(0)).buffer);
 window.asked = [];
@@ -40,7 +40,7 @@ const model = {
   on: (name, call) => { (listeners[name] ??= []).push(call); },
   off: (name, call) => { listeners[name] = (listeners[name] ?? []).filter((one) => one !== call); },
   send: (message) => window.asked.push(message),
-  widget_manager: { get_model: async () => ({ get: () => BOKEH }) },
+  widget_manager: { get_model: async () => ({ get: (name) => carried[name] }) },
 };
 window.tell = (state) => model.set("state", { ...traits.state, ...state });
 window.forget = panel.initialize({ model });
@@ -64,7 +64,7 @@ def traits_of(shown: PanelInput) -> dict[str, Any]:
             "figure": dashboard.view.figure,
             "state": dashboard.view.state,
             "rows": {"seq": rows["seq"], "head": rows["head"], "data": data},
-            "bokeh": {**dashboard.view.bokeh, "source": ""},
+            "bokeh": dashboard.view.bokeh,
         }
     finally:
         dashboard.view.close()
@@ -80,7 +80,9 @@ def show(page: Page, shown: PanelInput, theme: str = "light", width: int = 1000,
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     resize(page, width)
-    given = {"SCRIPT": _SCRIPT, "TRAITS": json.dumps(traits_of(shown)), "BOKEH": json.dumps(bokeh_script())}
+    traits = traits_of(shown)
+    carried = {"source": loader({}).source, "figure": loader({}).figure}
+    given = {"SCRIPT": _SCRIPT, "TRAITS": json.dumps(traits), "CARRIED": json.dumps(carried)}
     source = re.sub("|".join(given), lambda name: given[name[0]].replace("</", "<\\/"), _MODEL)
     html = (
         f"<!doctype html><html><body data-jp-theme-light={json.dumps('true' if theme == 'light' else 'false')}>"

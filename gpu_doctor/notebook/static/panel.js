@@ -958,15 +958,14 @@ function there(version) {
   );
   return bokeh?.version === version ? bokeh : bokeh?.[version];
 }
-async function bokehOf(model, waits) {
+async function plotting(model, waits) {
   const { version, loader } = model.get("bokeh");
-  if (!there(version)) {
-    const source = await carried(model, loader) ?? await asked(model, waits);
-    if (!there(version)) evaluate(source);
-  }
+  const { source, figure: figure2 } = await carried(model, loader) ?? await asked(model, waits);
+  if (!there(version)) evaluate(source);
   const bokeh = there(version);
   if (!bokeh) throw new Error(`BokehJS ${version} did not load`);
-  return bokeh;
+  const own = model.get("figure");
+  return { bokeh, figure: own?.doc ? own : figure2 };
 }
 async function carried(model, loader) {
   const manager = model.widget_manager;
@@ -975,8 +974,7 @@ async function carried(model, loader) {
   do {
     try {
       const found = await inTime(manager.get_model(loader), until - Date.now());
-      const source = found?.get("source");
-      if (source) return source;
+      if (found?.get("source")) return { source: found.get("source"), figure: found.get("figure") };
     } catch {
     }
     await new Promise((then) => {
@@ -993,10 +991,10 @@ function inTime(promise, ms) {
 function asked(model, waits) {
   return new Promise((then) => {
     const look = () => {
-      const { source } = model.get("bokeh");
+      const { source, figure: figure2 } = model.get("bokeh");
       if (!source) return false;
       model.off("change:bokeh", look);
-      then(source);
+      then({ source, figure: figure2 });
       return true;
     };
     if (look()) return;
@@ -1046,21 +1044,16 @@ var Plots = class {
     return this.doc?.get_model_by_id(id) ?? null;
   }
   /**
-   * Draws the model's figure into `cells`, one element per plot; an element needs an id.
+   * Draws the figures into `cells`, one element per plot; an element needs an id.
    * @param {import("./types").Model} model
    * @param {HTMLElement[]} cells
    * @param {() => void} waits
    */
   async show(model, cells, waits) {
-    const figure2 = (
-      /** @type {Figure | undefined} */
-      model.get("figure")
-    );
-    if (!figure2?.doc) return;
     this.clear();
     for (const cell of cells) cell.replaceChildren();
     const turn = this.turn;
-    const bokeh = await bokehOf(model, waits);
+    const { bokeh, figure: figure2 } = await plotting(model, waits);
     if (turn !== this.turn) return;
     const roots = Object.fromEntries(figure2.plots.map((plot, index) => [plot.figure, cells[index]?.id]));
     const item = { docid: "gpu_doctor", roots, root_ids: Object.keys(roots) };

@@ -99,7 +99,8 @@ def test_requests_are_posted_and_bad_ones_answered(bench: Bench) -> None:
 def test_a_quantity_nobody_expected_is_drawn_from_its_first_reading(bench: Bench) -> None:
     host = Dashboard(bench.look, bench.requests.append, knobs.KNOBS, gpus=())
     host.view.send = bench.send
-    before = {line["key"] for plot in host.view.figure["plots"] for line in plot["lines"]}
+    drawn = host.view.figure or loader({}).figure
+    before = {line["key"] for plot in drawn["plots"] for line in plot["lines"]}
     assert "gpu_util_pct@0" not in before
     host.follow(bench.replay)
     host.push()
@@ -132,21 +133,26 @@ def test_the_panels_own_script_is_small_and_reaches_for_nothing_else() -> None:
 
 
 def test_bokeh_travels_once_a_kernel_and_again_where_it_is_asked_for(bench: Bench) -> None:
-    one, other = DoctorView(bench.requests.append), DoctorView(bench.requests.append)
-    assert one.bokeh == other.bokeh == {"version": bokeh.__version__, "loader": loader().model_id}
-    assert loader().source == bokeh_script() and "Bokeh" in bokeh_script()
+    shared = loader({})
+    its_id = shared.model_id
+    one, other = (DoctorView(bench.requests.append, figure) for figure in (dict(shared.figure), {"doc": "another"}))
+    assert one.bokeh == other.bokeh == {"version": bokeh.__version__, "loader": its_id}
+    assert shared.source == bokeh_script() and "Bokeh" in bokeh_script()
+    assert one.figure == {} and other.figure == {"doc": "another"}, "a figure of its own travels with its panel"
     one._handle_custom_msg({"ask": "bokeh"}, [])
-    assert one.bokeh["source"] == bokeh_script() and "source" not in other.bokeh
+    assert one.bokeh["source"] == bokeh_script() and one.bokeh["figure"] == shared.figure
+    assert "source" not in other.bokeh
     assert bench.requests == [], "nothing that a person asked for"
-    loader().close()
-    again = DoctorView(bench.requests.append)
-    assert again.bokeh["loader"] == loader().model_id != one.bokeh["loader"], "the loader was closed: there is another"
-    for view in (one, other, again):
+    shared.close()
+    again = DoctorView(bench.requests.append, {"doc": "a third"})
+    assert again.bokeh["loader"] == loader({}).model_id != its_id, "the loader was closed: there is another"
+    assert loader({}).figure == {"doc": "a third"} and again.figure == {}
+    for view in (one, other, again, loader({})):
         view.close()
 
 
 def test_a_closed_panel_leaves_no_widget(bench: Bench) -> None:
-    view = DoctorView(bench.requests.append)
+    view = DoctorView(bench.requests.append, {})
     layout = view.layout
     view.close()
     assert view.comm is None and layout.comm is None

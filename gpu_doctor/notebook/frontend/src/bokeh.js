@@ -1,8 +1,10 @@
-// BokehJS for the plots. One loader widget a kernel carries its text; the panel knows that widget's id. It is evaluated
-// once a page, and never waited for where anywidget waits for us.
+// What the plots need. One loader widget a kernel carries it; the panel knows that widget's id. It is never waited for
+// where anywidget waits for us.
 
 /** @typedef {import("./types").Bokeh} Bokeh */
+/** @typedef {import("./figure").Figure} Figure */
 /** @typedef {import("./types").Model} Model */
+/** @typedef {{ source: string, figure: Figure }} Shared */
 
 /** A model that was made before ours may still be on its way when the page is loaded again. */
 const PATIENCE_MS = 3000;
@@ -19,27 +21,26 @@ function there(version) {
 }
 
 /**
- * BokehJS: the page's own of the same version, else the loader's text, else what the kernel sends when it is asked.
+ * BokehJS, evaluated once a page, and the figures to draw: the panel's own, else those that all panels share.
  * @param {Model} model the panel's
  * @param {() => void} waits told when the kernel has to be asked, which may not answer before the cell has ended
- * @returns {Promise<Bokeh>}
+ * @returns {Promise<{ bokeh: Bokeh, figure: Figure }>}
  */
-export async function bokehOf(model, waits) {
+export async function plotting(model, waits) {
   const { version, loader } = model.get("bokeh");
-  if (!there(version)) {
-    const source = (await carried(model, loader)) ?? (await asked(model, waits));
-    if (!there(version)) evaluate(source);
-  }
+  const { source, figure } = (await carried(model, loader)) ?? (await asked(model, waits));
+  if (!there(version)) evaluate(source);
   const bokeh = there(version);
   if (!bokeh) throw new Error(`BokehJS ${version} did not load`);
-  return bokeh;
+  const own = model.get("figure");
+  return { bokeh, figure: own?.doc ? own : figure };
 }
 
 /**
- * The text that the kernel's loader carries; null where it is not to be had.
+ * What the kernel's loader carries; null where it is not to be had.
  * @param {Model} model
  * @param {string} loader
- * @returns {Promise<string | null>}
+ * @returns {Promise<Shared | null>}
  */
 async function carried(model, loader) {
   const manager = model.widget_manager;
@@ -48,8 +49,7 @@ async function carried(model, loader) {
   do {
     try {
       const found = await inTime(manager.get_model(loader), until - Date.now());
-      const source = found?.get("source");
-      if (source) return source;
+      if (found?.get("source")) return { source: found.get("source"), figure: found.get("figure") };
     } catch { /* it is not there yet */ }
     await new Promise((then) => { setTimeout(then, EVERY_MS); });
   } while (Date.now() < until);
@@ -67,18 +67,18 @@ function inTime(promise, ms) {
 }
 
 /**
- * The text by way of the panel's own trait: the kernel puts it there when it is asked, which may be after the cell.
+ * The same by way of the panel's own trait: the kernel puts it there when it is asked, which may be after the cell.
  * @param {Model} model
  * @param {() => void} waits
- * @returns {Promise<string>}
+ * @returns {Promise<Shared>}
  */
 function asked(model, waits) {
   return new Promise((then) => {
     const look = () => {
-      const { source } = model.get("bokeh");
+      const { source, figure } = model.get("bokeh");
       if (!source) return false;
       model.off("change:bokeh", look);
-      then(source);
+      then({ source, figure });
       return true;
     };
     if (look()) return;

@@ -1,6 +1,6 @@
 // The three figures in the page. Points come out of the store of points and go into Bokeh's data sources.
 
-import { bokehOf } from "./bokeh.js";
+import { plotting } from "./bokeh.js";
 import { roundUp } from "./points.js";
 
 /** @typedef {import("./figure").Figure} Figure */
@@ -44,18 +44,16 @@ export class Plots {
   get(/** @type {string} */ id) { return this.doc?.get_model_by_id(id) ?? null; }
 
   /**
-   * Draws the model's figure into `cells`, one element per plot; an element needs an id.
+   * Draws the figures into `cells`, one element per plot; an element needs an id.
    * @param {import("./types").Model} model
    * @param {HTMLElement[]} cells
    * @param {() => void} waits
    */
   async show(model, cells, waits) {
-    const figure = /** @type {Figure | undefined} */ (model.get("figure"));
-    if (!figure?.doc) return;
     this.clear();
     for (const cell of cells) cell.replaceChildren();
     const turn = this.turn;
-    const bokeh = await bokehOf(model, waits);
+    const { bokeh, figure } = await plotting(model, waits);
     if (turn !== this.turn) return;
     const roots = Object.fromEntries(figure.plots.map((plot, index) => [plot.figure, cells[index]?.id]));
     const item = { docid: "gpu_doctor", roots, root_ids: Object.keys(roots) };
