@@ -58,7 +58,7 @@ class Actions:
         """The request that was posted and not begun, if any; who pops it, on whichever thread, has it."""
 
     def take(self, request: dict[str, Any]) -> None:
-        """A validated request of the page: `ask` is stop, trial, real, treat, sweep, largest, fix or before.
+        """A validated request of the page: `ask` is stop, trial, real, treat, sweep, largest, fix, forecast or before.
 
         Blocks a blink.
         """
@@ -68,8 +68,9 @@ class Actions:
                 panel.stopping = self._busy
                 panel.case.stop()
             return
-        if request["ask"] == "fix":
-            panel.details.fix(request["settings"])
+        if request["ask"] in ("fix", "forecast"):
+            unfold = panel.details.fix if request["ask"] == "fix" else panel.details.foretell
+            unfold(request["settings"])
             panel.redraw()
             return
         if request["ask"] == "before":

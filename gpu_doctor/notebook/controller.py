@@ -230,6 +230,7 @@ class Controller:
             sweep=self.sweep,
             largest=self.largest,
             fixes=self.details.fixes,
+            asked=self.details.asked,
             before=self.details.before,
             output=self.output.shown(),
             trial_steps=case.trial_steps,

@@ -8,18 +8,17 @@ large namespace takes a few tenths of a second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.recording import SettingValue, describe
+from gpu_doctor.recording import Settings, describe
 from gpu_doctor.report.panel import FixShown, Said, fix_shown
 
 if TYPE_CHECKING:
     from gpu_doctor.trials import Case
 
 MOST_FIXES: Final = 16
-"""Fixes that are kept for the page; the oldest goes."""
+"""Fixes, and settings to forecast, that are kept for the page; the oldest goes."""
 
 
 class Details:
@@ -29,10 +28,12 @@ class Details:
         self._case = case
         self.fixes: dict[str, FixShown] = {}
         """By `describe(settings)`; the page finds one by its settings, as it writes some figures in another way."""
+        self.asked: tuple[Settings, ...] = ()
+        """Settings whose forecast the page asked for; told with the state, anew after every run and trial."""
         self.before: tuple[Said, ...] | None = None
         """What to know before a trial, None while nobody asked since the last run."""
 
-    def fix(self, settings: Mapping[str, SettingValue]) -> None:
+    def fix(self, settings: Settings) -> None:
         """Works out the change of the user's cells for settings."""
         try:
             shown = fix_shown(self._case.fix(dict(settings)), settings)
@@ -42,6 +43,10 @@ class Details:
         key = describe(settings)
         self.fixes = {name: one for name, one in self.fixes.items() if name != key}
         self.fixes = dict([*self.fixes.items(), (key, shown)][-MOST_FIXES:])
+
+    def foretell(self, settings: Settings) -> None:
+        """Has the forecast of settings told."""
+        self.asked = (*(one for one in self.asked if one != settings), dict(settings))[-MOST_FIXES:]
 
     def look_ahead(self) -> None:
         """Looks what a trial would touch."""

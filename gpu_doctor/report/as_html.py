@@ -16,11 +16,15 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription, Vitals
 from gpu_doctor.formatting import BOTTLENECK_LABELS, PHASE_LABELS, clean
 from gpu_doctor.recording import LineCost, Recording
+from gpu_doctor.report.before_after import BeforeAfter, OneSide
+from gpu_doctor.report.plan import GAIN
 from gpu_doctor.report.plots import plots as plots
+from gpu_doctor.report.proved import Proved
 from gpu_doctor.report.runs import Row, columns
 from gpu_doctor.report.source_lines import body as line_bars
 from gpu_doctor.report.svg import anatomy as anatomy_bar
 from gpu_doctor.report.svg import as_image, swatch
+from gpu_doctor.report.svg import spread as spread_line
 from gpu_doctor.report.words import (
     FEW_NAMES,
     RISK_MARK,
@@ -66,6 +70,16 @@ def header(diagnosis: Diagnosis, recording: Recording | None, title: str) -> str
     return f'<div style="{style}"><div style="margin-right:16px">{left}</div><div>{right}</div></div>'
 
 
+def result(found: Proved | None) -> str:
+    """What the trials proved, above the verdict; '' where nothing is."""
+    if found is None:
+        return ""
+    mark = f"{RISK_MARK} " if found.warns else ""
+    more = f'<div style="{_MUTED}">{mark}{safe(found.more)}</div>' if found.more else ""
+    style = f"padding:10px 14px 10px 10px;border-top:{_LINE};border-left:4px solid {GAIN}"
+    return f'<div style="{style}"><div style="font-size:16px;font-weight:600">{safe(found.text)}</div>{more}</div>'
+
+
 def verdict(diagnosis: Diagnosis) -> str:
     """The verdict, and under it what to do first."""
     kind = BOTTLENECK_LABELS.get(diagnosis.bottleneck, safe(diagnosis.bottleneck))
@@ -104,6 +118,23 @@ def anatomy(vitals: Vitals) -> str:
     )
     head = f"Anatomy of a step, <b>{formatting.seconds(vitals.host_step_s)}</b>"
     return f'<div style="{_SECTION}"><div>{head}</div><div style="margin:4px 0">{bar}</div><div>{legend}</div></div>'
+
+
+def compared(found: BeforeAfter | None) -> str:
+    """Both sides of the newest trial to one time scale, with how their steps spread; '' before any trial."""
+    if found is None:
+        return ""
+    sides = "".join(_side(one, found) for one in found.sides)
+    return f'<div style="{_SECTION}"><div>Before and after, {safe(found.of)}</div>{sides}</div>'
+
+
+def _side(one: OneSide, found: BeforeAfter) -> str:
+    said = [f"{PHASE_LABELS[phase]} {formatting.seconds(took)}" for phase, _, took in one.phases]
+    drawn = anatomy_bar({phase: share for phase, share, _ in one.phases}, length=one.step_s / found.longest_s)
+    bar = as_image(drawn, f"{one.label}, {one.total}: {', '.join(said)}", "100%")
+    spread = as_image(spread_line(one.quantiles_s, found.slowest_s), one.spread, "100%") if one.spread else ""
+    words = f'<div style="{_MUTED};font-size:12px">{safe(one.spread)}</div>' if one.spread else ""
+    return f'<div style="margin:4px 0"><div>{safe(one.label)} <b>{safe(one.total)}</b></div>{bar}{spread}{words}</div>'
 
 
 def runs(table: Sequence[Row], on_gpu: bool, effects: Sequence[Effect]) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis
-from gpu_doctor.recording import Recording, SettingValue, Setup
+from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.report.panel.contract import FixShown, Output, Said, Status
 from gpu_doctor.report.trials import Sides
 from gpu_doctor.trials import Largest, Plan, Sweep
@@ -73,6 +73,8 @@ class PanelInput:
     """What the last sweep, and the last search for the largest batch, found."""
     fixes: Mapping[str, FixShown] = field(default_factory=dict)
     """The changes of the user's cells that were unfolded, by `describe(settings)`."""
+    asked: tuple[Settings, ...] = ()
+    """Settings that the page asked a forecast of."""
     before: tuple[Said, ...] | None = None
     """What to know before a trial (`notebook/details.py`), None while nobody asked."""
     output: Output | None = None

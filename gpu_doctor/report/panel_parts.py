@@ -10,11 +10,12 @@ from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription, Vitals, every_rule, paragraphs
 from gpu_doctor.formatting import PHASE_LABELS
 from gpu_doctor.recording import SettingValue, Setup, describe
-from gpu_doctor.report import searches
+from gpu_doctor.report import before_after, searches
 from gpu_doctor.report.panel.contract import (
     Advice,
     Anatomy,
     CellShown,
+    Compared,
     FindingShown,
     FixCell,
     FixShown,
@@ -25,8 +26,11 @@ from gpu_doctor.report.panel.contract import (
     PlanShown,
     PrescriptionShown,
     ProgressShown,
+    Result,
     Segment,
+    SideShown,
     Silence,
+    Spread,
     SweepShown,
     Table,
     Tone,
@@ -34,6 +38,7 @@ from gpu_doctor.report.panel.contract import (
 )
 from gpu_doctor.report.panel_input import BUSY, SETTLED, STATUS, PanelInput, Progress, awaited, ended, failed
 from gpu_doctor.report.plan import told
+from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import Cell, columns, rows
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.report.trials import sides_of
@@ -91,23 +96,43 @@ def anatomy(shown: PanelInput) -> Anatomy:
     vitals = shown.diagnosis.vitals if shown.diagnosis is not None else None
     settled = shown.status in SETTLED
     if vitals is None or vitals.step_wall_s is None:
-        return Anatomy("", f"no step was measured{'' if settled else ' yet'}", ())
-    segments = tuple(
-        Segment(
-            phase=phase,
-            label=PHASE_LABELS[phase],
-            share=round(part, 4),
-            percent=formatting.share(part),
-            time=formatting.seconds(took),
-            colour=PHASE_COLOURS[phase],
-            ink="#fff" if phase in DARK else "#111",
-        )
-        for phase, part, took in anatomy_rows(vitals)
-    )
+        return Anatomy("", f"no step was measured{'' if settled else ' yet'}", (), _compared(shown))
+    segments = tuple(_segment(*row, row[1]) for row in anatomy_rows(vitals))
     of = f"mean of {formatting.count(vitals.measured_steps, 'step')}"
     if vitals.warmup_steps:
         of += f", {formatting.grouped(vitals.warmup_steps)} of warm-up left out"
-    return Anatomy(formatting.seconds(vitals.host_step_s), of, segments)
+    return Anatomy(formatting.seconds(vitals.host_step_s), of, segments, _compared(shown))
+
+
+def _segment(phase: str, part: float, took: float, share: float) -> Segment:
+    return Segment(
+        phase=phase,
+        label=PHASE_LABELS[phase],
+        share=round(share, 4),
+        percent=formatting.share(part),
+        time=formatting.seconds(took),
+        colour=PHASE_COLOURS[phase],
+        ink="#fff" if phase in DARK else "#111",
+    )
+
+
+def _compared(shown: PanelInput) -> Compared | None:
+    found = before_after.newest(shown.effects, sides_of(shown.effects, shown.trials))
+    if found is None:
+        return None
+    first, second = (_side(one, found.longest_s, found.slowest_s) for one in found.sides)
+    end = formatting.seconds(found.slowest_s) if found.slowest_s else ""
+    return Compared(of=found.of, sides=(first, second), spread_end=end)
+
+
+def _side(one: before_after.OneSide, longest_s: float, slowest_s: float) -> SideShown:
+    at = tuple(round(quantile / slowest_s, 4) for quantile in one.quantiles_s)
+    return SideShown(
+        label=one.label,
+        total=one.total,
+        segments=tuple(_segment(*row, row[2] / longest_s) for row in one.phases),
+        spread=Spread(at, one.spread) if at else None,
+    )
 
 
 def plan_state(plan: Plan | None) -> PlanShown | None:
@@ -195,6 +220,12 @@ def _progress(progress: Progress) -> ProgressShown:
         share=min(progress.step / progress.steps, 1.0) if progress.steps else 0.0,
         left="" if left is None else f"at most {formatting.countdown(left)} left",
     )
+
+
+def result(shown: PanelInput) -> Result | None:
+    """What the trials proved."""
+    found = proved(shown.effects, shown.plan)
+    return None if found is None else Result(**vars(found))
 
 
 def verdict(shown: PanelInput) -> Verdict:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,8 +12,9 @@ from gpu_doctor.diagnosis import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording, SettingValue, describe
 from gpu_doctor.report.losses import loss_lines
+from gpu_doctor.report.remembered import Remembered
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, Sides, loss_story, notes_of
-from gpu_doctor.report.words import CLEAN, RISK_MARK
+from gpu_doctor.report.words import CLEAN, RISK_MARK, forecast_words
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 
 VERDICTS: Final = {
@@ -24,8 +24,8 @@ VERDICTS: Final = {
     "inconclusive": "?\u00a0inconclusive",
 }
 
-_pictures: dict[int, tuple[weakref.ref[Recording], str]] = {}
-_measured: dict[int, tuple[weakref.ref[Recording], Vitals]] = {}
+_pictures: Remembered[str] = Remembered()
+_measured: Remembered[Vitals] = Remembered()
 
 
 @dataclass(frozen=True)
@@ -100,13 +100,8 @@ def rows(
 
 
 def vitals_of(recording: Recording) -> Vitals:
-    """`measure(recording)`, remembered as long as the recording lives: the panel asks for it twice a second."""
-    key = id(recording)
-    known = _measured.get(key)
-    if known is None or known[0]() is not recording:
-        known = weakref.ref(recording, lambda _: _measured.pop(key, None)), measure(recording)
-        _measured[key] = known
-    return known[1]
+    """`measure(recording)`, remembered as long as the recording lives."""
+    return _measured.of(recording, lambda: measure(recording))
 
 
 def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool) -> Row:
@@ -163,27 +158,20 @@ def _measurement(effect: Effect) -> list[str]:
         said = [formatting.count(effect.steps, "measured step"), f"took {formatting.seconds(effect.seconds)}"]
         said += [f"on {effect.device}"] if effect.device else []
     if effect.predicted_speedup is not None:
-        said.append(f"predicted {_foretold(effect)}")
+        said.append(
+            f"predicted {forecast_words(effect.predicted_speedup, effect.predicted_low, effect.predicted_high)}"
+        )
     return said
-
-
-def _foretold(effect: Effect) -> str:
-    """The forecast with its range; a dash where there was none."""
-    ends = formatting.interval(effect.predicted_low, effect.predicted_high)
-    return formatting.forecast(effect.predicted_speedup, formatting.DASH) + (f" ({ends})" if ends else "")
 
 
 def _picture(sides: Sides, differs_from: int | None) -> str:
     """Both sides' losses as the address of an image, drawn once a trial."""
-    candidate = sides[1]
-    key = id(candidate)
-    known = _pictures.get(key)
-    if known is None or known[0]() is not candidate:
-        svg = loss_lines(sides[0].losses, candidate.losses, differs_from)
-        drawn = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}" if svg else ""
-        known = weakref.ref(candidate, lambda _: _pictures.pop(key, None)), drawn
-        _pictures[key] = known
-    return known[1]
+
+    def drawn() -> str:
+        svg = loss_lines(sides[0].losses, sides[1].losses, differs_from)
+        return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}" if svg else ""
+
+    return _pictures.of(sides[1], drawn)
 
 
 def _device(sides: Sides | None, on_gpu: bool) -> Cell:
@@ -213,7 +201,7 @@ def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> Ro
         Cell(settings),
         Cell(per_s, title=f"baseline in this trial: {before}"),
         _against(effect),
-        Cell(_foretold(effect)),
+        Cell(forecast_words(effect.predicted_speedup, effect.predicted_low, effect.predicted_high)),
         Cell(formatting.share(effect.candidate_wait_share, formatting.DASH), title=f"baseline in this trial: {waited}"),
         _device(sides, on_gpu),
         Cell(formatting.size(effect.peak_bytes, formatting.DASH)),

@@ -12,8 +12,10 @@ from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_html as sheet
 from gpu_doctor.report import panel_parts as parts
 from gpu_doctor.report import text_parts as lines
+from gpu_doctor.report.before_after import newest
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.plan import plan_html, plan_text
+from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import Row, rows
 from gpu_doctor.report.searches import largest_html, sweep_html
 from gpu_doctor.report.trials import Sides, sides_html, sides_text
@@ -62,6 +64,11 @@ def _header_text(shown: Reported) -> str:
     vitals = shown.diagnosis.vitals
     machine = " · ".join(["GPU Doctor", *machine_facts(vitals.setup)])
     return machine + "\n" + " · ".join(run_facts(vitals, shown.run))
+
+
+def _result(shown: Reported) -> str:
+    found = proved(shown.effects, shown.plan)
+    return f"{found.text}. {found.more}" if found is not None else ""
 
 
 def _verdict_text(shown: Reported) -> str:
@@ -126,11 +133,17 @@ SECTIONS: Final = (
         lambda r: sheet.header(r.diagnosis, r.run, r.title),
         lambda p: {"header": parts.header(p)},
     ),
+    Section(
+        "result",
+        lambda r: lines.wrapped(_result(r)),
+        lambda r: sheet.result(proved(r.effects, r.plan)),
+        lambda p: {"result": parts.result(p)},
+    ),
     Section("verdict", _verdict_text, lambda r: sheet.verdict(r.diagnosis), lambda p: {"verdict": parts.verdict(p)}),
     Section(
         "anatomy",
-        lambda r: lines.anatomy(r.diagnosis),
-        lambda r: sheet.anatomy(r.diagnosis.vitals),
+        lambda r: lines.anatomy(r.diagnosis, newest(r.effects, r.sides)),
+        lambda r: sheet.anatomy(r.diagnosis.vitals) + sheet.compared(newest(r.effects, r.sides)),
         lambda p: {"anatomy": parts.anatomy(p)},
     ),
     Section("plots", _pictures_only, lambda r: sheet.plots(r.run) if r.run is not None else "", _elsewhere),

@@ -132,8 +132,14 @@ def predicted_words(prescription: Prescription) -> str:
         if prescription.predicted_high is None or usual == most:
             return f"predicted at most {usual}"
         return f"predicted {usual} if all of it is saved, at most {most}"
-    ends = formatting.interval(prescription.predicted_low, prescription.predicted_high)
-    return f"predicted {formatting.forecast(prescription.predicted_speedup)}" + (f" ({ends})" if ends else "")
+    low, high = prescription.predicted_low, prescription.predicted_high
+    return f"predicted {forecast_words(prescription.predicted_speedup, low, high)}"
+
+
+def forecast_words(speedup: float | None, low: float | None, high: float | None) -> str:
+    """A forecast with its range: `2.9x (2.6-3.1)`; a dash where there is none."""
+    ends = formatting.interval(low, high)
+    return formatting.forecast(speedup, formatting.DASH) + (f" ({ends})" if ends else "")
 
 
 def price(finding: Finding, vitals: Vitals) -> str:

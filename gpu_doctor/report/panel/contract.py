@@ -17,7 +17,7 @@ from gpu_doctor.report.plan import Dropped, Step
 from gpu_doctor.report.runs import Unfolded
 from gpu_doctor.report.searches import Place, Size
 
-Asked: TypeAlias = Literal["stop", "trial", "real", "treat", "sweep", "largest", "fix", "before", "state"]
+Asked: TypeAlias = Literal["stop", "trial", "real", "treat", "sweep", "largest", "fix", "forecast", "before", "state"]
 Changed = NewType("Changed", dict[str, Any])
 """Some sections of a PanelState."""
 Tone: TypeAlias = Literal["", "good", "bad"]
@@ -106,6 +106,18 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Result:
+    """What the trials proved; it stands above the verdict, with what shows its code and uses it."""
+
+    text: str
+    more: str
+    """What became of the losses, and how it was measured, in sentences."""
+    warns: bool
+    """The training is not the same."""
+    settings: Mapping[str, SettingValue]
+
+
+@dataclass(frozen=True)
 class Segment:
     """One phase of a step."""
 
@@ -122,6 +134,39 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """How long the steps of a trial's side took."""
+
+    at: tuple[float, ...]
+    """Its quantiles 5, 25, 50, 75 and 95 %, as parts (0..1) of the scale that both sides have."""
+    text: str
+
+
+@dataclass(frozen=True)
+class SideShown:
+    """One side of a trial."""
+
+    label: str
+    """Its settings: `as written`, `num_workers=4`."""
+    total: str
+    """Of a mean step; where its steps hold another number of samples, for as many as a step of the other side."""
+    segments: tuple[Segment, ...]
+    """Their shares are of the longer side's bar."""
+    spread: Spread | None
+    """None where there are too few steps."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Before and after: the newest trial's sides to one time scale, the baseline first."""
+
+    of: str
+    sides: tuple[SideShown, SideShown]
+    spread_end: str
+    """The end of the spreads' scale, which begins at 0; empty where there is none."""
+
+
+@dataclass(frozen=True)
 class Anatomy:
     """Where a mean step goes."""
 
@@ -129,6 +174,8 @@ class Anatomy:
     of: str
     """What it is the mean of."""
     segments: tuple[Segment, ...]
+    compared: Compared | None
+    """None before any trial."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +215,15 @@ class KnobShown(Offer):
     otherwise: Offer | None
     """What is offered once num_workers is turned from none to some, or from some to none; None where that is the same.
     """
+
+
+@dataclass(frozen=True)
+class ForecastShown:
+    """What settings should give, against the code as written."""
+
+    settings: Mapping[str, SettingValue]
+    text: str
+    """`predicted 1.9x (1.5-2.4)`, `measured 1.8x (1.7-1.9) in trial 2`, or that there is no forecast."""
 
 
 @dataclass(frozen=True)
@@ -319,6 +375,8 @@ class PanelState:
     busy: bool
     message: str
     header: Header
+    result: Result | None
+    """None while no trial was clearly faster than the code as written."""
     verdict: Verdict
     anatomy: Anatomy
     plan: PlanShown | None
@@ -329,6 +387,9 @@ class PanelState:
     silent: tuple[Silence, ...]
     footer: Footer
     knobs: tuple[KnobShown, ...]
+    forecasts: tuple[ForecastShown, ...]
+    """Of every single value that can be chosen, and of the settings that were asked for last; empty while the loop as
+    written was not measured."""
     trial: Budget
     sweep_most: int
     """Combinations that a sweep takes."""
@@ -394,7 +455,7 @@ class Ask(Asking, total=False):
     have: int
     """With `state`: the number of the last message that the page has taken, 0 for none."""
     settings: Mapping[str, SettingValue]
-    """With `trial`, `real` and `fix`."""
+    """With `trial`, `real`, `fix` and `forecast`."""
     grid: Mapping[str, tuple[SettingValue, ...]]
     """With `sweep`: the values of each knob."""
     steps: int

@@ -24,6 +24,8 @@ export interface PanelState {
   busy: boolean;
   message: string;
   header: Header;
+  /** null while no trial was clearly faster than the code as written. */
+  result: Result | null;
   verdict: Verdict;
   anatomy: Anatomy;
   plan: Plan | null;
@@ -34,6 +36,11 @@ export interface PanelState {
   silent: Silence[];
   footer: Footer;
   knobs: Knob[];
+  /**
+   * Of every single value that can be chosen, and of the settings that were asked for last; empty while the loop
+   * as written was not measured.
+   */
+  forecasts: Forecast[];
   trial: Budget;
   /** Combinations that a sweep takes. */
   sweepMost: number;
@@ -73,6 +80,16 @@ export interface Progress {
   share: number;
   /** `at most 8 s left`; empty while nothing can be told. */
   left: string;
+}
+
+/** What the trials proved; it stands above the verdict, with what shows its code and uses it. */
+export interface Result {
+  text: string;
+  /** What became of the losses, and how it was measured, in sentences. */
+  more: string;
+  /** The training is not the same. */
+  warns: boolean;
+  settings: Settings;
 }
 
 /** The verdict and what to do first, or what it waits for. */
@@ -115,6 +132,8 @@ export interface Anatomy {
   /** What it is the mean of. */
   of: string;
   segments: Segment[];
+  /** null before any trial. */
+  compared: Compared | null;
 }
 
 /** One phase of a step. */
@@ -129,6 +148,33 @@ export interface Segment {
   colour: string;
   /** The colour of letters on it. */
   ink: string;
+}
+
+/** Before and after: the newest trial's sides to one time scale, the baseline first. */
+export interface Compared {
+  of: string;
+  sides: [Side, Side];
+  /** The end of the spreads' scale, which begins at 0; empty where there is none. */
+  spreadEnd: string;
+}
+
+/** One side of a trial. */
+export interface Side {
+  /** Its settings: `as written`, `num_workers=4`. */
+  label: string;
+  /** Of a mean step; where its steps hold another number of samples, for as many as a step of the other side. */
+  total: string;
+  /** Their shares are of the longer side's bar. */
+  segments: Segment[];
+  /** null where there are too few steps. */
+  spread: Spread | null;
+}
+
+/** How long the steps of a trial's side took. */
+export interface Spread {
+  /** Its quantiles 5, 25, 50, 75 and 95 %, as parts (0..1) of the scale that both sides have. */
+  at: number[];
+  text: string;
 }
 
 /** What a treatment arrived at. */
@@ -336,6 +382,13 @@ export interface Offer {
   partly: string[];
 }
 
+/** What settings should give, against the code as written. */
+export interface Forecast {
+  settings: Settings;
+  /** `predicted 1.9x (1.5-2.4)`, `measured 1.8x (1.7-1.9) in trial 2`, or that there is no forecast. */
+  text: string;
+}
+
 /** How long a trial is at first, and at most. */
 export interface Budget {
   steps: number;
@@ -384,10 +437,10 @@ export interface News {
 
 /** A message of the page. */
 export interface Ask {
-  ask: "stop" | "trial" | "real" | "treat" | "sweep" | "largest" | "fix" | "before" | "state";
+  ask: "stop" | "trial" | "real" | "treat" | "sweep" | "largest" | "fix" | "forecast" | "before" | "state";
   /** With `state`: the number of the last message that the page has taken, 0 for none. */
   have?: number;
-  /** With `trial`, `real` and `fix`. */
+  /** With `trial`, `real`, `fix` and `forecast`. */
   settings?: Settings;
   /** With `sweep`: the values of each knob. */
   grid?: Record<string, (string | number | boolean)[]>;
