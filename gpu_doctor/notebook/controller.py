@@ -129,7 +129,7 @@ class Controller:
         try:
             self.show_result()
         except Exception as error:  # a page that cannot be written to must not hide what the cell raised
-            sys.stderr.write(f"GPU Doctor: the result could not be shown ({error}).\n")
+            sys.stderr.write(f"{report.LABELS.product}: the result could not be shown ({error}).\n")
 
     def _save(self) -> str:
         """Saves the recording if that was asked for; why it could not be saved, else empty."""
@@ -291,7 +291,7 @@ def _varied(source: str, options: argparse.Namespace) -> KnobTable:
 
 def _plainly(sentence: str) -> Answer:
     """One sentence in the place of the result."""
-    said = formatting.clean(f"GPU Doctor: {sentence}", 600)
+    said = formatting.clean(f"{report.LABELS.product}: {sentence}", 600)
     return Answer(said, f'<div class="gpu-doctor-static">{escape(said)}</div>')
 
 

@@ -416,7 +416,7 @@ function fixPart(settings, lines, panel) {
     "div",
     { class: "gd-fix" },
     h("div", { class: "gd-soft", role: "status" }, said),
-    lines ? [h("div", { class: "gd-soft" }, "To paste by hand:"), codePart(lines, panel)] : null
+    lines ? [h("div", { class: "gd-soft" }, panel.labels.paste), codePart(lines, panel)] : null
   );
 }
 function changePart(fix, key, panel) {
@@ -449,7 +449,7 @@ function changePart(fix, key, panel) {
     ) : null,
     fix.cells.length ? body : null,
     fix.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),
-    fix.paste ? [h("div", { class: "gd-soft" }, fix.complete ? "Or, to paste:" : "To paste by hand:"), codePart(fix.paste, panel)] : null
+    fix.paste ? [h("div", { class: "gd-soft" }, fix.complete ? "Or, to paste:" : panel.labels.paste), codePart(fix.paste, panel)] : null
   );
 }
 
@@ -572,7 +572,7 @@ function silencePart(one) {
   );
 }
 function findingsPart(state, panel) {
-  const { findings, silent } = state;
+  const { findings, silent, labels } = state;
   const unjudged = silent.reduce((sum, one) => sum + one.number, 0);
   return h(
     "section",
@@ -582,7 +582,7 @@ function findingsPart(state, panel) {
     silent.length ? h(
       "details",
       { key: "silent" },
-      h("summary", { class: "gd-soft" }, `not judged: ${counted(unjudged, "rule")}`),
+      h("summary", { class: "gd-soft" }, `${labels.notJudged}: ${counted(unjudged, "rule")}`),
       silent.map((one) => silencePart(one))
     ) : null
   );
@@ -605,14 +605,14 @@ function footerPart({ footer }) {
 var LOST = "The kernel that ran this cell is gone: run the cell again.";
 var UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
 function headerPart(state, panel) {
-  const { header, busy } = state;
+  const { header, busy, labels } = state;
   const { progress } = header;
   const stopping = panel.stopping && busy;
   const stop = state.status === "waiting" ? "Cancel the request before it begins" : "Stop the run";
   return h(
     "header",
     { class: "gd-header" },
-    h("span", { class: "gd-name" }, "GPU Doctor"),
+    h("span", { class: "gd-name" }, labels.product),
     header.name ? h("span", { class: "gd-case" }, header.name) : null,
     h("span", { class: "gd-machine" }, header.machine),
     h(
@@ -630,7 +630,7 @@ function headerPart(state, panel) {
       "aria-label": stop,
       title: stop
     }),
-    busy && (header.stop || panel.unheard && stopping) ? h("span", { class: "gd-hint" }, header.stop || "No answer yet: interrupt the kernel (Kernel menu, or the stop button).") : null,
+    busy && (header.stop || panel.unheard && stopping) ? h("span", { class: "gd-hint" }, header.stop || `No answer yet: ${labels.interrupt}.`) : null,
     panel.live.lost || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, panel.live.lost ? LOST : UNANSWERED) : null,
     progress ? h(
       "div",
@@ -726,7 +726,7 @@ function ticksPart(knob, busy, panel) {
 function changesOf(knobs, panel) {
   return knobs.length ? h("ul", { class: "gd-said" }, knobs.map((knob) => changesPart(knob, `${panel.id}-${knob.name}-ticked`))) : null;
 }
-function sweepPart({ sweep, busy }, panel) {
+function sweepPart({ sweep, busy, labels }, panel) {
   if (!sweep) return h("section", { class: "gd-plan", hidden: true });
   const found = Object.keys(sweep.settings).length > 0;
   const rungs = sweep.places.map((one, number) => barPart(one.label, one.share, one.faster ? "gd-gain" : "gd-was", one.total, one.said, number, one.best));
@@ -737,7 +737,7 @@ function sweepPart({ sweep, busy }, panel) {
     h(
       "div",
       { class: "gd-row gd-planhead" },
-      h("b", {}, "sweep"),
+      h("b", {}, labels.sweep),
       h("span", { class: "gd-sum" }, sweep.sentence),
       found ? button("set the knobs to this", () => panel.turnTo(sweep.settings), { class: "gd-link", disabled: busy }) : null,
       found ? codeFold("code", "sweep:code", sweep.settings, panel) : null
@@ -753,7 +753,7 @@ function sweepPart({ sweep, busy }, panel) {
     sweep.notes.map((text) => h("div", { class: "gd-note", key: text }, text))
   );
 }
-function largestPart({ largest, busy }, panel) {
+function largestPart({ largest, busy, labels }, panel) {
   if (!largest) return h("section", { class: "gd-plan", hidden: true });
   const size = largest.settings.batch_size;
   return h(
@@ -762,7 +762,7 @@ function largestPart({ largest, busy }, panel) {
     h(
       "div",
       { class: "gd-row gd-planhead" },
-      h("b", {}, "largest batch"),
+      h("b", {}, labels.largest),
       h("span", { class: "gd-sum" }, largest.sentence),
       size ? button(`set the knob to ${size}`, () => panel.turnTo(largest.settings), { class: "gd-link", disabled: busy }) : null
     ),
@@ -834,7 +834,7 @@ function knobSentences(knobs, panel) {
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
 }
 function knobsPart(state, panel) {
-  const { knobs: offered, busy, before } = state;
+  const { knobs: offered, busy, before, labels } = state;
   const knobs = asTurned(offered, panel.chosen.num_workers);
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
@@ -861,7 +861,7 @@ function knobsPart(state, panel) {
         "aria-expanded": String(panel.unfolded.has("more")),
         "data-fold": "more"
       }),
-      moved2 ? button("as written", () => panel.reset(), { class: "gd-link", title: "Reset every knob" }) : null,
+      moved2 ? button(labels.asWritten, () => panel.reset(), { class: "gd-link", title: "Reset every knob" }) : null,
       moved2 ? codeFold("code of these", "chosen", panel.chosen, panel) : null
     ),
     panel.unfolded.has("more") ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
@@ -885,7 +885,7 @@ function knobsPart(state, panel) {
     unknown ? null : beforePart(before)
   );
 }
-function budgetPart({ trial }, panel) {
+function budgetPart({ trial, labels }, panel) {
   const told = `${panel.id}-budget`;
   const field = (what, label, limits) => h("input", {
     type: "number",
@@ -901,9 +901,9 @@ function budgetPart({ trial }, panel) {
     "span",
     { class: "gd-steps", role: "group", "aria-label": "length of a trial" },
     "trial of",
-    field("steps", "steps of each side of a trial", { min: "5", step: "5", max: String(trial.mostSteps) }),
+    field("steps", labels.steps, { min: "5", step: "5", max: String(trial.mostSteps) }),
     "steps,",
-    field("seconds", "seconds that a trial measures", { min: "1", step: "10", max: String(trial.mostSeconds) }),
+    field("seconds", labels.seconds, { min: "1", step: "10", max: String(trial.mostSeconds) }),
     "s",
     h("span", { id: told, hidden: true }, BUDGET)
   );
@@ -1261,6 +1261,7 @@ function rowParts(row, detail, number, columns, panel) {
   return rows;
 }
 function detailPart(detail, what, panel) {
+  const { labels } = panel;
   const code = `${what}:code`;
   return h(
     "div",
@@ -1268,13 +1269,13 @@ function detailPart(detail, what, panel) {
     detail.losses ? h(
       "figure",
       {},
-      h("img", { src: detail.losses, alt: `losses of both sides over samples seen: ${detail.judged.join(" ")}`, width: "340", height: "132" }),
+      h("img", { src: detail.losses, alt: `${labels.losses}: ${detail.judged.join(" ")}`, width: "340", height: "132" }),
       h(
         "figcaption",
         {},
-        h("span", {}, h("i", { class: "gd-side" }), "baseline"),
-        h("span", {}, h("i", { class: "gd-side gd-candidate" }), "candidate"),
-        h("span", { class: "gd-soft" }, "loss over samples seen")
+        h("span", {}, h("i", { class: "gd-side" }), labels.baseline),
+        h("span", {}, h("i", { class: "gd-side gd-candidate" }), labels.candidate),
+        h("span", { class: "gd-soft" }, labels.losses)
       )
     ) : null,
     h(
@@ -1289,19 +1290,19 @@ function detailPart(detail, what, panel) {
     )
   );
 }
-function outputPart({ output }) {
+function outputPart({ output, labels }) {
   if (!output) return h("section", { class: "gd-output", hidden: true });
   return h("section", { class: "gd-output" }, h(
     "details",
     { open: true },
-    h("summary", {}, "output of the run for real"),
-    output.text ? h("pre", { tabindex: "0", role: "region", "aria-label": "output of the run for real" }, output.text) : null,
+    h("summary", {}, labels.output),
+    output.text ? h("pre", { tabindex: "0", role: "region", "aria-label": labels.output }, output.text) : null,
     output.images.map((src, index) => h("img", { src, alt: `picture ${index + 1} of the run`, key: String(index) }))
   ));
 }
 
 // src/treatment.js
-function planPart({ plan, busy }, panel) {
+function planPart({ plan, busy, labels }, panel) {
   if (!plan) return h("section", { class: "gd-plan", hidden: true });
   const kept2 = Object.keys(plan.settings).length > 0;
   return h(
@@ -1310,7 +1311,7 @@ function planPart({ plan, busy }, panel) {
     h(
       "div",
       { class: "gd-row gd-planhead" },
-      h("b", {}, "treatment"),
+      h("b", {}, labels.treatment),
       h("span", { class: "gd-sum" }, plan.sentence),
       kept2 ? button("set the knobs to this", () => panel.turnTo(plan.settings), { class: "gd-link", disabled: busy }) : null
     ),
@@ -1323,14 +1324,14 @@ function planPart({ plan, busy }, panel) {
     plan.dropped.length ? h(
       "div",
       { class: "gd-dropped gd-soft" },
-      "tried, not kept",
+      labels.dropped,
       h("ul", {}, plan.dropped.map((one, number) => h("li", { key: String(number) }, h("code", {}, one.label), ` ${one.why}`)))
     ) : null,
-    plan.fix ? [h("div", { class: "gd-subtitle" }, "your code with these settings"), changePart(plan.fix, "plan", panel)] : null,
+    plan.fix ? [h("div", { class: "gd-subtitle" }, labels.changed), changePart(plan.fix, "plan", panel)] : null,
     plan.byHand.length ? h(
       "div",
       { class: "gd-byhand" },
-      h("div", { class: "gd-subtitle" }, "left to do by hand"),
+      h("div", { class: "gd-subtitle" }, labels.byHand),
       h("ul", {}, plan.byHand.map((text) => h("li", { key: text }, text)))
     ) : null
   );
@@ -1437,6 +1438,13 @@ var Panel = class {
       /** @type {State} */
       this.live.state
     ) : null;
+  }
+  /** Only asked for while there is a state. */
+  get labels() {
+    return (
+      /** @type {State} */
+      this.live.state.labels
+    );
   }
   draw() {
     const { state } = this;

@@ -54,7 +54,7 @@ export function fixPart(settings, lines, panel) {
     ? "The kernel is busy: the changed cells appear when it is free." : "Looking at your cells …";
   return h("div", { class: "gd-fix" },
     h("div", { class: "gd-soft", role: "status" }, said),
-    lines ? [h("div", { class: "gd-soft" }, "To paste by hand:"), codePart(lines, panel)] : null);
+    lines ? [h("div", { class: "gd-soft" }, panel.labels.paste), codePart(lines, panel)] : null);
 }
 
 /**
@@ -78,5 +78,5 @@ export function changePart(fix, key, panel) {
       button("whole cell", () => panel.showWhole(key), { class: "gd-small gd-toggle", "aria-pressed": String(whole) }), copies) : null,
     fix.cells.length ? body : null,
     fix.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),
-    fix.paste ? [h("div", { class: "gd-soft" }, fix.complete ? "Or, to paste:" : "To paste by hand:"), codePart(fix.paste, panel)] : null);
+    fix.paste ? [h("div", { class: "gd-soft" }, fix.complete ? "Or, to paste:" : panel.labels.paste), codePart(fix.paste, panel)] : null);
 }

@@ -37,13 +37,13 @@ function silencePart(one) {
  * @param {Panel} panel
  */
 export function findingsPart(state, panel) {
-  const { findings, silent } = state;
+  const { findings, silent, labels } = state;
   const unjudged = silent.reduce((sum, one) => sum + one.number, 0);
   return h("section", { class: "gd-findings" },
     findings.length ? h("div", { class: "gd-title" }, h("b", {}, "findings"), h("span", { class: "gd-soft" }, "share of the wall-clock; costs overlap")) : null,
     findings.map((finding) => findingPart(finding, state, panel)),
     silent.length ? h("details", { key: "silent" },
-      h("summary", { class: "gd-soft" }, `not judged: ${counted(unjudged, "rule")}`),
+      h("summary", { class: "gd-soft" }, `${labels.notJudged}: ${counted(unjudged, "rule")}`),
       silent.map((one) => silencePart(one))) : null);
 }
 

@@ -11,12 +11,12 @@ const UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run 
  * @param {import("./panel").Panel} panel
  */
 export function headerPart(state, panel) {
-  const { header, busy } = state;
+  const { header, busy, labels } = state;
   const { progress } = header;
   const stopping = panel.stopping && busy;
   const stop = state.status === "waiting" ? "Cancel the request before it begins" : "Stop the run";
   return h("header", { class: "gd-header" },
-    h("span", { class: "gd-name" }, "GPU Doctor"),
+    h("span", { class: "gd-name" }, labels.product),
     header.name ? h("span", { class: "gd-case" }, header.name) : null,
     h("span", { class: "gd-machine" }, header.machine),
     h("span", { class: "gd-live", role: "status" },
@@ -28,7 +28,7 @@ export function headerPart(state, panel) {
       class: "gd-stop", "data-ask": "stop", disabled: !busy || stopping, "aria-label": stop, title: stop,
     }),
     busy && (header.stop || (panel.unheard && stopping))
-      ? h("span", { class: "gd-hint" }, header.stop || "No answer yet: interrupt the kernel (Kernel menu, or the stop button).") : null,
+      ? h("span", { class: "gd-hint" }, header.stop || `No answer yet: ${labels.interrupt}.`) : null,
     panel.live.lost || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, panel.live.lost ? LOST : UNANSWERED) : null,
     progress ? h("div", { class: "gd-progress" },
       h("progress", { max: "1", value: progress.share, "aria-label": "progress of the trial" }),

@@ -76,7 +76,7 @@ function knobSentences(knobs, panel) {
  * @param {Panel} panel
  */
 export function knobsPart(state, panel) {
-  const { knobs: offered, busy, before } = state;
+  const { knobs: offered, busy, before, labels } = state;
   const knobs = asTurned(offered, panel.chosen.num_workers);
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
@@ -92,7 +92,7 @@ export function knobsPart(state, panel) {
       button(`more${more.some((knob) => panel.chosen[knob.name] !== undefined) ? " •" : ""}`, () => panel.fold("more"), {
         class: "gd-link", "aria-expanded": String(panel.unfolded.has("more")), "data-fold": "more",
       }),
-      moved ? button("as written", () => panel.reset(), { class: "gd-link", title: "Reset every knob" }) : null,
+      moved ? button(labels.asWritten, () => panel.reset(), { class: "gd-link", title: "Reset every knob" }) : null,
       moved ? codeFold("code of these", "chosen", panel.chosen, panel) : null),
     panel.unfolded.has("more") ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
     unknown ? h("div", { class: "gd-soft" }, knobs[0]?.refusal)
@@ -115,15 +115,15 @@ export function knobsPart(state, panel) {
  * @param {State} state
  * @param {Panel} panel
  */
-function budgetPart({ trial }, panel) {
+function budgetPart({ trial, labels }, panel) {
   const told = `${panel.id}-budget`;
   const field = (/** @type {"steps" | "seconds"} */ what, /** @type {string} */ label, /** @type {import("./vdom").Attributes} */ limits) => h("input", {
     type: "number", ...limits, value: panel.budget?.[what], "data-budget": what, title: BUDGET, "aria-label": label,
     "aria-describedby": told, oninput: (/** @type {{ target: HTMLInputElement }} */ { target }) => panel.setBudget(what, target.value),
   });
   return h("span", { class: "gd-steps", role: "group", "aria-label": "length of a trial" }, "trial of",
-    field("steps", "steps of each side of a trial", { min: "5", step: "5", max: String(trial.mostSteps) }), "steps,",
-    field("seconds", "seconds that a trial measures", { min: "1", step: "10", max: String(trial.mostSeconds) }), "s",
+    field("steps", labels.steps, { min: "5", step: "5", max: String(trial.mostSteps) }), "steps,",
+    field("seconds", labels.seconds, { min: "1", step: "10", max: String(trial.mostSeconds) }), "s",
     h("span", { id: told, hidden: true }, BUDGET));
 }
 

@@ -116,6 +116,9 @@ export class Panel {
   /** What the kernel has told, once it has told all of it at least once. */
   get state() { return this.live.state.header ? /** @type {State} */ (this.live.state) : null; }
 
+  /** Only asked for while there is a state. */
+  get labels() { return /** @type {State} */ (this.live.state).labels; }
+
   draw() {
     const { state } = this;
     if (this.gone || !state) return;

@@ -53,12 +53,13 @@ function rowParts(row, detail, number, columns, panel) {
  * @param {Panel} panel
  */
 function detailPart(detail, what, panel) {
+  const { labels } = panel;
   const code = `${what}:code`;
   return h("div", { class: "gd-more-of" },
     detail.losses ? h("figure", {},
-      h("img", { src: detail.losses, alt: `losses of both sides over samples seen: ${detail.judged.join(" ")}`, width: "340", height: "132" }),
-      h("figcaption", {}, h("span", {}, h("i", { class: "gd-side" }), "baseline"), h("span", {}, h("i", { class: "gd-side gd-candidate" }), "candidate"),
-        h("span", { class: "gd-soft" }, "loss over samples seen"))) : null,
+      h("img", { src: detail.losses, alt: `${labels.losses}: ${detail.judged.join(" ")}`, width: "340", height: "132" }),
+      h("figcaption", {}, h("span", {}, h("i", { class: "gd-side" }), labels.baseline), h("span", {}, h("i", { class: "gd-side gd-candidate" }), labels.candidate),
+        h("span", { class: "gd-soft" }, labels.losses))) : null,
     h("div", { class: "gd-said-of" },
       detail.judged.map((text, index) => h("div", { key: text, class: index ? "gd-soft" : detail.warns ? "gd-judged gd-warns" : "gd-judged" }, text)),
       detail.losses || detail.judged.length ? null : h("div", { class: "gd-soft" }, "There are no losses to compare."),
@@ -72,9 +73,9 @@ function detailPart(detail, what, panel) {
  * What the last run for real wrote: it was started by a click, so no cell shows it.
  * @param {State} state
  */
-export function outputPart({ output }) {
+export function outputPart({ output, labels }) {
   if (!output) return h("section", { class: "gd-output", hidden: true });
-  return h("section", { class: "gd-output" }, h("details", { open: true }, h("summary", {}, "output of the run for real"),
-    output.text ? h("pre", { tabindex: "0", role: "region", "aria-label": "output of the run for real" }, output.text) : null,
+  return h("section", { class: "gd-output" }, h("details", { open: true }, h("summary", {}, labels.output),
+    output.text ? h("pre", { tabindex: "0", role: "region", "aria-label": labels.output }, output.text) : null,
     output.images.map((src, index) => h("img", { src, alt: `picture ${index + 1} of the run`, key: String(index) }))));
 }

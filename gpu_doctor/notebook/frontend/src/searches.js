@@ -92,13 +92,13 @@ function changesOf(knobs, panel) {
  * @param {State} state
  * @param {Panel} panel
  */
-export function sweepPart({ sweep, busy }, panel) {
+export function sweepPart({ sweep, busy, labels }, panel) {
   if (!sweep) return h("section", { class: "gd-plan", hidden: true });
   const found = Object.keys(sweep.settings).length > 0;
   const rungs = sweep.places.map((one, number) => barPart(one.label, one.share, one.faster ? "gd-gain" : "gd-was", one.total, one.said, number, one.best));
   const later = rungs.slice(sweep.first + 1);
   return h("section", { class: "gd-plan gd-sweep" },
-    h("div", { class: "gd-row gd-planhead" }, h("b", {}, "sweep"), h("span", { class: "gd-sum" }, sweep.sentence),
+    h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.sweep), h("span", { class: "gd-sum" }, sweep.sentence),
       found ? button("set the knobs to this", () => panel.turnTo(sweep.settings), { class: "gd-link", disabled: busy }) : null,
       found ? codeFold("code", "sweep:code", sweep.settings, panel) : null),
     found && panel.unfolded.has("sweep:code") ? fixPart(sweep.settings, "", panel) : null,
@@ -113,11 +113,11 @@ export function sweepPart({ sweep, busy }, panel) {
  * @param {State} state
  * @param {Panel} panel
  */
-export function largestPart({ largest, busy }, panel) {
+export function largestPart({ largest, busy, labels }, panel) {
   if (!largest) return h("section", { class: "gd-plan", hidden: true });
   const size = largest.settings.batch_size;
   return h("section", { class: "gd-plan gd-largest" },
-    h("div", { class: "gd-row gd-planhead" }, h("b", {}, "largest batch"), h("span", { class: "gd-sum" }, largest.sentence),
+    h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.largest), h("span", { class: "gd-sum" }, largest.sentence),
       size ? button(`set the knob to ${size}`, () => panel.turnTo(largest.settings), { class: "gd-link", disabled: busy }) : null),
     barsPart(largest.sizes.map((one, number) => barPart(one.label, one.share, !one.peak ? "gd-lost" : one.chosen ? "gd-gain" : "gd-was", one.peak, one.said, number, one.chosen)),
       "memory of each batch size"),

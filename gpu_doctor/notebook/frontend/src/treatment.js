@@ -11,19 +11,19 @@ import { h } from "./vdom.js";
  * @param {State} state
  * @param {Panel} panel
  */
-export function planPart({ plan, busy }, panel) {
+export function planPart({ plan, busy, labels }, panel) {
   if (!plan) return h("section", { class: "gd-plan", hidden: true });
   const kept = Object.keys(plan.settings).length > 0;
   return h("section", { class: "gd-plan" },
-    h("div", { class: "gd-row gd-planhead" }, h("b", {}, "treatment"), h("span", { class: "gd-sum" }, plan.sentence),
+    h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.treatment), h("span", { class: "gd-sum" }, plan.sentence),
       kept ? button("set the knobs to this", () => panel.turnTo(plan.settings), { class: "gd-link", disabled: busy }) : null),
     plan.steps.length ? h("div", { class: "gd-waterfall", role: "table", "aria-label": "measured gains" },
       plan.steps.map((one, number) => rungPart(one, number))) : null,
     plan.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),
-    plan.dropped.length ? h("div", { class: "gd-dropped gd-soft" }, "tried, not kept",
+    plan.dropped.length ? h("div", { class: "gd-dropped gd-soft" }, labels.dropped,
       h("ul", {}, plan.dropped.map((one, number) => h("li", { key: String(number) }, h("code", {}, one.label), ` ${one.why}`)))) : null,
-    plan.fix ? [h("div", { class: "gd-subtitle" }, "your code with these settings"), changePart(plan.fix, "plan", panel)] : null,
-    plan.byHand.length ? h("div", { class: "gd-byhand" }, h("div", { class: "gd-subtitle" }, "left to do by hand"),
+    plan.fix ? [h("div", { class: "gd-subtitle" }, labels.changed), changePart(plan.fix, "plan", panel)] : null,
+    plan.byHand.length ? h("div", { class: "gd-byhand" }, h("div", { class: "gd-subtitle" }, labels.byHand),
       h("ul", {}, plan.byHand.map((text) => h("li", { key: text }, text)))) : null);
 }
 
