@@ -16,6 +16,10 @@ DASH: Final = "-"
 """What a table's cell shows for what was not measured."""
 NARROW_SPACE: Final = "\u202f"
 
+DECIMALS: Final = ((99.95, 0), (9.995, 1), (0.9995, 2), (0.001, 3))
+"""Three significant digits: from which size on a number has how many decimals. The live plots' legends have it too."""
+PERCENT_DECIMALS: Final = ((0.95, 0), (0.05, 1))
+
 PHASE_LABELS: Final[Mapping[str, str]] = {
     "data_wait": "data wait",
     "transfer": "copy",
@@ -94,12 +98,13 @@ def number(value: float | None, missing: str = NOT_MEASURED) -> str:
         return missing
     if math.isinf(value):
         return "infinite" if value > 0 else "-infinite"
-    size = abs(value)
-    if size == 0 or size >= 99.95:
-        return grouped(value)
-    if size < 0.001:
+    if 0 < abs(value) < DECIMALS[-1][0]:
         return f"{value:.1e}"
-    return f"{value:.{1 if size >= 9.995 else 2 if size >= 0.9995 else 3}f}"
+    return grouped(value, _decimals(value, DECIMALS))
+
+
+def _decimals(value: float, table: tuple[tuple[float, int], ...]) -> int:
+    return next((digits for least, digits in table if abs(value) >= least), 0)
 
 
 def rate(value: float | None, unit: str = "samples/s", missing: str = NOT_MEASURED) -> str:
@@ -136,9 +141,9 @@ def percent(value: float | None, missing: str = NOT_MEASURED) -> str:
     """A reading of 0..100 as `71 %`, `0.4 %`, `under 0.1 %`."""
     if value is None or math.isnan(value):
         return missing
-    if value == 0 or abs(value) >= 0.95:
-        return f"{grouped(value)} %"
-    return f"{value:.1f} %" if abs(value) >= 0.05 else "under 0.1 %"
+    if 0 < abs(value) < PERCENT_DECIMALS[-1][0]:
+        return "under 0.1 %"
+    return f"{grouped(value, _decimals(value, PERCENT_DECIMALS))} %"
 
 
 def share(value: float | None, missing: str = NOT_MEASURED) -> str:

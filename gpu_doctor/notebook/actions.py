@@ -64,7 +64,7 @@ class Actions:
         """
         panel = self._panel
         if request["ask"] == "stop":
-            if not self._withdrawn():
+            if not self.withdraw():
                 panel.stopping = self._busy
                 panel.case.stop()
             return
@@ -94,7 +94,7 @@ class Actions:
             return
         self._post(lambda: self._do(work, request))
 
-    def _withdrawn(self) -> bool:
+    def withdraw(self) -> bool:
         """Takes back the request that waits; false where none does."""
         try:
             self._waiting.pop()

@@ -20,6 +20,7 @@ from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.notebook.cell_runner import Cell
 from gpu_doctor.notebook.details import Details
 from gpu_doctor.notebook.live_verdict import LiveVerdict
+from gpu_doctor.notebook.open_panels import opened
 from gpu_doctor.notebook.output import RealOutput
 from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.recording import Recording, Setup
@@ -30,6 +31,7 @@ from gpu_doctor.trials.knobs import KnobTable, Refused, cell_variables
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from gpu_doctor.notebook.actions import Actions
     from gpu_doctor.notebook.live_view import Dashboard
     from gpu_doctor.trials import Largest, Plan, Sweep
 
@@ -58,6 +60,7 @@ class Controller:
         self._recorder: Recorder | None = None
         self._verdict = LiveVerdict()
         self._dashboard: Dashboard | None = None
+        self._actions: Actions | None = None
         self._result: Any = None
         self.details = Details(self.case)
         self.plan: Plan | None = None
@@ -126,7 +129,7 @@ class Controller:
         try:
             self.show_result()
         except Exception as error:  # a page that cannot be written to must not hide what the cell raised
-            sys.stderr.write(f"GPU Doctor: the result could not be shown ({error}).\n")
+            sys.stderr.write(f"{report.LABELS.product}: the result could not be shown ({error}).\n")
 
     def _save(self) -> str:
         """Saves the recording if that was asked for; why it could not be saved, else empty."""
@@ -161,11 +164,21 @@ class Controller:
             from gpu_doctor.notebook.actions import Actions
             from gpu_doctor.notebook.live_view import Dashboard
 
-            self._dashboard = Dashboard(self.look, Actions(self).take, self._knobs)
+            self._actions = Actions(self)
+            self._dashboard = Dashboard(self.look, self._actions.take, self._knobs)
+            opened(self, getattr(self._shell, "parent_header", {}).get("metadata") or {})
             self._dashboard.show()
         except Exception as error:
             self._dashboard = None
             self.message = f"The live panel could not be shown ({error}); the run goes on without it."
+
+    def close_panel(self) -> None:
+        """Takes the panel out of kernel and page, and a request that still waits with it; the case stays."""
+        dashboard, self._dashboard = self._dashboard, None
+        if self._actions is not None:
+            self._actions.withdraw()
+        if dashboard is not None:
+            dashboard.close()
 
     def _began(self, recorder: Recorder, role: str) -> None:
         """A run, or a side of a trial, begins: the panel follows it."""
@@ -278,7 +291,7 @@ def _varied(source: str, options: argparse.Namespace) -> KnobTable:
 
 def _plainly(sentence: str) -> Answer:
     """One sentence in the place of the result."""
-    said = formatting.clean(f"GPU Doctor: {sentence}", 600)
+    said = formatting.clean(f"{report.LABELS.product}: {sentence}", 600)
     return Answer(said, f'<div class="gpu-doctor-static">{escape(said)}</div>')
 
 

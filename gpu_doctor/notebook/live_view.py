@@ -58,7 +58,7 @@ class Dashboard:
         """
         self._look, self._request, self._knobs, self._period_s, self._note = look, request, knobs, period_s, note
         self._lines: tuple[Line, ...] = expected(_seen() if gpus is None else gpus)
-        self.view = DoctorView(self._asked, figure=document(self._lines))
+        self.view = DoctorView(self._asked, document(self._lines))
         self._drawing_s = 0.0  # drawing the figures anew is rare and dear: it must not slow the refresher down
         self.failure = ""
         """Why the view stopped, in one sentence; empty while it works."""
@@ -113,6 +113,13 @@ class Dashboard:
         self._stopping.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join(5.0)
+
+    def close(self) -> None:
+        """Takes the panel out of page and kernel, for good."""
+        self.stop()
+        with self._pushing:
+            self.view.close()
+            self._layers, self._feed = {}, None
 
     def push(self, wait: bool = False) -> None:
         """One refresh now, on any thread. Never raises.

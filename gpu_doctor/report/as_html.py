@@ -17,6 +17,7 @@ from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription, Vitals
 from gpu_doctor.formatting import BOTTLENECK_LABELS, PHASE_LABELS, clean
 from gpu_doctor.recording import LineCost, Recording
 from gpu_doctor.report.before_after import BeforeAfter, OneSide
+from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.plan import GAIN
 from gpu_doctor.report.plots import plots as plots
 from gpu_doctor.report.proved import Proved
@@ -63,8 +64,8 @@ def whole(*sections: str) -> str:
 
 def header(diagnosis: Diagnosis, recording: Recording | None, title: str) -> str:
     """Who looked at what: the machine on the left, the run on the right."""
-    name = "" if title in ("", "GPU Doctor") else f" {safe(title, 80)}"
-    left = f"<b>GPU Doctor</b>{name} &nbsp; " + _dotted(machine_facts(diagnosis.vitals.setup))
+    name = "" if title in ("", LABELS.product) else f" {safe(title, 80)}"
+    left = f"<b>{LABELS.product}</b>{name} &nbsp; " + _dotted(machine_facts(diagnosis.vitals.setup))
     right = _dotted(run_facts(diagnosis.vitals, recording))
     style = "padding:6px 14px;display:flex;flex-wrap:wrap;justify-content:space-between"
     return f'<div style="{style}"><div style="margin-right:16px">{left}</div><div>{right}</div></div>'
@@ -194,7 +195,7 @@ def silent(grouped: Mapping[str, Sequence[str]]) -> str:
         return ""
     items = "".join(_silence(why, names) for why, names in grouped.items())
     number = formatting.count(sum(len(names) for names in grouped.values()), "rule")
-    return _folded(f"Not judged: {number}", f'<div style="margin:4px 0 0 14px">{items}</div>')
+    return _folded(f"{heading(LABELS.not_judged)}: {number}", f'<div style="margin:4px 0 0 14px">{items}</div>')
 
 
 def _silence(why: str, names: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from gpu_doctor import display
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_html as sheet
+from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.sections import SECTIONS, Reported
 from gpu_doctor.report.text_parts import WIDTH as WIDTH
 from gpu_doctor.report.trials import Sides, sides_of
@@ -47,7 +48,7 @@ def html(
     recordings: Sequence[Recording] = (),
     effects: Sequence[Effect] = (),
     *,
-    title: str = "GPU Doctor",
+    title: str = LABELS.product,
     notes: Sequence[str] = (),
     trials: Sequence[Sides] = (),
     plan: Plan | None = None,

@@ -11,6 +11,7 @@ from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription,
 from gpu_doctor.formatting import PHASE_LABELS
 from gpu_doctor.recording import SettingValue, Setup, describe
 from gpu_doctor.report import before_after, searches
+from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel.contract import (
     Advice,
     Anatomy,
@@ -207,7 +208,7 @@ def header(shown: PanelInput) -> Header:
         steps=formatting.count(shown.step_count, "step"),
         rate=formatting.rate(shown.samples_per_s, missing=""),
         settings=formatting.clean(describe(shown.settings), 120) if shown.settings and shown.status in BUSY else "",
-        stop="" if heard else "To stop, interrupt the kernel (Kernel menu, or the stop button).",
+        stop="" if heard else f"To stop, {LABELS.interrupt}.",
         progress=None if shown.progress is None else _progress(shown.progress),
     )
 

@@ -13,6 +13,7 @@ from gpu_doctor.report import as_html as sheet
 from gpu_doctor.report import panel_parts as parts
 from gpu_doctor.report import text_parts as lines
 from gpu_doctor.report.before_after import newest
+from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.plan import plan_html, plan_text
 from gpu_doctor.report.proved import proved
@@ -62,7 +63,7 @@ class Section:
 
 def _header_text(shown: Reported) -> str:
     vitals = shown.diagnosis.vitals
-    machine = " · ".join(["GPU Doctor", *machine_facts(vitals.setup)])
+    machine = " · ".join([LABELS.product, *machine_facts(vitals.setup)])
     return machine + "\n" + " · ".join(run_facts(vitals, shown.run))
 
 
@@ -180,7 +181,10 @@ SECTIONS: Final = (
         _elsewhere,
     ),
     Section(
-        "not judged", lambda r: lines.silent(r.diagnosis), lambda r: sheet.silent(silences(r.diagnosis)), _silent_panel
+        LABELS.not_judged,
+        lambda r: lines.silent(r.diagnosis),
+        lambda r: sheet.silent(silences(r.diagnosis)),
+        _silent_panel,
     ),
     Section(
         "footer", _footer_text, lambda r: sheet.footer(r.diagnosis, r.all_notes), lambda p: {"footer": parts.footer(p)}

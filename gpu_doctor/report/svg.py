@@ -32,6 +32,8 @@ PHASE_COLOURS: Final[Mapping[str, str]] = {
 
 LINE_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Colours of lines that are no phase, in order."""
+ON_DARK: Final[Mapping[str, str]] = {"#0072B2": "#3D9EE0", "#009E73": "#2BBE93"}
+"""The two dark colours of lines, lighter where the page is dark."""
 METRIC_COLOURS: Final[Mapping[str, str]] = {
     "gpu_util_pct": "#0072B2",
     "sm_active_pct": "#56B4E9",

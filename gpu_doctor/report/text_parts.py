@@ -10,6 +10,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription
 from gpu_doctor.formatting import PHASE_LABELS, clean
 from gpu_doctor.report.before_after import BeforeAfter
+from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.runs import Cell, Row, columns
 from gpu_doctor.report.words import (
     RISK_MARK,
@@ -94,7 +95,7 @@ def silent(diagnosis: Diagnosis) -> str:
     grouped = silences(diagnosis)
     if not grouped:
         return ""
-    lines = [f"Not judged: {formatting.count(len(diagnosis.silent), 'rule')}"]
+    lines = [f"{heading(LABELS.not_judged)}: {formatting.count(len(diagnosis.silent), 'rule')}"]
     return "\n".join([*lines, *(_silence(why, names) for why, names in grouped.items())])
 
 

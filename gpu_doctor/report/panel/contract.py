@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, NewType, TypeAlias, TypedDict
 
 from gpu_doctor.recording import SettingValue
+from gpu_doctor.report.labels import Labels
 from gpu_doctor.report.plan import Dropped, Step
 from gpu_doctor.report.runs import Unfolded
 from gpu_doctor.report.searches import Place, Size
@@ -376,6 +377,7 @@ class PanelState:
     status: Status
     busy: bool
     message: str
+    labels: Labels
     header: Header
     result: Result | None
     """None while no trial was clearly faster than the code as written."""

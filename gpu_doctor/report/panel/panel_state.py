@@ -6,6 +6,7 @@ from typing import Any
 
 from gpu_doctor import formatting
 from gpu_doctor.recording import Setup
+from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel.contract import Budget, PanelState, as_json
 from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, controls
 from gpu_doctor.report.panel.forecasts import forecasts
@@ -23,6 +24,7 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
     found: dict[str, Any] = as_json(
         PanelState(
             **sections,
+            labels=LABELS,
             status=shown.status,
             busy=shown.status in BUSY,
             message=formatting.clean(shown.message or raised(shown), 600),

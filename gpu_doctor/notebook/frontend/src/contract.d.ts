@@ -23,6 +23,7 @@ export interface PanelState {
   status: "starting" | "waiting" | "recording" | "trial" | "treating" | "sweeping" | "searching" | "idle";
   busy: boolean;
   message: string;
+  labels: Labels;
   header: Header;
   /** null while no trial was clearly faster than the code as written. */
   result: Result | null;
@@ -51,6 +52,27 @@ export interface PanelState {
   /** null while nobody asked. */
   before: Said[] | null;
   output: Output | null;
+}
+
+/** Headings and labels, as they stand within a line but where they never do. */
+export interface Labels {
+  product: string;
+  asWritten: string;
+  baseline: string;
+  candidate: string;
+  losses: string;
+  treatment: string;
+  changed: string;
+  dropped: string;
+  byHand: string;
+  paste: string;
+  sweep: string;
+  largest: string;
+  notJudged: string;
+  output: string;
+  steps: string;
+  seconds: string;
+  interrupt: string;
 }
 
 /** The machine, and how far the run is. */
