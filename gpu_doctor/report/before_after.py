@@ -54,7 +54,7 @@ class BeforeAfter:
     """A trial whose sides are set beside each other."""
 
     of: str
-    """`trial 3: means of 48 and 48 steps of its last round`."""
+    """`trial 3: means of 48 and 48 steps of its last pair of runs`."""
     sides: tuple[OneSide, OneSide]
 
     @property
@@ -80,7 +80,7 @@ def newest(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> BeforeAf
         before, after = (vitals_of(one) for one in both)
         if before.host_step_s and after.host_step_s:
             steps = f"{formatting.grouped(before.measured_steps)} and {formatting.grouped(after.measured_steps)}"
-            of = f"trial {number}: means of {steps} steps of its last round"
+            of = f"trial {number}: means of {steps} steps of its last pair of runs"
             return BeforeAfter(of, (_side(both[0], before), _side(both[1], after, effect.batch_ratio)))
     return None
 

@@ -15,9 +15,8 @@ from gpu_doctor.recording import Settings, describe
 from gpu_doctor.report.panel.contract import ForecastShown, KnobShown
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.runs import vitals_of
-from gpu_doctor.report.words import CLEAN, forecast_words, predicted_words
+from gpu_doctor.report.words import CLEAN, NO_FORECAST, forecast_words, predicted_words
 
-NONE: Final = "no forecast: try it"
 TOGETHER: Final = "no forecast for these together: try it"
 
 _told: list[tuple[Vitals, tuple[KnobShown, ...], tuple[int, tuple[Settings, ...]], tuple[ForecastShown, ...]]] = []
@@ -86,7 +85,7 @@ def _predicted(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
 def _parts(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
     """Of several knobs, what is known of each alone."""
     if len(settings) < 2:
-        return NONE
+        return NO_FORECAST
     alone = {describe({name: value}): _predicted(shown, vitals, {name: value}) for name, value in settings.items()}
     known = [f"{formatting.clean(name, 80)} alone {said}" for name, said in alone.items() if said]
     return f"{TOGETHER} ({'; '.join(known)})" if known else TOGETHER
