@@ -72,6 +72,9 @@ export interface Labels {
   output: string;
   steps: string;
   seconds: string;
+  useIt: string;
+  asking: string;
+  noAnswer: string;
   interrupt: string;
 }
 
