@@ -23,16 +23,18 @@ from gpu_doctor.notebook import panel_needs
 from gpu_doctor.notebook.cell_runner import Cell
 from gpu_doctor.notebook.details import Details
 from gpu_doctor.notebook.live_verdict import LiveVerdict
+from gpu_doctor.notebook.open_panels import opened
 from gpu_doctor.notebook.output import RealOutput
 from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.recording import Recording, Setup
-from gpu_doctor.report.panel import PanelInput, Progress
+from gpu_doctor.report.panel import PanelInput, Progress, Status
 from gpu_doctor.trials import Case, knobs
 from gpu_doctor.trials.knobs import KnobTable, Refused, cell_variables
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from gpu_doctor.notebook.actions import Actions
     from gpu_doctor.notebook.live_view import Dashboard
     from gpu_doctor.trials import Largest, Plan, Sweep
 
@@ -57,12 +59,13 @@ class Controller:
         self.message = ""
         self.stopping = False
         """Stop was asked for: of a request that had not yet forgotten the Stop of the one before, too."""
-        self.status = "starting"
+        self.status: Status = "starting"
         self._recorder: Recorder | None = None
         self._verdict = LiveVerdict()
         self._dashboard: Dashboard | None = None
         self._lost = ""
         """Why the panel is there no more, in one sentence for the static result."""
+        self._actions: Actions | None = None
         self._result: Any = None
         self.details = Details(self.case)
         self.plan: Plan | None = None
@@ -128,7 +131,7 @@ class Controller:
         try:
             self.show_result()
         except Exception as error:  # a page that cannot be written to must not hide what the cell raised
-            sys.stderr.write(f"GPU Doctor: the result could not be shown ({error}).\n")
+            sys.stderr.write(f"{report.LABELS.product}: the result could not be shown ({error}).\n")
 
     def _save(self) -> str:
         """Saves the recording if that was asked for; why it could not be saved, else empty."""
@@ -143,7 +146,7 @@ class Controller:
             )
         return ""
 
-    def busy(self, status: str) -> None:
+    def busy(self, status: Status) -> None:
         """A trial or a treatment begins: the panel shows its progress."""
         self.status = status
         self._on_panel(lambda panel: panel.start())
@@ -162,7 +165,9 @@ class Controller:
             from gpu_doctor.notebook.live_view import Dashboard
 
             panel_needs.check()
-            self._dashboard = Dashboard(self.look, Actions(self).take, self._knobs)
+            self._actions = Actions(self)
+            self._dashboard = Dashboard(self.look, self._actions.take, self._knobs)
+            opened(self, getattr(self._shell, "parent_header", {}).get("metadata") or {})
             self._dashboard.show()
         except Exception as error:
             self._dashboard = None
@@ -192,6 +197,14 @@ class Controller:
         if comm is None or (still_open is not None and comm.comm_id not in still_open):
             self._dashboard = None
             self._lost = "The live panel was closed while the cell ran; the run is not affected."
+
+    def close_panel(self) -> None:
+        """Takes the panel out of kernel and page, and a request that still waits with it; the case stays."""
+        dashboard, self._dashboard = self._dashboard, None
+        if self._actions is not None:
+            self._actions.withdraw()
+        if dashboard is not None:
+            dashboard.close()
 
     def _began(self, recorder: Recorder, role: str) -> None:
         """A run, or a side of a trial, begins: the panel follows it."""
@@ -239,6 +252,7 @@ class Controller:
             sweep=self.sweep,
             largest=self.largest,
             fixes=self.details.fixes,
+            asked=self.details.asked,
             before=self.details.before,
             output=self.output.shown(),
             trial_steps=case.trial_steps,
@@ -306,7 +320,7 @@ def _varied(source: str, options: argparse.Namespace) -> KnobTable:
 
 def _plainly(sentence: str) -> Answer:
     """One sentence in the place of the result."""
-    said = formatting.clean(f"GPU Doctor: {sentence}", 600)
+    said = formatting.clean(f"{report.LABELS.product}: {sentence}", 600)
     return Answer(said, f'<div class="gpu-doctor-static">{escape(said)}</div>')
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 from IPython.core.error import UsageError
 
 from gpu_doctor.recording import check_place
+from gpu_doctor.report import LABELS
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.knobs import cell_variables
 
@@ -92,8 +93,8 @@ def cell_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vary", action="append", default=[], metavar="NAME=VALUE,VALUE", help="offer other values of a cell variable"
     )
-    parser.add_argument("--trial-steps", type=_count, metavar="N", help="steps of each side of a trial")
-    parser.add_argument("--trial-seconds", type=_seconds, metavar="S", help="seconds that a trial measures")
+    parser.add_argument("--trial-steps", type=_count, metavar="N", help=LABELS.steps)
+    parser.add_argument("--trial-seconds", type=_seconds, metavar="S", help=LABELS.seconds)
     parser.add_argument("--name", default="", help="what the run is called")
     parser.add_argument("--save", default="", metavar="PATH", help="save the recording to PATH (.npz)")
     parser.add_argument("--no-view", action="store_true", help="no live panel, only the result")

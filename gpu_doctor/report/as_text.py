@@ -15,6 +15,8 @@ from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_html as sheet
 from gpu_doctor.report import text_parts as lines
+from gpu_doctor.report.before_after import newest
+from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.picture import Summary, drawn
 from gpu_doctor.report.runs import columns, rows
 from gpu_doctor.report.sections import SECTIONS, Reported
@@ -60,7 +62,7 @@ def html(
     recordings: Sequence[Recording] = (),
     effects: Sequence[Effect] = (),
     *,
-    title: str = "GPU Doctor",
+    title: str = LABELS.product,
     notes: Sequence[str] = (),
     trials: Sequence[Sides] = (),
     plan: Plan | None = None,
@@ -109,16 +111,19 @@ def png(
     shown = Reported(diagnosis, run, recordings, effects, sides, "", (), plan, None, None)
     told = {section.name: section.text(shown) for section in SECTIONS if section.name in ("header", "result")}
     on_gpu = diagnosis.vitals.on_gpu
-    table = [[cell.text for cell in row.cells] for row in rows(recordings, effects, sides, on_gpu)]
+    table = [
+        [f"{cell.text} {cell.small}".strip() for cell in row.cells] for row in rows(recordings, effects, sides, on_gpu)
+    ]
     return drawn(
         Summary(
             head=told["header"].splitlines(),
-            result=" ".join(told.get("result", "").split()),
+            result=" ".join(told["result"].split()),
             verdict=verdict_words(diagnosis),
             todo=lines.first_lines(diagnosis),
             accent=accent(diagnosis),
             step=formatting.seconds(diagnosis.vitals.host_step_s),
             phases=anatomy_rows(diagnosis.vitals),
+            compared=newest(effects, sides),
             table=[columns(on_gpu, effects), *table] if effects else [],
             foot=footer(diagnosis.vitals),
         )

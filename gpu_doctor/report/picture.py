@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from gpu_doctor import formatting
 from gpu_doctor.formatting import PHASE_LABELS
+from gpu_doctor.report.before_after import BeforeAfter
 from gpu_doctor.report.svg import PHASE_COLOURS
 
 WIDTH: Final = 1000
@@ -52,6 +53,8 @@ class Summary:
     """How long a mean step takes."""
     phases: Sequence[tuple[str, float, float]]
     """Phase, share of the step, seconds."""
+    compared: BeforeAfter | None
+    """Both sides of the newest trial; None before any."""
     table: Sequence[Sequence[str]]
     """Head and rows; empty for none."""
     foot: str
@@ -76,6 +79,9 @@ def drawn(summary: Summary) -> bytes:
     if summary.phases:
         sheet.rule()
         _anatomy(sheet, summary)
+    if summary.compared is not None:
+        sheet.rule()
+        _before_after(sheet, summary.compared)
     if summary.table:
         sheet.rule()
         _table(sheet, summary.table)
@@ -86,18 +92,7 @@ def drawn(summary: Summary) -> bytes:
 
 def _anatomy(sheet: _Sheet, summary: Summary) -> None:
     sheet.write(f"Anatomy of a step, {summary.step}", 13)
-    at, wide = float(_EDGE), WIDTH - 2 * _EDGE
-    total = sum(share for _, share, _ in summary.phases) or 1.0
-    for phase, share, _ in summary.phases:
-        length = share / total * wide
-        sheet.box(at, sheet.y, max(length - 1, 1), _BAR, PHASE_COLOURS[phase])  # a white line between two
-        for said in (f"{PHASE_LABELS[phase]} {formatting.share(share)}", PHASE_LABELS[phase]):
-            if sheet.length(said, 12, True) + 10 < length:
-                ink = "#ffffff" if phase == "backward" else "#000000"
-                sheet.put(at + (length - sheet.length(said, 12, True)) / 2, sheet.y + 8, said, 12, True, ink)
-                break
-        at += length
-    sheet.y += _BAR + 6
+    _bar(sheet, summary.phases)
     at = float(_EDGE)
     for phase, share, seconds in summary.phases:
         said = f"{PHASE_LABELS[phase]} {formatting.seconds(seconds)} {formatting.share(share)}"
@@ -107,6 +102,31 @@ def _anatomy(sheet: _Sheet, summary: Summary) -> None:
         sheet.put(at + 16, sheet.y, said, 12)
         at += 36 + sheet.length(said, 12)
     sheet.y += 20
+
+
+def _before_after(sheet: _Sheet, compared: BeforeAfter) -> None:
+    """Two bars to one time scale."""
+    sheet.write(f"Before and after, {compared.of}", 13)
+    for one in compared.sides:
+        sheet.write(f"{one.label} {one.total}", 12)
+        _bar(sheet, one.phases, one.step_s / compared.longest_s)
+        sheet.write(one.spread, 11, pale=True)
+
+
+def _bar(sheet: _Sheet, phases: Sequence[tuple[str, float, float]], part: float = 1.0) -> None:
+    """A piece for each phase; the whole is that part of the sheet's width."""
+    at, wide = float(_EDGE), part * (WIDTH - 2 * _EDGE)
+    total = sum(share for _, share, _ in phases) or 1.0
+    for phase, share, _ in phases:
+        length = share / total * wide
+        sheet.box(at, sheet.y, max(length - 1, 1), _BAR, PHASE_COLOURS[phase])  # a white line between two
+        for said in (f"{PHASE_LABELS[phase]} {formatting.share(share)}", PHASE_LABELS[phase]):
+            if sheet.length(said, 12, True) + 10 < length:
+                ink = "#ffffff" if phase == "backward" else "#000000"
+                sheet.put(at + (length - sheet.length(said, 12, True)) / 2, sheet.y + 8, said, 12, True, ink)
+                break
+        at += length
+    sheet.y += _BAR + 6
 
 
 def _table(sheet: _Sheet, table: Sequence[Sequence[str]]) -> None:

@@ -12,6 +12,7 @@ from gpu_doctor import display, formatting
 from gpu_doctor.cell import Fix
 from gpu_doctor.formatting import clean, count
 from gpu_doctor.recording import describe
+from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.svg import GREY, as_image
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Plan, Rung
@@ -51,7 +52,7 @@ def fix_html(fix: Fix) -> str:
         parts.append(_block([_line(kind, text) for kind, text in lines]))
     parts += [f"<div>{escape(clean(note))}</div>" for note in fix.notes]
     if fix.paste:
-        parts.append(f'<div style="{_MUTED}">To paste by hand:</div>')
+        parts.append(f'<div style="{_MUTED}">{LABELS.paste}</div>')
         parts.append(_block([_line("same", text) for text in fix.paste.splitlines()]))
     for cell in fix.cells:
         body = _block([escape(clean(text, 2000)) + "\n" for text in cell.after.splitlines()], ";padding:5px 8px")
@@ -133,7 +134,7 @@ def _sentence(plan: Plan) -> str:
     verified = how.get(plan.verified, "measured step by step and not verified")
     last = plan.waterfall[-1] if plan.verified else None
     gain = formatting.figure(plan.speedup, last.low, last.high) if last is not None else formatting.factor(plan.speedup)
-    return f"{gain} as fast, {verified}, in {trials}: {clean(describe(plan.settings), 200)}."
+    return f"{gain} faster, {verified}, in {trials}: {clean(describe(plan.settings), 200)}."
 
 
 def _steps(waterfall: Sequence[Rung]) -> tuple[Step, ...]:
@@ -148,7 +149,7 @@ def _steps(waterfall: Sequence[Rung]) -> tuple[Step, ...]:
             total = formatting.figure(one.speedup, one.low, one.high)
             told = Step(label, total, f"verified{interval}", 0.0, one.speedup, True)
         elif number:
-            gain = "" if one.gain is None else f"x{formatting.factor(one.gain).removesuffix('x')}{interval}"
+            gain = "" if one.gain is None else formatting.over(formatting.factor(one.gain)) + interval
             kept = min(last, one.speedup)
             told = Step(f"+ {label}", formatting.factor(one.speedup), gain, kept, one.speedup - last)
         else:
@@ -208,19 +209,19 @@ def plan_html(plan: Plan) -> str:
     """The plan as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
     said = told(plan)
     rows = "".join(bar(one) for one in said.steps)
-    body = f"<div><b>Treatment</b> &nbsp; {escape(said.sentence)}</div>"
+    body = f"<div><b>{heading(LABELS.treatment)}</b> &nbsp; {escape(said.sentence)}</div>"
     if rows:
         body += bars(rows)
     body += "".join(f"<div>{escape(one)}</div>" for one in said.notes)
     if said.dropped:
         items = "".join(f"<li>{escape(one.label)}: {escape(one.why)}</li>" for one in said.dropped)
-        body += f'<div style="{MUTED}">Tried, not kept{LIST}{items}</ul></div>'
+        body += f'<div style="{MUTED}">{heading(LABELS.dropped)}{LIST}{items}</ul></div>'
     change = fix_html(plan.fix) if plan.settings else ""
     if change:
-        body += f'<div style="margin-top:6px"><b>Your code with these settings</b>{change}</div>'
+        body += f'<div style="margin-top:6px"><b>{heading(LABELS.changed)}</b>{change}</div>'
     if said.by_hand:
         items = "".join(f"<li>{escape(one)}</li>" for one in said.by_hand)
-        body += f'<div style="margin-top:6px"><b>Left to do by hand</b>{LIST}{items}</ul></div>'
+        body += f'<div style="margin-top:6px"><b>{heading(LABELS.by_hand)}</b>{LIST}{items}</ul></div>'
     return f'<div style="{SECTION}">{body}</div>'
 
 

@@ -33,6 +33,8 @@ PHASE_COLOURS: Final[Mapping[str, str]] = {
 
 LINE_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Colours of lines that are no phase, in order."""
+ON_DARK: Final[Mapping[str, str]] = {"#0072B2": "#3D9EE0", "#009E73": "#2BBE93"}
+"""The two dark colours of lines, lighter where the page is dark."""
 METRIC_COLOURS: Final[Mapping[str, str]] = {
     "gpu_util_pct": "#0072B2",
     "sm_active_pct": "#56B4E9",
@@ -72,13 +74,17 @@ def as_image(svg: str, alt: str, width: int | str | None = None) -> str:
     return f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(clean(alt))}"{size} style="{style}">'
 
 
-def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34) -> str:
-    """The bar of a step: one piece per phase, as wide as its share (0..1), labelled where the label fits."""
+def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34, length: float = 1.0) -> str:
+    """The bar of a step: one piece per phase, as wide as its share (0..1), labelled where the label fits.
+
+    Args:
+        length: of the bar, as a part of `width`, where it stands beside a longer one.
+    """
     total = sum(max(one, 0.0) for one in shares.values()) or 1.0
     pieces: list[str] = []
     x = 0.0
     for phase, colour in PHASE_COLOURS.items():
-        wide = max(shares.get(phase, 0.0), 0.0) / total * width
+        wide = max(shares.get(phase, 0.0), 0.0) / total * length * width
         if wide <= 0:
             continue
         box = f"x='{x:.1f}' width='{wide:.1f}' height='{height}'"
@@ -87,10 +93,22 @@ def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34) ->
             pieces.append(f"<rect {box} fill='url(#{phase})' opacity='.28'/>")
         pieces.append(_piece_label(phase, shares[phase], x, wide, height))
         x += wide
-    clip = f"<clipPath id='r'><rect width='{width}' height='{height}' rx='4'/></clipPath>"
+    clip = f"<clipPath id='r'><rect width='{x:.1f}' height='{height}' rx='4'/></clipPath>"
     return (
         f"{_opened(width, height)}<defs>{_patterns(shares)}{clip}</defs>"
         f"<g clip-path='url(#r)'>{''.join(pieces)}</g></svg>"
+    )
+
+
+def spread(quantiles: Sequence[float], end: float, width: int = 1000, height: int = 14) -> str:
+    """How values spread: a line from the first quantile to the fifth, a box from the second to the fourth, a mark at
+    the third; `end` is the end of the scale, which begins at 0."""
+    first, low, middle, high, last = (width * one / end for one in quantiles)
+    box = f"x='{low:.1f}' y='2' width='{max(high - low, 2.0):.1f}' height='{height - 4}'"
+    return (
+        f"{_opened(width, height)}<path d='M{first:.1f} {height / 2}H{last:.1f}' stroke='{GREY}' stroke-width='2'/>"
+        f"<rect {box} fill='{GREY}' fill-opacity='.55'/>"
+        f"<path d='M{middle:.1f} 0V{height}' stroke='{GREY}' stroke-width='4'/></svg>"
     )
 
 

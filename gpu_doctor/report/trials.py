@@ -9,6 +9,7 @@ from typing import Final
 
 from gpu_doctor.formatting import clean, sentence
 from gpu_doctor.recording import Recording, describe
+from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.losses import loss_lines, loss_swatch
 from gpu_doctor.report.svg import as_image
 from gpu_doctor.trials.compare import UNMEASURED, Effect, batch_scaling
@@ -84,8 +85,8 @@ def sides_html(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> str:
     ]
     if not pieces:
         return ""
-    keys = [f"{as_image(loss_swatch(i > 0), '')} {name}" for i, name in enumerate(("baseline", "candidate"))]
-    legend = f'<span style="{_MUTED}">loss over samples seen &nbsp; {" &nbsp; ".join(keys)}</span>'
+    keys = [f"{as_image(loss_swatch(i > 0), '')} {name}" for i, name in enumerate((LABELS.baseline, LABELS.candidate))]
+    legend = f'<span style="{_MUTED}">{LABELS.losses} &nbsp; {" &nbsp; ".join(keys)}</span>'
     body = f'<div style="display:flex;flex-wrap:wrap">{"".join(pieces)}</div>'
     state = " open" if len(pieces) <= FEW else ""
     return f'<div style="{_SECTION}"><details{state}><summary>Trials &nbsp; {legend}</summary>{body}</details></div>'

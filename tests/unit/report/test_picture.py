@@ -9,11 +9,12 @@ import pytest
 from PIL import Image, ImageFont
 
 from gpu_doctor import report
-from gpu_doctor.report import picture, svg
+from gpu_doctor.report import picture
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.report.words import anatomy_rows
 from tests.support.html_page import Page
 from tests.support.trial_parts import treated
+from tests.unit.report.test_static_as_live import pictures
 
 TOLD = treated()
 assert TOLD.diagnosis is not None
@@ -46,11 +47,12 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_it_says_what_the_static_result_says(written: list[str]) -> None:
     png()
-    page = " ".join(Page(report.html(DIAGNOSIS, TOLD.recordings, TOLD.effects, trials=TOLD.trials)).text.split())
-    text = " ".join(report.text(DIAGNOSIS, TOLD.recordings[-1], TOLD.effects, trials=TOLD.trials).split())
-    bar = svg.anatomy({phase: share for phase, share, _ in anatomy_rows(DIAGNOSIS.vitals)})
+    html = report.html(DIAGNOSIS, TOLD.recordings, TOLD.effects, trials=TOLD.trials, plan=TOLD.plan)
+    text = report.text(DIAGNOSIS, TOLD.recordings[-1], TOLD.effects, trials=TOLD.trials, plan=TOLD.plan)
+    there = " ".join(f"{Page(html).text} {text}".split())
+    drawn = "".join(pictures(html))
     for one in written:
-        assert " ".join(one.split()) in page + text or f">{one}<" in bar, one
+        assert " ".join(one.split()) in there or f">{one}<" in drawn, one
     said = " ".join(" ".join(written).split())
     assert DIAGNOSIS.verdict in said
     for words in ("NVIDIA H200", "Try: Load with 3 workers", "data wait 30.0 ms 75 %", "3.33x (2.9-3.6)", "trial 3"):
@@ -109,6 +111,14 @@ def test_a_machine_without_fonts_draws_it_as_well(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_word_without_an_end_is_cut(written: list[str]) -> None:
-    told: dict[str, Any] = {"result": "", "todo": (), "accent": "#999999", "step": "", "phases": (), "table": ()}
+    told: dict[str, Any] = {
+        "result": "",
+        "todo": (),
+        "accent": "#999999",
+        "step": "",
+        "phases": (),
+        "compared": None,
+        "table": (),
+    }
     picture.drawn(picture.Summary(head=["x" * 500], verdict="y " * 400, foot="\u4e2d" * 300, **told))
     assert any(one.startswith("xxx") and one.endswith("...") for one in written)
