@@ -1,8 +1,9 @@
 """HTML as it is left by those who show saved notebooks and trust nobody: JupyterLab and GitHub.
 
-JupyterLab's lists are those of its `packages/apputils/src/sanitizer.ts` (4.x), as far as a report could use them; an
-address of an image is not looked at. GitHub does not publish the lists of its notebook viewer: taken are those of its
-`html-pipeline`, which keep no style, no class and no `data:`. What is right under them is right under wider ones.
+JupyterLab's lists are those of its `packages/apputils/src/sanitizer.ts` as it was for most of 4.x, as far as a report
+could use them; 4.6.6 keeps flex and grid as well. An address of an image is not looked at. GitHub does not publish the
+lists of its notebook viewer: taken are those of its `html-pipeline`, which keep no style, no class and no `data:`. What
+is right under them is right under wider ones.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LAB_PROPERTIES: Final = frozenset(
     }.items()
     for rest in rests
 )
-"""What it keeps of a style, and no flex, no grid and no `font-variant-numeric`."""
+"""What it keeps of a style; `font-variant-numeric` is not among it in 4.6.6 either."""
 GITHUB_ATTRIBUTES: Final = frozenset(
     ["align", "alt", "border", "colspan", "height", "open", "rowspan", "scope", "src", "title", "valign", "width"]
 )

@@ -19,7 +19,7 @@ from tests.support.sanitised import by_github, by_jupyterlab
 from tests.support.trial_parts import fix, plan, searched, swept, treated
 
 LOST_IN_LAB = {"flex", "flex-wrap", "justify-content", "font-variant-numeric"}
-"""Of our styles: without them figures are not as straight, and what stood side by side is narrower."""
+"""Of our styles, the first three by older ones: figures are not as straight, what stands side by side is narrower."""
 
 
 @pytest.fixture(scope="module")
