@@ -109,7 +109,7 @@ def _before_after(sheet: _Sheet, compared: BeforeAfter) -> None:
     sheet.write(f"Before and after, {compared.of}", 13)
     for one in compared.sides:
         sheet.write(f"{one.label} {one.total}", 12)
-        _bar(sheet, one.phases, one.step_s / compared.longest_s)
+        _bar(sheet, one.phases, one.step_s / compared.scale_s)
         sheet.write(one.spread, 11, pale=True)
 
 

@@ -78,7 +78,7 @@ def test_several_knobs_are_asked_of_the_kernel_and_a_busy_one_is_told(blank: Pag
     show(blank, given, plots=False)
     turn(blank, "num_workers", "2")
     turn(blank, "amp", "bf16")
-    settings = {"num_workers": 2, "amp": "bf16"}
+    settings: dict[str, Any] = {"num_workers": 2, "amp": "bf16"}
     assert asked(blank) == [{"ask": "forecast", "settings": settings}]
     assert told_of(blank) == "asking for a forecast …"
     blank.get_by_text("no forecast yet: the kernel is busy").wait_for(timeout=5000)
@@ -101,7 +101,7 @@ def test_what_was_proved_stands_first_and_both_sides_to_one_scale(blank: Page, l
     assert places[0] < places[1], "the diagnosis is the second line"
     wide = blank.evaluate("""[...document.querySelectorAll('.gd-sides .gd-bar')].map((bar) =>
       [...bar.children].reduce((sum, one) => sum + one.getBoundingClientRect().width, 0) / bar.clientWidth)""")
-    assert wide[0] == pytest.approx(1.0, abs=0.01) and wide[1] == pytest.approx(10.5 / 40, abs=0.02)
+    assert wide[0] > 0.8 and wide[1] / wide[0] == pytest.approx(10.5 / 40, abs=0.02)
     names = blank.locator(".gd-sidename").all_inner_texts()
     assert [one.split("\n")[0] for one in names] == ["as written", "num_workers=4, amp=bf16"]
     assert "40.0 ms" in names[0] and "10.5 ms" in names[1]

@@ -666,13 +666,14 @@ function forecastKey(settings) {
 }
 function toldOf(forecasts, settings) {
   const key = keyOf2(settings);
-  return forecasts.find((one) => keyOf2(one.settings) === key)?.text ?? null;
+  return forecasts.find((one) => keyOf2(one.settings) === key) ?? null;
 }
 function forecastPart({ forecasts, labels }, panel) {
   const turned = Object.keys(panel.chosen).length > 0;
-  const known2 = turned && forecasts.length ? toldOf(forecasts, panel.chosen) : "";
-  const said = known2 ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
-  return h("span", { class: known2 ? "gd-predicted" : "gd-soft", role: "status", "data-forecast": turned ? "" : null }, said || null);
+  if (!turned || !forecasts.length) return h("span", { role: "status" });
+  const told = toldOf(forecasts, panel.chosen);
+  const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
+  return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", "data-forecast": "" }, said);
 }
 
 // src/header.js

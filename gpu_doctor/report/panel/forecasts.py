@@ -33,7 +33,7 @@ def forecasts(shown: PanelInput, knobs: tuple[KnobShown, ...]) -> tuple[Forecast
     if last is None or last[0] is not vitals or last[1] is not knobs or last[2] != about:
         singles = [dict([one]) for one in _single(knobs)]
         asked = [one for one in shown.asked if one not in singles]
-        last = vitals, knobs, about, tuple(ForecastShown(one, _words(shown, vitals, one)) for one in [*singles, *asked])
+        last = vitals, knobs, about, tuple(_foretold(shown, vitals, one) for one in [*singles, *asked])
         _told[:] = [last]
     return last[3]
 
@@ -54,9 +54,10 @@ def _single(knobs: tuple[KnobShown, ...]) -> Iterator[tuple[str, str | int | flo
                 yield knob.name, one.value
 
 
-def _words(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
+def _foretold(shown: PanelInput, vitals: Vitals, settings: Settings) -> ForecastShown:
     """`predicted 1.9x (1.5-2.4)`; where it was tried, what was measured; that there is none."""
-    return _measured(shown, settings) or _predicted(shown, vitals, settings) or _parts(shown, vitals, settings)
+    known = _measured(shown, settings) or _predicted(shown, vitals, settings)
+    return ForecastShown(settings, known or _parts(shown, vitals, settings), bool(known))
 
 
 def _measured(shown: PanelInput, settings: Settings) -> str:

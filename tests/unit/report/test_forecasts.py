@@ -14,6 +14,7 @@ from gpu_doctor.notebook.details import MOST_FIXES, Details
 from gpu_doctor.recording import Settings
 from gpu_doctor.report.panel import PanelInput, state
 from gpu_doctor.report.panel import forecasts as told
+from gpu_doctor.report.panel.contract import ForecastShown
 from gpu_doctor.report.panel.controls import checked_request, controls
 from gpu_doctor.report.panel.forecasts import TOGETHER
 from gpu_doctor.report.words import NO_FORECAST, forecast_words
@@ -27,6 +28,7 @@ def said(given: PanelInput, settings: Settings) -> str:
     """What the page finds for settings."""
     found = state(given, knobs.KNOBS)["forecasts"]
     texts = [str(one["text"]) for one in found if one["settings"] == settings]
+    assert all(one["known"] is (not one["text"].startswith("no forecast")) for one in found)
     assert len(texts) == 1, found
     return texts[0]
 
@@ -93,11 +95,11 @@ def test_before_the_loop_is_known_nothing_is_foretold() -> None:
 def test_they_are_worked_out_when_something_changes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     worked: list[Settings] = []
 
-    def counted(shown: Any, vitals: Any, settings: Settings) -> str:
+    def counted(shown: Any, vitals: Any, settings: Settings) -> ForecastShown:
         worked.append(settings)
-        return NO_FORECAST
+        return ForecastShown(settings, NO_FORECAST, False)
 
-    monkeypatch.setattr(told, "_words", counted)
+    monkeypatch.setattr(told, "_foretold", counted)
     given = shown(starved())
     state(given, knobs.KNOBS)
     once = len(worked)

@@ -19,7 +19,7 @@ export function forecastKey(settings) { return `forecast:${keyOf(settings)}`; }
  */
 export function toldOf(forecasts, settings) {
   const key = keyOf(settings);
-  return forecasts.find((one) => keyOf(one.settings) === key)?.text ?? null;
+  return forecasts.find((one) => keyOf(one.settings) === key) ?? null;
 }
 
 /**
@@ -28,7 +28,8 @@ export function toldOf(forecasts, settings) {
  */
 export function forecastPart({ forecasts, labels }, panel) {
   const turned = Object.keys(panel.chosen).length > 0;
-  const known = turned && forecasts.length ? toldOf(forecasts, panel.chosen) : "";
-  const said = known ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
-  return h("span", { class: known ? "gd-predicted" : "gd-soft", role: "status", "data-forecast": turned ? "" : null }, said || null);
+  if (!turned || !forecasts.length) return h("span", { role: "status" });
+  const told = toldOf(forecasts, panel.chosen);
+  const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
+  return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", "data-forecast": "" }, said);
 }
