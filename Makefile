@@ -5,7 +5,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help lab quick test test-all gpu gpu-wheels shots clinic lint release-check browser compiler clean
+.PHONY: help lab quick test test-all gpu gpu-wheels shots clinic lint frontend release-check browser compiler clean
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
@@ -14,6 +14,8 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 CPU_INDEX := https://download.pytorch.org/whl/cpu
+FRONTEND := gpu_doctor/notebook/frontend
+NODE_READY := $(FRONTEND)/node_modules/.ready
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 PART ?= all
@@ -35,19 +37,20 @@ help:
 	@echo "make gpu-wheels  for a GPU machine without a registry: what make gpu may lack, into benchmarks/gpu/wheels/"
 	@echo "make shots     only the browser tests; their screenshots lie in tests/artifacts/"
 	@echo "make clinic    how right the diagnosis is on more than a hundred sick and healthy loops (CLINIC_ARGS=...)"
+	@echo "make frontend  builds the panel's script out of gpu_doctor/notebook/frontend into gpu_doctor/notebook/static"
 	@echo "make release-check  build the package, install it elsewhere and run the quickstart with it"
 	@echo "make clean     remove the environments and all caches"
 
 lab: $(VENV)/.lab-ready
 	$(PY) -m jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) --ServerApp.root_dir=. notebooks/01_quickstart.ipynb $(LAB_ARGS)
 
-quick: $(VENV)/.dev-ready
+quick: $(NODE_READY)
 	$(PY) -m tests.run quick $(PYTEST_ARGS)
 
-test: $(VENV)/.dev-ready browser compiler
+test: $(NODE_READY) browser compiler
 	$(PY) -m tests.run test $(PYTEST_ARGS)
 
-test-all: $(VENV)/.dev-ready browser compiler
+test-all: $(NODE_READY) browser compiler
 	$(PY) -m tests.run $(PART) $(PYTEST_ARGS)
 
 # The Python that is named, else .venv's, else python3. Nothing is installed: torch and the driver are the machine's own,
@@ -69,8 +72,11 @@ shots: $(VENV)/.dev-ready browser
 clinic: $(VENV)/.dev-ready
 	$(PY) -m tests.support.clinic $(CLINIC_ARGS)
 
-lint: $(VENV)/.dev-ready
-	$(PY) -m tests.run lint types
+lint: $(NODE_READY)
+	$(PY) -m tests.run lint types frontend
+
+frontend: $(NODE_READY)
+	$(PY) -m tests.support.frontend build
 
 release-check:
 	PYTHON="$(PYTHON)" .ci/release-check
@@ -120,6 +126,11 @@ $(VENV)/.dev-ready: pyproject.toml constraints.txt $(VENV)/.torch-ready
 	$(PIP) install -c constraints.txt --no-deps tensorboard tensorboardX absl-py
 	@touch $@ $(VENV)/.lab-ready
 
+# What builds and checks the panel's script: Node is a wheel, so nothing but .venv is needed.
+$(NODE_READY): $(FRONTEND)/package-lock.json $(VENV)/.dev-ready
+	$(PY) -m tests.support.frontend install
+	@touch $@
+
 # The browser of the tests: the machine's Chromium, else Debian's, else playwright's own.
 browser: $(VENV)/.dev-ready
 	@if [ -n "$${CHROMIUM:-}" ] || command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null; then \
@@ -142,5 +153,5 @@ compiler:
 	fi
 
 clean:
-	rm -rf $(VENV) .venv-* .hypothesis .mypy_cache .ruff_cache tests/artifacts build dist
+	rm -rf $(VENV) .venv-* $(FRONTEND)/node_modules .hypothesis .mypy_cache .ruff_cache tests/artifacts build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

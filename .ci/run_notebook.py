@@ -46,6 +46,7 @@ def main(path: Path) -> int:
         notebook,
         timeout=SECONDS_PER_CELL,
         kernel_name="python3",
+        store_widget_state=False,  # the result stays in an output of its own
         allow_errors=True,  # what the cells after a failed one say helps to understand it
         resources={"metadata": {"path": str(Path.cwd())}},
     )

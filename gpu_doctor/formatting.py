@@ -16,6 +16,10 @@ DASH: Final = "-"
 """What a table's cell shows for what was not measured."""
 NARROW_SPACE: Final = "\u202f"
 
+DECIMALS: Final = ((99.95, 0), (9.995, 1), (0.9995, 2), (0.001, 3))
+"""Three significant digits: from which size on a number has how many decimals. The live plots' legends have it too."""
+PERCENT_DECIMALS: Final = ((0.95, 0), (0.05, 1))
+
 PHASE_LABELS: Final[Mapping[str, str]] = {
     "data_wait": "data wait",
     "transfer": "copy",
@@ -56,6 +60,9 @@ _UNSHOWABLE: Final = re.compile(
 )
 
 
+_FACTOR: Final = re.compile(f"([\\d.{NARROW_SPACE}]+)x")
+
+
 def clean(text: object, most: int = 400) -> str:
     """Text of unknown origin made fit for a terminal, HTML and SVG (it still has to be escaped for the last two).
 
@@ -91,12 +98,13 @@ def number(value: float | None, missing: str = NOT_MEASURED) -> str:
         return missing
     if math.isinf(value):
         return "infinite" if value > 0 else "-infinite"
-    size = abs(value)
-    if size == 0 or size >= 99.95:
-        return grouped(value)
-    if size < 0.001:
+    if 0 < abs(value) < DECIMALS[-1][0]:
         return f"{value:.1e}"
-    return f"{value:.{1 if size >= 9.995 else 2 if size >= 0.9995 else 3}f}"
+    return grouped(value, _decimals(value, DECIMALS))
+
+
+def _decimals(value: float, table: tuple[tuple[float, int], ...]) -> int:
+    return next((digits for least, digits in table if abs(value) >= least), 0)
 
 
 def rate(value: float | None, unit: str = "samples/s", missing: str = NOT_MEASURED) -> str:
@@ -133,9 +141,9 @@ def percent(value: float | None, missing: str = NOT_MEASURED) -> str:
     """A reading of 0..100 as `71 %`, `0.4 %`, `under 0.1 %`."""
     if value is None or math.isnan(value):
         return missing
-    if value == 0 or abs(value) >= 0.95:
-        return f"{grouped(value)} %"
-    return f"{value:.1f} %" if abs(value) >= 0.05 else "under 0.1 %"
+    if 0 < abs(value) < PERCENT_DECIMALS[-1][0]:
+        return "under 0.1 %"
+    return f"{grouped(value, _decimals(value, PERCENT_DECIMALS))} %"
 
 
 def share(value: float | None, missing: str = NOT_MEASURED) -> str:
@@ -254,6 +262,11 @@ def figure(value: float | None, low: float | None, high: float | None) -> str:
     if high is not None and high < 1.0 and is_wide(value, low, high):
         return f"at most {factor(high)}"
     return factor(value)
+
+
+def over(words: str) -> str:
+    """A speed-up over what is faster already: `x1.24 (1.18-1.31)` for `1.24x (1.18-1.31)`."""
+    return _FACTOR.sub(r"x\1", words)
 
 
 WIDE: Final = 1.2

@@ -60,6 +60,7 @@ PARTS: Final = {
             (python("ruff", "check"), python("ruff", "format", "--check"), python("tests.support.sizes")),
         ),
         Part("types", "mypy: strict for the product and tests/support", (python("mypy"),)),
+        Part("frontend", "the panel's script: bundle, types, Node's tests", pytest_of("tests/frontend")),
         Part("unit", "tests/unit, on all cores", pytest_of("tests/unit", "-n", "logical")),
         Part(
             "kernel",
@@ -103,8 +104,8 @@ PARTS: Final = {
     )
 }
 TIERS: Final = {
-    "quick": ("lint", "types", "unit"),
-    "test": ("lint", "types", "unit", "kernel", "core", "scene", "quickstart"),
+    "quick": ("lint", "types", "frontend", "unit"),
+    "test": ("lint", "types", "frontend", "unit", "kernel", "core", "scene", "quickstart"),
     "all": tuple(name for name in PARTS if name not in ("core", "scene", "quickstart")),
 }
 """`all` leaves out what is part of a larger one."""

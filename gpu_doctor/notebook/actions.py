@@ -18,6 +18,7 @@ from gpu_doctor import formatting
 from gpu_doctor.capture import running
 from gpu_doctor.notebook.details import Details
 from gpu_doctor.notebook.output import Captured, RealOutput, as_a_terminal_shows, kept
+from gpu_doctor.report.panel import Status
 from gpu_doctor.trials import Case, Largest, Plan, Sweep
 
 
@@ -27,14 +28,14 @@ class Panel(Protocol):
     case: Case
     details: Details
     stopping: bool
-    status: str
+    status: Status
     message: str
     plan: Plan | None
     sweep: Sweep | None
     largest: Largest | None
     output: RealOutput
 
-    def busy(self, status: str) -> None:
+    def busy(self, status: Status) -> None:
         """Shows that something runs."""
 
     def attempt(self, settings: dict[str, Any]) -> BaseException | None:
@@ -57,18 +58,19 @@ class Actions:
         """The request that was posted and not begun, if any; who pops it, on whichever thread, has it."""
 
     def take(self, request: dict[str, Any]) -> None:
-        """A validated request of the page: `ask` is stop, trial, real, treat, sweep, largest, fix or before.
+        """A validated request of the page: `ask` is stop, trial, real, treat, sweep, largest, fix, forecast or before.
 
         Blocks a blink.
         """
         panel = self._panel
         if request["ask"] == "stop":
-            if not self._withdrawn():
+            if not self.withdraw():
                 panel.stopping = self._busy
                 panel.case.stop()
             return
-        if request["ask"] == "fix":
-            panel.details.fix(request["settings"])
+        if request["ask"] in ("fix", "forecast"):
+            unfold = panel.details.fix if request["ask"] == "fix" else panel.details.foretell
+            unfold(request["settings"])
             panel.redraw()
             return
         if request["ask"] == "before":
@@ -92,7 +94,7 @@ class Actions:
             return
         self._post(lambda: self._do(work, request))
 
-    def _withdrawn(self) -> bool:
+    def withdraw(self) -> bool:
         """Takes back the request that waits; false where none does."""
         try:
             self._waiting.pop()

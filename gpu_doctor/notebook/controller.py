@@ -7,7 +7,9 @@ the saved notebook; what the cell raised is raised last, so that nobody misses t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +19,22 @@ from IPython.display import display
 from gpu_doctor import formatting, report
 from gpu_doctor.capture import Recorder, running
 from gpu_doctor.diagnosis import Diagnosis
+from gpu_doctor.notebook import panel_needs
 from gpu_doctor.notebook.cell_runner import Cell
 from gpu_doctor.notebook.details import Details
 from gpu_doctor.notebook.live_verdict import LiveVerdict
+from gpu_doctor.notebook.open_panels import opened
 from gpu_doctor.notebook.output import RealOutput
 from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.recording import Recording, Setup
-from gpu_doctor.report.panel import PanelInput, Progress
+from gpu_doctor.report.panel import PanelInput, Progress, Status
 from gpu_doctor.trials import Case, knobs
 from gpu_doctor.trials.knobs import KnobTable, Refused, cell_variables
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from gpu_doctor.notebook.actions import Actions
     from gpu_doctor.notebook.live_view import Dashboard
     from gpu_doctor.trials import Largest, Plan, Sweep
 
@@ -54,10 +59,13 @@ class Controller:
         self.message = ""
         self.stopping = False
         """Stop was asked for: of a request that had not yet forgotten the Stop of the one before, too."""
-        self.status = "starting"
+        self.status: Status = "starting"
         self._recorder: Recorder | None = None
         self._verdict = LiveVerdict()
         self._dashboard: Dashboard | None = None
+        self._lost = ""
+        """Why the panel is there no more, in one sentence for the static result."""
+        self._actions: Actions | None = None
         self._result: Any = None
         self.details = Details(self.case)
         self.plan: Plan | None = None
@@ -103,8 +111,7 @@ class Controller:
         error: BaseException | None = None
         try:
             try:
-                if self._dashboard is not None:
-                    self._dashboard.start()
+                self._on_panel(lambda panel: panel.start())
                 self.case.run(settings, steps=steps, seconds=seconds)
             except Refused as refusal:
                 raise UsageError(str(refusal)) from None
@@ -120,13 +127,11 @@ class Controller:
         """The run or trial is over: final state to the panel, result to its output."""
         self.status = "idle"
         self._recorder = None
-        if self._dashboard is not None:
-            self._dashboard.stop()
-            self._dashboard.last()
+        self._on_panel(self._brought_to_its_end)
         try:
             self.show_result()
         except Exception as error:  # a page that cannot be written to must not hide what the cell raised
-            sys.stderr.write(f"GPU Doctor: the result could not be shown ({error}).\n")
+            sys.stderr.write(f"{report.LABELS.product}: the result could not be shown ({error}).\n")
 
     def _save(self) -> str:
         """Saves the recording if that was asked for; why it could not be saved, else empty."""
@@ -141,16 +146,14 @@ class Controller:
             )
         return ""
 
-    def busy(self, status: str) -> None:
+    def busy(self, status: Status) -> None:
         """A trial or a treatment begins: the panel shows its progress."""
         self.status = status
-        if self._dashboard is not None:
-            self._dashboard.start()
+        self._on_panel(lambda panel: panel.start())
 
     def redraw(self) -> None:
         """Draws the panel once, now."""
-        if self._dashboard is not None:
-            self._dashboard.push()
+        self._on_panel(lambda panel: panel.push())
 
     # ---- what is seen -------------------------------------------------------------------------------------------
 
@@ -161,11 +164,47 @@ class Controller:
             from gpu_doctor.notebook.actions import Actions
             from gpu_doctor.notebook.live_view import Dashboard
 
-            self._dashboard = Dashboard(self.look, Actions(self).take, self._knobs)
+            panel_needs.check()
+            self._actions = Actions(self)
+            self._dashboard = Dashboard(self.look, self._actions.take, self._knobs)
+            opened(self, getattr(self._shell, "parent_header", {}).get("metadata") or {})
             self._dashboard.show()
         except Exception as error:
             self._dashboard = None
-            self.message = f"The live panel could not be shown ({error}); the run goes on without it."
+            with contextlib.suppress(Exception):  # it is said at once: a long run is not waited for in vain
+                display(_plainly(panel_needs.no_panel(error)))
+
+    def _on_panel(self, act: Callable[[Dashboard], Any]) -> None:
+        """Has the panel do something; one that fails is let go of, and the run goes on."""
+        panel = self._dashboard
+        if panel is None:
+            return
+        try:
+            act(panel)
+        except Exception as error:
+            self._dashboard = None
+            self._lost = f"The live panel stopped ({formatting.raised(error)}); the run is not affected."
+            with contextlib.suppress(Exception):
+                panel.stop()
+
+    def _brought_to_its_end(self, panel: Dashboard) -> None:
+        """The last picture, and why there is none: one closed in the page or by `Widget.close_all()` hears no more."""
+        panel.stop()
+        panel.last()
+        self._lost = panel.failure
+        comm, manager = panel.view.comm, getattr(self._shell.kernel, "comm_manager", None)
+        still_open = getattr(manager, "comms", None)
+        if comm is None or (still_open is not None and comm.comm_id not in still_open):
+            self._dashboard = None
+            self._lost = "The live panel was closed while the cell ran; the run is not affected."
+
+    def close_panel(self) -> None:
+        """Takes the panel out of kernel and page, and a request that still waits with it; the case stays."""
+        dashboard, self._dashboard = self._dashboard, None
+        if self._actions is not None:
+            self._actions.withdraw()
+        if dashboard is not None:
+            dashboard.close()
 
     def _began(self, recorder: Recorder, role: str) -> None:
         """A run, or a side of a trial, begins: the panel follows it."""
@@ -175,12 +214,8 @@ class Controller:
         self._recorder = recorder  # last: from here on the refresher judges it
         if self.stopping:
             self.case.stop()
-        dashboard = self._dashboard
-        if dashboard is not None and role != "probe":  # its memory is all that it is there for: no line to draw
-            recorder.own_cpu_s.append(_since(lambda: dashboard.cpu_s))
-            dashboard.follow(recorder, role)
-            if "google.colab" in sys.modules:  # there only messages of the main thread reach the page at once
-                recorder.beat = dashboard.push
+        if role != "probe":  # its memory is all that it is there for: no line to draw
+            self._on_panel(lambda panel: _followed(panel, recorder, role))
 
     def look(self) -> PanelInput:
         """All that the panel shows, as it stands; called on the refresher's thread."""
@@ -217,6 +252,7 @@ class Controller:
             sweep=self.sweep,
             largest=self.largest,
             fixes=self.details.fixes,
+            asked=self.details.asked,
             before=self.details.before,
             output=self.output.shown(),
             trial_steps=case.trial_steps,
@@ -249,12 +285,19 @@ class Controller:
         if diagnosis is None:  # it failed: why is the run's last note
             return _plainly(newest.notes[-1] if newest.notes else "There is no diagnosis of this run.")
         case, effects = self.case, tuple(self.case.effects)
-        notes = tuple(note for note in (self.message,) if note)
+        notes = tuple(note for note in (self.message, self._lost) if note)
         found = {"plan": self.plan, "sweep": self.sweep, "largest": self.largest}
-        more: dict[str, Any] = {"trials": tuple(case.trials), **found}
-        html = report.html(diagnosis, tuple(case.recordings), effects, title=case.name, notes=notes, **more)
+        more: dict[str, Any] = {"trials": tuple(case.trials), "notes": notes, **found}
+        html = report.html(diagnosis, tuple(case.recordings), effects, title=case.name, **more)
         text_after, html_after = self.output.static()
         return Answer(report.text(diagnosis, newest, effects, **more) + text_after, html + html_after)
+
+
+def _followed(panel: Dashboard, recorder: Recorder, role: str) -> None:
+    recorder.own_cpu_s.append(_since(lambda: panel.cpu_s))
+    panel.follow(recorder, role)
+    if "google.colab" in sys.modules:  # there only messages of the main thread reach the page at once
+        recorder.beat = panel.push
 
 
 def _budget(options: argparse.Namespace) -> dict[str, Any]:
@@ -277,7 +320,7 @@ def _varied(source: str, options: argparse.Namespace) -> KnobTable:
 
 def _plainly(sentence: str) -> Answer:
     """One sentence in the place of the result."""
-    said = formatting.clean(f"GPU Doctor: {sentence}", 600)
+    said = formatting.clean(f"{report.LABELS.product}: {sentence}", 600)
     return Answer(said, f'<div class="gpu-doctor-static">{escape(said)}</div>')
 
 

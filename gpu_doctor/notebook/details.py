@@ -8,18 +8,17 @@ large namespace takes a few tenths of a second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.recording import SettingValue, describe
-from gpu_doctor.report.panel import fix_shown
+from gpu_doctor.recording import Settings, describe
+from gpu_doctor.report.panel import FixShown, Said, fix_shown
 
 if TYPE_CHECKING:
     from gpu_doctor.trials import Case
 
 MOST_FIXES: Final = 16
-"""Fixes that are kept for the page; the oldest goes."""
+"""Fixes, and settings to forecast, that are kept for the page; the oldest goes."""
 
 
 class Details:
@@ -27,24 +26,27 @@ class Details:
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self.fixes: dict[str, dict[str, Any]] = {}
-        """By `describe(settings)`: what `fix_shown` gives."""
-        self.before: list[dict[str, str]] | None = None
+        self.fixes: dict[str, FixShown] = {}
+        """By `describe(settings)`; the page finds one by its settings, as it writes some figures in another way."""
+        self.asked: tuple[Settings, ...] = ()
+        """Settings whose forecast the page asked for; told with the state, anew after every run and trial."""
+        self.before: tuple[Said, ...] | None = None
         """What to know before a trial, None while nobody asked since the last run."""
 
-    def fix(self, settings: Mapping[str, SettingValue]) -> None:
+    def fix(self, settings: Settings) -> None:
         """Works out the change of the user's cells for settings."""
         try:
-            shown = fix_shown(self._case.fix(dict(settings)))
+            shown = fix_shown(self._case.fix(dict(settings)), settings)
         except Exception as error:
-            shown = {
-                **_NOTHING,
-                "error": f"The change could not be written into your cells: {formatting.clean(error)}",
-            }
+            why = f"The change could not be written into your cells: {formatting.clean(error)}"
+            shown = FixShown((), (), (), paste="", complete=False, error=why, settings=settings)
         key = describe(settings)
         self.fixes = {name: one for name, one in self.fixes.items() if name != key}
-        # The page finds it by its settings: it writes some figures in another way than Python does.
-        self.fixes = dict([*self.fixes.items(), (key, {**shown, "settings": dict(settings)})][-MOST_FIXES:])
+        self.fixes = dict([*self.fixes.items(), (key, shown)][-MOST_FIXES:])
+
+    def foretell(self, settings: Settings) -> None:
+        """Has the forecast of settings told."""
+        self.asked = (*(one for one in self.asked if one != settings), dict(settings))[-MOST_FIXES:]
 
     def look_ahead(self) -> None:
         """Looks what a trial would touch."""
@@ -53,28 +55,18 @@ class Details:
         except Exception as error:
             reason = f"{type(error).__name__}: {formatting.clean(error, 200)}"
             unknown = f"It is not known what a trial cannot restore ({reason})."
-            self.before = [{"text": unknown, "tone": "bad"}]
+            self.before = (Said(unknown, "bad"),)
 
 
-_NOTHING: Final[dict[str, Any]] = {
-    "lines": [],
-    "cells": [],
-    "notes": [],
-    "paste": "",
-    "complete": False,
-    "error": "",
-}
-
-
-def sentences(case: Case) -> list[dict[str, str]]:
-    """What a person should know before a trial: `text` and `tone` (`bad` where something would not come back).
+def sentences(case: Case) -> tuple[Said, ...]:
+    """What a person should know before a trial; its tone is `bad` where something would not come back.
 
     Nothing is copied and nothing is run.
     """
     said = case.beforehand()
     refused = [f"A trial will be refused. {one}" for one in said.refusals]
-    return [
-        *({"text": one, "tone": "bad"} for one in refused),
-        *({"text": one, "tone": ""} for one in said.notes),
-        *({"text": one, "tone": "bad"} for one in said.lost),
-    ]
+    return (
+        *(Said(one, "bad") for one in refused),
+        *(Said(one, "") for one in said.notes),
+        *(Said(one, "bad") for one in said.lost),
+    )

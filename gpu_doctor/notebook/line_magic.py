@@ -14,9 +14,9 @@ from IPython.core.error import UsageError
 from gpu_doctor import formatting, report
 from gpu_doctor.diagnosis import Safety, diagnose, explain
 from gpu_doctor.machine.checkup.check import check
-from gpu_doctor.notebook.options import LINE_FORM, exactly, words
-from gpu_doctor.notebook.representations import Answer
-from gpu_doctor.recording import Setup, load
+from gpu_doctor.notebook.options import LINE_FORM, exactly, path, words
+from gpu_doctor.notebook.representations import Answer, Picture
+from gpu_doctor.recording import Setup, check_place, load
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare import compare
 from gpu_doctor.trials.knobs import Knob, KnobTable, cell_variables
@@ -75,11 +75,15 @@ def _knobs(arguments: list[str]) -> Any:
 
 
 def _report(arguments: list[str]) -> Any:
-    if len(arguments) > 1:
-        exactly(arguments, 1, "%gpudoctor report [PATH]")
-    if arguments:
-        recording = load(arguments[0])
+    pictures = [one for one in arguments if one.lower().endswith(".png")]
+    saved = [one for one in arguments if one not in pictures]
+    if len(pictures) > 1 or len(saved) > 1:
+        exactly(arguments, 1, "%gpudoctor report [PATH] [PICTURE.png]")
+    if saved:
+        recording = load(path(saved[0]))
         diagnosis = diagnose(recording)
+        if pictures:
+            return _picture(pictures[0], diagnosis, (recording,))
         return Answer(report.text(diagnosis, recording), report.html(diagnosis, (recording,)))
     case = _case()
     if case.diagnosis is None:
@@ -87,11 +91,29 @@ def _report(arguments: list[str]) -> Any:
     recordings = tuple(case.recordings)
     newest = recordings[-1] if recordings else case.baseline
     effects = tuple(case.effects)
-    trials = tuple(case.trials)
+    found: dict[str, Any] = {
+        "trials": tuple(case.trials),
+        "plan": case.plans[-1] if case.plans else None,
+        "sweep": case.sweeps[-1] if case.sweeps else None,
+    }
+    if pictures:
+        del found["sweep"]
+        return _picture(pictures[0], case.diagnosis, recordings, effects, **found)
     return Answer(
-        report.text(case.diagnosis, newest, effects, trials=trials),
-        report.html(case.diagnosis, recordings, effects, trials=trials),
+        report.text(case.diagnosis, newest, effects, **found),
+        report.html(case.diagnosis, recordings, effects, title=case.name, **found),
     )
+
+
+def _picture(where: str, *told: Any, **found: Any) -> Picture:
+    """The summary, written to a file and shown."""
+    check_place(path(where))
+    try:
+        drawn = report.png(*told, **found)
+    except ImportError:
+        raise UsageError("A picture is drawn by Pillow: %pip install pillow, then ask again.") from None
+    path(where).write_bytes(drawn)
+    return Picture(f"The summary is in {formatting.clean(where, 400)}.", drawn, report.PICTURE_WIDTH)
 
 
 def _history(arguments: list[str]) -> Any:
@@ -103,7 +125,7 @@ def _history(arguments: list[str]) -> Any:
 
 def _compare(arguments: list[str]) -> Any:
     first, second = exactly(arguments, 2, "%gpudoctor compare A B, with two paths of saved recordings")
-    return compare(load(first), load(second))
+    return compare(load(path(first)), load(path(second)))
 
 
 def _case() -> Case:

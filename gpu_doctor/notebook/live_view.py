@@ -1,4 +1,8 @@
-"""Brings the news of a run to the page twice a second, from a thread of its own; a failing view touches nothing."""
+"""Brings the news of a run to the page twice a second, from a thread of its own; a failing view touches nothing.
+
+Every message has a number (`seq`), one more than the one before. A page that finds a gap, or was loaded while something
+runs, asks for the state, and the next message holds all of it: nothing that is lost on the way leaves a page stale.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,16 @@ from IPython.display import display
 
 from gpu_doctor import formatting
 from gpu_doctor.machine.nvml import probe
-from gpu_doctor.notebook.plot_data import PLOTS, Layer, Line, expected, in_order
+from gpu_doctor.notebook.plot_data import PLOTS, Layer, Line, Marks, expected, in_order
 from gpu_doctor.notebook.plots import document
 from gpu_doctor.notebook.widget import DoctorView
 from gpu_doctor.recording import Feed, describe
-from gpu_doctor.report.panel import BUSY, STATUS, PanelInput, checked_request, state
+from gpu_doctor.report.panel import BUSY, STATUS, PanelInput, Points, as_json, checked_request, state
 from gpu_doctor.trials.knobs import KnobTable
 
 OWN_SHARE: Final = 0.01
 """Part of one core that refreshing may take: after one that took t, the next comes t / 0.01 later at the earliest."""
+NO_POINTS: Final = Points((), (), {}, 0.0, {}, (), ())
 LATEST: Final = 8
 """But at most so many periods later: a look that was dear, as the first is, must leave time for the verdict that is
 promised within 5 s."""
@@ -53,7 +58,7 @@ class Dashboard:
         """
         self._look, self._request, self._knobs, self._period_s, self._note = look, request, knobs, period_s, note
         self._lines: tuple[Line, ...] = expected(_seen() if gpus is None else gpus)
-        self.view = DoctorView(self._asked, figure=document(self._lines))
+        self.view = DoctorView(self._asked, document(self._lines))
         self._drawing_s = 0.0  # drawing the figures anew is rare and dear: it must not slow the refresher down
         self.failure = ""
         """Why the view stopped, in one sentence; empty while it works."""
@@ -62,10 +67,10 @@ class Dashboard:
         self._layers: dict[str, Layer] = {}
         self._feed: Feed | None = None
         self._cleared: set[str] = set()
-        self._everything = False
+        self._asked_for_all = False
         self._said = ""
         self._sent: dict[str, Any] = {}
-        self._number = 0
+        self._seq = 0
         self._pushing = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -109,9 +114,20 @@ class Dashboard:
         if thread is not None and thread is not threading.current_thread():
             thread.join(5.0)
 
-    def push(self) -> None:
-        """One refresh now, on any thread; if another is under way, that one is enough. Never raises."""
-        if self.failure or not self._pushing.acquire(blocking=False):
+    def close(self) -> None:
+        """Takes the panel out of page and kernel, for good."""
+        self.stop()
+        with self._pushing:
+            self.view.close()
+            self._layers, self._feed = {}, None
+
+    def push(self, wait: bool = False) -> None:
+        """One refresh now, on any thread. Never raises.
+
+        Args:
+            wait: for another that is under way, and refresh after it; else that one is enough.
+        """
+        if self.failure or not self._pushing.acquire(blocking=wait):
             return
         begin = time.thread_time()
         try:
@@ -138,7 +154,7 @@ class Dashboard:
                 head, data = self._rows(everything=True)
                 with self.view.hold_sync():
                     self.view.state = dict(self._sent)
-                    self.view.rows = {"head": head, "data": data}
+                    self.view.rows = {"seq": self._seq, "head": head, "data": data}
             except Exception as error:
                 self._fail(error)
         self.cpu_s += time.thread_time() - begin
@@ -160,13 +176,20 @@ class Dashboard:
         for layer in self._layers.values():
             layer.read()
         self._draw_lines()
-        everything, self._everything = self._everything, False
-        head, data = self._rows(everything)
+        whole, self._asked_for_all = self._asked_for_all, False
+        head, data = self._rows(whole)
         now = self._state(shown)
-        changed = {key: value for key, value in now.items() if everything or self._sent.get(key) != value}
+        changed = {key: one for key, one in now.items() if whole or key not in self._sent or self._sent[key] != one}
         self._sent = now
-        self._number += 1
-        self.view.send({"number": self._number, "state": changed, "rows": head}, buffers=[data])
+        self._send(changed, whole, head, data)
+        if whole:
+            self.view.send_state("figure")  # it may have been lost as well
+
+    def _send(self, state: dict[str, Any], whole: bool, head: dict[str, Any], data: bytes) -> None:
+        """The next message (`contract.Whole` or `contract.News`), with the points in its buffer."""
+        self._seq += 1
+        kind = "state" if whole else "news"
+        self.view.send({"seq": self._seq, "kind": kind, "state": state, "rows": head}, buffers=[data])
 
     def _draw_lines(self) -> None:
         """Has the figures drawn anew when a quantity is read for the first time."""
@@ -181,25 +204,27 @@ class Dashboard:
 
     def _rows(self, everything: bool) -> tuple[dict[str, Any], bytes]:
         """What to do with the points, and the points: for every line its x, then its y, as float32."""
-        lines, parts = [], []
+        lines: list[tuple[str, str, int, bool]] = []
+        parts = []
         for name, layer in self._layers.items():
             for key in layer.lines:
                 whole, x, y = layer.tails[key].take(everything)
                 if len(x) or whole:
-                    lines.append([name, key, len(x), whole])
+                    lines.append((name, key, len(x), whole))
                     parts += [x, y]
         cleared, self._cleared = sorted(self._cleared), set()
         base = self._layers.get("base")
-        head = {
-            "clear": ["base", "trial"] if everything else cleared,
-            "lines": lines,
-            "names": {name: layer.name for name, layer in self._layers.items()},
-            "end": max((layer.elapsed_s for layer in self._layers.values()), default=0.0),
-            "tops": {plot: self._top(plot) for plot in PLOTS[1:]},
-            "epochs": list(base.marks.epochs) if base is not None else [],
-            "evaluations": list(base.marks.evaluations) if base is not None else [],
-        }
-        return head, np.concatenate(parts).astype("<f4").tobytes() if parts else b""
+        marks = base.marks if base is not None else Marks()
+        head = Points(
+            clear=("base", "trial") if everything else tuple(cleared),
+            lines=tuple(lines),
+            names={name: layer.name for name, layer in self._layers.items()},
+            end=max((layer.elapsed_s for layer in self._layers.values()), default=0.0),
+            tops={plot: self._top(plot) for plot in PLOTS[1:]},
+            epochs=marks.epochs,
+            evaluations=marks.evaluations,
+        )
+        return as_json(head), np.concatenate(parts).astype("<f4").tobytes() if parts else b""
 
     def _top(self, plot: str) -> float | None:
         tops = [top for layer in self._layers.values() if (top := layer.top(plot)) is not None]
@@ -224,9 +249,10 @@ class Dashboard:
         if not self._sent:
             return
         head = {**self._sent.get("header", {}), "status": STATUS.get(status, status)}
-        told = {**self._sent, "message": self.failure, "status": status, "busy": status in BUSY, "header": head}
+        self._sent |= {"message": self.failure, "status": status, "busy": status in BUSY, "header": head}
         with contextlib.suppress(Exception):
-            self.view.state = told
+            self.view.state = dict(self._sent)
+            self._send(dict(self._sent), True, as_json(NO_POINTS), b"")
 
     # ---- from the page ------------------------------------------------------------------------------------------
 
@@ -235,15 +261,21 @@ class Dashboard:
         try:
             request = checked_request(content, self._knobs)
             self._said = ""
-            if request["ask"] == "rows":
-                self._everything = True
+            if request["ask"] == "state":
+                self._answer()
             else:
                 self._request(request)
-                return
         except Exception as error:
             self._said = str(error)
-        if self._thread is None:
-            self.push()
+            if self._thread is None:
+                self.push()
+
+    def _answer(self) -> None:
+        """All that the page should have, at once: a page without it shows what is no longer true."""
+        self._asked_for_all = True
+        self.push(wait=True)
+        if self.failure:
+            self._tell_failure(self._sent.get("status", ""))
 
 
 def _seen() -> tuple[int, ...]:

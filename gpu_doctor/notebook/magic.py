@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
-from gpu_doctor.notebook import representations
+from gpu_doctor.notebook import completion, representations
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-_MAGIC = "gpudoctor"
+_MAGIC: Final = "gpudoctor"
 
 
 @magics_class
@@ -36,6 +37,12 @@ class GpuDoctorMagics(Magics):
         --save PATH         save the recording to PATH (.npz), to be read with gpu_doctor.load
         --no-view           no live panel, only the result (nbconvert, papermill, scripts)
 
+        Examples, each the first line of a training cell:
+
+        %%gpudoctor
+        %%gpudoctor --steps 200 --save run.npz
+        %%gpudoctor --set num_workers=4 --set amp=bf16 --name tuned
+
         The cell runs as it would without the magic. `# gpudoctor: ignore RULE, RULE because ...` in it silences rules.
         """
         __tracebackhide__ = True
@@ -45,24 +52,37 @@ class GpuDoctorMagics(Magics):
         if not cell.strip():
             raise UsageError("The cell is empty: put the training loop below %%gpudoctor.")
         from gpu_doctor.notebook.controller import Controller
+        from gpu_doctor.notebook.syntax_errors import as_in_any_cell
 
+        shell = _shell(self)
         try:
-            controller = Controller(_shell(self), line, cell, options)
+            controller = Controller(shell, line, cell, options)
         except SyntaxError as error:
-            raise error.with_traceback(None) from None  # the cell's own line is in the message
-        controller.run()
+            raise as_in_any_cell(shell, error.with_traceback(None)) from None
+        try:
+            controller.run()
+        except SyntaxError as error:  # of code that the cell runs, such as a module that it imports
+            raise as_in_any_cell(shell, error) from None
 
     @line_magic(_MAGIC)
     def ask(self, line: str) -> Any:
         """Asks what gpu_doctor knows.
 
+        %gpudoctor                  what it can do, in ten lines
         %gpudoctor check            judge the machine before any run
         %gpudoctor explain RULE     the page of a rule
         %gpudoctor knobs            what can be turned, and what the last cell's loop allows
         %gpudoctor report [PATH]    the last cell's result again, or that of a saved recording
+        %gpudoctor report NAME.png  its summary as a picture, written to a file
         %gpudoctor history          all runs and trials of the last cell
         %gpudoctor compare A B      two saved recordings side by side
         """
+        from gpu_doctor.notebook.options import HELP
+
+        if not line.strip():
+            # Written, so that it is seen wherever in a cell it stands, such as by a slip above a training loop.
+            sys.stdout.write(f"{HELP}\n")
+            return None
         from gpu_doctor.notebook.line_magic import answer
 
         return answer(line)
@@ -75,13 +95,15 @@ def _shell(magics: Magics) -> InteractiveShell:
 
 
 def register(shell: Any) -> None:
-    """Adds the magics to a shell, and the words in which it shows our objects."""
+    """Adds the magics to a shell, their tab completion, and the words in which it shows our objects."""
     shell.register_magics(GpuDoctorMagics)
     representations.teach(shell)
+    completion.teach(shell)
 
 
 def unregister(shell: Any) -> None:
     """Takes them away."""
     representations.forget(shell)
+    completion.forget(shell)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(_MAGIC, None)

@@ -7,10 +7,13 @@ import difflib
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from IPython.core.error import UsageError
 
+from gpu_doctor.recording import check_place
+from gpu_doctor.report import LABELS
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.knobs import cell_variables
 
@@ -18,7 +21,20 @@ CELL_FORM = (
     "%%gpudoctor [--steps N] [--seconds S] [--set KNOB=VALUE ...] [--vary NAME=VALUE,VALUE ...] "
     "[--trial-steps N] [--trial-seconds S] [--name NAME] [--save PATH] [--no-view]"
 )
-LINE_FORM = "%gpudoctor check | explain RULE | knobs | report [PATH] | history | compare A B"
+LINE_FORM = "%gpudoctor check | explain RULE | knobs | report [PATH] [PICTURE.png] | history | compare A B"
+WORDS: Final = ("check", "explain", "knobs", "report", "history", "compare")
+HELP = """\
+GPU Doctor tells why a training loop is slow, shows it live, and tries what makes it faster.
+  %%gpudoctor               first line of a training cell, two percent signs: runs the cell and diagnoses its loop
+  %%gpudoctor?              its options and three examples; the Tab key completes options, knobs and rules
+  %gpudoctor check          judges this machine before any run
+  %gpudoctor knobs          what can be turned, such as num_workers, and what the last cell's loop allows
+  %gpudoctor explain RULE   the page of a rule, such as slow-getitem
+  %gpudoctor report [PATH]  the last cell's result again, or that of a saved recording; as a picture: NAME.png
+  %gpudoctor history        all runs and trials of the last cell
+  %gpudoctor compare A B    two saved recordings side by side
+  gpu_doctor.watch()        the same diagnosis for a loop in a script: with gpu_doctor.watch() as watched: ..."""
+"""What `%gpudoctor` alone answers: ten lines."""
 EXAMPLES: Final = {
     "--steps": "50",
     "--seconds": "30",
@@ -77,8 +93,8 @@ def cell_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vary", action="append", default=[], metavar="NAME=VALUE,VALUE", help="offer other values of a cell variable"
     )
-    parser.add_argument("--trial-steps", type=_count, metavar="N", help="steps of each side of a trial")
-    parser.add_argument("--trial-seconds", type=_seconds, metavar="S", help="seconds that a trial measures")
+    parser.add_argument("--trial-steps", type=_count, metavar="N", help=LABELS.steps)
+    parser.add_argument("--trial-seconds", type=_seconds, metavar="S", help=LABELS.seconds)
     parser.add_argument("--name", default="", help="what the run is called")
     parser.add_argument("--save", default="", metavar="PATH", help="save the recording to PATH (.npz)")
     parser.add_argument("--no-view", action="store_true", help="no live panel, only the result")
@@ -99,7 +115,31 @@ def parsed_cell_line(line: str) -> argparse.Namespace:
         raise UsageError(str(error)) from None
     if unknown:
         raise UsageError(_not_understood(unknown))
+    options.save = _savable(options.save)
     return options
+
+
+def _savable(text: str) -> Path | None:
+    """The path of a recording, None for none; one that cannot be written is refused here, before a long run.
+
+    Raises:
+        UsageError: with the reason.
+    """
+    if not text:
+        return None
+    try:
+        check_place(path(text))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--save: {error}") from None
+    return path(text)
+
+
+def path(text: str) -> Path:
+    """A path as typed, `~` read as a shell does."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # nobody of that name
+        return Path(text)
 
 
 def _each_its_own(settings: list[str]) -> list[str]:

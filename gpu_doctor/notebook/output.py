@@ -20,6 +20,8 @@ from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.utils.capture import CapturedIO, capture_output
 
 from gpu_doctor import formatting
+from gpu_doctor.report import LABELS, heading
+from gpu_doctor.report.panel import Output
 
 MOST_OUTPUT: Final = 20_000
 """Characters of a run's output that are shown: the last ones."""
@@ -62,18 +64,19 @@ class RealOutput:
     def __bool__(self) -> bool:
         return bool(self.text.strip() or self.images)
 
-    def shown(self) -> dict[str, Any] | None:
+    def shown(self) -> Output | None:
         """For the page; None for nothing."""
-        return {"text": self.text, "images": list(self.images)} if self else None
+        return Output(self.text, self.images) if self else None
 
     def static(self) -> tuple[str, str]:
         """For the static result: text and HTML; '' for nothing."""
         if not self.text.strip():
             return "", ""
         style = "padding:8px 14px;font-size:12px;overflow-x:auto;background:transparent"
-        head = "<summary>Output of the run for real</summary>"
+        title = heading(LABELS.output)
+        head = f"<summary>{title}</summary>"
         body = f'<details open>{head}<pre style="{style}">{html.escape(self.text)}</pre></details>'
-        return f"\n\nOutput of the run for real\n{self.text}", f'<div class="gpu-doctor-static">{body}</div>'
+        return f"\n\n{title}\n{self.text}", f'<div class="gpu-doctor-static">{body}</div>'
 
 
 def as_a_terminal_shows(text: str) -> str:

@@ -26,8 +26,10 @@ from bokeh.models import (
 from bokeh.models import Line as LineGlyph
 from bokeh.plotting import figure
 
+from gpu_doctor.formatting import DASH, DECIMALS, NARROW_SPACE, PERCENT_DECIMALS
 from gpu_doctor.notebook.plot_data import INK, PLOTS, Line
 from gpu_doctor.notebook.plot_data import thinned as thinned
+from gpu_doctor.report import ON_DARK
 
 HEIGHT: Final = 168
 FIRST_S: Final = 2.0
@@ -56,7 +58,7 @@ def document(lines: tuple[Line, ...]) -> dict[str, Any]:
 
     Returns:
         `doc` (a Bokeh document with one root per plot), `x` (the id of the range they share), and `plots`: for each
-        its name, title, unit and ids.
+        its name, title, unit, how its figures are written, and ids.
     """
     shared = Range1d(0, FIRST_S, reset_start=0, reset_end=FIRST_S)
     doc = Document()
@@ -65,8 +67,11 @@ def document(lines: tuple[Line, ...]) -> dict[str, Any]:
         mine = [line for line in lines if line.plot == name]
         fig, parts = _figure(name, mine, shared)
         doc.add_root(fig)
-        plots.append({"name": name, "title": title(name, mine), "unit": _UNITS[name], **parts})
-    return {"doc": doc.to_json(deferred=False), "plots": plots, "x": shared.id}
+        decimals = PERCENT_DECIMALS if _UNITS[name] == "%" else DECIMALS
+        about = {"name": name, "title": title(name, mine), "unit": _UNITS[name], "decimals": decimals}
+        plots.append({**about, **parts})
+    written = {"thousands": NARROW_SPACE, "missing": DASH}
+    return {"doc": doc.to_json(deferred=False), "plots": plots, "x": shared.id, **written}
 
 
 def _figure(name: str, lines: list[Line], x_range: Range1d) -> tuple[Any, dict[str, Any]]:
@@ -136,6 +141,7 @@ def _line(fig: Any, line: Line, filled: bool) -> dict[str, Any]:
         "label": line.label,
         "title": line.title,
         "colour": line.colour,
+        "onDark": ON_DARK.get(line.colour, line.colour),
         "dash": line.dash,
         **ids,
     }

@@ -1,15 +1,18 @@
 """The panel in the page: one anywidget that draws everything, with BokehJS for the plots.
 
-How it works: the widget's script holds the text of the installed bokeh package's own `bokeh.min.js` and evaluates it
-once per page, so there is no CDN and no extension of ours. The figures travel as JSON in a trait; the panel's state and
-the rows go one way, about twice a second, as one custom message with the points in a binary buffer. At the end of a run
-everything is also put into traits, so that a page that is loaded later shows it again.
+How it works: the panel's own script is small and travels with every panel. What plots need is large and the same for
+all: BokehJS (the installed bokeh package's own `bokeh.min.js`) and the figures, empty, as JSON. One loader widget a
+kernel carries both, and the page finds it by its id, so there is no CDN and no extension of ours. A page that cannot
+find it asks, and is sent them in the panel's own trait.
+
+The panel's state and the rows go one way, about twice a second, as one custom message with the points in a binary
+buffer. Messages are numbered: a page that misses one asks for everything. At the
+end of a run everything is also put into traits, so that a page that is loaded later shows it again.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,46 +20,85 @@ from typing import Any, Final
 
 import anywidget
 import bokeh
+import ipywidgets
 import traitlets
 
-_HERE: Final = Path(__file__).parent
-PIECES: Final = (
-    *("view_tree.js", "view_plots.js", "view_code.js", "view_trials.js"),
-    *("view_sweep.js", "view_parts.js", "view_page.js", "view.js"),
-)
-"""Our script, in the order in which it is put together; the last one exports the widget."""
+_STATIC: Final = Path(__file__).parent / "static"
+"""What `frontend/` is built into."""
+ASKS_BOKEH: Final = {"ask": "bokeh"}
 
 
 @functools.lru_cache(maxsize=1)
-def script() -> str:
-    """The widget's module: BokehJS as a string constant, then our pieces."""
-    source = (Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js").read_text(encoding="utf-8")
-    head = f"const BOKEH_VERSION = {json.dumps(bokeh.__version__)};\nconst BOKEH_SOURCE = {json.dumps(source)};\n"
-    return head + "\n".join((_HERE / piece).read_text(encoding="utf-8") for piece in PIECES)
+def bokeh_script() -> str:
+    """The text of BokehJS."""
+    return (Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js").read_text(encoding="utf-8")
+
+
+class BokehLoader(ipywidgets.Widget):
+    """Shows nothing: the panels of a page find in it what their plots need."""
+
+    source = traitlets.Unicode().tag(sync=True)
+    """The text of BokehJS."""
+    figure = traitlets.Dict().tag(sync=True)
+    """`plots.document` of the lines that are expected on this machine."""
+
+
+_loaders: list[BokehLoader] = []
+
+
+def loader(figure: dict[str, Any]) -> BokehLoader:
+    """The kernel's one loader; a new one where it was closed, as by `Widget.close_all()`.
+
+    Args:
+        figure: carried by a new one.
+    """
+    if not _loaders or _loaders[0].comm is None:
+        _loaders[:] = [BokehLoader(source=bokeh_script(), figure=figure)]
+    return _loaders[0]
 
 
 class DoctorView(anywidget.AnyWidget):
     """One panel. Its traits are what a page needs to draw it from nothing."""
 
-    _esm = script()
-    _css = (_HERE / "view.css").read_text(encoding="utf-8")
+    _esm = (_STATIC / "panel.js").read_text(encoding="utf-8")
+    _css = (_STATIC / "panel.css").read_text(encoding="utf-8")
+    bokeh = traitlets.Dict().tag(sync=True)
+    """What plots need: `version` of BokehJS, id of the `loader`; `source` and `figure` for a page that asked."""
     figure = traitlets.Dict().tag(sync=True)
-    """`plots.document` of the lines that are drawn."""
+    """`plots.document` of the lines that are drawn, where it is not the loader's; else empty."""
     state = traitlets.Dict().tag(sync=True)
     """What `panel.state` made, as last written down."""
     rows = traitlets.Dict().tag(sync=True)
     """`head` and `data` of a message with all points so far, as last written down."""
 
     def __repr__(self) -> str:
-        """What stands in the panel's place where no widget can be drawn, as in an exported notebook."""
-        return "GPU Doctor's live panel needs a running notebook; its result is below."
+        """What stands in the panel's place where no widget can be drawn; ipywidgets cuts it at 110 letters."""
+        return "GPU Doctor: no live panel here, as it needs a running kernel and Jupyter widgets. The result is below."
 
-    def __init__(self, asked: Callable[[Any], None], **traits: Any) -> None:
-        """`asked` is called with every message of the page, on whatever thread it comes."""
-        super().__init__(**traits)
-        self.on_msg(lambda _, content, buffers: asked(content))
+    def __init__(self, asked: Callable[[Any], None], figure: dict[str, Any]) -> None:
+        """Nothing is displayed yet.
+
+        Args:
+            asked: is called with every message of the page, on whatever thread it comes.
+            figure: `plots.document` of the lines that are drawn at first.
+        """
+        self._loader = loader(figure)
+        needed = {"version": bokeh.__version__, "loader": self._loader.model_id}
+        super().__init__(bokeh=needed, figure={} if figure == self._loader.figure else figure)
+        self.on_msg(lambda _, content, buffers: self._hear(content, asked))
         self.clicks_live = _let_clicks_through(self)
         """The kernel hears a click while a cell runs (if the page is a JupyterLab of 4.4 or later)."""
+
+    def _hear(self, content: Any, asked: Callable[[Any], None]) -> None:
+        if content == ASKS_BOKEH:
+            self.bokeh = {**self.bokeh, "source": bokeh_script(), "figure": self._loader.figure}
+        else:
+            asked(content)
+
+    def close(self) -> None:
+        """Takes the panel out of kernel and page, with the layout that belongs to it."""
+        self.layout.close()
+        super().close()
 
 
 def _let_clicks_through(widget: Any) -> bool:

@@ -5,7 +5,7 @@ nothing of what is read off it. The facts about a run stand in `setup`, its colu
 """
 
 from gpu_doctor.recording.feed import Cursor, Feed, News, Replay, readings_since, series_key
-from gpu_doctor.recording.npz import RecordingError
+from gpu_doctor.recording.npz import RecordingError, check_place
 from gpu_doctor.recording.place import UNKNOWN, devices_of, here, is_elsewhere
 from gpu_doctor.recording.recording import (
     OUTCOMES,
@@ -47,6 +47,7 @@ __all__ = [
     "Setup",
     "Steps",
     "Timed",
+    "check_place",
     "describe",
     "devices_of",
     "form",

@@ -45,14 +45,45 @@ def write(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], header: Mapp
     Raises:
         OSError: if it is a directory or cannot be written; what lay there before is then still there.
     """
-    target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(f"{target} is a directory: name a file in it, such as {target / 'run.npz'}")
-    if not target.suffix:
-        target = target.with_suffix(".npz")
+    target = _target(path)
     packed = json.dumps({**header, "schema": SCHEMA}, default=_plain)
     _replaced(target, {**arrays, "header": np.frombuffer(packed.encode(), dtype=np.uint8)})
     return target
+
+
+def check_place(path: str | Path) -> None:
+    """Returns if a file could be written there now, and leaves nothing behind: asked before a long run.
+
+    Raises:
+        OSError: with one sentence that says why not.
+    """
+    target = _target(path).resolve()
+    if not target.parent.is_dir():
+        raise NotADirectoryError(f"There is no folder {target.parent}: create it, or name another place.")
+    try:
+        if target.is_file() or not target.exists():  # a device or a pipe is used by being opened
+            beside = _beside(target)
+            beside.open("wb").close()
+            beside.unlink()
+    except OSError as error:
+        raise OSError(f"{target} cannot be written ({error.strerror}): name another place.") from None
+
+
+def _target(path: str | Path) -> Path:
+    """The file that is meant.
+
+    Raises:
+        IsADirectoryError: if it is a directory.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a directory: name a file in it, such as {target / 'run.npz'}")
+    return target if target.suffix else target.with_suffix(".npz")
+
+
+def _beside(target: Path) -> Path:
+    """Where it is written before it takes its place."""
+    return target.with_name(f".{target.name}.{os.getpid()}.part")
 
 
 def _plain(one: Any) -> Any:
@@ -69,7 +100,7 @@ def _replaced(target: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         with target.open("wb") as file:
             _write(file, arrays)
         return
-    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    beside = _beside(target)
     try:
         with beside.open("wb") as file:
             _write(file, arrays)

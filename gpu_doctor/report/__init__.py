@@ -4,13 +4,20 @@ Knows diagnoses and trials by what they say of themselves; knows no Jupyter, no 
 measures nothing and judges nothing: what it shows was worked out below.
 """
 
-from gpu_doctor.report.as_text import html, text
-from gpu_doctor.report.svg import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS
+from gpu_doctor.report.as_text import html, png, text
+from gpu_doctor.report.labels import LABELS, heading
+from gpu_doctor.report.picture import WIDTH as PICTURE_WIDTH
+from gpu_doctor.report.svg import LINE_COLOURS, METRIC_COLOURS, ON_DARK, PHASE_COLOURS
 
 __all__ = [
+    "LABELS",
     "LINE_COLOURS",
     "METRIC_COLOURS",
+    "ON_DARK",
     "PHASE_COLOURS",
+    "PICTURE_WIDTH",
+    "heading",
     "html",
+    "png",
     "text",
 ]

@@ -16,11 +16,16 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription, Vitals
 from gpu_doctor.formatting import BOTTLENECK_LABELS, PHASE_LABELS, clean
 from gpu_doctor.recording import LineCost, Recording
+from gpu_doctor.report.before_after import BeforeAfter, OneSide
+from gpu_doctor.report.labels import LABELS, heading
+from gpu_doctor.report.plan import GAIN
 from gpu_doctor.report.plots import plots as plots
+from gpu_doctor.report.proved import Proved
 from gpu_doctor.report.runs import Row, columns
 from gpu_doctor.report.source_lines import body as line_bars
 from gpu_doctor.report.svg import anatomy as anatomy_bar
 from gpu_doctor.report.svg import as_image, swatch
+from gpu_doctor.report.svg import spread as spread_line
 from gpu_doctor.report.words import (
     FEW_NAMES,
     RISK_MARK,
@@ -42,7 +47,8 @@ _MUTED: Final = "opacity:0.72"
 _MONO: Final = "font-family:monospace;font-size:12px"
 _FIGURES: Final = "font-variant-numeric:tabular-nums"
 _TOGETHER: Final = "white-space:nowrap"
-_CELL: Final = f"padding:3px 10px 3px 0;border-bottom:{_LINE};vertical-align:top;background:transparent"
+_CELL: Final = "padding:3px 10px 3px 0;vertical-align:top"
+_ROW: Final = f"background:transparent;border-bottom:{_LINE}"
 _SECTION: Final = f"padding:8px 14px;border-top:{_LINE}"
 
 
@@ -59,11 +65,21 @@ def whole(*sections: str) -> str:
 
 def header(diagnosis: Diagnosis, recording: Recording | None, title: str) -> str:
     """Who looked at what: the machine on the left, the run on the right."""
-    name = "" if title in ("", "GPU Doctor") else f" {safe(title, 80)}"
-    left = f"<b>GPU Doctor</b>{name} &nbsp; " + _dotted(machine_facts(diagnosis.vitals.setup))
+    name = "" if title in ("", LABELS.product) else f" {safe(title, 80)}"
+    left = f"<b>{LABELS.product}</b>{name} &nbsp; " + _dotted(machine_facts(diagnosis.vitals.setup))
     right = _dotted(run_facts(diagnosis.vitals, recording))
     style = "padding:6px 14px;display:flex;flex-wrap:wrap;justify-content:space-between"
     return f'<div style="{style}"><div style="margin-right:16px">{left}</div><div>{right}</div></div>'
+
+
+def result(found: Proved | None) -> str:
+    """What the trials proved, above the verdict; '' where nothing is."""
+    if found is None:
+        return ""
+    mark = f"{RISK_MARK} " if found.warns else ""
+    more = f'<div style="{_MUTED}">{mark}{safe(found.more)}</div>' if found.more else ""
+    style = f"padding:10px 14px 10px 10px;border-top:{_LINE};border-left:4px solid {GAIN}"
+    return f'<div style="{style}"><div style="font-size:16px"><b>{safe(found.text)}</b></div>{more}</div>'
 
 
 def verdict(diagnosis: Diagnosis) -> str:
@@ -75,7 +91,7 @@ def verdict(diagnosis: Diagnosis) -> str:
     todo = f'<div style="margin-top:6px">{_prescription(first, "Try: ")}</div>' if first is not None else ""
     return (
         f'<div style="padding:10px 14px 12px 10px;border-top:{_LINE};border-left:4px solid {accent(diagnosis)}">'
-        f'<div style="font-size:16px;font-weight:600">{escape(verdict_words(diagnosis))}</div>'
+        f'<div style="font-size:16px"><b>{escape(verdict_words(diagnosis))}</b></div>'
         f'<div style="{_MUTED}">{kind}</div>{risk}{todo}</div>'
     )
 
@@ -106,16 +122,33 @@ def anatomy(vitals: Vitals) -> str:
     return f'<div style="{_SECTION}"><div>{head}</div><div style="margin:4px 0">{bar}</div><div>{legend}</div></div>'
 
 
+def compared(found: BeforeAfter | None) -> str:
+    """Both sides of the newest trial to one time scale, with how their steps spread; '' before any trial."""
+    if found is None:
+        return ""
+    sides = "".join(_side(one, found) for one in found.sides)
+    return f'<div style="{_SECTION}"><div>Before and after, {safe(found.of)}</div>{sides}</div>'
+
+
+def _side(one: OneSide, found: BeforeAfter) -> str:
+    said = [f"{PHASE_LABELS[phase]} {formatting.seconds(took)}" for phase, _, took in one.phases]
+    drawn = anatomy_bar({phase: share for phase, share, _ in one.phases}, length=one.step_s / found.scale_s)
+    bar = as_image(drawn, f"{one.label}, {one.total}: {', '.join(said)}", "100%")
+    spread = as_image(spread_line(one.quantiles_s, found.scale_s), "", "100%") if one.spread else ""
+    words = f'<div style="{_MUTED};font-size:12px">{safe(one.spread)}</div>' if one.spread else ""
+    return f'<div style="margin:4px 0"><div>{safe(one.label)} <b>{safe(one.total)}</b></div>{bar}{spread}{words}</div>'
+
+
 def runs(table: Sequence[Row], on_gpu: bool, effects: Sequence[Effect]) -> str:
     """The runs and trials, one row each."""
     names = columns(on_gpu, effects)
     style = f"{_CELL};{_MUTED};font-weight:normal;white-space:nowrap;text-align"
     head = "".join(f'<th style="{style}:{"right" if i > 1 else "left"}">{name}</th>' for i, name in enumerate(names))
-    body = "".join(f'<tr style="background:transparent">{_cells(row)}</tr>' for row in table)
+    body = "".join(f'<tr style="{_ROW}">{_cells(row)}</tr>' for row in table)
     # JupyterLab's own style makes all columns of a table equally wide; they would run into each other.
     style = "border-collapse:collapse;table-layout:auto;width:100%;font-size:13px;border:none;margin:0"
     return (
-        f'<div style="{_SECTION};overflow-x:auto"><table style="{style}"><thead><tr>{head}</tr></thead>'
+        f'<div style="{_SECTION};overflow-x:auto"><table style="{style}"><thead><tr style="{_ROW}">{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 
@@ -131,6 +164,7 @@ def _cells(row: Row) -> str:
             aside = f' <span style="{_TOGETHER};{_MUTED}">({rest}</span>' if bracket else ""
             text = f'<span style="{_TOGETHER}">{value}</span>{aside}'
         text = f"<b>{text}</b>" if cell.tone == "good" else text
+        text += f'<div style="font-size:11px;{_MUTED}">{escape(cell.small)}</div>' if cell.small else ""
         cells.append(f'<td style="{_CELL};{style}">{text}</td>')
     return "".join(cells)
 
@@ -162,7 +196,7 @@ def silent(grouped: Mapping[str, Sequence[str]]) -> str:
         return ""
     items = "".join(_silence(why, names) for why, names in grouped.items())
     number = formatting.count(sum(len(names) for names in grouped.values()), "rule")
-    return _folded(f"Not judged: {number}", f'<div style="margin:4px 0 0 14px">{items}</div>')
+    return _folded(f"{heading(LABELS.not_judged)}: {number}", f'<div style="margin:4px 0 0 14px">{items}</div>')
 
 
 def _silence(why: str, names: Sequence[str]) -> str:

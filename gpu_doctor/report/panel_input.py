@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis
-from gpu_doctor.recording import Recording, SettingValue, Setup
+from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
+from gpu_doctor.report.panel.contract import FixShown, Output, Said, Status
 from gpu_doctor.report.trials import Sides
 from gpu_doctor.trials import Largest, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
 
-STATUS: Final = {
+STATUS: Final[Mapping[str, str]] = {
     "starting": "starting",
     "waiting": "waiting for the kernel",
     "recording": "recording",
@@ -44,8 +45,7 @@ class Progress:
 class PanelInput:
     """A case as it stands."""
 
-    status: str = "starting"
-    """One of STATUS."""
+    status: Status = "starting"
     name: str = ""
     """What the person called the run; empty where it has no name of theirs."""
     setup: Setup = field(default_factory=Setup)
@@ -71,12 +71,14 @@ class PanelInput:
     sweep: Sweep | None = None
     largest: Largest | None = None
     """What the last sweep, and the last search for the largest batch, found."""
-    fixes: Mapping[str, Any] = field(default_factory=dict)
-    """The changes of the user's cells that were unfolded (`results.fix_shown`), by `describe(settings)`."""
-    before: list[dict[str, str]] | None = None
+    fixes: Mapping[str, FixShown] = field(default_factory=dict)
+    """The changes of the user's cells that were unfolded, by `describe(settings)`."""
+    asked: tuple[Settings, ...] = ()
+    """Settings that the page asked a forecast of."""
+    before: tuple[Said, ...] | None = None
     """What to know before a trial (`notebook/details.py`), None while nobody asked."""
-    output: dict[str, Any] | None = None
-    """What the last run for real wrote (`RealOutput.shown`)."""
+    output: Output | None = None
+    """What the last run for real wrote."""
     trial_steps: int = 50
     trial_seconds: float = 60.0
     """Budget that the page offers for a trial at first."""

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final, cast
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription, Vitals, every_rule, paragraphs
 from gpu_doctor.formatting import PHASE_LABELS
-from gpu_doctor.recording import Setup, describe
-from gpu_doctor.report import searches
-from gpu_doctor.report.panel_input import BUSY, SETTLED, STATUS, PanelInput, awaited, ended, failed
+from gpu_doctor.recording import SettingValue, Setup, describe
+from gpu_doctor.report import before_after, searches
+from gpu_doctor.report.labels import LABELS
+from gpu_doctor.report.panel.contract import (
+    Advice,
+    Anatomy,
+    CellShown,
+    Compared,
+    FindingShown,
+    FixCell,
+    FixShown,
+    Footer,
+    Header,
+    LargestShown,
+    Paragraph,
+    PlanShown,
+    PrescriptionShown,
+    ProgressShown,
+    Result,
+    Segment,
+    SideShown,
+    Silence,
+    Spread,
+    SweepShown,
+    Table,
+    Tone,
+    Verdict,
+)
+from gpu_doctor.report.panel_input import BUSY, SETTLED, STATUS, PanelInput, Progress, awaited, ended, failed
 from gpu_doctor.report.plan import told
+from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import Cell, columns, rows
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.report.trials import sides_of
@@ -38,212 +66,234 @@ MOST_LINES: Final = 600
 MOST_LETTERS: Final = 2000
 
 
-def sweep_state(sweep: Sweep | None) -> dict[str, Any] | None:
+def sweep_state(sweep: Sweep | None) -> SweepShown | None:
     """None before any sweep."""
     if sweep is None:
         return None
-    return {
-        "sentence": searches.sweep_sentence(sweep),
-        "places": [dict(vars(one)) for one in searches.places(sweep)],
-        "first": searches.FIRST,
-        "notes": [formatting.clean(one, 600) for one in sweep.notes],
-        "settings": dict(sweep.best),
-    }
+    return SweepShown(
+        sentence=searches.sweep_sentence(sweep),
+        places=searches.places(sweep),
+        first=searches.FIRST,
+        notes=tuple(formatting.clean(one, 600) for one in sweep.notes),
+        settings=sweep.best,
+    )
 
 
-def largest_state(largest: Largest | None) -> dict[str, Any] | None:
+def largest_state(largest: Largest | None) -> LargestShown | None:
     """None before any search."""
     if largest is None:
         return None
     size = largest.best_batch_size or largest.batch_size
-    return {
-        "sentence": searches.largest_sentence(largest),
-        "sizes": [dict(vars(one)) for one in searches.sizes(largest)],
-        "notes": [formatting.clean(one, 600) for one in largest.notes],
-        "settings": {} if size is None else {"batch_size": size},
-    }
+    return LargestShown(
+        sentence=searches.largest_sentence(largest),
+        sizes=searches.sizes(largest),
+        notes=tuple(formatting.clean(one, 600) for one in largest.notes),
+        settings={} if size is None else {"batch_size": size},
+    )
 
 
-def anatomy(shown: PanelInput) -> dict[str, Any]:
+def anatomy(shown: PanelInput) -> Anatomy:
     """Where a mean step goes: shares of the wall-clock after warm-up, and what they are in time."""
     vitals = shown.diagnosis.vitals if shown.diagnosis is not None else None
     settled = shown.status in SETTLED
     if vitals is None or vitals.step_wall_s is None:
-        return {"total": "", "of": f"no step was measured{'' if settled else ' yet'}", "segments": []}
-    segments = [
-        {
-            "phase": phase,
-            "label": PHASE_LABELS[phase],
-            "share": round(part, 4),
-            "percent": formatting.share(part),
-            "time": formatting.seconds(took),
-            "colour": PHASE_COLOURS[phase],
-            "ink": "#fff" if phase in DARK else "#111",
-        }
-        for phase, part, took in anatomy_rows(vitals)
-    ]
+        return Anatomy("", f"no step was measured{'' if settled else ' yet'}", (), _compared(shown))
+    segments = tuple(_segment(*row, row[1]) for row in anatomy_rows(vitals))
     of = f"mean of {formatting.count(vitals.measured_steps, 'step')}"
     if vitals.warmup_steps:
         of += f", {formatting.grouped(vitals.warmup_steps)} of warm-up left out"
-    return {"total": formatting.seconds(vitals.host_step_s), "of": of, "segments": segments}
+    return Anatomy(formatting.seconds(vitals.host_step_s), of, segments, _compared(shown))
 
 
-def plan_state(plan: Plan | None) -> dict[str, Any] | None:
+def _segment(phase: str, part: float, took: float, share: float) -> Segment:
+    return Segment(
+        phase=phase,
+        label=PHASE_LABELS[phase],
+        share=round(share, 4),
+        percent=formatting.share(part),
+        time=formatting.seconds(took),
+        colour=PHASE_COLOURS[phase],
+        ink="#fff" if phase in DARK else "#111",
+    )
+
+
+def _compared(shown: PanelInput) -> Compared | None:
+    found = before_after.newest(shown.effects, sides_of(shown.effects, shown.trials))
+    if found is None:
+        return None
+    first, second = (_side(one, found.scale_s) for one in found.sides)
+    return Compared(of=found.of, sides=(first, second))
+
+
+def _side(one: before_after.OneSide, scale_s: float) -> SideShown:
+    at = tuple(round(min(quantile / scale_s, 1.0), 4) for quantile in one.quantiles_s)
+    return SideShown(
+        label=one.label,
+        total=one.total,
+        segments=tuple(_segment(*row, row[2] / scale_s) for row in one.phases),
+        spread=Spread(at, one.spread) if at else None,
+    )
+
+
+def plan_state(plan: Plan | None) -> PlanShown | None:
     """None before any treatment."""
     if plan is None:
         return None
     said = told(plan)
-    return {
-        "sentence": said.sentence,
-        "steps": [dict(vars(one)) for one in said.steps],
-        "dropped": [dict(vars(one)) for one in said.dropped],
-        "notes": list(said.notes),
-        "byHand": list(said.by_hand),
-        "settings": dict(plan.settings),
-        "fix": fix_shown(plan.fix) if plan.settings else None,
-    }
+    return PlanShown(
+        sentence=said.sentence,
+        steps=said.steps,
+        dropped=said.dropped,
+        notes=said.notes,
+        by_hand=said.by_hand,
+        settings=plan.settings,
+        fix=fix_shown(plan.fix, plan.settings) if plan.settings else None,
+    )
 
 
-def table(shown: PanelInput) -> dict[str, Any]:
+def table(shown: PanelInput) -> Table:
     """The runs and trials; details stand beside the rows: what a row unfolds, None for nothing."""
     on_gpu = shown.setup.on_gpu
     drawn = rows(shown.recordings, shown.effects, sides_of(shown.effects, shown.trials), on_gpu)
-    details = [one.unfolded() for one in drawn]
-    return {
-        "head": list(columns(on_gpu, shown.effects)),
-        "rows": [[_cell(cell) for cell in row.cells] for row in drawn],
-        "details": [None if one is None else dict(vars(one)) for one in details],
-    }
+    return Table(
+        head=columns(on_gpu, shown.effects),
+        rows=tuple(tuple(_cell(cell) for cell in row.cells) for row in drawn),
+        details=tuple(one.unfolded() for one in drawn),
+    )
 
 
-def _cell(cell: Cell) -> dict[str, str]:
+def _cell(cell: Cell) -> CellShown:
     # A figure keeps its unit beside it where a narrow panel breaks its cells.
     text = cell.text.replace(" ", "\u00a0") if len(cell.text) < 10 else cell.text
-    return {"text": text, "tone": cell.tone, "title": cell.title}
+    return CellShown(text, cast(Tone, cell.tone), cell.title, cell.small)
 
 
-def fix_shown(fix: Fix) -> dict[str, Any]:
-    """A fix for the page: `lines` (kind, text) of the diff, `cells` (label, text) whole, `notes`, `paste`."""
+def fix_shown(fix: Fix, settings: Mapping[str, SettingValue]) -> FixShown:
+    """A fix for the page."""
     lines = [
-        [kind, formatting.clean(text, MOST_LETTERS)] for kind, text in fix.lines() if kind not in ("note", "paste")
+        (kind, formatting.clean(text, MOST_LETTERS)) for kind, text in fix.lines() if kind not in ("note", "paste")
     ]
     if len(lines) > MOST_LINES:
-        lines = [*lines[:MOST_LINES], ["place", f"and {formatting.count(len(lines) - MOST_LINES, 'more line')}"]]
+        lines = [*lines[:MOST_LINES], ("place", f"and {formatting.count(len(lines) - MOST_LINES, 'more line')}")]
     notes = [formatting.clean(note, 600) for note in fix.notes]
     if not fix.cells and not fix.paste and not notes:
         notes = ["Nothing to change: the cell has these settings already."]
-    return {
-        "lines": lines,
+    return FixShown(
+        lines=tuple(lines),
         # What is copied is the user's own text to the letter, but for halves of letters, which no page can hold.
-        "cells": [{"label": formatting.clean(one.label, 80), "text": _whole(one.after)} for one in fix.cells],
-        "notes": notes,
-        "paste": _whole(fix.paste),
-        "complete": fix.complete,
-        "error": "",
-    }
+        cells=tuple(FixCell(formatting.clean(one.label, 80), _whole(one.after)) for one in fix.cells),
+        notes=tuple(notes),
+        paste=_whole(fix.paste),
+        complete=fix.complete,
+        error="",
+        settings=settings,
+    )
 
 
 def _whole(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def header(shown: PanelInput) -> dict[str, Any]:
+def header(shown: PanelInput) -> Header:
     """The machine, and how far the run is."""
-    setup, progress = shown.setup, shown.progress
-    running = shown.status in BUSY
-    head: dict[str, Any] = {
-        "machine": " · ".join(machine_facts(setup, bool(shown.step_count))) if setup != Setup() else "",
-        "status": ended(shown) or STATUS.get(shown.status, shown.status),
-        "failed": failed(shown),
-        "name": formatting.clean(shown.name, 80),
-        "clock": formatting.clock(shown.elapsed_s),
-        "steps": formatting.count(shown.step_count, "step"),
-        "rate": formatting.rate(shown.samples_per_s, missing=""),
-        "settings": formatting.clean(describe(shown.settings), 120) if shown.settings and running else "",
-        "stop": ""
-        if shown.stop_live or shown.status == "waiting"
-        else "To stop, interrupt the kernel (Kernel menu, or the stop button).",
-        "progress": None,
-    }
-    if progress is not None:
-        left = progress.seconds_left
-        head["progress"] = {
-            "text": formatting.clean(progress.text, 200),
-            "steps": f"step {progress.step} of {progress.steps}" if progress.steps else f"step {progress.step}",
-            "share": min(progress.step / progress.steps, 1.0) if progress.steps else 0.0,
-            "left": "" if left is None else f"at most {formatting.countdown(left)} left",
-        }
-    return head
+    setup = shown.setup
+    heard = shown.stop_live or shown.status == "waiting"
+    return Header(
+        machine=" · ".join(machine_facts(setup, bool(shown.step_count))) if setup != Setup() else "",
+        status=ended(shown) or STATUS.get(shown.status, shown.status),
+        failed=failed(shown),
+        name=formatting.clean(shown.name, 80),
+        clock=formatting.clock(shown.elapsed_s),
+        steps=formatting.count(shown.step_count, "step"),
+        rate=formatting.rate(shown.samples_per_s, missing=""),
+        settings=formatting.clean(describe(shown.settings), 120) if shown.settings and shown.status in BUSY else "",
+        stop="" if heard else f"To stop, {LABELS.interrupt}.",
+        progress=None if shown.progress is None else _progress(shown.progress),
+    )
 
 
-def verdict(shown: PanelInput) -> dict[str, Any]:
+def _progress(progress: Progress) -> ProgressShown:
+    left = progress.seconds_left
+    return ProgressShown(
+        text=formatting.clean(progress.text, 200),
+        steps=f"step {progress.step} of {progress.steps}" if progress.steps else f"step {progress.step}",
+        share=min(progress.step / progress.steps, 1.0) if progress.steps else 0.0,
+        left="" if left is None else f"at most {formatting.countdown(left)} left",
+    )
+
+
+def result(shown: PanelInput) -> Result | None:
+    """What the trials proved."""
+    found = proved(shown.effects, shown.plan)
+    return None if found is None else Result(**vars(found))
+
+
+def verdict(shown: PanelInput) -> Verdict:
     """The verdict and what to do first, or what it waits for."""
     diagnosis = shown.diagnosis
     few = diagnosis is not None and diagnosis.vitals.passes < FEWEST_STEPS and not diagnosis.findings
     if diagnosis is None or (few and shown.status not in SETTLED):
-        return {
-            "text": awaited(shown),
-            "kind": "",
-            "accent": _NEUTRAL,
-            "early": "",
-            "risk": "",
-            "advice": None,
-        }
+        return Verdict(text=awaited(shown), kind="", accent=_NEUTRAL, early="", risk="", advice=None)
     top = diagnosis.findings[0] if diagnosis.findings else None
     first = first_cure(diagnosis)
     early = diagnosis.early and not few
-    return {
-        "text": formatting.clean(diagnosis.verdict),
-        "kind": "" if few else formatting.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
-        "accent": accent(diagnosis),
-        "early": f"early: {formatting.count(diagnosis.vitals.measured_steps, 'measured step')}" if early else "",
-        "risk": "" if top is None or not top.risk else f"{RISK_MARK} {formatting.clean(top.risk)}",
-        "advice": None if first is None else {**prescription(first[1]), **_page(first[0].rule)},
-    }
+    return Verdict(
+        text=formatting.clean(diagnosis.verdict),
+        kind="" if few else formatting.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
+        accent=accent(diagnosis),
+        early=f"early: {formatting.count(diagnosis.vitals.measured_steps, 'measured step')}" if early else "",
+        risk="" if top is None or not top.risk else f"{RISK_MARK} {formatting.clean(top.risk)}",
+        advice=None if first is None else _advice(*first),
+    )
 
 
-def prescription(one: Prescription) -> dict[str, Any]:
+def _advice(finding: Finding, first: Prescription) -> Advice:
+    return Advice(**vars(prescription(first)), rule=finding.rule, page=_page(finding.rule))
+
+
+def prescription(one: Prescription) -> PrescriptionShown:
     """A cure with its forecast and its code."""
-    return {
-        "text": formatting.clean(one.text),
-        "predicted": predicted_words(one),
-        "settings": dict(one.settings),
-        "code": formatting.clean(one.code, 4000),
-        "safety": SAFETY_WORDS[one.safety],
-        "changes": formatting.clean(one.changes),
-    }
+    return PrescriptionShown(
+        text=formatting.clean(one.text),
+        predicted=predicted_words(one),
+        settings=one.settings,
+        code=formatting.clean(one.code, 4000),
+        safety=SAFETY_WORDS[one.safety],
+        changes=formatting.clean(one.changes),
+    )
 
 
-def _page(rule: str) -> dict[str, Any]:
+def _page(rule: str) -> tuple[Paragraph, ...]:
     page = next((one.page for one in every_rule() if one.name == rule), "")
-    return {"rule": rule, "page": [{"title": title, "text": text} for title, text in paragraphs(page)]}
+    return tuple(Paragraph(title, text) for title, text in paragraphs(page))
 
 
-def finding(finding: Finding, vitals: Vitals) -> dict[str, Any]:
+def finding(finding: Finding, vitals: Vitals) -> FindingShown:
     """A finding with its price, its evidence and its cures."""
-    return {
-        "headline": formatting.clean(finding.headline),
-        "price": price(finding, vitals),
-        "risk": formatting.clean(finding.risk),
-        "evidence": [formatting.clean(one) for one in finding.evidence],
-        "prescriptions": [prescription(one) for one in finding.prescriptions],
-        **_page(finding.rule),
-    }
+    return FindingShown(
+        headline=formatting.clean(finding.headline),
+        price=price(finding, vitals),
+        risk=formatting.clean(finding.risk),
+        evidence=tuple(formatting.clean(one) for one in finding.evidence),
+        prescriptions=tuple(prescription(one) for one in finding.prescriptions),
+        rule=finding.rule,
+        page=_page(finding.rule),
+    )
 
 
-def silent(diagnosis: Diagnosis) -> list[dict[str, Any]]:
+def silent(diagnosis: Diagnosis) -> tuple[Silence, ...]:
     """Rules that could not judge, one entry a reason."""
-    return [
-        {"reason": why, "number": len(names), "rules": ", ".join(names), "folded": len(names) > FEW_NAMES}
+    return tuple(
+        Silence(reason=why, number=len(names), rules=", ".join(names), folded=len(names) > FEW_NAMES)
         for why, names in silences(diagnosis).items()
-    ]
+    )
 
 
-def footer(shown: PanelInput) -> dict[str, Any]:
+def footer(shown: PanelInput) -> Footer:
     """What measuring cost, and the notes, each once."""
     judged = shown.diagnosis.notes if shown.diagnosis is not None else ()
     notes = list(dict.fromkeys(formatting.clean(note) for note in (*judged, *shown.notes)))
     if len(notes) > MOST_NOTES:
         more = formatting.count(len(notes) - MOST_NOTES, "more note")
         notes = [*notes[:MOST_NOTES], f"The recording has {more}."]
-    return {"overhead": overhead(shown.diagnosis.vitals) if shown.diagnosis is not None else "", "notes": notes}
+    return Footer(overhead(shown.diagnosis.vitals) if shown.diagnosis is not None else "", tuple(notes))

@@ -12,6 +12,7 @@ from gpu_doctor import display, formatting
 from gpu_doctor.cell import Fix
 from gpu_doctor.formatting import clean, count
 from gpu_doctor.recording import describe
+from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.svg import GREY, as_image
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Plan, Rung
@@ -29,7 +30,10 @@ _BLOCK: Final = (
 GAIN: Final = "#009E73"
 LOST: Final = "#D55E00"
 _BEFORE: Final = GREY
-_FIGURES: Final = "font-variant-numeric:tabular-nums;white-space:nowrap"
+_WRAPPED: Final = "font-variant-numeric:tabular-nums"
+_FIGURES: Final = f"{_WRAPPED};white-space:nowrap"
+_LONG: Final = 40
+"""Of so many characters on, what is said beside a bar may break into lines."""
 MUTED: Final = "opacity:0.72"
 _MONO: Final = "font-family:monospace;font-size:12px"
 SECTION: Final = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35)"
@@ -48,21 +52,21 @@ def fix_html(fix: Fix) -> str:
         parts.append(_block([_line(kind, text) for kind, text in lines]))
     parts += [f"<div>{escape(clean(note))}</div>" for note in fix.notes]
     if fix.paste:
-        parts.append(f'<div style="{_MUTED}">To paste by hand:</div>')
+        parts.append(f'<div style="{_MUTED}">{LABELS.paste}</div>')
         parts.append(_block([_line("same", text) for text in fix.paste.splitlines()]))
     for cell in fix.cells:
-        body = _block([_line("same", text) for text in cell.after.splitlines()])
+        body = _block([escape(clean(text, 2000)) + "\n" for text in cell.after.splitlines()], ";padding:5px 8px")
         name = escape(clean(cell.label, 80))
         parts.append(f'<details style="{_MUTED}"><summary>{name} with the change</summary>{body}</details>')
     return "".join(parts)
 
 
-def _block(lines: list[str]) -> str:
+def _block(lines: list[str], style: str = "") -> str:
     more = ""
     if len(lines) > MOST_LINES:
         left = count(len(lines) - MOST_LINES, "more line")
         more = f'<div style="{_MUTED}">and {left}</div>'
-    return f'<pre style="{_BLOCK}">{"".join(lines[:MOST_LINES])}</pre>{more}'
+    return f'<pre style="{_BLOCK}{style}">{"".join(lines[:MOST_LINES])}</pre>{more}'
 
 
 def _line(kind: str, text: str) -> str:
@@ -130,7 +134,7 @@ def _sentence(plan: Plan) -> str:
     verified = how.get(plan.verified, "measured step by step and not verified")
     last = plan.waterfall[-1] if plan.verified else None
     gain = formatting.figure(plan.speedup, last.low, last.high) if last is not None else formatting.factor(plan.speedup)
-    return f"{gain} as fast, {verified}, in {trials}: {clean(describe(plan.settings), 200)}."
+    return f"{gain} faster, {verified}, in {trials}: {clean(describe(plan.settings), 200)}."
 
 
 def _steps(waterfall: Sequence[Rung]) -> tuple[Step, ...]:
@@ -145,7 +149,7 @@ def _steps(waterfall: Sequence[Rung]) -> tuple[Step, ...]:
             total = formatting.figure(one.speedup, one.low, one.high)
             told = Step(label, total, f"verified{interval}", 0.0, one.speedup, True)
         elif number:
-            gain = "" if one.gain is None else f"x{formatting.factor(one.gain).removesuffix('x')}{interval}"
+            gain = "" if one.gain is None else formatting.over(formatting.factor(one.gain)) + interval
             kept = min(last, one.speedup)
             told = Step(f"+ {label}", formatting.factor(one.speedup), gain, kept, one.speedup - last)
         else:
@@ -205,19 +209,19 @@ def plan_html(plan: Plan) -> str:
     """The plan as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
     said = told(plan)
     rows = "".join(bar(one) for one in said.steps)
-    body = f"<div><b>Treatment</b> &nbsp; {escape(said.sentence)}</div>"
+    body = f"<div><b>{heading(LABELS.treatment)}</b> &nbsp; {escape(said.sentence)}</div>"
     if rows:
         body += bars(rows)
     body += "".join(f"<div>{escape(one)}</div>" for one in said.notes)
     if said.dropped:
         items = "".join(f"<li>{escape(one.label)}: {escape(one.why)}</li>" for one in said.dropped)
-        body += f'<div style="{MUTED}">Tried, not kept{LIST}{items}</ul></div>'
+        body += f'<div style="{MUTED}">{heading(LABELS.dropped)}{LIST}{items}</ul></div>'
     change = fix_html(plan.fix) if plan.settings else ""
     if change:
-        body += f'<div style="margin-top:6px"><b>Your code with these settings</b>{change}</div>'
+        body += f'<div style="margin-top:6px"><b>{heading(LABELS.changed)}</b>{change}</div>'
     if said.by_hand:
         items = "".join(f"<li>{escape(one)}</li>" for one in said.by_hand)
-        body += f'<div style="margin-top:6px"><b>Left to do by hand</b>{LIST}{items}</ul></div>'
+        body += f'<div style="margin-top:6px"><b>{heading(LABELS.by_hand)}</b>{LIST}{items}</ul></div>'
     return f'<div style="{SECTION}">{body}</div>'
 
 
@@ -231,14 +235,15 @@ def bar(one: Step) -> str:
     """One bar as a row of a table: its label, the bar, how fast in all, and what is said of it."""
     cell = "padding:2px 12px 2px 0;border:none;background:transparent;vertical-align:middle;text-align"
     whole = ";white-space:nowrap" if len(one.label) <= _SHORT else ""
-    picture = as_image(_bar_svg(one), f"{one.label}: {one.total}", "100%")
+    picture = as_image(_bar_svg(one), "", "100%")  # what it shows stands beside it
+    said = _FIGURES if len(one.gain) <= _LONG else _WRAPPED
     losses = f'<td colspan="4" style="{cell}:left;{MUTED}">{escape(one.losses)}</td>' if one.losses else ""
     losses = losses and f'<tr style="background:transparent">{losses}</tr>'
     return (
         f'<tr style="background:transparent"><td style="{cell}:left;{_MONO}{whole}">{escape(one.label)}</td>'
         f'<td style="{cell}:left;width:55%">{picture}</td>'
         f'<td style="{cell}:right;{_FIGURES}"><b>{one.total}</b></td>'
-        f'<td style="{cell}:left;{_FIGURES};{MUTED}">{escape(one.gain)}</td></tr>{losses}'
+        f'<td style="{cell}:left;{said};{MUTED}">{escape(one.gain)}</td></tr>{losses}'
     )
 
 

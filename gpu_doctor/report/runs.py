@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,8 +12,9 @@ from gpu_doctor.diagnosis import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording, SettingValue, describe
 from gpu_doctor.report.losses import loss_lines
+from gpu_doctor.report.remembered import Remembered
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, Sides, loss_story, notes_of
-from gpu_doctor.report.words import CLEAN, RISK_MARK
+from gpu_doctor.report.words import CLEAN, RISK_MARK, forecast_words
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 
 VERDICTS: Final = {
@@ -24,8 +24,8 @@ VERDICTS: Final = {
     "inconclusive": "?\u00a0inconclusive",
 }
 
-_pictures: dict[int, tuple[weakref.ref[Recording], str]] = {}
-_measured: dict[int, tuple[weakref.ref[Recording], Vitals]] = {}
+_pictures: Remembered[str] = Remembered()
+_measured: Remembered[Vitals] = Remembered()
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Cell:
     """`good`, `bad` or none."""
     title: str = ""
     """What it says when it is pointed at; reports that cannot be pointed at go without."""
+    small: str = ""
+    """Stands beside the text, smaller: what a step of a climb gave over the step before."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def rows(
     sides: Sequence[Sides | None] = (),
     on_gpu: bool = False,
 ) -> list[Row]:
-    """The newest run as written, the other runs, then the trials, oldest first.
+    """The newest run as written, the other runs, then the trials, oldest first; all against the code as written.
 
     Args:
         recordings, effects: of a case. sides: the recordings of each effect (see `trials.sides_of`).
@@ -96,17 +98,24 @@ def rows(
     numbered = [one for one in recordings if one is not base]
     table += [_run(f"run {number}", one, base_rate, on_gpu) for number, one in enumerate(numbered, 1)]
     found = [*sides, *[None] * len(effects)]
-    return table + [_trial(number, one, found[number - 1], on_gpu) for number, one in enumerate(effects, 1)]
+    return table + [
+        _trial(number, one, found[number - 1], on_gpu, _over_written(one, effects[: number - 1]))
+        for number, one in enumerate(effects, 1)
+    ]
+
+
+def _over_written(effect: Effect, before: Sequence[Effect]) -> float | None:
+    """Its speed over that of the code as written: of a climb's step, the product of all steps up to it."""
+    if not effect.baseline_settings or effect.speedup is None:
+        return effect.speedup
+    at = next((n for n in reversed(range(len(before))) if before[n].settings == effect.baseline_settings), None)
+    so_far = None if at is None else _over_written(before[at], before[:at])
+    return None if so_far is None else so_far * effect.speedup
 
 
 def vitals_of(recording: Recording) -> Vitals:
-    """`measure(recording)`, remembered as long as the recording lives: the panel asks for it twice a second."""
-    key = id(recording)
-    known = _measured.get(key)
-    if known is None or known[0]() is not recording:
-        known = weakref.ref(recording, lambda _: _measured.pop(key, None)), measure(recording)
-        _measured[key] = known
-    return known[1]
+    """`measure(recording)`, remembered as long as the recording lives."""
+    return _measured.of(recording, lambda: measure(recording))
 
 
 def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool) -> Row:
@@ -114,9 +123,7 @@ def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool)
     rate = vitals.samples_per_s
     against = Cell("1.00x" if name == "baseline" and rate else formatting.DASH)
     if base_rate and rate:
-        against = Cell(
-            formatting.factor(rate / base_rate), title="Two single runs have no interval: a trial measures one."
-        )
+        against = Cell(formatting.factor(rate / base_rate), title="Single runs have no interval. A trial measures one.")
     if recording.outcome != "completed":
         name = f"{name} ({formatting.OUTCOME_LABELS.get(recording.outcome, formatting.clean(recording.outcome))})"
     busy = vitals.gpu_util_pct if on_gpu else vitals.cpu_util_pct
@@ -163,27 +170,20 @@ def _measurement(effect: Effect) -> list[str]:
         said = [formatting.count(effect.steps, "measured step"), f"took {formatting.seconds(effect.seconds)}"]
         said += [f"on {effect.device}"] if effect.device else []
     if effect.predicted_speedup is not None:
-        said.append(f"predicted {_foretold(effect)}")
+        said.append(
+            f"predicted {forecast_words(effect.predicted_speedup, effect.predicted_low, effect.predicted_high)}"
+        )
     return said
-
-
-def _foretold(effect: Effect) -> str:
-    """The forecast with its range; a dash where there was none."""
-    ends = formatting.interval(effect.predicted_low, effect.predicted_high)
-    return formatting.forecast(effect.predicted_speedup, formatting.DASH) + (f" ({ends})" if ends else "")
 
 
 def _picture(sides: Sides, differs_from: int | None) -> str:
     """Both sides' losses as the address of an image, drawn once a trial."""
-    candidate = sides[1]
-    key = id(candidate)
-    known = _pictures.get(key)
-    if known is None or known[0]() is not candidate:
-        svg = loss_lines(sides[0].losses, candidate.losses, differs_from)
-        drawn = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}" if svg else ""
-        known = weakref.ref(candidate, lambda _: _pictures.pop(key, None)), drawn
-        _pictures[key] = known
-    return known[1]
+
+    def drawn() -> str:
+        svg = loss_lines(sides[0].losses, sides[1].losses, differs_from)
+        return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}" if svg else ""
+
+    return _pictures.of(sides[1], drawn)
 
 
 def _device(sides: Sides | None, on_gpu: bool) -> Cell:
@@ -198,10 +198,8 @@ def _device(sides: Sides | None, on_gpu: bool) -> Cell:
     return Cell(formatting.percent(busy), title=f"baseline in this trial: {formatting.percent(getattr(base, name))}")
 
 
-def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> Row:
+def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool, over_written: float | None) -> Row:
     settings = formatting.clean(describe(effect.settings), 120)
-    if effect.baseline_settings:
-        settings += f" (over {formatting.clean(describe(effect.baseline_settings), 120)})"
     if effect.elsewhere:
         settings += f" on {effect.device}"
     took = f"{formatting.count(effect.steps, 'measured step')}, {formatting.seconds(effect.seconds)}"
@@ -212,8 +210,8 @@ def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool) -> Ro
         Cell(f"trial {number}", title=took),
         Cell(settings),
         Cell(per_s, title=f"baseline in this trial: {before}"),
-        _against(effect),
-        Cell(_foretold(effect)),
+        _against(effect, over_written),
+        _predicted(effect),
         Cell(formatting.share(effect.candidate_wait_share, formatting.DASH), title=f"baseline in this trial: {waited}"),
         _device(sides, on_gpu),
         Cell(formatting.size(effect.peak_bytes, formatting.DASH)),
@@ -233,13 +231,28 @@ def _loss(effect: Effect) -> Cell:
     return Cell(f"{both}\u00a0{RISK_MARK}" if warns else both, "bad" if warns else "", said)
 
 
-def _against(effect: Effect) -> Cell:
-    """The speed-up with its interval and verdict, or why there is none."""
+def _predicted(effect: Effect) -> Cell:
+    """The forecast; of a climb's step it is one over the step before, and is written so."""
+    said = forecast_words(effect.predicted_speedup, effect.predicted_low, effect.predicted_high)
+    if not effect.baseline_settings:
+        return Cell(said)
+    return Cell(formatting.over(said), title=f"over {formatting.clean(describe(effect.baseline_settings), 120)}")
+
+
+def _against(effect: Effect, over_written: float | None) -> Cell:
+    """The speed-up over the code as written with its interval and verdict, or why there is none.
+
+    That of a climb's step is a product, which has no interval: what was measured stands beside it.
+    """
     if effect.speedup is None or effect.outcome not in CLEAN:
         outcome = formatting.OUTCOME_LABELS.get(effect.outcome, formatting.clean(effect.outcome))
         outcome = "nothing was measured" if effect.outcome in CLEAN else outcome
         reason = formatting.clean(effect.reason, 200)
         return Cell(f"{outcome}: {reason}" if reason else outcome, "bad" if effect.outcome != "stopped" else "")
     tone = {"faster": "good", "slower": "bad"}.get(effect.verdict, "")
-    measured = formatting.speedup(effect.speedup, effect.low, effect.high).replace(" ", "\u00a0")
-    return Cell(f"{measured} {VERDICTS.get(effect.verdict, effect.verdict)}", tone, formatting.clean(effect.reason))
+    verdict, why = VERDICTS.get(effect.verdict, effect.verdict), formatting.clean(effect.reason)
+    measured = formatting.speedup(effect.speedup, effect.low, effect.high)
+    if not effect.baseline_settings:
+        return Cell(measured.replace(" ", "\u00a0") + f" {verdict}", tone, why)
+    step = f"{formatting.over(measured)} over {formatting.clean(describe(effect.baseline_settings), 120)} {verdict}"
+    return Cell(formatting.factor(over_written, formatting.DASH), tone, why, step)

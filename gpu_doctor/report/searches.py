@@ -9,6 +9,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import describe
+from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.plan import LIST, MUTED, SECTION, Step, bar, bars
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Largest, Sweep
@@ -41,7 +42,7 @@ def places(sweep: Sweep) -> tuple[Place, ...]:
     longest = max([1.0, *(one.speedup or 0.0 for one in sweep.effects)])
     ranked = sorted(sweep.effects, key=lambda one: -(one.speedup or 0.0))
     found = [_place(one, sweep.found is not None and one is sweep.fastest, longest) for one in ranked]
-    return (Place("as written", formatting.factor(1.0), "", round(1.0 / longest, 4)), *found)
+    return (Place(LABELS.as_written, formatting.factor(1.0), "", round(1.0 / longest, 4)), *found)
 
 
 def _place(effect: Effect, best: bool, longest: float) -> Place:
@@ -63,7 +64,7 @@ def _place(effect: Effect, best: bool, longest: float) -> Place:
 def sweep_html(sweep: Sweep) -> str:
     """The sweep as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
     rows = [bar(Step(one.label, one.total, one.said, 0.0, one.share, one.faster)) for one in places(sweep)]
-    body = f"<div><b>Sweep</b> &nbsp; {escape(sweep_sentence(sweep))}</div>"
+    body = f"<div><b>{heading(LABELS.sweep)}</b> &nbsp; {escape(sweep_sentence(sweep))}</div>"
     if rows:
         body += bars("".join(rows[: FIRST + 1]))
     if len(rows) > FIRST + 1:
@@ -117,7 +118,8 @@ def sizes(largest: Largest) -> tuple[Size, ...]:
 def largest_html(largest: Largest) -> str:
     """The search as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
     rows = "".join(bar(Step(one.label, one.peak, one.said, 0.0, one.share, one.chosen)) for one in sizes(largest))
-    body = f"<div><b>Largest batch</b> &nbsp; {escape(largest_sentence(largest))}</div>" + (bars(rows) if rows else "")
+    body = f"<div><b>{heading(LABELS.largest)}</b> &nbsp; {escape(largest_sentence(largest))}</div>"
+    body += bars(rows) if rows else ""
     if largest.notes:
         items = "".join(f"<li>{escape(clean(one, 600))}</li>" for one in largest.notes)
         body += f'<div style="{MUTED}">{LIST}{items}</ul></div>'

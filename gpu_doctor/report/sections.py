@@ -12,8 +12,11 @@ from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_html as sheet
 from gpu_doctor.report import panel_parts as parts
 from gpu_doctor.report import text_parts as lines
+from gpu_doctor.report.before_after import newest
+from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.plan import plan_html, plan_text
+from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import Row, rows
 from gpu_doctor.report.searches import largest_html, sweep_html
 from gpu_doctor.report.trials import Sides, sides_html, sides_text
@@ -55,13 +58,18 @@ class Section:
     text: Callable[[Reported], str]
     html: Callable[[Reported], str]
     panel: Callable[[PanelInput], dict[str, Any]]
-    """Pieces of the panel's state by their names."""
+    """Pieces of the panel's state by their names in `panel.contract.PanelState`."""
 
 
 def _header_text(shown: Reported) -> str:
     vitals = shown.diagnosis.vitals
-    machine = " · ".join(["GPU Doctor", *machine_facts(vitals.setup)])
+    machine = " · ".join([LABELS.product, *machine_facts(vitals.setup)])
     return machine + "\n" + " · ".join(run_facts(vitals, shown.run))
+
+
+def _result(shown: Reported) -> str:
+    found = proved(shown.effects, shown.plan)
+    return f"{found.text}. {found.more}" if found is not None else ""
 
 
 def _verdict_text(shown: Reported) -> str:
@@ -112,11 +120,11 @@ def _elsewhere(_: PanelInput) -> dict[str, Any]:
 
 def _findings_panel(shown: PanelInput) -> dict[str, Any]:
     found = shown.diagnosis
-    return {"findings": [] if found is None else [parts.finding(one, found.vitals) for one in found.findings]}
+    return {"findings": () if found is None else tuple(parts.finding(one, found.vitals) for one in found.findings)}
 
 
 def _silent_panel(shown: PanelInput) -> dict[str, Any]:
-    return {"silent": [] if shown.diagnosis is None else parts.silent(shown.diagnosis)}
+    return {"silent": () if shown.diagnosis is None else parts.silent(shown.diagnosis)}
 
 
 SECTIONS: Final = (
@@ -126,11 +134,17 @@ SECTIONS: Final = (
         lambda r: sheet.header(r.diagnosis, r.run, r.title),
         lambda p: {"header": parts.header(p)},
     ),
+    Section(
+        "result",
+        lambda r: lines.wrapped(_result(r)),
+        lambda r: sheet.result(proved(r.effects, r.plan)),
+        lambda p: {"result": parts.result(p)},
+    ),
     Section("verdict", _verdict_text, lambda r: sheet.verdict(r.diagnosis), lambda p: {"verdict": parts.verdict(p)}),
     Section(
         "anatomy",
-        lambda r: lines.anatomy(r.diagnosis),
-        lambda r: sheet.anatomy(r.diagnosis.vitals),
+        lambda r: lines.anatomy(r.diagnosis, newest(r.effects, r.sides)),
+        lambda r: sheet.anatomy(r.diagnosis.vitals) + sheet.compared(newest(r.effects, r.sides)),
         lambda p: {"anatomy": parts.anatomy(p)},
     ),
     Section("plots", _pictures_only, lambda r: sheet.plots(r.run) if r.run is not None else "", _elsewhere),
@@ -167,7 +181,10 @@ SECTIONS: Final = (
         _elsewhere,
     ),
     Section(
-        "not judged", lambda r: lines.silent(r.diagnosis), lambda r: sheet.silent(silences(r.diagnosis)), _silent_panel
+        LABELS.not_judged,
+        lambda r: lines.silent(r.diagnosis),
+        lambda r: sheet.silent(silences(r.diagnosis)),
+        _silent_panel,
     ),
     Section(
         "footer", _footer_text, lambda r: sheet.footer(r.diagnosis, r.all_notes), lambda p: {"footer": parts.footer(p)}

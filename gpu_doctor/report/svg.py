@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -32,6 +33,8 @@ PHASE_COLOURS: Final[Mapping[str, str]] = {
 
 LINE_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Colours of lines that are no phase, in order."""
+ON_DARK: Final[Mapping[str, str]] = {"#0072B2": "#3D9EE0", "#009E73": "#2BBE93"}
+"""The two dark colours of lines, lighter where the page is dark."""
 METRIC_COLOURS: Final[Mapping[str, str]] = {
     "gpu_util_pct": "#0072B2",
     "sm_active_pct": "#56B4E9",
@@ -45,8 +48,9 @@ METRIC_COLOURS: Final[Mapping[str, str]] = {
 """Of the readings that have one colour in the live plots and in the static ones."""
 GREY: Final = "#808080"
 """Text and axes: legible on white (3.9 to 1) and on JupyterLab's dark (4.6 to 1)."""
-MOST_POINTS: Final = 400
-"""Points a line is thinned to; a chart is about as many pixels wide."""
+MOST_POINTS: Final = 200
+"""Points a line is thinned to, two for every three pixels of a chart: six lines of noise take 30 kB."""
+_HEIGHT: Final = re.compile(r"<svg[^>]* height='(\d+)'")
 _DASHES: Final = ("", "6 2", "2 2", "8 2 2 2", "4 4", "1 3")
 _FONT: Final = "font-family='system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif'"
 _PATTERNS: Final[Mapping[str, str]] = {
@@ -63,18 +67,24 @@ _PATTERNS: Final[Mapping[str, str]] = {
 def as_image(svg: str, alt: str, width: int | str | None = None) -> str:
     """An `<img>` that holds the picture; `alt` says in words what it shows, `width` is in CSS pixels or `100%`."""
     data = base64.b64encode(svg.encode("utf-8", "replace")).decode("ascii")
-    size = f' width="{width}"' if width else ""
+    # Where a sanitizer takes address and style away, the height keeps the empty frame small; else the style sets it.
+    high = _HEIGHT.search(svg) if width else None
+    size = f' width="{width}" height="{high[1]}"' if high is not None else ""
     style = "max-width:100%;height:auto;vertical-align:middle"
     return f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(clean(alt))}"{size} style="{style}">'
 
 
-def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34) -> str:
-    """The bar of a step: one piece per phase, as wide as its share (0..1), labelled where the label fits."""
+def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34, length: float = 1.0) -> str:
+    """The bar of a step: one piece per phase, as wide as its share (0..1), labelled where the label fits.
+
+    Args:
+        length: of the bar, as a part of `width`, where it stands beside a longer one.
+    """
     total = sum(max(one, 0.0) for one in shares.values()) or 1.0
     pieces: list[str] = []
     x = 0.0
     for phase, colour in PHASE_COLOURS.items():
-        wide = max(shares.get(phase, 0.0), 0.0) / total * width
+        wide = max(shares.get(phase, 0.0), 0.0) / total * length * width
         if wide <= 0:
             continue
         box = f"x='{x:.1f}' width='{wide:.1f}' height='{height}'"
@@ -83,10 +93,22 @@ def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34) ->
             pieces.append(f"<rect {box} fill='url(#{phase})' opacity='.28'/>")
         pieces.append(_piece_label(phase, shares[phase], x, wide, height))
         x += wide
-    clip = f"<clipPath id='r'><rect width='{width}' height='{height}' rx='4'/></clipPath>"
+    clip = f"<clipPath id='r'><rect width='{x:.1f}' height='{height}' rx='4'/></clipPath>"
     return (
         f"{_opened(width, height)}<defs>{_patterns(shares)}{clip}</defs>"
         f"<g clip-path='url(#r)'>{''.join(pieces)}</g></svg>"
+    )
+
+
+def spread(quantiles: Sequence[float], end: float, width: int = 1000, height: int = 14) -> str:
+    """How values spread: a line from the first quantile to the fifth, a box from the second to the fourth, a mark at
+    the third; `end` is the end of the scale, which begins at 0."""
+    first, low, middle, high, last = (width * min(one / end, 1.0) for one in quantiles)
+    box = f"x='{low:.1f}' y='2' width='{max(high - low, 2.0):.1f}' height='{height - 4}'"
+    return (
+        f"{_opened(width, height)}<path d='M{first:.1f} {height / 2}H{last:.1f}' stroke='{GREY}' stroke-width='2'/>"
+        f"<rect {box} fill='{GREY}' fill-opacity='.55'/>"
+        f"<path d='M{middle:.1f} 0V{height}' stroke='{GREY}' stroke-width='4'/></svg>"
     )
 
 

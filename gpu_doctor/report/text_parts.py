@@ -9,7 +9,9 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription
 from gpu_doctor.formatting import PHASE_LABELS, clean
-from gpu_doctor.report.runs import Row, columns
+from gpu_doctor.report.before_after import BeforeAfter
+from gpu_doctor.report.labels import LABELS, heading
+from gpu_doctor.report.runs import Cell, Row, columns
 from gpu_doctor.report.words import (
     RISK_MARK,
     SAFETY_WORDS,
@@ -58,30 +60,42 @@ def finding(number: int, finding: Finding, diagnosis: Diagnosis) -> str:
     return "\n".join(lines)
 
 
-def anatomy(diagnosis: Diagnosis) -> str:
+def anatomy(diagnosis: Diagnosis, compared: BeforeAfter | None = None) -> str:
     phases = anatomy_rows(diagnosis.vitals)
-    if not phases:
-        return ""
-    lines = [f"Anatomy of a step, {formatting.seconds(diagnosis.vitals.host_step_s)}"]
+    lines = [f"Anatomy of a step, {formatting.seconds(diagnosis.vitals.host_step_s)}"] if phases else []
     for phase, share, seconds in phases:
         bar = "█" * round(_BAR * min(share, 1.0)) or "▏"
         lines.append(f"  {PHASE_LABELS[phase]:<11}{formatting.seconds(seconds):>9}{formatting.share(share):>13}  {bar}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_before_after(compared) if compared is not None else [])])
+
+
+def _before_after(found: BeforeAfter) -> list[str]:
+    """Both sides of a trial, their bars to one time scale."""
+    lines = [f"Before and after, {found.of}"]
+    for one in found.sides:
+        bar = "█" * round(_BAR * one.step_s / found.scale_s) or "▏"
+        lines.append(wrapped(f"{one.label}: {one.total}" + (f"; {one.spread}" if one.spread else ""), "  "))
+        lines.append(f"    {bar}")
+    return lines
 
 
 def runs(table: Sequence[Row], on_gpu: bool, effects: Sequence[Effect]) -> str:
     head = columns(on_gpu, effects)
-    cells = [head, *(tuple(cell.text.replace("\u00a0", " ") for cell in row.cells) for row in table)]
+    cells = [head, *(tuple(_cell(cell) for cell in row.cells) for row in table)]
     # A long reason must not push all columns apart: it ends its line.
     widths = [max(len(row[i]) for row in cells if len(row[i]) <= 34) for i in range(len(head))]
     return "\n".join("  ".join(f"{cell:<{widths[i]}}" for i, cell in enumerate(row)).rstrip() for row in cells)
+
+
+def _cell(cell: Cell) -> str:
+    return ", ".join(one for one in (cell.text, cell.small) if one).replace("\u00a0", " ")
 
 
 def silent(diagnosis: Diagnosis) -> str:
     grouped = silences(diagnosis)
     if not grouped:
         return ""
-    lines = [f"Not judged: {formatting.count(len(diagnosis.silent), 'rule')}"]
+    lines = [f"{heading(LABELS.not_judged)}: {formatting.count(len(diagnosis.silent), 'rule')}"]
     return "\n".join([*lines, *(_silence(why, names) for why, names in grouped.items())])
 
 

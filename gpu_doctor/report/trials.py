@@ -9,6 +9,7 @@ from typing import Final
 
 from gpu_doctor.formatting import clean, sentence
 from gpu_doctor.recording import Recording, describe
+from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.losses import loss_lines, loss_swatch
 from gpu_doctor.report.svg import as_image
 from gpu_doctor.trials.compare import UNMEASURED, Effect, batch_scaling
@@ -20,6 +21,8 @@ NO_GPU: Final = "not measured (no GPU)"
 TOO_SHORT: Final = "not measured: the trial ended before the first reading"
 FEW: Final = 3
 """So many trials are shown unfolded."""
+MOST_DRAWN: Final = 8
+"""Trials whose losses are drawn, the newest; of others the words stand."""
 _SECTION: Final = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35)"
 _MUTED: Final = "opacity:0.72"
 
@@ -74,21 +77,22 @@ def loss_story(effect: Effect, sides: Sides | None) -> LossStory:
 
 def sides_html(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> str:
     """One piece per trial that has losses or notes; '' where none has."""
+    drawn_from = len(effects) - MOST_DRAWN
     pieces = [
         piece
         for number, (effect, both) in enumerate(zip(effects, sides, strict=True), 1)
-        if (piece := _piece(number, effect, both))
+        if (piece := _piece(number, effect, both, drawn=number > drawn_from))
     ]
     if not pieces:
         return ""
-    keys = [f"{as_image(loss_swatch(i > 0), '')} {name}" for i, name in enumerate(("baseline", "candidate"))]
-    legend = f'<span style="{_MUTED}">loss over samples seen &nbsp; {" &nbsp; ".join(keys)}</span>'
+    keys = [f"{as_image(loss_swatch(i > 0), '')} {name}" for i, name in enumerate((LABELS.baseline, LABELS.candidate))]
+    legend = f'<span style="{_MUTED}">{LABELS.losses} &nbsp; {" &nbsp; ".join(keys)}</span>'
     body = f'<div style="display:flex;flex-wrap:wrap">{"".join(pieces)}</div>'
     state = " open" if len(pieces) <= FEW else ""
     return f'<div style="{_SECTION}"><details{state}><summary>Trials &nbsp; {legend}</summary>{body}</details></div>'
 
 
-def _piece(number: int, effect: Effect, both: Sides | None) -> str:
+def _piece(number: int, effect: Effect, both: Sides | None, drawn: bool) -> str:
     story, notes = loss_story(effect, both), notes_of(effect, both)
     picture = (
         loss_lines(both[0].losses, both[1].losses, effect.loss_first_step)
@@ -99,7 +103,7 @@ def _piece(number: int, effect: Effect, both: Sides | None) -> str:
         return ""
     name = f"trial {number}, {clean(describe(effect.settings), 120)}"
     said = [one for one in (story.judgement, story.scaling) if one]
-    shown = as_image(picture, f"Losses of {name}: {story.judgement}", 340) if picture else ""
+    shown = as_image(picture, f"Losses of {name}: {story.judgement}", 340) if picture and drawn else ""
     words = "".join(f"<div>{escape(one)}</div>" for one in (said if picture else []))
     listed = "".join(f'<div style="{_MUTED}">{escape(note)}</div>' for note in notes)
     style = "flex:1 1 260px;max-width:340px;margin:4px 16px 6px 0;font-size:12px"

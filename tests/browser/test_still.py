@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page
 
 from gpu_doctor.cell.fix import Fix
 from gpu_doctor.recording import Recording
-from gpu_doctor.report.panel_parts import fix_shown
+from gpu_doctor.report.panel import as_json, fix_shown
 from tests.support.lab import new_page
 from tests.support.repository import ARTIFACTS
 from tests.support.still import resize, show
@@ -39,7 +39,8 @@ def blank(browser: Browser) -> Iterator[Page]:
 
 def told(change: Fix) -> dict[str, Any]:
     """A change as the kernel tells it of the advice of `starved`."""
-    return {**fix_shown(change), "settings": {"num_workers": 3}}
+    found: dict[str, Any] = as_json(fix_shown(change, {"num_workers": 3}))
+    return found
 
 
 def asked(page: Page) -> list[dict[str, Any]]:
@@ -90,7 +91,7 @@ def test_the_code_of_chosen_knobs_is_found_whatever_way_figures_are_written(blan
     blank.locator("[data-knob=num_workers]").select_option(label="2")
     blank.get_by_role("button", name="code of these").click()
     assert asked(blank)[-1] == {"ask": "fix", "settings": {"num_workers": 2}}
-    answer = {**fix_shown(fix()), "settings": {"num_workers": 2.0}}
+    answer = as_json(fix_shown(fix(), {"num_workers": 2.0}))
     blank.evaluate("(fix) => window.tell({ fixes: { 'num_workers=2.0': fix } })", answer)
     assert blank.locator(".gd-knobs pre.gd-diff .gd-added").count() == 3
 

@@ -161,10 +161,25 @@ def test_an_interrupt_passes_after_the_diagnosis(shell: InteractiveShell) -> Non
     assert outputs
 
 
-def test_a_syntax_error_is_reported_as_such(shell: InteractiveShell) -> None:
-    result, _out, _err, _ = ran(shell, "%%gpudoctor --no-view\nfor x in:\n    pass")
-    assert isinstance(result.error_in_exec, SyntaxError)
-    assert result.error_in_exec.lineno == 2
+@pytest.mark.parametrize(
+    ("kind", "cell", "line"),
+    [
+        ("SyntaxError", "for x in:\n    pass", "for x in:"),
+        ("SyntaxError", "x = 1\n\nreturn x", "return x"),
+        ("SyntaxError", "x = 1\nexec('y = = 2')", "y = = 2"),
+        ("IndentationError", "if True:\nx = 1", "x = 1"),
+    ],
+)
+def test_a_syntax_error_shows_the_users_lines_alone(shell: InteractiveShell, kind: str, cell: str, line: str) -> None:
+    result, out, err, _ = ran(shell, "%%gpudoctor --no-view\n" + cell)
+    assert type(result.error_in_exec).__name__ == kind  # what a front end is told
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", out + err)
+    assert "gpu_doctor/" not in shown and "run_cell_magic" not in shown and "interactiveshell" not in shown
+    assert line in shown and f"{kind}: " in shown
+    if "exec" not in cell:
+        number = ("%%gpudoctor\n" + cell).splitlines().index(line) + 1
+        assert result.error_in_exec.error.lineno == number and f"line {number}" in shown
+        assert "Traceback" not in shown
 
 
 @pytest.mark.parametrize(
@@ -207,6 +222,22 @@ def test_budget_and_save(shell: InteractiveShell, tmp_path: Path) -> None:
     assert "after" not in shell.user_ns
     recording = gpu_doctor.load(path)
     assert (len(recording.steps), recording.outcome, recording.name) == (5, "budget-reached", "five")
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_run(shell: InteractiveShell, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path, why in (
+        (tmp_path, "is a directory: name a file in it"),
+        (tmp_path / "none" / "run.npz", f"There is no folder {tmp_path / 'none'}: create it"),
+        (tmp_path / "file" / "run.npz", "There is no folder"),
+        (tmp_path / f"{'x' * 300}.npz", "File name too long"),
+        (Path("/proc/run.npz"), "/proc/run.npz cannot be written"),
+    ):
+        result, out, err, _ = ran(shell, f"%%gpudoctor --no-view --save {path}\nran = True")
+        said = str(result.error_in_exec)
+        assert said.startswith("--save: ") and why in said and "\n" not in said
+        assert "ran" not in shell.user_ns and "Traceback" not in out + err
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
 def test_the_budget_of_its_trials_stands_in_a_cells_line(shell: InteractiveShell) -> None:
@@ -318,10 +349,24 @@ def test_compare_and_report_of_saved_recordings(shell: InteractiveShell, tmp_pat
     assert "gpu-doctor-static" in shell.run_line_magic("gpudoctor", f"report {tmp_path / 'a.npz'}")._repr_html_()
 
 
+def test_the_summary_is_written_and_shown_as_a_picture(shell: InteractiveShell, tmp_path: Path) -> None:
+    path = tmp_path / "summary.png"
+    ran(shell, f"%%gpudoctor --no-view --save {tmp_path / 'run.npz'}\n{LOOP}")
+    for line in (f"report {path}", f"report {tmp_path / 'run.npz'} {path}"):
+        result, _, _, _ = ran(shell, f"%gpudoctor {line}")
+        assert repr(result.result) == f"The summary is in {path}."
+        data, metadata = shell.display_formatter.format(result.result)
+        assert path.read_bytes().startswith(b"\x89PNG") and data["image/png"] == path.read_bytes()
+        assert metadata["image/png"] == {"width": 1000} and "text/html" not in data
+        path.unlink()
+    result, _, _, _ = ran(shell, f"%gpudoctor report {tmp_path / 'none' / 'summary.png'}")
+    assert str(result.error_in_exec).startswith(f"There is no folder {tmp_path / 'none'}: create it")
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("", "explain RULE"),
+        ("--steps 5", "two percent signs"),
         ("dance", "explain RULE"),
         ("explain slow-gtitem", "slow-getitem"),
         ("compare a", "2 arguments"),

@@ -179,6 +179,17 @@ def test_the_diagnosis_is_there_afterwards(trained: Heard, kernel: OldKernel) ->
     assert said.text("stdout") == "input\n"
 
 
+def test_the_tab_key_completes_our_lines_and_nothing_else_in_them(trained: Heard, kernel: OldKernel) -> None:
+    def offered(code: str) -> list[str]:
+        reply = kernel.client.complete(code, reply=True, timeout=60)
+        matches: list[str] = reply["content"]["matches"]
+        return matches
+
+    assert offered("%gpudoctor explain slow-ge") == ["slow-getitem", "slow-generator"]
+    assert offered("%%gpudoctor --s") == ["--steps", "--seconds", "--set", "--save"]
+    assert offered("%%gpudoctor --set num_w") == ["num_workers="]
+
+
 def test_an_interrupt_ends_the_run_with_its_diagnosis(trained: Heard, kernel: OldKernel) -> None:
     endless = TRAINING.replace("range(4)", "range(10_000)").replace('print("step", step)', 'print("at", step)')
     pressed: list[bool] = []

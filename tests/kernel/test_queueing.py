@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_client.blocking.client import BlockingKernelClient
-from jupyter_client.manager import KernelManager
 
-from tests.support.jupyter_home import jupyter_environment
+from tests.support.real_kernel import Kernel
+from tests.support.real_kernel import kernel as kernel
 
 pytestmark = pytest.mark.timeout(300)
 
-VIEW = "gpu_doctor.notebook.widget.DoctorView"
 SETUP = """
 import hashlib, random, time, torch
 from torch import nn
@@ -49,78 +44,6 @@ for inputs, targets in loader:
     seen.append(loss.item())
 """
 LOOK = "print(state(), len(__import__('gpu_doctor').last_case().effects), len(seen))"
-
-
-class Kernel:
-    """A kernel, and a front end that clicks in its panel."""
-
-    def __init__(self, home: Path) -> None:
-        self._manager = KernelManager(kernel_name="python3")
-        self._manager.start_kernel(env=jupyter_environment(home), cwd=str(home))
-        self.client: BlockingKernelClient = self._manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=90)
-        self.panel = ""
-        """Id of the panel's comm."""
-        self.statuses: list[str] = []
-        """What the panel said of itself, in order."""
-        self.printed: dict[str, str] = {}
-        """By request: what it printed."""
-        self.done: set[str] = set()
-        """Requests that the kernel has come to the end of."""
-
-    def close(self) -> None:
-        self.client.stop_channels()
-        self._manager.shutdown_kernel(now=True)
-
-    def listen(self, until: Any, what: str, timeout_s: float = 90.0) -> None:
-        """Reads what the kernel publishes until `until()`."""
-        deadline = time.monotonic() + timeout_s
-        while not until():
-            left = deadline - time.monotonic()
-            assert left > 0, f"{what}: not within {timeout_s:g} s; the panel said {self.statuses}"
-            self._heard(self.client.get_iopub_msg(timeout=left))
-
-    def run(self, code: str) -> str:
-        """Runs a cell to its end; what it printed."""
-        asked = self.client.execute(code)
-        self.listen(lambda: asked in self.done, "A cell did not end")
-        return self.printed.get(asked, "")
-
-    def subshell(self) -> str:
-        """A further shell, on a thread of its own: JupyterLab sends what widgets say there."""
-        self.client.control_channel.send(self.client.session.msg("create_subshell_request"))
-        made: str = self.client.get_control_msg(timeout=30)["content"]["subshell_id"]
-        return made
-
-    def click(self, subshell: str = "", **asked: Any) -> None:
-        """Asks as the panel's script does."""
-        content = {"comm_id": self.panel, "data": {"method": "custom", "content": asked}}
-        message = self.client.session.msg("comm_msg", content)
-        if subshell:
-            message["header"]["subshell_id"] = subshell
-        self.client.shell_channel.send(message)
-
-    def _heard(self, message: dict[str, Any]) -> None:
-        kind, content, parent = message["msg_type"], message["content"], message["parent_header"].get("msg_id", "")
-        if kind == "comm_open" and content["data"]["state"].get("_anywidget_id") == VIEW:
-            self.panel = content["comm_id"]
-        if kind == "comm_msg" and content["comm_id"] == self.panel and content["data"]["method"] == "custom":
-            self.statuses += [one for one in [content["data"]["content"]["state"].get("status")] if one]
-        if kind == "stream":
-            self.printed[parent] = self.printed.get(parent, "") + content["text"]
-        assert kind != "error", content
-        if kind == "status" and content["execution_state"] == "idle":
-            self.done.add(parent)
-
-
-@pytest.fixture
-def kernel(tmp_path: Path) -> Iterator[Kernel]:
-    one = Kernel(tmp_path)
-    try:
-        yield one
-    finally:
-        one.close()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in TAGS
         for name, value in attrs:
-            assert name in {"style", "class", "src", "alt", "width", "open"}, name
+            assert name in {"style", "class", "src", "alt", "width", "height", "open"}, name
             if name == "src":
                 kind, _, data = str(value).partition(",")
                 assert kind == "data:image/svg+xml;base64"

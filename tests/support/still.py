@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Any, Final
 
 from playwright.sync_api import Page
 
 from gpu_doctor.notebook.live_view import Dashboard
-from gpu_doctor.notebook.widget import DoctorView, script
+from gpu_doctor.notebook.widget import DoctorView, loader
 from gpu_doctor.recording import Replay
 from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials import knobs
@@ -25,8 +26,10 @@ _THEMES: Final = {
 }
 _ADDRESS: Final = "http://localhost/still"
 """Nobody listens there; as a secure page it may use the clipboard."""
+_SCRIPT: Final = "http://localhost/panel.js"
 _MODEL: Final = """
-const traits = TRAITS, listeners = {};
+import panel from "SCRIPT";
+const carried = CARRIED, traits = TRAITS, listeners = {};
 window.listening = () => Object.values(listeners).reduce((sum, one) => sum + one.length, 0);
 traits.rows.data = new DataView(Uint8Array.from(atob(traits.rows.data), (one) => one.charCodeAt(0)).buffer);
 window.asked = [];
@@ -37,11 +40,12 @@ const model = {
   on: (name, call) => { (listeners[name] ??= []).push(call); },
   off: (name, call) => { listeners[name] = (listeners[name] ?? []).filter((one) => one !== call); },
   send: (message) => window.asked.push(message),
+  widget_manager: { get_model: async () => ({ get: (name) => carried[name] }) },
 };
 window.tell = (state) => model.set("state", { ...traits.state, ...state });
-initialize({ model });
+window.forget = panel.initialize({ model });
 window.listeningBefore = window.listening();
-window.dispose = render({ model, el: document.querySelector("main") });
+window.dispose = panel.render({ model, el: document.querySelector("main") });
 """
 
 
@@ -59,7 +63,8 @@ def traits_of(shown: PanelInput) -> dict[str, Any]:
         return {
             "figure": dashboard.view.figure,
             "state": dashboard.view.state,
-            "rows": {"head": rows["head"], "data": data},
+            "rows": {"seq": rows["seq"], "head": rows["head"], "data": data},
+            "bokeh": dashboard.view.bokeh,
         }
     finally:
         dashboard.view.close()
@@ -75,13 +80,17 @@ def show(page: Page, shown: PanelInput, theme: str = "light", width: int = 1000,
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     resize(page, width)
-    told = json.dumps(traits_of(shown)).replace("</", "<\\/")
-    source = script().replace("</script", "<\\/script") + _MODEL.replace("TRAITS", told)
+    traits = traits_of(shown)
+    carried = {"source": loader({}).source, "figure": loader({}).figure}
+    given = {"SCRIPT": _SCRIPT, "TRAITS": json.dumps(traits), "CARRIED": json.dumps(carried)}
+    source = re.sub("|".join(given), lambda name: given[name[0]].replace("</", "<\\/"), _MODEL)
     html = (
         f"<!doctype html><html><body data-jp-theme-light={json.dumps('true' if theme == 'light' else 'false')}>"
         f"<style>{_THEMES[theme]} body {{ margin: 10px; }}</style><style>{DoctorView._css}</style><main></main>"
     )
     page.route(_ADDRESS, lambda route: route.fulfill(body=html, content_type="text/html; charset=utf-8"))
+    script = DoctorView._esm
+    page.route(_SCRIPT, lambda route: route.fulfill(body=script, content_type="text/javascript; charset=utf-8"))
     page.goto(_ADDRESS)
     page.add_script_tag(content=source, type="module")
     page.locator("[data-gpu-doctor] .gd-text").wait_for(timeout=20_000)

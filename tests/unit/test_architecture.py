@@ -41,6 +41,7 @@ ROOMS: Final = {
     "ray": "trials.executors.ray",
     "pynvml": "machine.nvml",
     "bokeh": "notebook.plots notebook.widget",
+    "PIL": "report.picture",
     "anywidget": "notebook",
     "ipywidgets": "notebook",
     "IPython": "notebook",

@@ -42,9 +42,11 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     here = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "gpu_doctor").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and not {"__pycache__", "frontend"} & set(path.parts)
     }
     assert here <= inside
+    assert {f"gpu_doctor/notebook/static/panel.{kind}" for kind in ("js", "css")} <= inside
+    assert not any("/frontend/" in name for name in inside), "users need what is built, not what it is built of"
     assert "gpu_doctor/py.typed" in inside
     assert {name.split("/")[0] for name in inside} == {
         "gpu_doctor",

@@ -9,22 +9,26 @@ from typing import Any, Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.report.panel.contract import Choice, KnobShown, Offer
 from gpu_doctor.trials import SWEEP_TRIALS, combinations
-from gpu_doctor.trials.knobs import Choice, Knob, KnobTable
+from gpu_doctor.trials import knobs as knob_table
+from gpu_doctor.trials.knobs import Knob, KnobTable
 
-ASKS: Final = ("stop", "trial", "real", "treat", "sweep", "largest", "fix", "before", "rows")
+ASKS: Final = ("stop", "trial", "real", "treat", "sweep", "largest", "fix", "forecast", "before", "state")
 MOST_STEPS: Final = 100_000
 MOST_SECONDS: Final = 3600
 UNKNOWN: Final = "Run the loop once to see which knobs apply."
 
 
 NOT_RUN: Final = "as written (not run yet)"
+UNSEEN: Final = Choice(None, NOT_RUN, "")
+"""Stands for the value as written of a knob that was turned in every run so far."""
 
-_drawn: list[tuple[KnobTable, Setup, frozenset[str], list[dict[str, Any]]]] = []
+_drawn: list[tuple[KnobTable, Setup, frozenset[str], tuple[KnobShown, ...]]] = []
 """The controls of the last setup: it hardly ever changes, and the panel asks twice a second."""
 
 
-def controls(knobs: KnobTable, setup: Setup, known: bool, turned: Collection[str] = ()) -> list[dict[str, Any]]:
+def controls(knobs: KnobTable, setup: Setup, known: bool, turned: Collection[str] = ()) -> tuple[KnobShown, ...]:
     """One control per knob, in the table's order.
 
     Args:
@@ -32,53 +36,44 @@ def controls(knobs: KnobTable, setup: Setup, known: bool, turned: Collection[str
         turned: knobs that were turned when the setup was found: of these it does not tell how they are written.
     """
     if not known:
-        return [_blank(knob) for knob in knobs.values()]
+        return tuple(_blank(knob) for knob in knobs.values())
     # What changes from refresh to refresh while a loop runs is nothing that a knob asks for.
     asked = replace(setup, inputs=None, evaluation=None, world=None)
     last = next(iter(_drawn), None)
     if last is None or last[0] is not knobs or last[1:3] != (asked, frozenset(turned)):
-        drawn = [_control(knob, setup, knob.name not in turned) for knob in knobs.values()]
+        drawn = tuple(_control(knob, setup, knob.name not in turned) for knob in knobs.values())
         last = (knobs, asked, frozenset(turned), drawn)
         _drawn[:] = [last]
-    return list(last[3])
+    return last[3]
 
 
-def _blank(knob: Knob) -> dict[str, Any]:
-    return {
-        **_about(knob),
-        "written": None,
-        "choices": [{"value": None, "label": "…", "refusal": ""}],
-        "refusal": UNKNOWN,
-    }
+def _blank(knob: Knob) -> KnobShown:
+    return _made(knob, Offer((Choice(None, "…", ""),), UNKNOWN, ()), None)
 
 
-def _about(knob: Knob) -> dict[str, Any]:
-    return {
-        "name": knob.name,
-        "label": knob.label,
-        "front": knob.front,
-        "safe": knob.safety is Safety.SAFE,
-        "changes": formatting.clean(knob.changes, 600),
-    }
+def _made(knob: Knob, offer: Offer, written: SettingValue | None, otherwise: Offer | None = None) -> KnobShown:
+    return KnobShown(
+        **vars(offer),
+        name=knob.name,
+        label=knob.label,
+        front=knob.front,
+        safe=knob.safety is Safety.SAFE,
+        changes=formatting.clean(knob.changes, 600),
+        written=written,
+        otherwise=otherwise,
+    )
 
 
-def _control(knob: Knob, setup: Setup, as_written: bool) -> dict[str, Any]:
-    """`otherwise` holds what differs once num_workers is turned from none to some, or from some to none."""
+def _control(knob: Knob, setup: Setup, as_written: bool) -> KnobShown:
     if not as_written:
         drawn = _offer(knob, None, setup)
-        return {**_about(knob), "written": None, **drawn, "choices": [*drawn["choices"], _unseen()]}
+        return _made(knob, replace(drawn, choices=(*drawn.choices, UNSEEN)), None)
     written = knob.found(setup)
     drawn = _offer(knob, written, setup)
     if knob.name == "num_workers" or not setup.loaders:
-        return {**_about(knob), "written": written, **drawn}
+        return _made(knob, drawn, written)
     other = _offer(knob, written, _with_workers_turned(setup))
-    otherwise = {name: value for name, value in other.items() if value != drawn[name]}
-    return {**_about(knob), "written": written, **drawn, **({"otherwise": otherwise} if otherwise else {})}
-
-
-def _unseen() -> dict[str, Any]:
-    """Stands for the value as written of a knob that was turned in every run so far."""
-    return {"value": None, "label": NOT_RUN, "refusal": ""}
+    return _made(knob, drawn, written, other if other != drawn else None)
 
 
 def _with_workers_turned(setup: Setup) -> Setup:
@@ -86,36 +81,34 @@ def _with_workers_turned(setup: Setup) -> Setup:
     return replace(setup, loaders=tuple(loaders))
 
 
-def _offer(knob: Knob, written: Any, setup: Setup) -> dict[str, Any]:
+def _offer(knob: Knob, written: Any, setup: Setup) -> Offer:
     offered = knob.choices(setup)
     free = [one for one in offered if not one.refusal and one.value != written]
     reasons = list(dict.fromkeys(one.refusal for one in offered if one.refusal))
     refusal = "" if free else reasons[0] if reasons else "This loop has no other value to choose."
-    return {
-        "choices": [_choice(one, written) for one in offered],
-        "refusal": formatting.clean(refusal, 300),
-        # Where only some values cannot be had, the panel says which and why.
-        "partly": [
-            f"{', '.join(_short(one) for one in offered if one.refusal == reason)}: {formatting.clean(reason, 300)}"
-            for reason in reasons
-        ]
-        if free
-        else [],
-    }
+    partly = [
+        f"{', '.join(_short(one) for one in offered if one.refusal == reason)}: {formatting.clean(reason, 300)}"
+        for reason in reasons
+    ]
+    return Offer(
+        choices=tuple(_choice(one, written) for one in offered),
+        refusal=formatting.clean(refusal, 300),
+        partly=tuple(partly if free else ()),
+    )
 
 
-def _short(one: Choice) -> str:
+def _short(one: knob_table.Choice) -> str:
     """The label without what is said of it in brackets."""
     return formatting.clean(one.label.partition(" (")[0], 60)
 
 
-def _choice(one: Choice, written: Any) -> dict[str, Any]:
+def _choice(one: knob_table.Choice, written: Any) -> Choice:
     label = formatting.clean(one.label, 60)
-    return {
-        "value": one.value,
-        "label": f"{label} (as written)" if one.value == written and label != "as written" else label,
-        "refusal": formatting.clean(one.refusal, 300),
-    }
+    return Choice(
+        value=one.value,
+        label=f"{label} (as written)" if one.value == written and label != "as written" else label,
+        refusal=formatting.clean(one.refusal, 300),
+    )
 
 
 def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:

@@ -6,7 +6,10 @@ from typing import Any
 
 from gpu_doctor import formatting
 from gpu_doctor.recording import Setup
-from gpu_doctor.report.panel.controls import UNKNOWN, controls
+from gpu_doctor.report.labels import LABELS
+from gpu_doctor.report.panel.contract import Budget, PanelState, as_json
+from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, controls
+from gpu_doctor.report.panel.forecasts import forecasts
 from gpu_doctor.report.panel_input import BUSY, PanelInput, raised
 from gpu_doctor.report.sections import SECTIONS
 from gpu_doctor.trials import SWEEP_TRIALS, no_largest
@@ -14,18 +17,25 @@ from gpu_doctor.trials.knobs import KnobTable
 
 
 def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
-    """Everything the page draws, by section, ready for JSON; figures are in words already."""
+    """Everything the page draws, by section, ready for JSON (see `contract.PanelState`)."""
     known = shown.setup != Setup() and shown.status != "starting"
+    offered = controls(knobs, shown.setup, known, shown.turned)
     sections = {name: piece for section in SECTIONS for name, piece in section.panel(shown).items()}
-    return sections | {
-        "status": shown.status,
-        "busy": shown.status in BUSY,
-        "message": formatting.clean(shown.message or raised(shown), 600),
-        "knobs": controls(knobs, shown.setup, known, shown.turned),
-        "trial": {"steps": shown.trial_steps, "seconds": shown.trial_seconds},
-        "sweepMost": SWEEP_TRIALS,
-        "noLargest": no_largest(shown.setup) if known else UNKNOWN,
-        "fixes": dict(shown.fixes),
-        "before": shown.before,
-        "output": shown.output,
-    }
+    found: dict[str, Any] = as_json(
+        PanelState(
+            **sections,
+            labels=LABELS,
+            status=shown.status,
+            busy=shown.status in BUSY,
+            message=formatting.clean(shown.message or raised(shown), 600),
+            knobs=offered,
+            forecasts=forecasts(shown, offered) if known else (),
+            trial=Budget(shown.trial_steps, shown.trial_seconds, MOST_STEPS, MOST_SECONDS),
+            sweep_most=SWEEP_TRIALS,
+            no_largest=no_largest(shown.setup) if known else UNKNOWN,
+            fixes=shown.fixes,
+            before=shown.before,
+            output=shown.output,
+        )
+    )
+    return found

@@ -140,7 +140,7 @@ def test_the_refresher_draws_less_often_where_drawing_is_dear(taps: float, push_
     drawn.cpu_s, drawn._drawing_s, drawn._period_s = 0.0, 0.0, 0.5
     drawn._feed = run  # type: ignore[assignment]  # what it asks of a live run is its governor
 
-    def push() -> None:
+    def push(wait: bool = False) -> None:
         run.work(push_s)
         drawn.cpu_s += push_s
 

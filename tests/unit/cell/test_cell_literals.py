@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -38,14 +37,14 @@ def test_other_literals_are_only_offered_where_a_person_names_values() -> None:
     assert knobs_of(source, {}) == {}
     named = parse_variations(["betas=(0.9,0.99),(0.8,.95)", "clip=None,1.0,'a,b'", "name='x,y',it's,z"])
     table = {**knobs.KNOBS, **knobs_of(source, named)}
-    shown = {one["name"]: one for one in json.loads(json.dumps(controls(table, Setup(torch_version="2"), True)))}
-    values = {name: [choice["value"] for choice in shown[f"vary.{name}"]["choices"]] for name in named}
+    shown = {one.name: one for one in controls(table, Setup(torch_version="2"), True)}
+    values = {name: [choice.value for choice in shown[f"vary.{name}"].choices] for name in named}
     assert values == {
         "betas": ["(0.9, 0.99)", "(0.8, 0.95)"],
         "clip": ["None", "1.0", "'a,b'"],
         "name": ["<b>", "x,y", "it's", "z"],
     }
-    assert [choice["label"] for choice in shown["vary.betas"]["choices"]] == ["(0.9, 0.99) (as written)", "(0.8, 0.95)"]
+    assert [choice.label for choice in shown["vary.betas"].choices] == ["(0.9, 0.99) (as written)", "(0.8, 0.95)"]
     for name, several in values.items():
         for value in several:  # a page sends texts back, and they mean what they meant
             taken = checked_request({"ask": "trial", "settings": {f"vary.{name}": value}}, table)["settings"]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import re
+import weakref
+
+import bokeh
+
 from gpu_doctor.notebook.live_view import Dashboard
-from gpu_doctor.notebook.widget import script
+from gpu_doctor.notebook.widget import DoctorView, bokeh_script, loader
 from gpu_doctor.recording import Replay
 from gpu_doctor.trials import knobs
 from tests.support.dashboard_parts import Bench
@@ -66,7 +72,7 @@ def test_a_page_that_missed_the_begin_gets_everything(bench: Bench) -> None:
     bench.dashboard.follow(bench.replay)
     bench.dashboard.push()
     bench.page.clear()
-    bench.dashboard._asked({"ask": "rows"})
+    bench.dashboard._asked({"ask": "state", "have": 0})
     assert len(bench.page["base:step"]) >= 20
     assert "verdict" in bench.messages[-1]["state"]
 
@@ -93,7 +99,8 @@ def test_requests_are_posted_and_bad_ones_answered(bench: Bench) -> None:
 def test_a_quantity_nobody_expected_is_drawn_from_its_first_reading(bench: Bench) -> None:
     host = Dashboard(bench.look, bench.requests.append, knobs.KNOBS, gpus=())
     host.view.send = bench.send
-    before = {line["key"] for plot in host.view.figure["plots"] for line in plot["lines"]}
+    drawn = host.view.figure or loader({}).figure
+    before = {line["key"] for plot in drawn["plots"] for line in plot["lines"]}
     assert "gpu_util_pct@0" not in before
     host.follow(bench.replay)
     host.push()
@@ -102,8 +109,63 @@ def test_a_quantity_nobody_expected_is_drawn_from_its_first_reading(bench: Bench
     host.view.close()
 
 
-def test_the_script_holds_bokeh_and_reaches_for_nothing_else() -> None:
-    own = script().split("\n", 2)[2]
-    assert "BOKEH_SOURCE" in script()[:200]
+def test_a_message_says_its_number_and_whether_it_holds_all(bench: Bench) -> None:
+    bench.dashboard.follow(bench.replay)
+    for _ in range(2):
+        bench.dashboard.push()
+    bench.dashboard._asked({"ask": "state", "have": 1})
+    bench.dashboard.push()
+    assert [(one["seq"], one["kind"]) for one in bench.messages] == [
+        (1, "news"),
+        (2, "news"),
+        (3, "state"),
+        (4, "news"),
+    ]
+    bench.dashboard.last()
+    assert bench.dashboard.view.rows["seq"] == 5, "a page that is loaded later goes on from there"
+
+
+def test_the_panels_own_script_is_small_and_reaches_for_nothing_else() -> None:
+    assert len(DoctorView._esm.encode()) <= 80_000, "it travels with every panel"
+    own = re.sub(r"/\*.*?\*/", "", DoctorView._esm, flags=re.DOTALL)
     for forbidden in ("http:", "https:", "innerHTML", "insertAdjacentHTML", "document.write", "import("):
         assert forbidden not in own
+
+
+def test_bokeh_travels_once_a_kernel_and_again_where_it_is_asked_for(bench: Bench) -> None:
+    shared = loader({})
+    its_id = shared.model_id
+    one, other = (DoctorView(bench.requests.append, figure) for figure in (dict(shared.figure), {"doc": "another"}))
+    assert one.bokeh == other.bokeh == {"version": bokeh.__version__, "loader": its_id}
+    assert shared.source == bokeh_script() and "Bokeh" in bokeh_script()
+    assert one.figure == {} and other.figure == {"doc": "another"}, "a figure of its own travels with its panel"
+    one._handle_custom_msg({"ask": "bokeh"}, [])
+    assert one.bokeh["source"] == bokeh_script() and one.bokeh["figure"] == shared.figure
+    assert "source" not in other.bokeh
+    assert bench.requests == [], "nothing that a person asked for"
+    shared.close()
+    again = DoctorView(bench.requests.append, {"doc": "a third"})
+    assert again.bokeh["loader"] == loader({}).model_id != its_id, "the loader was closed: there is another"
+    assert loader({}).figure == {"doc": "a third"} and again.figure == {}
+    for view in (one, other, again, loader({})):
+        view.close()
+
+
+def test_a_closed_panel_leaves_no_widget(bench: Bench) -> None:
+    view = DoctorView(bench.requests.append, {})
+    layout = view.layout
+    view.close()
+    assert view.comm is None and layout.comm is None
+
+
+def test_a_closed_dashboard_is_let_go(bench: Bench) -> None:
+    one = Dashboard(bench.look, bench.requests.append, knobs.KNOBS, gpus=())
+    one.follow(bench.replay)
+    one.push()
+    one.close()
+    one.push()
+    assert not one.failure, "who still pushes does no harm"
+    gone = weakref.ref(one)
+    del one
+    gc.collect()
+    assert gone() is None

@@ -14,7 +14,7 @@ from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.recording import Recording, Setup, Steps
 from gpu_doctor.recording.setup import InputFacts
 from gpu_doctor.report.panel import PanelInput, Progress, state
-from gpu_doctor.report.panel.controls import UNKNOWN, checked_request, controls
+from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, checked_request, controls
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
@@ -87,8 +87,10 @@ def test_a_gpu_that_is_there_but_not_used_is_said() -> None:
 
 
 def test_the_page_offers_the_budget_of_the_cells_line() -> None:
-    assert drawn(shown(starved()))["trial"] == {"steps": 50, "seconds": 60.0}
-    assert drawn(shown(starved(), trial_steps=200, trial_seconds=20.0))["trial"] == {"steps": 200, "seconds": 20.0}
+    most = {"mostSteps": MOST_STEPS, "mostSeconds": MOST_SECONDS}
+    assert drawn(shown(starved()))["trial"] == {**most, "steps": 50, "seconds": 60.0}
+    own = drawn(shown(starved(), trial_steps=200, trial_seconds=20.0))["trial"]
+    assert own == {**most, "steps": 200, "seconds": 20.0}
 
 
 def test_while_a_side_sets_up_no_seconds_are_left_to_tell() -> None:
@@ -209,14 +211,16 @@ def test_the_overhead_of_a_run_without_steps_is_not_told() -> None:
 
 def test_what_needs_workers_can_be_chosen_together_with_them() -> None:
     setup = starved().setup
-    alone = {one["name"]: one for one in controls(knobs.KNOBS, setup, known=True)}
+    alone = {one.name: one for one in controls(knobs.KNOBS, setup, known=True)}
     kept = alone["persistent_workers"]
-    assert "set num_workers above 0 first" in kept["refusal"]
-    assert kept["otherwise"]["refusal"] == "" and not any(one["refusal"] for one in kept["otherwise"]["choices"])
-    assert "otherwise" not in alone["num_workers"] and "otherwise" not in alone["batch_size"]
+    assert "set num_workers above 0 first" in kept.refusal
+    assert kept.otherwise is not None and kept.otherwise.refusal == ""
+    assert not any(one.refusal for one in kept.otherwise.choices)
+    assert alone["num_workers"].otherwise is None and alone["batch_size"].otherwise is None
     two = replace(setup, loaders=tuple(replace(one, num_workers=2) for one in setup.loaders))
-    with_two = {one["name"]: one for one in controls(knobs.KNOBS, two, known=True)}["persistent_workers"]
-    assert with_two["refusal"] == "" and "above 0 first" in with_two["otherwise"]["refusal"]
+    with_two = {one.name: one for one in controls(knobs.KNOBS, two, known=True)}["persistent_workers"]
+    assert with_two.refusal == "" and with_two.otherwise is not None
+    assert "above 0 first" in with_two.otherwise.refusal
 
 
 def test_the_knobs_are_asked_once_a_setup(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,24 +16,27 @@ from tests.support.report_parts import recording
 
 
 def test_all_three_show_the_sections_in_the_order_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    def named(name: str) -> Section:
+    walked: list[str] = []
+
+    def marked_as(section: Section) -> Section:
         def draw(_: Reported) -> str:
-            return f"<{name}>"
+            return f"<{section.name}>"
 
-        def piece(_: PanelInput) -> dict[str, Any]:
-            return {name: name}
+        def piece(given: PanelInput) -> dict[str, Any]:
+            walked.append(section.name)
+            return section.panel(given)
 
-        return Section(name, draw, draw, piece)
+        return Section(section.name, draw, draw, piece)
 
     one = recording()
-    marked = tuple(named(section.name) for section in SECTIONS)
+    marked = tuple(marked_as(section) for section in SECTIONS)
     monkeypatch.setattr(as_text, "SECTIONS", marked)
     names = "".join(f"<{section.name}>" for section in SECTIONS)
     assert as_text.text(diagnose(one), one).replace("\n\n", "") == names
     assert names in as_text.html(diagnose(one), (one,))
     monkeypatch.setattr(panel_state, "SECTIONS", marked)
-    walked = state(PanelInput(recordings=(one,), diagnosis=diagnose(one)), KNOBS)
-    assert [name for name in walked if name == walked[name]] == [section.name for section in SECTIONS]
+    state(PanelInput(recordings=(one,), diagnosis=diagnose(one)), KNOBS)
+    assert walked == [section.name for section in SECTIONS]
 
 
 def test_no_section_stands_twice_in_the_list() -> None:

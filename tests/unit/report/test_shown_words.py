@@ -33,9 +33,9 @@ def test_cores_seconds_left_and_exceptions_in_words() -> None:
 
 def test_one_more_is_no_plural() -> None:
     notes = tuple(f"note {number}" for number in range(MOST_NOTES + 1))
-    assert footer(shown(starved(), notes=notes))["notes"][-1] == "The recording has 1 more note."
+    assert footer(shown(starved(), notes=notes)).notes[-1] == "The recording has 1 more note."
     changed = fix("a\n", "\n".join(map(str, range(MOST_LINES - 4))))  # and two heads, a place, two lines removed
-    assert fix_shown(changed)["lines"][-1] == ["place", "and 1 more line"]
+    assert fix_shown(changed, {}).lines[-1] == ("place", "and 1 more line")
 
 
 def test_a_diff_has_no_empty_line_behind_the_last_line_break() -> None:

@@ -25,7 +25,8 @@ from gpu_doctor.recording import Losses, Recording
 from gpu_doctor.recording.steps import INFERENCE
 from gpu_doctor.report import as_text as report
 from gpu_doctor.report.losses import loss_lines
-from gpu_doctor.report.panel import PanelInput, state
+from gpu_doctor.report.panel import PanelInput, Said, as_json, state
+from gpu_doctor.report.panel.contract import FixCell
 from gpu_doctor.report.panel_parts import MOST_LINES, fix_shown
 from gpu_doctor.report.plan import plan_html, plan_text, told
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
@@ -254,7 +255,7 @@ def test_the_static_result_tells_the_same() -> None:
     assert any(alt.startswith("Losses of trial 1") for alt in page.alts)
     assert "24 %" in page.text
     text = report.text(given.diagnosis, given.recordings[0], given.effects, trials=given.trials, plan=given.plan)
-    assert "Treatment: 4.13x as fast" in text and "████" in text and WROTE in text
+    assert "Treatment: 4.13x faster" in text and "████" in text and WROTE in text
     assert "+                    batch_size=128, shuffle=True, num_workers=4)  # mine" in text
 
 
@@ -305,36 +306,36 @@ class Asked:
 
 
 def test_a_fix_is_shown_as_lines_and_copied_to_the_letter() -> None:
-    shown = fix_shown(fix())
-    assert ["added", "+                    batch_size=128, shuffle=True, num_workers=4)  # mine"] in shown["lines"]
-    assert {kind for kind, _ in shown["lines"]} == {"head", "place", "same", "removed", "added"}
-    assert shown["cells"] == [{"label": "this cell", "text": CURED}]
-    assert shown["complete"] and not shown["error"]
-    assert fix_shown(Fix())["notes"] == ["Nothing to change: the cell has these settings already."]
-    half = fix_shown(fix("a = 1\n", "a = '\ud800'\n"))
-    json.dumps(half).encode()
-    assert half["cells"][0]["text"].encode("utf-8")
-    endless = fix_shown(fix("a\n", "\n".join(map(str, range(5000)))))
-    assert len(endless["lines"]) == MOST_LINES + 1
+    shown = fix_shown(fix(), BOTH)
+    assert ("added", "+                    batch_size=128, shuffle=True, num_workers=4)  # mine") in shown.lines
+    assert {kind for kind, _ in shown.lines} == {"head", "place", "same", "removed", "added"}
+    assert shown.cells == (FixCell("this cell", CURED),)
+    assert shown.complete and not shown.error
+    assert fix_shown(Fix(), BOTH).notes == ("Nothing to change: the cell has these settings already.",)
+    half = fix_shown(fix("a = 1\n", "a = '\ud800'\n"), BOTH)
+    json.dumps(as_json(half)).encode()
+    assert half.cells[0].text.encode("utf-8")
+    endless = fix_shown(fix("a\n", "\n".join(map(str, range(5000)))), BOTH)
+    assert len(endless.lines) == MOST_LINES + 1
 
 
 def test_a_fix_that_fails_is_one_sentence_and_few_are_kept() -> None:
     details = Details(Asked(ValueError("no place for it")))  # type: ignore[arg-type]
     details.fix({"num_workers": 2})
-    assert details.fixes["num_workers=2"]["error"] == "The change could not be written into your cells: no place for it"
+    assert details.fixes["num_workers=2"].error == "The change could not be written into your cells: no place for it"
     details = Details(Asked(fix()))  # type: ignore[arg-type]
     for number in range(MOST_FIXES + 5):
         details.fix({"num_workers": number})
     assert len(details.fixes) == MOST_FIXES and "num_workers=20" in details.fixes
     details.fix(BOTH)
-    assert details.fixes["num_workers=4, amp=bf16"]["settings"] == BOTH
+    assert details.fixes["num_workers=4, amp=bf16"].settings == BOTH
 
 
 def test_before_the_click_it_is_said_what_cannot_come_back() -> None:
     namespace = {"it": (number for number in range(3)), "values": np.zeros(1000)}
     refused, kept = details.sentences(Case("next(it)", namespace))
-    assert kept["text"].startswith("A trial restores model, optimizer") and "copy of 8 KiB" in kept["text"]
-    assert refused["tone"] == "bad" and "`it`" in refused["text"]
+    assert kept.text.startswith("A trial restores model, optimizer") and "copy of 8 KiB" in kept.text
+    assert refused.tone == "bad" and "`it`" in refused.text
     assert len(details.sentences(Case("1", namespace))) == 1, "what the cell does not reach stays as it is"
     assert len(details.sentences(Case("1", {"values": np.zeros(10)}))) == 1
 
@@ -343,7 +344,7 @@ def test_before_the_click_large_data_is_said_to_be_read_only(monkeypatch: pytest
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
     said = details.sentences(Case("1", {"train": TensorDataset(torch.zeros(512))}))
     named = "Large data is not copied: train (a tensor of 2 KiB); "
-    assert said[1] == {"text": f"{named}changes to it are listed, not undone.", "tone": ""}
+    assert said[1] == Said(f"{named}changes to it are listed, not undone.", "")
 
 
 def test_before_the_click_an_open_run_of_a_tracker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +353,7 @@ def test_before_the_click_an_open_run_of_a_tracker_is_named(monkeypatch: pytest.
 
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(run=Run()))
     _, said = details.sentences(Case("1", {}))
-    assert said["tone"] == "" and said["text"].startswith("A trial reports nothing to wandb.run (Run)")
+    assert said.tone == "" and said.text.startswith("A trial reports nothing to wandb.run (Run)")
 
 
 def test_before_the_click_a_refusal_and_what_is_done_again_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,24 +361,24 @@ def test_before_the_click_a_refusal_and_what_is_done_again_are_said(monkeypatch:
     monkeypatch.setattr("gpu_doctor.trials.beforehand.CHECKS", (lambda case: refused, reaching_out))
     case = Case("import requests\nrequests.post('http://x')", {})
     first, _, last = details.sentences(case)
-    assert first == {"text": "A trial will be refused. The file log.csv is open: close it.", "tone": "bad"}
-    assert last["tone"] == "bad" and "requests.post in line 2" in last["text"]
+    assert first == Said("A trial will be refused. The file log.csv is open: close it.", "bad")
+    assert last.tone == "bad" and "requests.post in line 2" in last.text
     said = case.beforehand()
-    assert (first["text"], last["text"]) == (f"A trial will be refused. {said.refusal}", *said.lost)
+    assert (first.text, last.text) == (f"A trial will be refused. {said.refusal}", *said.lost)
 
 
 def test_a_state_that_does_not_fit_is_said_before_the_click(monkeypatch: pytest.MonkeyPatch) -> None:
     little = types.SimpleNamespace(available=100)
     monkeypatch.setattr("psutil.virtual_memory", lambda: little)
     [said] = details.sentences(Case("1", {"values": np.zeros(1000)}))
-    assert said["tone"] == "bad" and "will be refused" in said["text"] and "8 KiB" in said["text"]
+    assert said.tone == "bad" and "will be refused" in said.text and "8 KiB" in said.text
 
 
 def test_looking_ahead_never_raises() -> None:
     details = Details(Asked(fix()))  # type: ignore[arg-type]
     details._case.beforehand = None  # type: ignore[method-assign,assignment]
     details.look_ahead()
-    assert details.before is not None and details.before[0]["tone"] == "bad"
+    assert details.before is not None and details.before[0].tone == "bad"
 
 
 def test_unfolding_is_served_at_once_and_while_a_trial_waits() -> None:
@@ -394,7 +395,7 @@ def test_unfolding_is_served_at_once_and_while_a_trial_waits() -> None:
     assert "num_workers=4, amp=bf16" in visit.details.fixes and visit.details.before is None
     actions._busy = False
     actions.take({"ask": "before", "settings": {}})
-    assert visit.details.before == [] and len(drawn_again) == 2
+    assert visit.details.before == () and len(drawn_again) == 2
 
 
 # ---- what a run for real wrote --------------------------------------------------------------------------------------

@@ -109,9 +109,9 @@ def test_a_function_has_no_cell_to_vary() -> None:
 
 def test_the_panel_offers_them_as_controls_and_takes_them_back() -> None:
     table = {**knobs.KNOBS, **knobs_of(BY_HAND, parse_variations(["lr=1e-3,3e-4", "name=other"]))}
-    control = {one["name"]: one for one in controls(table, Setup(torch_version="2"), True)}["vary.lr"]
-    assert [choice["value"] for choice in control["choices"]] == [1e-3, 3e-4]
-    assert control["front"] and control["refusal"] == "" and "loss" in control["changes"]
+    control = {one.name: one for one in controls(table, Setup(torch_version="2"), True)}["vary.lr"]
+    assert [choice.value for choice in control.choices] == [1e-3, 3e-4]
+    assert control.front and control.refusal == "" and "loss" in control.changes
     taken = checked_request({"ask": "trial", "settings": {"vary.lr": 3e-4, "vary.name": "other"}, "steps": 5}, table)
     assert taken["settings"] == {"vary.lr": 3e-4, "vary.name": "other"}
 
@@ -127,11 +127,11 @@ def test_a_wrong_option_is_answered_in_one_sentence(line: str) -> None:
 def test_the_numbers_and_switches_of_the_cell_are_offered_unasked_under_more() -> None:
     table = knobs_of(BY_HAND, parse_variations(["lr=1e-3,3e-4"]))
     assert list(table) == ["vary.lr", "vary.batch_size", "vary.shuffle", "vary.down"]  # no text: what else could it be
-    shown = {one["name"]: one for one in controls({**knobs.KNOBS, **table}, Setup(torch_version="2"), True)}
-    assert [choice["value"] for choice in shown["vary.batch_size"]["choices"]] == [16, 8, 32, 64]
-    assert [choice["value"] for choice in shown["vary.shuffle"]["choices"]] == [True, False]
-    assert (shown["vary.lr"]["front"], shown["vary.batch_size"]["front"]) == (True, False)
-    assert shown["vary.batch_size"]["refusal"] == ""
+    shown = {one.name: one for one in controls({**knobs.KNOBS, **table}, Setup(torch_version="2"), True)}
+    assert [choice.value for choice in shown["vary.batch_size"].choices] == [16, 8, 32, 64]
+    assert [choice.value for choice in shown["vary.shuffle"].choices] == [True, False]
+    assert (shown["vary.lr"].front, shown["vary.batch_size"].front) == (True, False)
+    assert shown["vary.batch_size"].refusal == ""
     taken = checked_request({"ask": "trial", "settings": {"vary.batch_size": 32, "vary.shuffle": False}}, table)
     assert taken["settings"] == {"vary.batch_size": 32, "vary.shuffle": False}
     many = "\n".join(f"a{i} = {i}" for i in range(40))

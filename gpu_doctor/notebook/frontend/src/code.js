@@ -1,28 +1,52 @@
 // Code in the panel: the change of a person's own cells as a diff or whole, lines to paste, and what copies them.
 
-/** One text for settings that are the same, in whatever order. */
-function keyOf(settings) {
-  return JSON.stringify(Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1)));
-}
+import { button } from "./elements.js";
+import { keyOf } from "./settings.js";
+import { h } from "./vdom.js";
 
+/** @typedef {import("./contract").Fix} Fix */
+/** @typedef {import("./contract").Settings} Settings */
+/** @typedef {import("./panel").Panel} Panel */
+
+/**
+ * @param {string} text what is copied
+ * @param {string} label
+ * @param {Panel} panel
+ * @param {string} said
+ */
 function copyButton(text, label, panel, said) {
   return button(panel.copied === text ? "copied" : label, () => panel.copy(text), { class: "gd-small", "aria-label": said });
 }
 
-function codePart(code, panel) {
+/**
+ * @param {string} code
+ * @param {Panel} panel
+ */
+export function codePart(code, panel) {
   return h("div", { class: "gd-code" }, h("pre", {}, code), copyButton(code, "copy", panel, "Copy these lines"));
 }
 
-/** What folds and unfolds the change for some settings. */
-function codeFold(label, what, settings, panel) {
+/**
+ * What folds and unfolds the change for some settings.
+ * @param {string} label
+ * @param {string} what
+ * @param {Settings} settings
+ * @param {Panel} panel
+ */
+export function codeFold(label, what, settings, panel) {
   return button(label, () => panel.foldCode(what, settings), {
     class: "gd-link", "aria-expanded": String(panel.unfolded.has(what)), "data-fold": "code",
     title: "Your cells with the change: the changed lines or the whole cells",
   });
 }
 
-/** The change for some settings, as far as the kernel has told it; until then the lines to paste, if there are any. */
-function fixPart(settings, lines, panel) {
+/**
+ * The change for some settings, as far as the kernel has told it; until then the lines to paste, if there are any.
+ * @param {Settings} settings
+ * @param {string} lines
+ * @param {Panel} panel
+ */
+export function fixPart(settings, lines, panel) {
   const key = keyOf(settings);
   const fix = Object.values(panel.live.state.fixes ?? {}).find((one) => keyOf(one.settings ?? {}) === key);
   if (fix && !fix.error) return changePart(fix, key, panel);
@@ -30,11 +54,16 @@ function fixPart(settings, lines, panel) {
     ? "The kernel is busy: the changed cells appear when it is free." : "Looking at your cells …";
   return h("div", { class: "gd-fix" },
     h("div", { class: "gd-soft", role: "status" }, said),
-    lines ? [h("div", { class: "gd-soft" }, "To paste by hand:"), codePart(lines, panel)] : null);
+    lines ? [h("div", { class: "gd-soft" }, panel.labels.paste), codePart(lines, panel)] : null);
 }
 
-/** A change: a diff or the whole cells, as a person likes it, then the notes and the lines to paste for the rest. */
-function changePart(fix, key, panel) {
+/**
+ * A change: a diff or the whole cells, as a person likes it, then the notes and the lines to paste for the rest.
+ * @param {Fix} fix
+ * @param {string} key
+ * @param {Panel} panel
+ */
+export function changePart(fix, key, panel) {
   const whole = panel.whole.has(key);
   const one = fix.cells.length === 1;
   const copies = fix.cells.map((cell) => copyButton(cell.text, one ? "copy whole cell" : `copy ${cell.label}`, panel,
@@ -49,5 +78,5 @@ function changePart(fix, key, panel) {
       button("whole cell", () => panel.showWhole(key), { class: "gd-small gd-toggle", "aria-pressed": String(whole) }), copies) : null,
     fix.cells.length ? body : null,
     fix.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),
-    fix.paste ? [h("div", { class: "gd-soft" }, fix.complete ? "Or, to paste:" : "To paste by hand:"), codePart(fix.paste, panel)] : null);
+    fix.paste ? [h("div", { class: "gd-soft" }, fix.complete ? "Or, to paste:" : panel.labels.paste), codePart(fix.paste, panel)] : null);
 }

@@ -1,18 +1,23 @@
 // The panel and the page around it: other panels, the static result, JupyterLab's keys.
 
 /** A number that no other panel of the page has: every widget of a notebook has this module for itself. */
-function numbered() {
-  globalThis.gpuDoctorPanels = (globalThis.gpuDoctorPanels ?? 0) + 1;
-  return globalThis.gpuDoctorPanels;
+export function numbered() {
+  const page = /** @type {any} */ (globalThis);
+  page.gpuDoctorPanels = (page.gpuDoctorPanels ?? 0) + 1;
+  return page.gpuDoctorPanels;
 }
 
-/** Hides the static result beside the live panel, also one that comes later; returns what shows it again. */
-function hideStatic(el) {
+/**
+ * Hides the static result beside the live panel, also one that comes later; returns what shows it again.
+ * @param {HTMLElement} el
+ */
+export function hideStatic(el) {
   const area = el.closest(".jp-OutputArea, .output_area, .cell-output-ipywidget-background, .output");
+  /** @type {Set<HTMLElement>} */
   const hidden = new Set();
   const hide = () => {
     for (const result of area?.querySelectorAll(".gpu-doctor-static") ?? []) {
-      const child = result.closest(".jp-OutputArea-child, .output_subarea") ?? result;
+      const child = /** @type {HTMLElement} */ (result.closest(".jp-OutputArea-child, .output_subarea") ?? result);
       if (child.contains(el) || hidden.has(child)) continue;
       hidden.add(child);
       child.style.display = "none";
@@ -27,8 +32,12 @@ function hideStatic(el) {
   };
 }
 
-/** Calls `then` once the element is in the page, which is only after `render` has returned; returns the interval. */
-function whenInPage(el, then) {
+/**
+ * Calls `then` once the element is in the page, which is only after `render` has returned; returns the interval.
+ * @param {HTMLElement} el
+ * @param {() => void} then
+ */
+export function whenInPage(el, then) {
   const waiting = setInterval(() => {
     if (!el.isConnected) return;
     clearInterval(waiting);
@@ -41,12 +50,14 @@ function whenInPage(el, then) {
  * Plain keys are those of the list or scrolling part that has the focus: JupyterLab would go to the next cell at an arrow
  * and cut this one at an X. It passes over an element that says so, and the window hears a key before JupyterLab does.
  * Returns what ends it.
+ * @param {HTMLElement} root
  */
-function keepKeys(root) {
-  const keep = (event) => {
-    if (!root.contains(event.target) || !event.target.matches("select, [tabindex]")) return;
+export function keepKeys(root) {
+  const keep = (/** @type {KeyboardEvent} */ event) => {
+    const { target } = event;
+    if (!(target instanceof Element) || !root.contains(target) || !target.matches("select, [tabindex]")) return;
     const command = event.ctrlKey || event.metaKey || event.altKey || (event.shiftKey && event.key === "Enter");
-    event.target.toggleAttribute("data-lm-suppress-shortcuts", !command);
+    target.toggleAttribute("data-lm-suppress-shortcuts", !command);
   };
   window.addEventListener("keydown", keep, true);
   return () => window.removeEventListener("keydown", keep, true);

@@ -1,12 +1,29 @@
 // Several values at once: the grid of a sweep, and what a sweep or the search for the largest batch found. No state of its own.
 
-/** Two further ways to try: a sweep, whose grid unfolds, and the search for the largest batch, or why there is none. */
-function furtherPart(state, act, panel) {
+import { codeFold, fixPart } from "./code.js";
+import { button, counted } from "./elements.js";
+import { asTurned, combinations } from "./settings.js";
+import { h } from "./vdom.js";
+import { PURPOSES, changesPart } from "./words.js";
+
+/** @typedef {import("./contract").Knob} Knob */
+/** @typedef {import("./contract").PanelState} State */
+/** @typedef {import("./knobs").Act} Act */
+/** @typedef {import("./panel").Panel} Panel */
+/** @typedef {import("./vdom").Drawn} Drawn */
+
+/**
+ * Two further ways to try: a sweep, whose grid unfolds, and the search for the largest batch, or why there is none.
+ * @param {State} state
+ * @param {Act} act
+ * @param {Panel} panel
+ */
+export function furtherPart(state, act, panel) {
   const open = panel.unfolded.has("sweep");
   const why = `${panel.id}-no-largest`;
   return [
     h("div", { class: "gd-row gd-further" },
-      button("Sweep", () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), title: SETTLED_BUTTONS.sweep, class: "gd-opens" }),
+      button("Sweep", () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), title: PURPOSES.sweep, class: "gd-opens" }),
       h("span", { class: "gd-choice" },
         act("largest", "Find the largest batch", Boolean(state.noLargest), false, state.noLargest ? why : null),
         state.noLargest ? h("span", { class: "gd-soft gd-fine", id: why }, state.noLargest) : null)),
@@ -14,17 +31,22 @@ function furtherPart(state, act, panel) {
   ];
 }
 
-/** The values that a sweep may combine: a row of ticks for each knob that can be turned. */
+/**
+ * The values that a sweep may combine: a row of ticks for each knob that can be turned.
+ * @param {State} state
+ * @param {Act} act
+ * @param {Panel} panel
+ */
 function gridPart(state, act, panel) {
-  const some = panel.grid.num_workers?.length ? Math.max(...panel.grid.num_workers) : undefined;
+  const some = panel.grid.num_workers?.length ? Math.max(...panel.grid.num_workers.map(Number)) : undefined;
   const knobs = asTurned(state.knobs, some).filter((knob) => !knob.refusal || panel.grid[knob.name]);
   const whole = panel.unfolded.has("sweep:more");
   const shown = knobs.filter((knob) => knob.front || whole || panel.grid[knob.name]);
-  const count = Object.values(panel.grid).reduce((product, values) => product * values.length, Object.keys(panel.grid).length ? 1 : 0);
+  const count = combinations(panel.grid);
   const many = count > state.sweepMost;
   const said = !count ? "Tick values: every combination is compared with the code as written."
     : many ? `${count} combinations are too many: a sweep takes at most ${state.sweepMost}. Tick fewer values.`
-    : `${count} ${count === 1 ? "combination" : "combinations"}, each compared with the code as written. Clearly slower ones stop early.`;
+    : `${counted(count, "combination")}, each compared with the code as written. Clearly slower ones stop early.`;
   return h("div", { class: "gd-grid-of", key: "sweep", role: "group", "aria-label": "values of the sweep" },
     h("div", { class: "gd-ticks" }, shown.map((knob) => ticksPart(knob, state.busy, panel))),
     h("div", { class: "gd-row gd-actions" },
@@ -36,56 +58,89 @@ function gridPart(state, act, panel) {
     changesOf(shown.filter((knob) => panel.grid[knob.name]), panel));
 }
 
+/**
+ * @param {Knob} knob
+ * @param {boolean} busy
+ * @param {Panel} panel
+ */
 function ticksPart(knob, busy, panel) {
   const ticked = panel.grid[knob.name] ?? [];
   const name = `${panel.id}-${knob.name}-ticks`;
   return h("div", { class: "gd-tickrow", key: knob.name, role: "group", "aria-labelledby": name },
     h("span", { id: name, class: ticked.length ? "gd-ticked" : "" }, knob.label),
-    h("span", { class: "gd-values" }, knob.choices.filter((one) => one.value !== null).map((one, number) => h("label", { key: String(number), title: one.refusal || null, class: one.refusal ? "gd-off" : "" },
-      h("input", {
-        type: "checkbox", "data-tick": `${knob.name}=${one.value}`, disabled: busy || (Boolean(one.refusal || knob.refusal) && !ticked.includes(one.value)), checked: ticked.includes(one.value),
-        onchange: () => panel.tick(knob, one.value),
-      }), one.label))));
+    h("span", { class: "gd-values" }, knob.choices.map(({ value, label, refusal }) => {
+      if (value === null) return null;
+      const checked = ticked.includes(value);
+      return h("label", { key: String(value), title: refusal || null, class: refusal ? "gd-off" : "" }, h("input", {
+        type: "checkbox", "data-tick": `${knob.name}=${value}`, checked,
+        disabled: busy || (Boolean(refusal || knob.refusal) && !checked), onchange: () => panel.tick(knob, value),
+      }), label);
+    })));
 }
 
-/** What the ticked knobs change in the training. */
+/**
+ * What the ticked knobs change in the training.
+ * @param {Knob[]} knobs
+ * @param {Panel} panel
+ */
 function changesOf(knobs, panel) {
   return knobs.length ? h("ul", { class: "gd-said" }, knobs.map((knob) => changesPart(knob, `${panel.id}-${knob.name}-ticked`))) : null;
 }
 
-/** What a sweep found: a bar for each combination, the fastest first. */
-function sweepPart({ sweep, busy }, panel) {
+/**
+ * What a sweep found: a bar for each combination, the fastest first.
+ * @param {State} state
+ * @param {Panel} panel
+ */
+export function sweepPart({ sweep, busy, labels }, panel) {
   if (!sweep) return h("section", { class: "gd-plan", hidden: true });
   const found = Object.keys(sweep.settings).length > 0;
   const rungs = sweep.places.map((one, number) => barPart(one.label, one.share, one.faster ? "gd-gain" : "gd-was", one.total, one.said, number, one.best));
   const later = rungs.slice(sweep.first + 1);
   return h("section", { class: "gd-plan gd-sweep" },
-    h("div", { class: "gd-row gd-planhead" }, h("b", {}, "sweep"), h("span", { class: "gd-sum" }, sweep.sentence),
+    h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.sweep), h("span", { class: "gd-sum" }, sweep.sentence),
       found ? button("set the knobs to this", () => panel.turnTo(sweep.settings), { class: "gd-link", disabled: busy }) : null,
       found ? codeFold("code", "sweep:code", sweep.settings, panel) : null),
     found && panel.unfolded.has("sweep:code") ? fixPart(sweep.settings, "", panel) : null,
     barsPart(rungs.slice(0, sweep.first + 1), "speed of each combination"),
-    later.length ? h("details", { key: "later" }, h("summary", { class: "gd-soft" }, `${later.length} more ${later.length === 1 ? "combination" : "combinations"}`),
+    later.length ? h("details", { key: "later" }, h("summary", { class: "gd-soft" }, counted(later.length, "more combination")),
       barsPart(later, "the other combinations")) : null,
     sweep.notes.map((text) => h("div", { class: "gd-note", key: text }, text)));
 }
 
-/** What the search for the largest batch found: each size, its memory and its samples a second. */
-function largestPart({ largest, busy }, panel) {
+/**
+ * What the search for the largest batch found: each size, its memory and its samples a second.
+ * @param {State} state
+ * @param {Panel} panel
+ */
+export function largestPart({ largest, busy, labels }, panel) {
   if (!largest) return h("section", { class: "gd-plan", hidden: true });
   const size = largest.settings.batch_size;
   return h("section", { class: "gd-plan gd-largest" },
-    h("div", { class: "gd-row gd-planhead" }, h("b", {}, "largest batch"), h("span", { class: "gd-sum" }, largest.sentence),
+    h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.largest), h("span", { class: "gd-sum" }, largest.sentence),
       size ? button(`set the knob to ${size}`, () => panel.turnTo(largest.settings), { class: "gd-link", disabled: busy }) : null),
     barsPart(largest.sizes.map((one, number) => barPart(one.label, one.share, !one.peak ? "gd-lost" : one.chosen ? "gd-gain" : "gd-was", one.peak, one.said, number, one.chosen)),
       "memory of each batch size"),
     largest.notes.map((text) => h("div", { class: "gd-note", key: text }, text)));
 }
 
+/**
+ * @param {Drawn[]} rungs
+ * @param {string} label
+ */
 function barsPart(rungs, label) {
   return rungs.length ? h("div", { class: "gd-waterfall gd-places", role: "table", "aria-label": label }, rungs) : null;
 }
 
+/**
+ * @param {string} label
+ * @param {number} share
+ * @param {string} tone
+ * @param {string} total
+ * @param {string} said
+ * @param {number} number
+ * @param {boolean} strong
+ */
 function barPart(label, share, tone, total, said, number, strong) {
   return h("div", { class: "gd-rung", role: "row", key: String(number) },
     h("span", { class: strong ? "gd-what gd-strong" : "gd-what", role: "cell" }, label),

@@ -1,0 +1,97 @@
+// What the plots need. One loader widget a kernel carries it; the panel knows that widget's id. It is never waited for
+// where anywidget waits for us.
+
+/** @typedef {import("./types").Bokeh} Bokeh */
+/** @typedef {import("./figure").Figure} Figure */
+/** @typedef {import("./types").Model} Model */
+/** @typedef {{ source: string, figure: Figure }} Shared */
+
+/** A model that was made before ours may still be on its way when the page is loaded again. */
+const PATIENCE_MS = 3000;
+const EVERY_MS = 100;
+
+/**
+ * The page's BokehJS of this version, if it is there.
+ * @param {string} version
+ * @returns {Bokeh | undefined}
+ */
+function there(version) {
+  const bokeh = /** @type {any} */ (globalThis).Bokeh;
+  return bokeh?.version === version ? bokeh : bokeh?.[version];
+}
+
+/**
+ * BokehJS, evaluated once a page, and the figures to draw: the panel's own, else those that all panels share.
+ * @param {Model} model the panel's
+ * @param {() => void} waits told when the kernel has to be asked, which may not answer before the cell has ended
+ * @returns {Promise<{ bokeh: Bokeh, figure: Figure }>}
+ */
+export async function plotting(model, waits) {
+  const { version, loader } = model.get("bokeh");
+  const { source, figure } = (await carried(model, loader)) ?? (await asked(model, waits));
+  if (!there(version)) evaluate(source);
+  const bokeh = there(version);
+  if (!bokeh) throw new Error(`BokehJS ${version} did not load`);
+  const own = model.get("figure");
+  return { bokeh, figure: own?.doc ? own : figure };
+}
+
+/**
+ * What the kernel's loader carries; null where it is not to be had.
+ * @param {Model} model
+ * @param {string} loader
+ * @returns {Promise<Shared | null>}
+ */
+async function carried(model, loader) {
+  const manager = model.widget_manager;
+  if (!manager?.get_model) return null;
+  const until = Date.now() + PATIENCE_MS;
+  do {
+    try {
+      const found = await inTime(manager.get_model(loader), until - Date.now());
+      if (found?.get("source")) return { source: found.get("source"), figure: found.get("figure") };
+    } catch { /* it is not there yet */ }
+    await new Promise((then) => { setTimeout(then, EVERY_MS); });
+  } while (Date.now() < until);
+  return null;
+}
+
+/**
+ * @template T
+ * @param {Promise<T>} promise
+ * @param {number} ms
+ * @returns {Promise<T | null>}
+ */
+function inTime(promise, ms) {
+  return Promise.race([promise, new Promise((then) => { setTimeout(() => then(null), ms); })]);
+}
+
+/**
+ * The same by way of the panel's own trait: the kernel puts it there when it is asked, which may be after the cell.
+ * @param {Model} model
+ * @param {() => void} waits
+ * @returns {Promise<Shared>}
+ */
+function asked(model, waits) {
+  return new Promise((then) => {
+    const look = () => {
+      const { source, figure } = model.get("bokeh");
+      if (!source) return false;
+      model.off("change:bokeh", look);
+      then({ source, figure });
+      return true;
+    };
+    if (look()) return;
+    model.on("change:bokeh", look);
+    waits();
+    model.send({ ask: "bokeh" });
+  });
+}
+
+/** @param {string} source */
+function evaluate(source) {
+  const page = /** @type {any} */ (globalThis);
+  const amd = page.define;
+  page.define = undefined; // an AMD loader of the page would take the bundle for itself
+  try { (0, eval)(source); } finally { page.define = amd; }
+}

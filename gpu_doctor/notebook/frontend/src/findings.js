@@ -1,0 +1,58 @@
+// The findings, the rules that could not judge, the notes.
+
+import { counted, worded } from "./elements.js";
+import { h } from "./vdom.js";
+import { advicePart } from "./verdict.js";
+
+/** @typedef {import("./contract").PanelState} State */
+/** @typedef {import("./panel").Panel} Panel */
+
+/**
+ * @param {import("./contract").Finding} finding
+ * @param {State} state
+ * @param {Panel} panel
+ */
+function findingPart(finding, state, panel) {
+  return h("details", { key: finding.rule },
+    h("summary", {}, h("span", { class: finding.risk ? "gd-share gd-risky" : "gd-share" }, finding.price), h("b", {}, finding.rule),
+      h("span", {}, worded(finding.headline))),
+    finding.risk ? h("div", { class: "gd-risk" }, finding.risk) : null,
+    h("ul", {}, finding.evidence.map((text) => h("li", {}, worded(text)))),
+    finding.prescriptions.map((one, number) => advicePart(
+      { ...one, rule: finding.rule, page: number === 0 ? finding.page : [] }, state.busy, panel, `${finding.rule}${number}`)));
+}
+
+/**
+ * Why some rules were not judged: one line, their names folded where they are many.
+ * @param {import("./contract").Silence} one
+ */
+function silencePart(one) {
+  if (!one.folded) return h("div", { class: "gd-why", key: one.reason }, `${one.reason}: `, h("span", { class: "gd-soft" }, one.rules));
+  return h("details", { class: "gd-why", key: one.reason },
+    h("summary", {}, `${one.reason}: ${counted(one.number, "rule")}`), h("div", { class: "gd-soft" }, one.rules));
+}
+
+/**
+ * @param {State} state
+ * @param {Panel} panel
+ */
+export function findingsPart(state, panel) {
+  const { findings, silent, labels } = state;
+  const unjudged = silent.reduce((sum, one) => sum + one.number, 0);
+  return h("section", { class: "gd-findings" },
+    findings.length ? h("div", { class: "gd-title" }, h("b", {}, "findings"), h("span", { class: "gd-soft" }, "share of the wall-clock; costs overlap")) : null,
+    findings.map((finding) => findingPart(finding, state, panel)),
+    silent.length ? h("details", { key: "silent" },
+      h("summary", { class: "gd-soft" }, `${labels.notJudged}: ${counted(unjudged, "rule")}`),
+      silent.map((one) => silencePart(one))) : null);
+}
+
+/**
+ * @param {State} state
+ */
+export function footerPart({ footer }) {
+  return h("footer", { class: "gd-footer" },
+    footer.notes.length ? h("details", {}, h("summary", {}, counted(footer.notes.length, "note")),
+      h("ul", {}, footer.notes.map((text) => h("li", {}, text)))) : null,
+    footer.overhead ? h("span", { class: "gd-own" }, footer.overhead) : null);
+}

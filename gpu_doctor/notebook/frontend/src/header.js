@@ -1,0 +1,36 @@
+// The first line of the panel: the machine, how far the run is, and Stop.
+
+import { button } from "./elements.js";
+import { h } from "./vdom.js";
+
+const LOST = "The kernel that ran this cell is gone: run the cell again.";
+const UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
+
+/**
+ * @param {import("./contract").PanelState} state
+ * @param {import("./panel").Panel} panel
+ */
+export function headerPart(state, panel) {
+  const { header, busy, labels } = state;
+  const { progress } = header;
+  const stopping = panel.stopping && busy;
+  const stop = state.status === "waiting" ? "Cancel the request before it begins" : "Stop the run";
+  return h("header", { class: "gd-header" },
+    h("span", { class: "gd-name" }, labels.product),
+    header.name ? h("span", { class: "gd-case" }, header.name) : null,
+    h("span", { class: "gd-machine" }, header.machine),
+    h("span", { class: "gd-live", role: "status" },
+      h("span", { class: `gd-dot gd-${header.failed ? "broken" : state.status}`, "aria-hidden": "true" }),
+      h("b", {}, stopping ? "stopping" : header.status),
+      header.settings ? h("span", { class: "gd-running" }, header.settings) : null),
+    h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  ·  ")),
+    button("Stop", () => panel.stop(), {
+      class: "gd-stop", "data-ask": "stop", disabled: !busy || stopping, "aria-label": stop, title: stop,
+    }),
+    busy && (header.stop || (panel.unheard && stopping))
+      ? h("span", { class: "gd-hint" }, header.stop || `No answer yet: ${labels.interrupt}.`) : null,
+    panel.live.lost || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, panel.live.lost ? LOST : UNANSWERED) : null,
+    progress ? h("div", { class: "gd-progress" },
+      h("progress", { max: "1", value: progress.share, "aria-label": "progress of the trial" }),
+      h("span", {}, [progress.text, progress.steps, progress.left].filter(Boolean).join("  ·  "))) : null);
+}

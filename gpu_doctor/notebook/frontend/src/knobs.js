@@ -1,0 +1,139 @@
+// The knobs, how long a trial is, and the buttons that start something.
+
+import { codeFold, fixPart } from "./code.js";
+import { button } from "./elements.js";
+import { forecastPart } from "./forecast.js";
+import { furtherPart } from "./searches.js";
+import { asTurned } from "./settings.js";
+import { h } from "./vdom.js";
+import { PURPOSES, changesPart } from "./words.js";
+
+/** @typedef {import("./contract").Knob} Knob */
+/** @typedef {import("./contract").PanelState} State */
+/** @typedef {import("./panel").Panel} Panel */
+
+const BEFORE = "A trial restores model, optimizer, loaders, random generators, your variables and the files that your cell writes. It does not undo data that it sends.";
+
+const BUDGET = "Steps of each side, and seconds to measure in all: they count from the end of the warm-up. Set-up, compile and downloads have their own time, told while they last.";
+
+/**
+ * @param {Knob} knob
+ * @param {Knob[]} knobs
+ * @param {Panel} panel
+ */
+function knobPart(knob, knobs, panel) {
+  const id = `${panel.id}-${knob.name}`;
+  const chosen = panel.chosen[knob.name] ?? knob.written;
+  const choices = knob.choices.some((one) => one.value === chosen)
+    ? knob.choices : [...knob.choices, { value: chosen, label: chosen === null ? "–" : String(chosen), refusal: "" }];
+  const moved = panel.chosen[knob.name] !== undefined;
+  return h("div", { class: moved ? "gd-knob gd-moved" : "gd-knob", key: knob.name },
+    h("label", { for: id }, knob.label),
+    h("select", {
+      id, "data-knob": knob.name, disabled: Boolean(knob.refusal) && !moved, title: knob.refusal,
+      "aria-describedby": knob.refusal || moved ? `${panel.id}-${saidAt(knob, knobs)}-said` : null,
+      value: String(choices.findIndex((one) => one.value === chosen)),
+      onchange: (/** @type {{ target: HTMLSelectElement }} */ { target }) => panel.choose(knob, choices[Number(target.value)]?.value ?? null),
+    }, choices.map((one, index) => h("option", {
+      value: String(index), disabled: Boolean(one.refusal), title: one.refusal,
+    }, one.label))));
+}
+
+/**
+ * The knob whose line says why this one cannot act: knobs with one reason share a line.
+ * @param {Knob} knob
+ * @param {Knob[]} knobs
+ */
+function saidAt(knob, knobs) {
+  const same = knob.refusal ? knobs.find((one) => one.refusal === knob.refusal) : knob;
+  return (same ?? knob).name;
+}
+
+/**
+ * Why knobs cannot act, what they change: one line a reason, under the controls.
+ * @param {Knob[]} knobs
+ * @param {Panel} panel
+ */
+function knobSentences(knobs, panel) {
+  const lines = knobs.flatMap((knob) => {
+    const id = `${panel.id}-${knob.name}-said`;
+    const moved = panel.chosen[knob.name] !== undefined;
+    if (knob.refusal) {
+      const alike = knobs.filter((one) => one.refusal === knob.refusal);
+      const names = h("b", {}, alike.map((one) => one.label).join(", "));
+      return alike[0] === knob ? [h("li", { id, key: id }, names, ` cannot be changed: ${knob.refusal}`)] : [];
+    }
+    const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` cannot be ${text}`));
+    if (moved) said.unshift(changesPart(knob, id));
+    return said;
+  });
+  return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
+}
+
+/** @typedef {(what: import("./contract").Ask["ask"], label: string, disabled: boolean, primary: boolean, why?: string | null) => import("./vdom").Drawn} Act A button that asks the kernel for something. */
+
+/**
+ * @param {State} state
+ * @param {Panel} panel
+ */
+export function knobsPart(state, panel) {
+  const { knobs: offered, busy, before, labels } = state;
+  const knobs = asTurned(offered, panel.chosen.num_workers);
+  const front = knobs.filter((knob) => knob.front);
+  const more = knobs.filter((knob) => !knob.front);
+  const moved = Object.keys(panel.chosen).length;
+  const unknown = knobs.length > 0 && knobs.every((knob) => (knob.choices[0]?.value ?? null) === null);
+  /** @type {Act} */
+  const act = (what, label, disabled, primary, why = null) => button(label, () => panel.ask(what), {
+    class: primary ? "gd-primary" : "", "data-ask": what, title: PURPOSES[what], disabled: busy || unknown || disabled, "aria-describedby": why,
+    onpointerenter: () => panel.near(), onfocus: () => panel.near(),
+  });
+  return h("section", { class: "gd-knobs" },
+    h("div", { class: "gd-row" }, front.map((knob) => knobPart(knob, knobs, panel)),
+      button(`more${more.some((knob) => panel.chosen[knob.name] !== undefined) ? " •" : ""}`, () => panel.fold("more"), {
+        class: "gd-link", "aria-expanded": String(panel.unfolded.has("more")), "data-fold": "more",
+      }),
+      moved ? button(labels.asWritten, () => panel.reset(), { class: "gd-link", title: "Reset every knob" }) : null,
+      moved ? codeFold("code of these", "chosen", panel.chosen, panel) : null),
+    panel.unfolded.has("more") ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
+    unknown ? h("div", { class: "gd-soft" }, knobs[0]?.refusal)
+      : knobSentences(panel.unfolded.has("more") ? knobs : front, panel),
+    h("div", { class: "gd-row gd-actions" },
+      budgetPart(state, panel),
+      act("trial", "Rerun as a trial", !moved, true),
+      forecastPart(state, panel),
+      act("treat", "Treat: find the best safe settings", false, false),
+      act("real", moved ? "Run for real with these settings" : "Run for real again", false, false),
+      h("label", { class: "gd-tick" },
+        h("input", { type: "checkbox", checked: panel.changesTraining, onchange: (/** @type {{ target: HTMLInputElement }} */ { target }) => panel.setChanges(target.checked) }),
+        "treat may change batch size and precision")),
+    unknown ? null : furtherPart(state, act, panel),
+    moved && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
+    unknown ? null : beforePart(before));
+}
+
+/**
+ * How long a trial is: steps of a side, and the seconds that it measures in all.
+ * @param {State} state
+ * @param {Panel} panel
+ */
+function budgetPart({ trial, labels }, panel) {
+  const told = `${panel.id}-budget`;
+  const field = (/** @type {"steps" | "seconds"} */ what, /** @type {string} */ label, /** @type {import("./vdom").Attributes} */ limits) => h("input", {
+    type: "number", ...limits, value: panel.budget?.[what], "data-budget": what, title: BUDGET, "aria-label": label,
+    "aria-describedby": told, oninput: (/** @type {{ target: HTMLInputElement }} */ { target }) => panel.setBudget(what, target.value),
+  });
+  return h("span", { class: "gd-steps", role: "group", "aria-label": "length of a trial" }, "trial of",
+    field("steps", labels.steps, { min: "5", step: "5", max: String(trial.mostSteps) }), "steps,",
+    field("seconds", labels.seconds, { min: "1", step: "10", max: String(trial.mostSeconds) }), "s",
+    h("span", { id: told, hidden: true }, BUDGET));
+}
+
+/**
+ * What a trial keeps and what it cannot put back, said before the click.
+ * @param {State["before"]} before
+ */
+function beforePart(before) {
+  const said = before ?? [{ text: BEFORE, tone: "" }];
+  return h("ul", { class: "gd-said gd-before" }, said.map((one) => h("li", { key: one.text, class: one.tone ? "gd-changes" : "" }, one.text)));
+}

@@ -1,0 +1,48 @@
+// What stands over and under the plots: titles, a switch for each line with its value, the key.
+
+import { button } from "./elements.js";
+import { figure } from "./settings.js";
+import { h } from "./vdom.js";
+
+/** How CSS calls Bokeh's dashes. @type {Record<string, string>} */
+const STROKES = { dashed: "dashed", dotted: "dotted", dotdash: "dashed" };
+
+/**
+ * Title, legend (a switch per line, with its value now or where the pointer is). The plot itself is Bokeh's.
+ * @param {import("./figure").Plot} plot
+ * @param {import("./plots").Plots} plots
+ * @param {import("./figure").Figure} written how figures are written
+ */
+export function legendPart(plot, plots, written) {
+  const { points, pointedAt } = plots;
+  const valuesOf = (/** @type {string} */ key) => {
+    const [now, then] = ["base", "trial"].map((layer) => points.value(`${layer}:${key}`, pointedAt));
+    const said = figure(now ?? null, plot.decimals, written);
+    const beside = points.head.names.trial && typeof then === "number" ? figure(then, plot.decimals, written) : said;
+    return beside === said ? said : `${said} → ${beside}`;
+  };
+  return [
+    h("b", {}, plot.title), h("span", { class: "gd-soft gd-unit" }, plot.unit),
+    plot.lines.filter((line) => points.drawn(line.key)).map((line) => {
+      const style = `border-top: 3px ${STROKES[line.dash] ?? "solid"} ${plots.colour(line)}`;
+      return button([h("i", { style }), h("span", {}, line.label), h("b", {}, valuesOf(line.key))], () => plots.toggle(line.key), {
+        key: line.key, class: "gd-line", title: `${line.title}: click to hide or show`, "aria-pressed": String(!plots.hidden.has(line.key)),
+      });
+    }),
+  ];
+}
+
+/**
+ * @param {import("./contract").Points} head
+ * @param {number | null} pointedAt
+ */
+export function plotsKeyPart(head, pointedAt) {
+  const parts = [h("span", {}, pointedAt === null ? "seconds since the start" : `at ${pointedAt.toFixed(2)} s`)];
+  if (head.epochs.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-epoch" }), "epoch"));
+  if (head.evaluations.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-evaluation" }), "evaluation"));
+  if (head.names.trial) {
+    parts.push(h("span", {}, h("i", { class: "gd-thin" }), head.names.base ?? ""));
+    parts.push(h("span", {}, h("i", { class: "gd-broad" }), head.names.trial));
+  }
+  return parts;
+}

@@ -1,0 +1,118 @@
+// What lives as long as the panel's model: the state, the points, and the views to tell. One model may have several views.
+
+import { Messages } from "./messages.js";
+import { Points } from "./points.js";
+
+/** @typedef {import("./contract").PanelState} State */
+/** @typedef {import("./contract").News | import("./contract").Whole} Message */
+/** @typedef {import("./types").Model} Model */
+/** @typedef {ReturnType<Points["take"]>} Changed */
+/** @typedef {{ told(changed: Changed): void, draw(): void }} View */
+
+const MISSED_MS = 1500;
+
+export class Live {
+  /** @param {Model} model */
+  constructor(model) {
+    this.model = model;
+    this.points = new Points();
+    this.messages = new Messages();
+    /** @type {Set<View>} */
+    this.views = new Set();
+    this.lost = false;
+    /** @type {Partial<State>} */
+    this.state = {};
+    this.read();
+    this.hearing = (/** @type {Message} */ message, /** @type {ArrayBufferView[]} */ buffers) => this.hear(message, buffers);
+    this.reading = () => this.readAgain();
+    model.on("msg:custom", this.hearing);
+    model.on("change:state", this.reading);
+    // A page that was loaded while a run goes on has missed what came before.
+    this.waiting = setTimeout(() => { if (!this.messages.last && this.state.busy) this.askForAll(); }, MISSED_MS);
+  }
+
+  /** Takes what is written down in the traits, which is all there was when it was written. */
+  read() {
+    this.state = { ...this.model.get("state") };
+    const { head, data, seq } = this.model.get("rows") ?? {};
+    if (seq) this.messages = new Messages(seq);
+    return head ? this.points.take(head, data) : null;
+  }
+
+  /** The traits were written anew: at the end of a run, with every point, or where the view has failed. */
+  readAgain() {
+    const { seq } = this.model.get("rows") ?? {};
+    const behind = seq > this.messages.last || (this.messages.missing && seq === this.messages.last);
+    const changed = behind ? this.read() : null;
+    if (!behind) this.state = { ...this.state, ...this.model.get("state") };
+    this.tell(changed ?? { whole: new Set(), fresh: new Map() });
+  }
+
+  /**
+   * Posts a request. A kernel that was restarted takes no message from this panel any more: sending throws.
+   * @param {import("./contract").Ask} request
+   */
+  ask(request) {
+    try {
+      this.model.send(request);
+    } catch {
+      this.lost = true;
+      for (const view of this.views) view.draw();
+    }
+  }
+
+  askForAll() { this.ask(this.messages.question()); }
+
+  /**
+   * @param {Message} message
+   * @param {ArrayBufferView[]} buffers
+   */
+  hear(message, buffers) {
+    if (!message?.seq || !message.rows) return;
+    const { take, ask } = this.messages.heard(message);
+    if (ask) this.askForAll();
+    if (take === "nothing") return;
+    this.state = take === "all" ? { ...message.state } : { ...this.state, ...message.state };
+    this.tell(this.points.take(message.rows, buffers?.[0]));
+  }
+
+  /** @param {Changed} changed */
+  tell(changed) {
+    for (const view of this.views) view.told(changed);
+  }
+
+  /** The model goes: nothing of the page may hold what it had. */
+  end() {
+    clearTimeout(this.waiting);
+    this.model.off("msg:custom", this.hearing);
+    this.model.off("change:state", this.reading);
+    this.points = new Points();
+    this.state = {};
+  }
+}
+
+/** @type {WeakMap<object, Live>} */
+const known = new WeakMap();
+
+/** `initialize` and `render` are given two faces of one model: what they share is its layout object. */
+const keyOf = (/** @type {Model} */ model) => {
+  const shared = model.get("layout");
+  return typeof shared === "object" && shared !== null ? shared : model;
+};
+
+/**
+ * @param {Model} model
+ * @returns {Live}
+ */
+export function liveOf(model) {
+  const key = keyOf(model);
+  const live = known.get(key) ?? new Live(model);
+  known.set(key, live);
+  return live;
+}
+
+/** @param {Model} model */
+export function forget(model) {
+  known.get(keyOf(model))?.end();
+  known.delete(keyOf(model));
+}

@@ -1,0 +1,81 @@
+// The table of runs and trials, what a row unfolds, what a run for real wrote.
+
+import { button } from "./elements.js";
+import { codeFold, fixPart } from "./code.js";
+import { h } from "./vdom.js";
+
+/** @typedef {import("./contract").PanelState} State */
+/** @typedef {import("./contract").Unfolded} Unfolded */
+/** @typedef {import("./panel").Panel} Panel */
+
+const MANY_ROWS = 12;
+
+/**
+ * @param {State} state
+ * @param {Panel} panel
+ */
+export function tablePart({ table }, panel) {
+  if (!table.rows.length) return h("section", { class: "gd-runs", hidden: true });
+  const wordy = (/** @type {number} */ index) => (index < 2 ? "gd-word" : "");
+  const drawn = table.rows.flatMap((row, number) => rowParts(row, table.details[number] ?? null, number, table.head.length, panel));
+  const many = table.rows.length > MANY_ROWS;
+  return h("section", { class: "gd-runs" }, h("div", { class: many ? "gd-scroll gd-many" : "gd-scroll", tabindex: "0", role: "region", "aria-label": "runs and trials" },
+    h("table", {},
+      h("thead", {}, h("tr", {}, table.head.map((text, index) => h("th", { scope: "col", class: wordy(index) }, text)))),
+      h("tbody", {}, drawn))));
+}
+
+/**
+ * A row, and under it what it unfolds.
+ * @param {import("./contract").Cell[]} row
+ * @param {Unfolded | null} detail
+ * @param {number} number
+ * @param {number} columns
+ * @param {Panel} panel
+ */
+function rowParts(row, detail, number, columns, panel) {
+  const what = `row${number}`;
+  const open = panel.unfolded.has(what);
+  const name = (/** @type {import("./contract").Cell} */ cell) => (detail ? button(cell.text, () => panel.fold(what), {
+    class: "gd-link gd-rowname", "aria-expanded": String(open), "data-fold": "row", title: cell.title || "losses, notes, code",
+  }) : cell.text);
+  const cells = row.map((cell, index) => h("td", {
+    class: `${index < 2 ? "gd-word" : ""} ${cell.tone ? `gd-${cell.tone}` : ""}`, title: cell.title || null,
+  }, index === 0 ? name(cell) : cell.text, cell.small ? h("div", { class: "gd-step" }, cell.small) : null));
+  const rows = [h("tr", { key: what }, cells)];
+  if (detail && open) rows.push(h("tr", { key: `${what}-more`, class: "gd-detail" }, h("td", { colspan: String(columns) }, detailPart(detail, what, panel))));
+  return rows;
+}
+
+/**
+ * @param {Unfolded} detail
+ * @param {string} what
+ * @param {Panel} panel
+ */
+function detailPart(detail, what, panel) {
+  const { labels } = panel;
+  const code = `${what}:code`;
+  return h("div", { class: "gd-more-of" },
+    detail.losses ? h("figure", {},
+      h("img", { src: detail.losses, alt: `${labels.losses}: ${detail.judged.join(" ")}`, width: "340", height: "132" }),
+      h("figcaption", {}, h("span", {}, h("i", { class: "gd-side" }), labels.baseline), h("span", {}, h("i", { class: "gd-side gd-candidate" }), labels.candidate),
+        h("span", { class: "gd-soft" }, labels.losses))) : null,
+    h("div", { class: "gd-said-of" },
+      detail.judged.map((text, index) => h("div", { key: text, class: index ? "gd-soft" : detail.warns ? "gd-judged gd-warns" : "gd-judged" }, text)),
+      detail.losses || detail.judged.length ? null : h("div", { class: "gd-soft" }, "There are no losses to compare."),
+      detail.notes.length ? h("ul", {}, detail.notes.map((text) => h("li", { key: text }, text))) : null,
+      detail.measured ? h("div", { class: "gd-soft" }, detail.measured) : null,
+      codeFold("code", code, detail.settings, panel),
+      panel.unfolded.has(code) ? fixPart(detail.settings, "", panel) : null));
+}
+
+/**
+ * What the last run for real wrote: it was started by a click, so no cell shows it.
+ * @param {State} state
+ */
+export function outputPart({ output, labels }) {
+  if (!output) return h("section", { class: "gd-output", hidden: true });
+  return h("section", { class: "gd-output" }, h("details", { open: true }, h("summary", {}, labels.output),
+    output.text ? h("pre", { tabindex: "0", role: "region", "aria-label": labels.output }, output.text) : null,
+    output.images.map((src, index) => h("img", { src, alt: `picture ${index + 1} of the run`, key: String(index) }))));
+}

@@ -1,0 +1,82 @@
+// The verdict, what to try first, and where a mean step goes.
+
+import { barPart, comparedPart } from "./before_after.js";
+import { codeFold, codePart, fixPart } from "./code.js";
+import { button, worded } from "./elements.js";
+import { h } from "./vdom.js";
+
+/** @typedef {import("./contract").Advice} Advice */
+/** @typedef {import("./contract").PanelState} State */
+/** @typedef {import("./panel").Panel} Panel */
+
+/**
+ * @param {State} state
+ * @param {Panel} panel
+ */
+export function verdictPart(state, panel) {
+  const { verdict } = state;
+  const { advice } = verdict;
+  return h("section", { class: state.result ? "gd-verdict gd-second" : "gd-verdict", style: `--gd-accent-now: ${verdict.accent}` },
+    h("div", { class: "gd-sentence", "aria-live": "polite" },
+      h("span", { class: "gd-text" }, worded(verdict.text)),
+      verdict.kind ? h("span", { class: "gd-kind" }, verdict.kind) : null,
+      verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null),
+    verdict.risk ? h("div", { class: "gd-risk" }, verdict.risk) : null,
+    advice ? advicePart(advice, state.busy, panel, "top") : h("div", { class: "gd-advice" }));
+}
+
+/**
+ * What to try: its price, a button that tries it, and, folded, why and the lines to paste.
+ * @param {Advice} advice
+ * @param {boolean} busy
+ * @param {Panel} panel
+ * @param {string} where
+ */
+export function advicePart(advice, busy, panel, where) {
+  const canTry = Object.keys(advice.settings).length > 0;
+  const folded = (/** @type {string} */ what) => `${where}:${what}`;
+  const fold = (/** @type {string} */ label, /** @type {string} */ what) => button(label, () => panel.fold(folded(what)), {
+    class: "gd-link", "aria-expanded": String(panel.unfolded.has(folded(what))), "data-fold": what,
+  });
+  const code = canTry ? codeFold("code", folded("code"), advice.settings, panel)
+    : advice.code ? fold("code", "code") : null;
+  return h("div", { class: "gd-advice" },
+    h("div", { class: "gd-row" },
+      h("span", { class: "gd-try" }, worded(advice.text.replace(/\.$/, ""))),
+      advice.predicted ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
+      h("span", { class: "gd-soft" }, advice.safety),
+      canTry ? button("Try it", () => panel.tryIt(advice.settings), {
+        class: "gd-primary", "data-ask": "try", disabled: busy, onpointerenter: () => panel.near(), onfocus: () => panel.near(),
+      }) : null,
+      advice.page.length ? fold("why?", "why") : null,
+      code),
+    advice.changes ? h("div", { class: "gd-soft" }, advice.changes) : null,
+    !panel.unfolded.has(folded("code")) ? null
+      : canTry ? fixPart(advice.settings, advice.code, panel) : codePart(advice.code, panel),
+    advice.page.length && panel.unfolded.has(folded("why")) ? pagePart(advice.page) : null);
+}
+
+/**
+ * @param {import("./contract").Paragraph[]} page
+ */
+function pagePart(page) {
+  return h("div", { class: "gd-page" }, page.map((one) => [one.title ? h("b", {}, one.title) : null, h("p", {}, worded(one.text))]));
+}
+
+/**
+ * The run that goes on; after a trial both of its sides.
+ * @param {State} state
+ */
+export function anatomyPart({ anatomy, status }) {
+  const { segments } = anatomy;
+  const compared = status === "recording" ? null : anatomy.compared;
+  const said = segments.map((one) => `${one.label} ${one.percent}`).join(", ");
+  return h("section", { class: "gd-anatomy" },
+    h("div", { class: "gd-title" }, h("b", {}, "anatomy of a step"), h("span", { class: "gd-soft" }, compared ? compared.of : anatomy.of),
+      compared ? null : h("b", { class: "gd-total" }, anatomy.total)),
+    compared ? comparedPart(compared) : [
+      barPart(segments, said || "no step was measured yet"),
+      h("div", { class: "gd-chips" }, segments.map((one) => h("span", { key: one.phase },
+        h("i", { style: `background: ${one.colour}` }), one.label, h("b", {}, one.percent), h("span", { class: "gd-soft" }, one.time)))),
+    ]);
+}

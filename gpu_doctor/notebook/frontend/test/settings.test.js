@@ -1,0 +1,44 @@
+// Knobs, grids and figures as plain data.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { asTurned, combinations, figure, keyOf, ticked, within } from "../src/settings.js";
+
+test("settings are the same in whatever order they stand", () => {
+  assert.equal(keyOf({ amp: "bf16", num_workers: 2 }), keyOf({ num_workers: 2, amp: "bf16" }));
+  assert.notEqual(keyOf({ num_workers: 2 }), keyOf({ num_workers: 4 }));
+});
+
+test("knobs that need workers are offered as soon as some are chosen", () => {
+  const knobs = [
+    { name: "num_workers", written: 0 },
+    { name: "prefetch_factor", refusal: "set num_workers above 0 first", otherwise: { refusal: "" } },
+    { name: "amp", refusal: "", otherwise: null },
+  ];
+  assert.equal(asTurned(knobs, undefined), knobs);
+  assert.equal(asTurned(knobs, 0), knobs);
+  assert.deepEqual(asTurned(knobs, 2).map((one) => one.refusal ?? null), [null, "", ""]);
+});
+
+test("what was typed stays within its bounds, and nonsense is what is usual", () => {
+  assert.deepEqual([30, 1e9, 0, -3, Number.NaN].map((one) => within(one, 100, 50)), [30, 100, 50, 50, 50]);
+});
+
+test("ticks come and go; a knob without ticks is no part of the grid", () => {
+  let grid = ticked({}, "num_workers", 2);
+  grid = ticked(grid, "num_workers", 4);
+  grid = ticked(grid, "amp", "bf16");
+  assert.deepEqual(grid, { num_workers: [2, 4], amp: ["bf16"] });
+  assert.equal(combinations(grid), 2);
+  grid = ticked(ticked(grid, "amp", "bf16"), "num_workers", 4);
+  assert.deepEqual(grid, { num_workers: [2] });
+  assert.equal(combinations({}), 0);
+});
+
+test("figures are written as the kernel says", () => {
+  const decimals = [[99.95, 0], [9.995, 1], [0.9995, 2], [0.001, 3]];
+  const written = { thousands: "\u202f", missing: "-" };
+  const said = [1840, 1234567, 64.23, 6.416, 0.6421, 0, null, 99.96].map((one) => figure(one, decimals, written));
+  assert.deepEqual(said, ["1\u202f840", "1\u202f234\u202f567", "64.2", "6.42", "0.642", "0", "-", "100"]);
+});

@@ -1,0 +1,92 @@
+"""What settings should give, told before they are tried: of every single value of a knob, and of what a page asks for.
+
+All single values are sent along, so that a page answers a turned knob by itself, also while the kernel is busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis import Vitals
+from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.recording import Settings, describe
+from gpu_doctor.report.panel.contract import ForecastShown, KnobShown
+from gpu_doctor.report.panel_input import PanelInput
+from gpu_doctor.report.runs import vitals_of
+from gpu_doctor.report.words import CLEAN, NO_FORECAST, forecast_words, predicted_words
+
+TOGETHER: Final = "no forecast for these together: try it"
+
+_told: list[tuple[Vitals, tuple[KnobShown, ...], tuple[int, tuple[Settings, ...]], tuple[ForecastShown, ...]]] = []
+"""The newest: they change with the diagnosis and the trials alone, and the panel asks twice a second."""
+
+
+def forecasts(shown: PanelInput, knobs: tuple[KnobShown, ...]) -> tuple[ForecastShown, ...]:
+    """Against the loop as written; empty while it was not measured."""
+    vitals = _as_written(shown)
+    if vitals is None:
+        return ()
+    about = len(shown.effects), shown.asked
+    last = next(iter(_told), None)
+    if last is None or last[0] is not vitals or last[1] is not knobs or last[2] != about:
+        singles = [dict([one]) for one in _single(knobs)]
+        asked = [one for one in shown.asked if one not in singles]
+        last = vitals, knobs, about, tuple(_foretold(shown, vitals, one) for one in [*singles, *asked])
+        _told[:] = [last]
+    return last[3]
+
+
+def _as_written(shown: PanelInput) -> Vitals | None:
+    """Of the newest run as written, the one that goes on among them."""
+    diagnosis = shown.diagnosis
+    if diagnosis is not None and not diagnosis.vitals.settings:
+        return diagnosis.vitals
+    written = next((one for one in reversed(shown.recordings) if not one.settings), None)
+    return None if written is None else vitals_of(written)
+
+
+def _single(knobs: tuple[KnobShown, ...]) -> Iterator[tuple[str, str | int | float | bool]]:
+    for knob in knobs:
+        for one in knob.choices:
+            if one.value is not None and one.value != knob.written and not one.refusal:
+                yield knob.name, one.value
+
+
+def _foretold(shown: PanelInput, vitals: Vitals, settings: Settings) -> ForecastShown:
+    """`predicted 1.9x (1.5-2.4)`; where it was tried, what was measured; that there is none."""
+    known = _measured(shown, settings) or _predicted(shown, vitals, settings)
+    return ForecastShown(settings, known or _parts(shown, vitals, settings), bool(known))
+
+
+def _measured(shown: PanelInput, settings: Settings) -> str:
+    for number, one in reversed(list(enumerate(shown.effects, 1))):
+        if one.speedup is not None and one.outcome in CLEAN and not one.baseline_settings and one.settings == settings:
+            return f"measured {formatting.speedup(one.speedup, one.low, one.high)} in trial {number}"
+    return ""
+
+
+def _predicted(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
+    """What a finding says of its cure, else what the forecast says."""
+    diagnosis = shown.diagnosis
+    findings = diagnosis.findings if diagnosis is not None and diagnosis.vitals is vitals else ()
+    for cure in (one for finding in findings for one in finding.prescriptions):
+        if cure.settings == settings and cure.predicted_speedup is not None:
+            return predicted_words(cure)
+    runs = (*shown.recordings, *(side for sides in shown.trials for side in sides))
+    others = [one for one in runs if one.settings and one.setup.hardware == vitals.setup.hardware]
+    found = forecast(vitals, settings, [vitals_of(one) for one in others])
+    if found is None:
+        return ""
+    peak = f", peak memory about {formatting.size(found.peak_bytes)}" if found.peak_bytes is not None else ""
+    return f"predicted {forecast_words(found.speedup, found.low, found.high)}{peak}"
+
+
+def _parts(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
+    """Of several knobs, what is known of each alone."""
+    if len(settings) < 2:
+        return NO_FORECAST
+    alone = {describe({name: value}): _predicted(shown, vitals, {name: value}) for name, value in settings.items()}
+    known = [f"{formatting.clean(name, 80)} alone {said}" for name, said in alone.items() if said]
+    return f"{TOGETHER} ({'; '.join(known)})" if known else TOGETHER

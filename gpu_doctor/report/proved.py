@@ -1,0 +1,64 @@
+"""What the trials proved: the one result that stands above the verdict, with how far its figure may be trusted.
+
+A winner that was picked out of several is only the fastest so far. It is verified once it was measured again, as the
+last trial of a treatment or a sweep does, or by trying it once more; what was the only trial was not picked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpu_doctor import formatting
+from gpu_doctor.formatting import clean, sentence
+from gpu_doctor.recording import SettingValue, describe
+from gpu_doctor.report.words import CLEAN
+from gpu_doctor.trials import Plan
+from gpu_doctor.trials.compare import BREAKS, Effect
+
+
+@dataclass(frozen=True)
+class Proved:
+    """The fastest settings that trials left standing."""
+
+    text: str
+    """`2.87x faster with num_workers=4, verified (2.7-3.0)`; `At least 2.3x ...` where the interval is wide."""
+    more: str
+    """What became of the losses, and how it was measured again, in sentences."""
+    warns: bool
+    """The training is not the same."""
+    settings: dict[str, SettingValue]
+
+
+def proved(effects: Sequence[Effect], plan: Plan | None = None) -> Proved | None:
+    """The result of a case's trials; None where none was clearly faster than the code as written.
+
+    Args:
+        effects: of the case, oldest first. plan: what its last treatment arrived at; it knows why losses may differ.
+    """
+    against = [one for one in effects if not one.baseline_settings and one.speedup is not None and one.outcome in CLEAN]
+    newest = {describe(one.settings): one for one in against}
+    kept = dict(plan.settings) if plan is not None and plan.verified else None
+    faster = [one for one in newest.values() if _faster(one) and (not one.loss_changed or one.settings == kept)]
+    alone = len(newest) == 1
+    sure = [one for one in faster if alone or one.verified or _measured_before(one, against)]
+    best = max(sure or faster, key=lambda one: one.speedup or 0.0, default=None)
+    return None if best is None else _told(best, bool(sure), len(newest))
+
+
+def _faster(effect: Effect) -> bool:
+    return effect.verdict == "faster" and effect.loss_verdict != BREAKS
+
+
+def _measured_before(effect: Effect, against: Sequence[Effect]) -> bool:
+    return any(one is not effect and one.settings == effect.settings and _faster(one) for one in against)
+
+
+def _told(effect: Effect, sure: bool, tried: int) -> Proved:
+    gain = formatting.figure(effect.speedup, effect.low, effect.high)
+    ends = formatting.interval(effect.low, effect.high)
+    how = "verified" if sure else f"the fastest of {formatting.grouped(tried)} tried, not measured again"
+    text = f"{gain} faster with {clean(describe(effect.settings), 200)}, {how} ({ends})"
+    parts = [sentence(clean(one)) for one in (effect.loss_words, effect.way) if one]
+    where = [f"Measured on {clean(effect.device)}."] if effect.elsewhere else []
+    return Proved(text[:1].upper() + text[1:], " ".join([*parts, *where]), effect.loss_changed, dict(effect.settings))

@@ -1,0 +1,1 @@
+"""The panel's script: its bundle, its types, its own tests in Node."""

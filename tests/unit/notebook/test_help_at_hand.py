@@ -1,0 +1,98 @@
+"""Help where it is typed: what `%gpudoctor` alone says, the examples behind `?`, and what the Tab key completes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from IPython.core.completer import provisionalcompleter, rectify_completions
+from IPython.core.interactiveshell import InteractiveShell
+
+import gpu_doctor
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.notebook.completion import completed
+from gpu_doctor.notebook.line_magic import ANSWERS
+from gpu_doctor.notebook.options import EXAMPLES, HELP, LINE_FORM, WORDS, parsed_cell_line
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.case import case
+
+
+@pytest.fixture
+def shell() -> Iterator[InteractiveShell]:
+    one = InteractiveShell()
+    gpu_doctor.load_ipython_extension(one)
+    yield one
+    gpu_doctor.unload_ipython_extension(one)
+
+
+def offered(shell: InteractiveShell, text: str, below: str = "") -> list[str]:
+    """What a front end shows when the Tab key is pressed behind `text`, as the kernel asks for it."""
+    with provisionalcompleter():
+        found = list(rectify_completions(text + below, shell.Completer.completions(text + below, len(text))))
+    return [one.text for one in found]
+
+
+def test_alone_it_says_in_ten_lines_what_it_can_do(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell.run_line_magic("gpudoctor", "") is None
+    said = capsys.readouterr().out
+    assert said == HELP + "\n" and len(HELP.splitlines()) == 10
+    assert all(len(line) <= 120 for line in HELP.splitlines())
+    assert tuple(ANSWERS) == WORDS
+    for word in WORDS:
+        assert f"%gpudoctor {word}" in HELP and word in LINE_FORM
+
+
+def test_a_question_mark_shows_every_option_and_three_examples_that_are_right(shell: InteractiveShell) -> None:
+    said = shell.object_inspect_text("%%gpudoctor")
+    assert all(option in said for option in (*EXAMPLES, "--no-view"))
+    examples = re.findall(r"^ *%%gpudoctor(.*)$", said[said.index("Examples") :], flags=re.MULTILINE)
+    assert len(examples) == 3
+    for one in examples:
+        parsed_cell_line(one)
+
+
+@pytest.mark.parametrize("below", ["", "\nfor x in loader:\n    x.backward()"])
+def test_options_knobs_and_values_are_completed_in_a_cells_line(shell: InteractiveShell, below: str) -> None:
+    assert offered(shell, "%%gpudoctor --s", below) == ["--steps", "--seconds", "--set", "--save"]
+    assert offered(shell, "%%gpudoctor ", below) == [*EXAMPLES, "--no-view"]
+    assert "--steps" not in offered(shell, "%%gpudoctor --steps 5 --", below)
+    assert "--set" in offered(shell, "%%gpudoctor --set tf32=True --", below)
+    assert offered(shell, "%%gpudoctor --set ", below) == [f"{name}=" for name in knobs.KNOBS]
+    assert offered(shell, "%%gpudoctor --set num_w", below) == ["num_workers="]
+    assert offered(shell, "%%gpudoctor --set amp=", below) == ["off", "bf16", "fp16"]
+    assert offered(shell, "%%gpudoctor --set amp=b", below) == ["bf16"]
+
+
+def test_every_value_that_is_offered_is_taken() -> None:
+    for name in knobs.KNOBS:
+        _, values = completed(f"%%gpudoctor --set {name}=")
+        assert values or name == "batch_size"  # of which nothing is known before a run
+        for value in values:
+            parsed_cell_line(f"--set {name}={value}")
+
+
+def test_variables_of_the_last_cell_are_completed(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_doctor.trials.case._last", [case("lr = 0.1\nsize = 32", {})])
+    assert offered(shell, "%%gpudoctor --vary ") == ["lr=", "size="]
+
+
+def test_words_and_rules_are_completed_in_a_line(shell: InteractiveShell) -> None:
+    assert offered(shell, "%gpudoctor ") == list(WORDS)
+    assert offered(shell, "%gpudoctor ex") == ["explain"]
+    assert offered(shell, "%gpudoctor explain slow-ge") == ["slow-getitem", "slow-generator"]
+    assert set(offered(shell, "gpudoctor explain ")) >= {rule.name for rule in RULES}
+
+
+def test_paths_and_the_cell_below_are_left_to_ipython(shell: InteractiveShell) -> None:
+    shell.Completer.use_jedi = False
+    assert any(one.startswith("/etc") for one in offered(shell, "%%gpudoctor --save /et"))
+    shell.user_ns["something"] = 1
+    assert "something" in offered(shell, "%%gpudoctor\nsometh")
+    assert not any(one.startswith("--") for one in offered(shell, "%%gpudoctor\n--s"))
+
+
+def test_nothing_is_left_in_the_completer(shell: InteractiveShell) -> None:
+    gpu_doctor.unload_ipython_extension(shell)
+    assert "--steps" not in offered(shell, "%%gpudoctor --s")
+    assert shell.Completer.custom_matchers == []

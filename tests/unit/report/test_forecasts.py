@@ -1,0 +1,128 @@
+"""The forecast of a setting is told as soon as a knob is turned: of every single value, and of what a page asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.notebook.actions import Actions
+from gpu_doctor.notebook.details import MOST_FIXES, Details
+from gpu_doctor.recording import Settings
+from gpu_doctor.report.panel import PanelInput, state
+from gpu_doctor.report.panel import forecasts as told
+from gpu_doctor.report.panel.contract import ForecastShown
+from gpu_doctor.report.panel.controls import checked_request, controls
+from gpu_doctor.report.panel.forecasts import TOGETHER
+from gpu_doctor.report.words import NO_FORECAST, forecast_words
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.compare.effect import Effect
+from tests.support.panel_parts import shown, starved
+from tests.support.panel_visits import Visited
+
+
+def said(given: PanelInput, settings: Settings) -> str:
+    """What the page finds for settings."""
+    found = state(given, knobs.KNOBS)["forecasts"]
+    texts = [str(one["text"]) for one in found if one["settings"] == settings]
+    assert all(one["known"] is (not one["text"].startswith("no forecast")) for one in found)
+    assert len(texts) == 1, found
+    return texts[0]
+
+
+def test_every_value_that_can_be_chosen_has_a_forecast_or_is_said_to_have_none() -> None:
+    given = shown(starved())
+    offered = controls(knobs.KNOBS, given.setup, known=True)
+    for knob in offered:
+        for choice in knob.choices:
+            if choice.value not in (None, knob.written) and not choice.refusal:
+                assert said(given, {knob.name: choice.value})
+    assert said(given, {"num_workers": 2}).startswith("predicted 2.4x (")
+    assert said(given, {"amp": "bf16"}) == NO_FORECAST
+
+
+def test_a_forecast_is_the_one_that_a_trial_will_stand_beside() -> None:
+    given = shown(starved())
+    assert given.diagnosis is not None
+    found = forecast(given.diagnosis.vitals, {"num_workers": 2})
+    assert found is not None
+    assert said(given, {"num_workers": 2}) == f"predicted {forecast_words(found.speedup, found.low, found.high)}"
+
+
+def test_a_cure_is_foretold_alike_in_the_advice_and_at_the_knob() -> None:
+    given = shown(starved())
+    advice = state(given, knobs.KNOBS)["verdict"]["advice"]
+    assert said(replace(given, asked=(advice["settings"],)), advice["settings"]) == advice["predicted"]
+
+
+def test_of_several_knobs_each_is_told_alone() -> None:
+    both: Settings = {"num_workers": 2, "amp": "bf16"}
+    neither: Settings = {"amp": "bf16", "threads": 1}
+    given = shown(starved(), asked=(both, neither))
+    assert said(given, both).startswith(f"{TOGETHER} (num_workers=2 alone predicted 2.4x (")
+    assert said(given, neither) == TOGETHER
+
+
+def test_what_was_tried_is_told_as_measured() -> None:
+    effects = (
+        Effect({"num_workers": 2}, {}, 2.1, 2.0, 2.2, "faster"),
+        Effect({"amp": "bf16"}, {}, outcome="failed", reason="Why."),
+        Effect({"num_workers": 4}, {"num_workers": 2}, 1.1, 1.0, 1.2, "faster"),
+    )
+    given = shown(starved(), effects=effects)
+    assert said(given, {"num_workers": 2}) == "measured 2.10x (2.0-2.2) in trial 1"
+    assert said(given, {"num_workers": 4}).startswith("predicted"), "it was tried over other settings"
+    assert said(given, {"amp": "bf16"}) == NO_FORECAST
+
+
+def test_a_forecast_is_against_the_code_as_written_whatever_ran_last() -> None:
+    base, turned = starved(), starved(wait_s=0.002, workers=4, settings={"num_workers": 4})
+    after = shown(base, recordings=(base, turned), diagnosis=diagnose(turned))
+    assert said(after, {"num_workers": 2}) == said(shown(base), {"num_workers": 2})
+    alone = shown(turned, turned={"num_workers": 4})
+    assert state(alone, knobs.KNOBS)["forecasts"] == [], "the code as written was not measured"
+
+
+def test_before_the_loop_is_known_nothing_is_foretold() -> None:
+    assert state(PanelInput(), knobs.KNOBS)["forecasts"] == []
+    few = shown(starved(steps=2), status="recording")
+    assert {one["text"] for one in state(few, knobs.KNOBS)["forecasts"]} == {NO_FORECAST}
+
+
+def test_they_are_worked_out_when_something_changes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked: list[Settings] = []
+
+    def counted(shown: Any, vitals: Any, settings: Settings) -> ForecastShown:
+        worked.append(settings)
+        return ForecastShown(settings, NO_FORECAST, False)
+
+    monkeypatch.setattr(told, "_foretold", counted)
+    given = shown(starved())
+    state(given, knobs.KNOBS)
+    once = len(worked)
+    state(given, knobs.KNOBS)
+    assert len(worked) == once > 10
+    state(replace(given, asked=({"num_workers": 2, "amp": "bf16"},)), knobs.KNOBS)
+    assert len(worked) == 2 * once + 1
+
+
+def test_a_page_that_asks_is_answered_at_once_while_something_runs() -> None:
+    visit: Any = Visited()
+    visit.details = Details(visit.case)
+    actions = Actions(visit)
+    actions._busy = True
+    settings = {"num_workers": 2, "amp": "bf16"}
+    actions.take(checked_request({"ask": "forecast", "settings": settings}, knobs.KNOBS))
+    assert visit.details.asked == (settings,) and visit.seen == ["idle"]
+
+
+def test_the_settings_that_were_asked_for_last_are_kept() -> None:
+    details = Details(None)  # type: ignore[arg-type]
+    for number in range(MOST_FIXES + 3):
+        details.foretell({"num_workers": number})
+    details.foretell({"num_workers": 5})
+    assert len(details.asked) == MOST_FIXES and details.asked[-1] == {"num_workers": 5}
+    assert details.asked.count({"num_workers": 5}) == 1
