@@ -1004,17 +1004,7 @@ function asked(model, waits) {
   });
 }
 function evaluate(source) {
-  const page = (
-    /** @type {any} */
-    globalThis
-  );
-  const amd = page.define;
-  page.define = void 0;
-  try {
-    (0, eval)(source);
-  } finally {
-    page.define = amd;
-  }
+  new Function("define", "visualViewport", source).call(globalThis);
 }
 
 // src/plots.js
@@ -1218,6 +1208,7 @@ function documentOf(views) {
 }
 function release(bokeh, views) {
   const doc = documentOf(views);
+  for (const { model } of views) model.js_event_callbacks = {};
   views.clear?.();
   if (!doc) return;
   doc.clear();
@@ -1369,6 +1360,7 @@ var Panel = class {
    */
   constructor(live, el) {
     this.live = live;
+    this.el = el;
     this.id = `gpu-doctor-${numbered()}`;
     this.chosen = {};
     this.grid = {};
@@ -1509,6 +1501,7 @@ var Panel = class {
     for (const timer of this.timers) clearTimeout(timer);
     this.plots.clear();
     delete this.root.gpuDoctor;
+    delete this.el.gpuDoctor;
   }
   // ---- what a person does ----------------------------------------------------------------------------------------
   /**
