@@ -131,9 +131,9 @@ def compared(found: BeforeAfter | None) -> str:
 
 def _side(one: OneSide, found: BeforeAfter) -> str:
     said = [f"{PHASE_LABELS[phase]} {formatting.seconds(took)}" for phase, _, took in one.phases]
-    drawn = anatomy_bar({phase: share for phase, share, _ in one.phases}, length=one.step_s / found.longest_s)
+    drawn = anatomy_bar({phase: share for phase, share, _ in one.phases}, length=one.step_s / found.scale_s)
     bar = as_image(drawn, f"{one.label}, {one.total}: {', '.join(said)}", "100%")
-    spread = as_image(spread_line(one.quantiles_s, found.slowest_s), one.spread, "100%") if one.spread else ""
+    spread = as_image(spread_line(one.quantiles_s, found.scale_s), one.spread, "100%") if one.spread else ""
     words = f'<div style="{_MUTED};font-size:12px">{safe(one.spread)}</div>' if one.spread else ""
     return f'<div style="margin:4px 0"><div>{safe(one.label)} <b>{safe(one.total)}</b></div>{bar}{spread}{words}</div>'
 

@@ -19,6 +19,8 @@ from gpu_doctor.report.words import CLEAN, anatomy_rows
 from gpu_doctor.trials.compare import Effect
 
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
+BEYOND: Final = 1.5
+"""A bursty loader's slow steps last several times the mean: the scale goes so far beyond the longer bar at most."""
 FEWEST: Final = 5
 """Steps whose spread is told; of fewer, five quantiles are nothing but the steps themselves."""
 
@@ -54,18 +56,15 @@ class BeforeAfter:
     """A trial whose sides are set beside each other."""
 
     of: str
-    """`trial 3: means of 48 and 48 steps of its last round`."""
+    """`trial 3: means of 48 and 48 steps of its last pair of runs`."""
     sides: tuple[OneSide, OneSide]
 
     @property
-    def longest_s(self) -> float:
-        """The end of the scale of both bars."""
-        return max(one.step_s for one in self.sides)
-
-    @property
-    def slowest_s(self) -> float:
-        """The end of the scale of both spreads; 0 where none is told."""
-        return max((one.quantiles_s[-1] for one in self.sides if one.quantiles_s), default=0.0)
+    def scale_s(self) -> float:
+        """The end of the time scale of bars and spreads; a spread that goes far beyond the bars is cut off there."""
+        longest = max(one.step_s for one in self.sides)
+        slowest = max((one.quantiles_s[-1] for one in self.sides if one.quantiles_s), default=0.0)
+        return min(max(longest, slowest), BEYOND * longest)
 
 
 def newest(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> BeforeAfter | None:
@@ -80,7 +79,7 @@ def newest(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> BeforeAf
         before, after = (vitals_of(one) for one in both)
         if before.host_step_s and after.host_step_s:
             steps = f"{formatting.grouped(before.measured_steps)} and {formatting.grouped(after.measured_steps)}"
-            of = f"trial {number}: means of {steps} steps of its last round"
+            of = f"trial {number}: means of {steps} steps of its last pair of runs"
             return BeforeAfter(of, (_side(both[0], before), _side(both[1], after, effect.batch_ratio)))
     return None
 

@@ -26,6 +26,9 @@ class Labels:
     output: str = "output of the run for real"
     steps: str = "steps of each side of a trial"
     seconds: str = "seconds that a trial measures"
+    use_it: str = "use it"
+    asking: str = "asking for a forecast …"
+    no_answer: str = "no forecast yet: the kernel is busy"
     interrupt: str = "interrupt the kernel (Kernel menu, or the stop button)"
 
 

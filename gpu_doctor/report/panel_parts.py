@@ -121,17 +121,16 @@ def _compared(shown: PanelInput) -> Compared | None:
     found = before_after.newest(shown.effects, sides_of(shown.effects, shown.trials))
     if found is None:
         return None
-    first, second = (_side(one, found.longest_s, found.slowest_s) for one in found.sides)
-    end = formatting.seconds(found.slowest_s) if found.slowest_s else ""
-    return Compared(of=found.of, sides=(first, second), spread_end=end)
+    first, second = (_side(one, found.scale_s) for one in found.sides)
+    return Compared(of=found.of, sides=(first, second))
 
 
-def _side(one: before_after.OneSide, longest_s: float, slowest_s: float) -> SideShown:
-    at = tuple(round(quantile / slowest_s, 4) for quantile in one.quantiles_s)
+def _side(one: before_after.OneSide, scale_s: float) -> SideShown:
+    at = tuple(round(min(quantile / scale_s, 1.0), 4) for quantile in one.quantiles_s)
     return SideShown(
         label=one.label,
         total=one.total,
-        segments=tuple(_segment(*row, row[2] / longest_s) for row in one.phases),
+        segments=tuple(_segment(*row, row[2] / scale_s) for row in one.phases),
         spread=Spread(at, one.spread) if at else None,
     )
 

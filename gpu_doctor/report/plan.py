@@ -131,7 +131,7 @@ def _sentence(plan: Plan) -> str:
     verified = how.get(plan.verified, "measured step by step and not verified")
     last = plan.waterfall[-1] if plan.verified else None
     gain = formatting.figure(plan.speedup, last.low, last.high) if last is not None else formatting.factor(plan.speedup)
-    return f"{gain} as fast, {verified}, in {trials}: {clean(describe(plan.settings), 200)}."
+    return f"{gain} faster, {verified}, in {trials}: {clean(describe(plan.settings), 200)}."
 
 
 def _steps(waterfall: Sequence[Rung]) -> tuple[Step, ...]:

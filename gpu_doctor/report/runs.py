@@ -123,9 +123,7 @@ def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool)
     rate = vitals.samples_per_s
     against = Cell("1.00x" if name == "baseline" and rate else formatting.DASH)
     if base_rate and rate:
-        against = Cell(
-            formatting.factor(rate / base_rate), title="Two single runs have no interval: a trial measures one."
-        )
+        against = Cell(formatting.factor(rate / base_rate), title="Single runs have no interval. A trial measures one.")
     if recording.outcome != "completed":
         name = f"{name} ({formatting.OUTCOME_LABELS.get(recording.outcome, formatting.clean(recording.outcome))})"
     busy = vitals.gpu_util_pct if on_gpu else vitals.cpu_util_pct

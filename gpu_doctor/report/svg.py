@@ -99,7 +99,7 @@ def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34, le
 def spread(quantiles: Sequence[float], end: float, width: int = 1000, height: int = 14) -> str:
     """How values spread: a line from the first quantile to the fifth, a box from the second to the fourth, a mark at
     the third; `end` is the end of the scale, which begins at 0."""
-    first, low, middle, high, last = (width * one / end for one in quantiles)
+    first, low, middle, high, last = (width * min(one / end, 1.0) for one in quantiles)
     box = f"x='{low:.1f}' y='2' width='{max(high - low, 2.0):.1f}' height='{height - 4}'"
     return (
         f"{_opened(width, height)}<path d='M{first:.1f} {height / 2}H{last:.1f}' stroke='{GREY}' stroke-width='2'/>"

@@ -73,7 +73,7 @@ def _before_after(found: BeforeAfter) -> list[str]:
     """Both sides of a trial, their bars to one time scale."""
     lines = [f"Before and after, {found.of}"]
     for one in found.sides:
-        bar = "█" * round(_BAR * one.step_s / found.longest_s) or "▏"
+        bar = "█" * round(_BAR * one.step_s / found.scale_s) or "▏"
         lines.append(wrapped(f"{one.label}: {one.total}" + (f"; {one.spread}" if one.spread else ""), "  "))
         lines.append(f"    {bar}")
     return lines

@@ -23,6 +23,7 @@ from gpu_doctor.recording import Recording, Setup, is_elsewhere
 from gpu_doctor.report.svg import PHASE_COLOURS
 
 NO_GPU: Final = "no GPU: judging the CPU as the device"
+NO_FORECAST: Final = "no forecast: try it"
 RISK_MARK: Final = "\u26a0"
 """Stands before the word that says it."""
 SHOWN_SHARE: Final = 0.0005
@@ -124,7 +125,7 @@ def anatomy_rows(vitals: Vitals) -> list[tuple[str, float, float]]:
 def predicted_words(prescription: Prescription) -> str:
     """`predicted 2.9x (2.6-3.1)`, `predicted at most 1.5x`, or that only a trial can tell."""
     if prescription.predicted_speedup is None:
-        return "no prediction: measure it" if prescription.settings else ""
+        return NO_FORECAST if prescription.settings else ""
     if prescription.at_most:
         usual, most = (
             formatting.forecast(one) for one in (prescription.predicted_speedup, prescription.predicted_high)

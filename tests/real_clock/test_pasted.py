@@ -122,7 +122,7 @@ def test_a_plan_says_that_the_changed_cell_was_run(monkeypatch: pytest.MonkeyPat
     assert [one.verified for one in plan.effects] == ["", "as pasted"] and plan.verified == "as pasted"
     assert case.trials[-1][1].source == plan.fix.cells[0].after
     for told in (plan_text(plan), plan_html(plan)):
-        assert "2.00x as fast, verified by running the changed cell, in 2 trials: batch_size=8." in told
+        assert "2.00x faster, verified by running the changed cell, in 2 trials: batch_size=8." in told
     assert "by settings" not in plan_text(plan)
 
 

@@ -348,6 +348,70 @@ function set(node, name, value) {
   else node.setAttribute(name, value === true ? "" : value);
 }
 
+// src/before_after.js
+function barPart(segments, said) {
+  return h(
+    "div",
+    { class: "gd-bar", role: "img", "aria-label": said },
+    segments.map((one) => h("span", {
+      key: one.phase,
+      style: `flex-grow: ${one.share}; background: ${one.colour}; color: ${one.ink}`,
+      title: `${one.label}: ${one.time}, ${one.percent}`
+    }, h("b", {}, one.label)))
+  );
+}
+function comparedPart(compared) {
+  const [before, after] = compared.sides;
+  return [
+    h("div", { class: "gd-sides" }, compared.sides.map((one) => sidePart(one))),
+    h("div", { class: "gd-chips" }, phasesOf(before, after).map(({ label, colour, was, is }) => h(
+      "span",
+      { key: label },
+      h("i", { style: `background: ${colour}` }),
+      label,
+      h("span", { class: "gd-soft" }, `${was} → `),
+      h("b", {}, is)
+    )))
+  ];
+}
+function sidePart({ label, total, segments, spread }) {
+  const said = segments.map((one) => `${one.label} ${one.time}`).join(", ");
+  return [
+    h("div", { class: "gd-sidename" }, h("span", { class: "gd-what" }, label), h("b", {}, total)),
+    h(
+      "div",
+      {},
+      barPart(segments, `${label}, ${total}: ${said}`),
+      spread ? h(
+        "div",
+        { class: "gd-spread" },
+        h("div", { class: "gd-range", "aria-hidden": "true" }, rangeParts(spread.at)),
+        h("span", { class: "gd-soft" }, spread.text)
+      ) : null
+    )
+  ];
+}
+function rangeParts([first = 0, low = 0, middle = 0, high = 0, last = 0]) {
+  const place = (from, to) => `left: ${(100 * from).toFixed(2)}%; width: ${(100 * (to - from)).toFixed(2)}%`;
+  return [
+    h("i", { class: "gd-whisker", style: place(first, last) }),
+    h("i", { class: "gd-box-of", style: place(low, high) }),
+    h("i", { class: "gd-median", style: place(middle, middle) })
+  ];
+}
+function phasesOf(before, after) {
+  const times = (side) => new Map(side.segments.map((one) => [one.phase, one]));
+  const [was, is] = [times(before), times(after)];
+  const phases = [.../* @__PURE__ */ new Set([...was.keys(), ...is.keys()])];
+  return phases.map((phase) => {
+    const { label, colour } = (
+      /** @type {Segment} */
+      was.get(phase) ?? is.get(phase)
+    );
+    return { label, colour, was: was.get(phase)?.time ?? "0", is: is.get(phase)?.time ?? "0" };
+  });
+}
+
 // src/elements.js
 function button(label, onclick, attributes = {}) {
   return h("button", { type: "button", onclick, ...attributes }, label);
@@ -459,7 +523,7 @@ function verdictPart(state, panel) {
   const { advice } = verdict;
   return h(
     "section",
-    { class: "gd-verdict", style: `--gd-accent-now: ${verdict.accent}` },
+    { class: state.result ? "gd-verdict gd-second" : "gd-verdict", style: `--gd-accent-now: ${verdict.accent}` },
     h(
       "div",
       { class: "gd-sentence", "aria-live": "polite" },
@@ -507,8 +571,9 @@ function advicePart(advice, busy, panel, where) {
 function pagePart(page) {
   return h("div", { class: "gd-page" }, page.map((one) => [one.title ? h("b", {}, one.title) : null, h("p", {}, worded(one.text))]));
 }
-function anatomyPart({ anatomy }) {
+function anatomyPart({ anatomy, status }) {
   const { segments } = anatomy;
+  const compared = status === "recording" ? null : anatomy.compared;
   const said = segments.map((one) => `${one.label} ${one.percent}`).join(", ");
   return h(
     "section",
@@ -517,26 +582,20 @@ function anatomyPart({ anatomy }) {
       "div",
       { class: "gd-title" },
       h("b", {}, "anatomy of a step"),
-      h("span", { class: "gd-soft" }, anatomy.of),
-      h("b", { class: "gd-total" }, anatomy.total)
+      h("span", { class: "gd-soft" }, compared ? compared.of : anatomy.of),
+      compared ? null : h("b", { class: "gd-total" }, anatomy.total)
     ),
-    h(
-      "div",
-      { class: "gd-bar", role: "img", "aria-label": said || "no step was measured yet" },
-      segments.map((one) => h("span", {
-        key: one.phase,
-        style: `flex-grow: ${one.share}; background: ${one.colour}; color: ${one.ink}`,
-        title: `${one.label}: ${one.time}, ${one.percent}`
-      }, h("b", {}, one.label)))
-    ),
-    h("div", { class: "gd-chips" }, segments.map((one) => h(
-      "span",
-      { key: one.phase },
-      h("i", { style: `background: ${one.colour}` }),
-      one.label,
-      h("b", {}, one.percent),
-      h("span", { class: "gd-soft" }, one.time)
-    )))
+    compared ? comparedPart(compared) : [
+      barPart(segments, said || "no step was measured yet"),
+      h("div", { class: "gd-chips" }, segments.map((one) => h(
+        "span",
+        { key: one.phase },
+        h("i", { style: `background: ${one.colour}` }),
+        one.label,
+        h("b", {}, one.percent),
+        h("span", { class: "gd-soft" }, one.time)
+      )))
+    ]
   );
 }
 
@@ -599,6 +658,22 @@ function footerPart({ footer }) {
     ) : null,
     footer.overhead ? h("span", { class: "gd-own" }, footer.overhead) : null
   );
+}
+
+// src/forecast.js
+function forecastKey(settings) {
+  return `forecast:${keyOf2(settings)}`;
+}
+function toldOf(forecasts, settings) {
+  const key = keyOf2(settings);
+  return forecasts.find((one) => keyOf2(one.settings) === key) ?? null;
+}
+function forecastPart({ forecasts, labels }, panel) {
+  const turned = Object.keys(panel.chosen).length > 0;
+  if (!turned || !forecasts.length) return h("span", { role: "status" });
+  const told = toldOf(forecasts, panel.chosen);
+  const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
+  return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", "data-forecast": "" }, said);
 }
 
 // src/header.js
@@ -729,7 +804,7 @@ function changesOf(knobs, panel) {
 function sweepPart({ sweep, busy, labels }, panel) {
   if (!sweep) return h("section", { class: "gd-plan", hidden: true });
   const found = Object.keys(sweep.settings).length > 0;
-  const rungs = sweep.places.map((one, number) => barPart(one.label, one.share, one.faster ? "gd-gain" : "gd-was", one.total, one.said, number, one.best));
+  const rungs = sweep.places.map((one, number) => barPart2(one.label, one.share, one.faster ? "gd-gain" : "gd-was", one.total, one.said, number, one.best));
   const later = rungs.slice(sweep.first + 1);
   return h(
     "section",
@@ -767,7 +842,7 @@ function largestPart({ largest, busy, labels }, panel) {
       size ? button(`set the knob to ${size}`, () => panel.turnTo(largest.settings), { class: "gd-link", disabled: busy }) : null
     ),
     barsPart(
-      largest.sizes.map((one, number) => barPart(one.label, one.share, !one.peak ? "gd-lost" : one.chosen ? "gd-gain" : "gd-was", one.peak, one.said, number, one.chosen)),
+      largest.sizes.map((one, number) => barPart2(one.label, one.share, !one.peak ? "gd-lost" : one.chosen ? "gd-gain" : "gd-was", one.peak, one.said, number, one.chosen)),
       "memory of each batch size"
     ),
     largest.notes.map((text) => h("div", { class: "gd-note", key: text }, text))
@@ -776,7 +851,7 @@ function largestPart({ largest, busy, labels }, panel) {
 function barsPart(rungs, label) {
   return rungs.length ? h("div", { class: "gd-waterfall gd-places", role: "table", "aria-label": label }, rungs) : null;
 }
-function barPart(label, share, tone, total, said, number, strong) {
+function barPart2(label, share, tone, total, said, number, strong) {
   return h(
     "div",
     { class: "gd-rung", role: "row", key: String(number) },
@@ -871,6 +946,7 @@ function knobsPart(state, panel) {
       { class: "gd-row gd-actions" },
       budgetPart(state, panel),
       act("trial", "Rerun as a trial", !moved2, true),
+      forecastPart(state, panel),
       act("treat", "Treat: find the best safe settings", false, false),
       act("real", moved2 ? "Run for real with these settings" : "Run for real again", false, false),
       h(
@@ -1216,6 +1292,29 @@ function release(bokeh, views) {
   if (at >= 0) bokeh.documents.splice(at, 1);
 }
 
+// src/result.js
+function unbroken(text) {
+  const [, words = text, interval = ""] = /^(.*?)(\([^()]*\))?$/s.exec(text) ?? [];
+  return [words, interval ? h("span", { class: "gd-together" }, interval) : null];
+}
+function resultPart({ result, busy, labels }, panel) {
+  if (!result) return h("section", { class: "gd-result", hidden: true });
+  const code = "result:code";
+  return h(
+    "section",
+    { class: "gd-result" },
+    h("div", { class: "gd-proved", role: "status" }, unbroken(result.text)),
+    h(
+      "div",
+      { class: "gd-row" },
+      result.more ? h("span", { class: result.warns ? "gd-warns" : "gd-soft" }, result.more) : null,
+      codeFold("code", code, result.settings, panel),
+      button(labels.useIt, () => panel.turnTo(result.settings), { class: "gd-link", disabled: busy, "data-use": "result" })
+    ),
+    panel.unfolded.has(code) ? fixPart(result.settings, "", panel) : null
+  );
+}
+
 // src/runs_table.js
 var MANY_ROWS = 12;
 function tablePart({ table }, panel) {
@@ -1246,7 +1345,7 @@ function rowParts(row, detail, number, columns, panel) {
   const cells = row.map((cell, index) => h("td", {
     class: `${index < 2 ? "gd-word" : ""} ${cell.tone ? `gd-${cell.tone}` : ""}`,
     title: cell.title || null
-  }, index === 0 ? name(cell) : cell.text));
+  }, index === 0 ? name(cell) : cell.text, cell.small ? h("div", { class: "gd-step" }, cell.small) : null));
   const rows = [h("tr", { key: what }, cells)];
   if (detail && open) rows.push(h("tr", { key: `${what}-more`, class: "gd-detail" }, h("td", { colspan: String(columns) }, detailPart(detail, what, panel))));
   return rows;
@@ -1447,6 +1546,7 @@ var Panel = class {
     patch(this.top, [
       headerPart(state, this),
       h("div", { class: "gd-message", role: "status", hidden: !state.message }, state.message || null),
+      resultPart(state, this),
       verdictPart(state, this),
       anatomyPart(state)
     ]);
@@ -1511,7 +1611,17 @@ var Panel = class {
   choose(knob, value) {
     if (value === knob.written || value === null) delete this.chosen[knob.name];
     else this.chosen[knob.name] = value;
+    this.foretell();
     this.draw();
+  }
+  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is. */
+  foretell() {
+    const { state, chosen } = this;
+    const key = forecastKey(chosen);
+    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state.forecasts, chosen) !== null) return;
+    this.asked.set(key, Date.now());
+    this.live.ask({ ask: "forecast", settings: { ...chosen } });
+    this.later(() => this.draw(), UNHEARD_MS);
   }
   reset() {
     this.chosen = {};
@@ -1545,7 +1655,7 @@ var Panel = class {
     this.fold(what);
   }
   /**
-   * Whether the kernel has not answered for a while what was unfolded.
+   * Whether the kernel has not answered for a while what was asked for.
    * @param {string} key
    */
   late(key) {
@@ -1566,6 +1676,7 @@ var Panel = class {
   /** @param {Settings} settings */
   turnTo(settings) {
     this.chosen = { ...settings };
+    this.foretell();
     this.draw();
   }
   /**

@@ -139,7 +139,7 @@ class Spread:
     """How long the steps of a trial's side took."""
 
     at: tuple[float, ...]
-    """Its quantiles 5, 25, 50, 75 and 95 %, as parts (0..1) of the scale that both sides have."""
+    """Its quantiles 5, 25, 50, 75 and 95 %, as parts (0..1) of the time scale of both sides' bars."""
     text: str
 
 
@@ -152,7 +152,7 @@ class SideShown:
     total: str
     """Of a mean step; where its steps hold another number of samples, for as many as a step of the other side."""
     segments: tuple[Segment, ...]
-    """Their shares are of the longer side's bar."""
+    """Their shares are of the time scale of both sides."""
     spread: Spread | None
     """None where there are too few steps."""
 
@@ -163,8 +163,6 @@ class Compared:
 
     of: str
     sides: tuple[SideShown, SideShown]
-    spread_end: str
-    """The end of the spreads' scale, which begins at 0; empty where there is none."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +223,8 @@ class ForecastShown:
     settings: Mapping[str, SettingValue]
     text: str
     """`predicted 1.9x (1.5-2.4)`, `measured 1.8x (1.7-1.9) in trial 2`, or that there is no forecast."""
+    known: bool
+    """There is a forecast, or a measurement."""
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from gpu_doctor.recording import Settings, describe
 from gpu_doctor.report.panel.contract import ForecastShown, KnobShown
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.runs import vitals_of
-from gpu_doctor.report.words import CLEAN, forecast_words, predicted_words
+from gpu_doctor.report.words import CLEAN, NO_FORECAST, forecast_words, predicted_words
 
-NONE: Final = "no forecast: try it"
 TOGETHER: Final = "no forecast for these together: try it"
 
 _told: list[tuple[Vitals, tuple[KnobShown, ...], tuple[int, tuple[Settings, ...]], tuple[ForecastShown, ...]]] = []
@@ -34,7 +33,7 @@ def forecasts(shown: PanelInput, knobs: tuple[KnobShown, ...]) -> tuple[Forecast
     if last is None or last[0] is not vitals or last[1] is not knobs or last[2] != about:
         singles = [dict([one]) for one in _single(knobs)]
         asked = [one for one in shown.asked if one not in singles]
-        last = vitals, knobs, about, tuple(ForecastShown(one, _words(shown, vitals, one)) for one in [*singles, *asked])
+        last = vitals, knobs, about, tuple(_foretold(shown, vitals, one) for one in [*singles, *asked])
         _told[:] = [last]
     return last[3]
 
@@ -55,9 +54,10 @@ def _single(knobs: tuple[KnobShown, ...]) -> Iterator[tuple[str, str | int | flo
                 yield knob.name, one.value
 
 
-def _words(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
+def _foretold(shown: PanelInput, vitals: Vitals, settings: Settings) -> ForecastShown:
     """`predicted 1.9x (1.5-2.4)`; where it was tried, what was measured; that there is none."""
-    return _measured(shown, settings) or _predicted(shown, vitals, settings) or _parts(shown, vitals, settings)
+    known = _measured(shown, settings) or _predicted(shown, vitals, settings)
+    return ForecastShown(settings, known or _parts(shown, vitals, settings), bool(known))
 
 
 def _measured(shown: PanelInput, settings: Settings) -> str:
@@ -86,7 +86,7 @@ def _predicted(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
 def _parts(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
     """Of several knobs, what is known of each alone."""
     if len(settings) < 2:
-        return NONE
+        return NO_FORECAST
     alone = {describe({name: value}): _predicted(shown, vitals, {name: value}) for name, value in settings.items()}
     known = [f"{formatting.clean(name, 80)} alone {said}" for name, said in alone.items() if said]
     return f"{TOGETHER} ({'; '.join(known)})" if known else TOGETHER

@@ -14,9 +14,10 @@ from gpu_doctor.notebook.details import MOST_FIXES, Details
 from gpu_doctor.recording import Settings
 from gpu_doctor.report.panel import PanelInput, state
 from gpu_doctor.report.panel import forecasts as told
+from gpu_doctor.report.panel.contract import ForecastShown
 from gpu_doctor.report.panel.controls import checked_request, controls
-from gpu_doctor.report.panel.forecasts import NONE, TOGETHER
-from gpu_doctor.report.words import forecast_words
+from gpu_doctor.report.panel.forecasts import TOGETHER
+from gpu_doctor.report.words import NO_FORECAST, forecast_words
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
 from tests.support.panel_parts import shown, starved
@@ -27,6 +28,7 @@ def said(given: PanelInput, settings: Settings) -> str:
     """What the page finds for settings."""
     found = state(given, knobs.KNOBS)["forecasts"]
     texts = [str(one["text"]) for one in found if one["settings"] == settings]
+    assert all(one["known"] is (not one["text"].startswith("no forecast")) for one in found)
     assert len(texts) == 1, found
     return texts[0]
 
@@ -39,7 +41,7 @@ def test_every_value_that_can_be_chosen_has_a_forecast_or_is_said_to_have_none()
             if choice.value not in (None, knob.written) and not choice.refusal:
                 assert said(given, {knob.name: choice.value})
     assert said(given, {"num_workers": 2}).startswith("predicted 2.4x (")
-    assert said(given, {"amp": "bf16"}) == NONE
+    assert said(given, {"amp": "bf16"}) == NO_FORECAST
 
 
 def test_a_forecast_is_the_one_that_a_trial_will_stand_beside() -> None:
@@ -73,7 +75,7 @@ def test_what_was_tried_is_told_as_measured() -> None:
     given = shown(starved(), effects=effects)
     assert said(given, {"num_workers": 2}) == "measured 2.10x (2.0-2.2) in trial 1"
     assert said(given, {"num_workers": 4}).startswith("predicted"), "it was tried over other settings"
-    assert said(given, {"amp": "bf16"}) == NONE
+    assert said(given, {"amp": "bf16"}) == NO_FORECAST
 
 
 def test_a_forecast_is_against_the_code_as_written_whatever_ran_last() -> None:
@@ -87,17 +89,17 @@ def test_a_forecast_is_against_the_code_as_written_whatever_ran_last() -> None:
 def test_before_the_loop_is_known_nothing_is_foretold() -> None:
     assert state(PanelInput(), knobs.KNOBS)["forecasts"] == []
     few = shown(starved(steps=2), status="recording")
-    assert {one["text"] for one in state(few, knobs.KNOBS)["forecasts"]} == {NONE}
+    assert {one["text"] for one in state(few, knobs.KNOBS)["forecasts"]} == {NO_FORECAST}
 
 
 def test_they_are_worked_out_when_something_changes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     worked: list[Settings] = []
 
-    def counted(shown: Any, vitals: Any, settings: Settings) -> str:
+    def counted(shown: Any, vitals: Any, settings: Settings) -> ForecastShown:
         worked.append(settings)
-        return NONE
+        return ForecastShown(settings, NO_FORECAST, False)
 
-    monkeypatch.setattr(told, "_words", counted)
+    monkeypatch.setattr(told, "_foretold", counted)
     given = shown(starved())
     state(given, knobs.KNOBS)
     once = len(worked)

@@ -7,7 +7,7 @@ import pytest
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.diagnosis.rules.rule import Prescription, Safety
 from gpu_doctor.report.panel_parts import prescription
-from gpu_doctor.report.words import predicted_words
+from gpu_doctor.report.words import NO_FORECAST, predicted_words
 from tests.support.trouble import laid
 from tests.support.troubles import TROUBLES
 
@@ -55,7 +55,7 @@ def test_on_a_cpu_the_rest_gets_warmer_and_both_figures_are_said() -> None:
 def test_what_no_recording_tells_is_to_be_measured(rule: str) -> None:
     diagnosis = diagnosed(rule)
     assert first(diagnosis).settings, "and the trial is offered"
-    assert all("measure it" in one for one in everywhere(diagnosis))
+    assert all(NO_FORECAST in one for one in everywhere(diagnosis))
 
 
 def test_a_forecast_has_its_range_and_no_bound() -> None:

@@ -255,7 +255,7 @@ def test_the_static_result_tells_the_same() -> None:
     assert any(alt.startswith("Losses of trial 1") for alt in page.alts)
     assert "24 %" in page.text
     text = report.text(given.diagnosis, given.recordings[0], given.effects, trials=given.trials, plan=given.plan)
-    assert "Treatment: 4.13x as fast" in text and "████" in text and WROTE in text
+    assert "Treatment: 4.13x faster" in text and "████" in text and WROTE in text
     assert "+                    batch_size=128, shuffle=True, num_workers=4)  # mine" in text
 
 

@@ -114,7 +114,7 @@ def test_one_step_is_measured_once_more_and_only_that_figure_is_verified() -> No
     assert (first.verified, again.verified, plan.verified) == ("", BY_SETTINGS, BY_SETTINGS)
     assert first.settings == again.settings and plan.speedup == again.speedup != first.speedup
     for told in (plan_text(plan), html.unescape(plan_html(plan))):
-        assert f"{formatting.factor(plan.speedup)} as fast, verified by settings, in " in told
+        assert f"{formatting.factor(plan.speedup)} faster, verified by settings, in " in told
         assert "Verified by settings, not by running the changed cell: " in told
         assert told.count(f"verified ({formatting.interval(again.low, again.high)})") == 1
 

@@ -72,6 +72,9 @@ export interface Labels {
   output: string;
   steps: string;
   seconds: string;
+  useIt: string;
+  asking: string;
+  noAnswer: string;
   interrupt: string;
 }
 
@@ -176,8 +179,6 @@ export interface Segment {
 export interface Compared {
   of: string;
   sides: [Side, Side];
-  /** The end of the spreads' scale, which begins at 0; empty where there is none. */
-  spreadEnd: string;
 }
 
 /** One side of a trial. */
@@ -186,7 +187,7 @@ export interface Side {
   label: string;
   /** Of a mean step; where its steps hold another number of samples, for as many as a step of the other side. */
   total: string;
-  /** Their shares are of the longer side's bar. */
+  /** Their shares are of the time scale of both sides. */
   segments: Segment[];
   /** null where there are too few steps. */
   spread: Spread | null;
@@ -194,7 +195,7 @@ export interface Side {
 
 /** How long the steps of a trial's side took. */
 export interface Spread {
-  /** Its quantiles 5, 25, 50, 75 and 95 %, as parts (0..1) of the scale that both sides have. */
+  /** Its quantiles 5, 25, 50, 75 and 95 %, as parts (0..1) of the time scale of both sides' bars. */
   at: number[];
   text: string;
 }
@@ -411,6 +412,8 @@ export interface Forecast {
   settings: Settings;
   /** `predicted 1.9x (1.5-2.4)`, `measured 1.8x (1.7-1.9) in trial 2`, or that there is no forecast. */
   text: string;
+  /** There is a forecast, or a measurement. */
+  known: boolean;
 }
 
 /** How long a trial is at first, and at most. */

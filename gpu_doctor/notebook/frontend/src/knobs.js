@@ -2,6 +2,7 @@
 
 import { codeFold, fixPart } from "./code.js";
 import { button } from "./elements.js";
+import { forecastPart } from "./forecast.js";
 import { furtherPart } from "./searches.js";
 import { asTurned } from "./settings.js";
 import { h } from "./vdom.js";
@@ -100,6 +101,7 @@ export function knobsPart(state, panel) {
     h("div", { class: "gd-row gd-actions" },
       budgetPart(state, panel),
       act("trial", "Rerun as a trial", !moved, true),
+      forecastPart(state, panel),
       act("treat", "Treat: find the best safe settings", false, false),
       act("real", moved ? "Run for real with these settings" : "Run for real again", false, false),
       h("label", { class: "gd-tick" },

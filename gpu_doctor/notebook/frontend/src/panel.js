@@ -2,11 +2,13 @@
 
 import { anatomyPart, verdictPart } from "./verdict.js";
 import { findingsPart, footerPart } from "./findings.js";
+import { forecastKey, toldOf } from "./forecast.js";
 import { headerPart } from "./header.js";
 import { knobsPart } from "./knobs.js";
 import { legendPart, plotsKeyPart } from "./legend.js";
 import { numbered } from "./page.js";
 import { Plots } from "./plots.js";
+import { resultPart } from "./result.js";
 import { outputPart, tablePart } from "./runs_table.js";
 import { largestPart, sweepPart } from "./searches.js";
 import { keyOf, ticked, within } from "./settings.js";
@@ -51,7 +53,7 @@ export class Panel {
     /** Why there are no plots. @type {string | null} */
     this.broken = null;
     this.rowCount = 0;
-    /** When a change of the code was asked for. @type {Map<string, number>} */
+    /** When a change of the code, or a forecast, was asked for. @type {Map<string, number>} */
     this.asked = new Map();
     /** @type {Set<ReturnType<typeof setTimeout>>} */
     this.timers = new Set();
@@ -129,6 +131,7 @@ export class Panel {
     patch(this.top, [
       headerPart(state, this),
       h("div", { class: "gd-message", role: "status", hidden: !state.message }, state.message || null),
+      resultPart(state, this),
       verdictPart(state, this),
       anatomyPart(state),
     ]);
@@ -190,7 +193,18 @@ export class Panel {
   choose(knob, value) {
     if (value === knob.written || value === null) delete this.chosen[knob.name];
     else this.chosen[knob.name] = value;
+    this.foretell();
     this.draw();
+  }
+
+  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is. */
+  foretell() {
+    const { state, chosen } = this;
+    const key = forecastKey(chosen);
+    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state.forecasts, chosen) !== null) return;
+    this.asked.set(key, Date.now());
+    this.live.ask({ ask: "forecast", settings: { ...chosen } });
+    this.later(() => this.draw(), UNHEARD_MS);
   }
 
   reset() { this.chosen = {}; this.draw(); }
@@ -226,7 +240,7 @@ export class Panel {
   }
 
   /**
-   * Whether the kernel has not answered for a while what was unfolded.
+   * Whether the kernel has not answered for a while what was asked for.
    * @param {string} key
    */
   late(key) { return Date.now() - (this.asked.get(key) ?? 0) >= UNHEARD_MS; }
@@ -248,6 +262,7 @@ export class Panel {
   /** @param {Settings} settings */
   turnTo(settings) {
     this.chosen = { ...settings };
+    this.foretell();
     this.draw();
   }
 

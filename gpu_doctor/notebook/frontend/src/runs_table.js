@@ -41,7 +41,7 @@ function rowParts(row, detail, number, columns, panel) {
   }) : cell.text);
   const cells = row.map((cell, index) => h("td", {
     class: `${index < 2 ? "gd-word" : ""} ${cell.tone ? `gd-${cell.tone}` : ""}`, title: cell.title || null,
-  }, index === 0 ? name(cell) : cell.text));
+  }, index === 0 ? name(cell) : cell.text, cell.small ? h("div", { class: "gd-step" }, cell.small) : null));
   const rows = [h("tr", { key: what }, cells)];
   if (detail && open) rows.push(h("tr", { key: `${what}-more`, class: "gd-detail" }, h("td", { colspan: String(columns) }, detailPart(detail, what, panel))));
   return rows;

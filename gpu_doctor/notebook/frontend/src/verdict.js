@@ -1,5 +1,6 @@
 // The verdict, what to try first, and where a mean step goes.
 
+import { barPart, comparedPart } from "./before_after.js";
 import { codeFold, codePart, fixPart } from "./code.js";
 import { button, worded } from "./elements.js";
 import { h } from "./vdom.js";
@@ -15,7 +16,7 @@ import { h } from "./vdom.js";
 export function verdictPart(state, panel) {
   const { verdict } = state;
   const { advice } = verdict;
-  return h("section", { class: "gd-verdict", style: `--gd-accent-now: ${verdict.accent}` },
+  return h("section", { class: state.result ? "gd-verdict gd-second" : "gd-verdict", style: `--gd-accent-now: ${verdict.accent}` },
     h("div", { class: "gd-sentence", "aria-live": "polite" },
       h("span", { class: "gd-text" }, worded(verdict.text)),
       verdict.kind ? h("span", { class: "gd-kind" }, verdict.kind) : null,
@@ -63,19 +64,19 @@ function pagePart(page) {
 }
 
 /**
+ * The run that goes on; after a trial both of its sides.
  * @param {State} state
  */
-export function anatomyPart({ anatomy }) {
+export function anatomyPart({ anatomy, status }) {
   const { segments } = anatomy;
+  const compared = status === "recording" ? null : anatomy.compared;
   const said = segments.map((one) => `${one.label} ${one.percent}`).join(", ");
   return h("section", { class: "gd-anatomy" },
-    h("div", { class: "gd-title" }, h("b", {}, "anatomy of a step"), h("span", { class: "gd-soft" }, anatomy.of),
-      h("b", { class: "gd-total" }, anatomy.total)),
-    h("div", { class: "gd-bar", role: "img", "aria-label": said || "no step was measured yet" },
-      segments.map((one) => h("span", {
-        key: one.phase, style: `flex-grow: ${one.share}; background: ${one.colour}; color: ${one.ink}`,
-        title: `${one.label}: ${one.time}, ${one.percent}`,
-      }, h("b", {}, one.label)))),
-    h("div", { class: "gd-chips" }, segments.map((one) => h("span", { key: one.phase },
-      h("i", { style: `background: ${one.colour}` }), one.label, h("b", {}, one.percent), h("span", { class: "gd-soft" }, one.time)))));
+    h("div", { class: "gd-title" }, h("b", {}, "anatomy of a step"), h("span", { class: "gd-soft" }, compared ? compared.of : anatomy.of),
+      compared ? null : h("b", { class: "gd-total" }, anatomy.total)),
+    compared ? comparedPart(compared) : [
+      barPart(segments, said || "no step was measured yet"),
+      h("div", { class: "gd-chips" }, segments.map((one) => h("span", { key: one.phase },
+        h("i", { style: `background: ${one.colour}` }), one.label, h("b", {}, one.percent), h("span", { class: "gd-soft" }, one.time)))),
+    ]);
 }

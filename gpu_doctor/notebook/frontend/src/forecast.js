@@ -1,0 +1,35 @@
+// What the knobs that are turned should give, told beside the button before anything runs.
+
+import { keyOf } from "./settings.js";
+import { h } from "./vdom.js";
+
+/** @typedef {import("./contract").Forecast} Forecast */
+/** @typedef {import("./contract").Settings} Settings */
+
+/**
+ * Under what the panel notes when it asked for a forecast.
+ * @param {Settings} settings
+ */
+export function forecastKey(settings) { return `forecast:${keyOf(settings)}`; }
+
+/**
+ * What the kernel has told of settings; null while it has not.
+ * @param {Forecast[]} forecasts
+ * @param {Settings} settings
+ */
+export function toldOf(forecasts, settings) {
+  const key = keyOf(settings);
+  return forecasts.find((one) => keyOf(one.settings) === key) ?? null;
+}
+
+/**
+ * @param {import("./contract").PanelState} state
+ * @param {import("./panel").Panel} panel
+ */
+export function forecastPart({ forecasts, labels }, panel) {
+  const turned = Object.keys(panel.chosen).length > 0;
+  if (!turned || !forecasts.length) return h("span", { role: "status" });
+  const told = toldOf(forecasts, panel.chosen);
+  const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
+  return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", "data-forecast": "" }, said);
+}

@@ -1,0 +1,33 @@
+// What the trials proved: the first line once there is something, with what shows its code and what uses it.
+
+import { codeFold, fixPart } from "./code.js";
+import { button } from "./elements.js";
+import { h } from "./vdom.js";
+
+/** @typedef {import("./contract").PanelState} State */
+/** @typedef {import("./panel").Panel} Panel */
+
+/**
+ * The interval at the end keeps on one line.
+ * @param {string} text
+ */
+function unbroken(text) {
+  const [, words = text, interval = ""] = /^(.*?)(\([^()]*\))?$/s.exec(text) ?? [];
+  return [words, interval ? h("span", { class: "gd-together" }, interval) : null];
+}
+
+/**
+ * @param {State} state
+ * @param {Panel} panel
+ */
+export function resultPart({ result, busy, labels }, panel) {
+  if (!result) return h("section", { class: "gd-result", hidden: true });
+  const code = "result:code";
+  return h("section", { class: "gd-result" },
+    h("div", { class: "gd-proved", role: "status" }, unbroken(result.text)),
+    h("div", { class: "gd-row" },
+      result.more ? h("span", { class: result.warns ? "gd-warns" : "gd-soft" }, result.more) : null,
+      codeFold("code", code, result.settings, panel),
+      button(labels.useIt, () => panel.turnTo(result.settings), { class: "gd-link", disabled: busy, "data-use": "result" })),
+    panel.unfolded.has(code) ? fixPart(result.settings, "", panel) : null);
+}

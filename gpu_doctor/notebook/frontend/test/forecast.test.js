@@ -1,0 +1,31 @@
+// What is told of knobs that were turned, and the phases of both sides of a trial.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { phasesOf } from "../src/before_after.js";
+import { toldOf } from "../src/forecast.js";
+
+const told = [
+  { settings: { num_workers: 2 }, text: "predicted 2.4x (2.0-2.8)", known: true },
+  { settings: { num_workers: 2, amp: "bf16" }, text: "no forecast for these together: try it", known: false },
+];
+
+test("settings are found in whatever order they were turned", () => {
+  assert.equal(toldOf(told, { num_workers: 2 })?.text, "predicted 2.4x (2.0-2.8)");
+  assert.equal(toldOf(told, { amp: "bf16", num_workers: 2 })?.text, "no forecast for these together: try it");
+});
+
+test("what was not told yet is not made up", () => {
+  assert.equal(toldOf(told, { num_workers: 4 }), null);
+  assert.equal(toldOf([], { num_workers: 2 }), null);
+});
+
+test("a phase that one side does not have takes no time there", () => {
+  const side = (...segments) => ({ segments: segments.map(([phase, time]) => ({ phase, label: phase, colour: "#000", time })) });
+  assert.deepEqual(phasesOf(side(["wait", "30 ms"], ["forward", "3 ms"]), side(["forward", "2 ms"], ["copy", "1 ms"])), [
+    { label: "wait", colour: "#000", was: "30 ms", is: "0" },
+    { label: "forward", colour: "#000", was: "3 ms", is: "2 ms" },
+    { label: "copy", colour: "#000", was: "0", is: "1 ms" },
+  ]);
+});

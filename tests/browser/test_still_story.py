@@ -1,0 +1,143 @@
+"""The panel in a bare page: a knob is answered at once, what was proved stands first, then both sides of a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page
+
+from gpu_doctor.recording import Recording
+from gpu_doctor.report.panel import PanelInput, state
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.compare.effect import BY_SETTINGS, compare
+from gpu_doctor.trials.results import Rung
+from tests.support.lab import new_page
+from tests.support.panel_parts import replaced, shown, starved
+from tests.support.repository import ARTIFACTS
+from tests.support.still import resize, show
+from tests.support.trial_parts import BOTH, effects, plan, side, treated, trials
+
+
+@pytest.fixture
+def blank(browser: Browser) -> Iterator[Page]:
+    context, page = new_page(browser)
+    yield page
+    context.close()
+
+
+def uneven(recording: Recording) -> Recording:
+    """Steps that take up to a fifth more or less, the same on average."""
+    times = 1.0 + 0.2 * np.sin(np.arange(len(recording.steps)) * 2 * np.pi / 5)
+    return replace(recording, steps=replaced(recording.steps, wall_s=recording.steps.wall_s * times))
+
+
+def verified(**fields: Any) -> PanelInput:
+    """A treatment whose last trial measured all that was kept against the code as written."""
+    pairs = trials()
+    base, both = uneven(side()), uneven(side(wait_s=0.0005, workers=4, settings=BOTH, factor=1.002))
+    last = replace(compare([base], [both], predicted=3.4), low=3.6, high=4.1, verdict="faster", verified=BY_SETTINGS)
+    tried = (*effects(pairs), last)
+    gain = last.speedup or 0.0
+    whole = Rung("all together", BOTH, gain, gain, last.low, last.high, verified=BY_SETTINGS)
+    told = plan(tried, verified=BY_SETTINGS, speedup=gain)
+    told = replace(told, waterfall=(*told.waterfall, whole))
+    return treated(effects=tried, trials=(*pairs, (base, both)), plan=told, **fields)
+
+
+def asked(page: Page) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = page.evaluate("window.asked")
+    return found
+
+
+def turn(page: Page, knob: str, value: str) -> None:
+    page.locator(f"[data-knob={knob}]").select_option(label=value)
+
+
+def told_of(page: Page) -> str:
+    return page.locator("[data-forecast]").inner_text()
+
+
+def test_a_turned_knob_is_answered_by_the_page_itself(blank: Page) -> None:
+    given = shown(starved())
+    show(blank, given, plots=False)
+    assert blank.locator("[data-forecast]").count() == 0
+    turn(blank, "num_workers", "2")
+    forecasts = state(given, knobs.KNOBS)["forecasts"]
+    [said] = [one["text"] for one in forecasts if one["settings"] == {"num_workers": 2}]
+    assert told_of(blank) == said and said.startswith("predicted 2.4x (") and asked(blank) == []
+    turn(blank, "num_workers", "0 (as written)")
+    assert blank.locator("[data-forecast]").count() == 0
+
+
+def test_several_knobs_are_asked_of_the_kernel_and_a_busy_one_is_told(blank: Page) -> None:
+    given = shown(starved())
+    show(blank, given, plots=False)
+    turn(blank, "num_workers", "2")
+    turn(blank, "amp", "bf16")
+    settings: dict[str, Any] = {"num_workers": 2, "amp": "bf16"}
+    assert asked(blank) == [{"ask": "forecast", "settings": settings}]
+    assert told_of(blank) == "asking for a forecast …"
+    blank.get_by_text("no forecast yet: the kernel is busy").wait_for(timeout=5000)
+    answered = state(replace(given, asked=(settings,)), knobs.KNOBS)["forecasts"]
+    blank.evaluate("(forecasts) => window.tell({ forecasts })", answered)
+    assert told_of(blank).startswith("no forecast for these together: try it (num_workers=2 alone predicted 2.4x")
+    for width in (600, 1000):
+        resize(blank, width)
+        assert blank.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        blank.locator(".gd-knobs").screenshot(path=ARTIFACTS / f"forecast-{width}.png")
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_what_was_proved_stands_first_and_both_sides_to_one_scale(blank: Page, look: str) -> None:
+    errors = show(blank, verified(), look)
+    assert blank.locator(".gd-proved").inner_text() == "3.81x faster with num_workers=4, amp=bf16, verified (3.6-4.1)"
+    places = blank.evaluate(
+        "['.gd-proved', '.gd-text'].map((one) => document.querySelector(one).getBoundingClientRect().top)"
+    )
+    assert places[0] < places[1], "the diagnosis is the second line"
+    wide = blank.evaluate("""[...document.querySelectorAll('.gd-sides .gd-bar')].map((bar) =>
+      [...bar.children].reduce((sum, one) => sum + one.getBoundingClientRect().width, 0) / bar.clientWidth)""")
+    assert wide[0] > 0.8 and wide[1] / wide[0] == pytest.approx(10.5 / 40, abs=0.02)
+    names = blank.locator(".gd-sidename").all_inner_texts()
+    assert [one.split("\n")[0] for one in names] == ["as written", "num_workers=4, amp=bf16"]
+    assert "40.0 ms" in names[0] and "10.5 ms" in names[1]
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    for width in (600, 1000, 1600):
+        resize(blank, width)
+        cut = blank.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert cut <= 0, width
+        blank.locator("[data-gpu-doctor]").screenshot(path=ARTIFACTS / f"story-{look}-{width}.png")
+    assert errors == []
+
+
+def test_use_it_turns_the_knobs_and_code_shows_the_cell(blank: Page) -> None:
+    show(blank, verified(), plots=False)
+    blank.locator("[data-use=result]").click()
+    assert blank.locator("[data-knob=num_workers]").locator("option:checked").inner_text() == "4"
+    assert blank.locator("[data-knob=amp]").locator("option:checked").inner_text().startswith("bf16")
+    assert told_of(blank).startswith("measured 3.81x (3.6-4.1) in trial 4") or asked(blank)[-1]["ask"] == "forecast"
+    blank.locator(".gd-result [data-fold=code]").click()
+    assert asked(blank)[-1] == {"ask": "fix", "settings": BOTH}
+
+
+def test_a_step_of_a_climb_stands_small_beside_its_figure_against_the_code_as_written(blank: Page) -> None:
+    show(blank, verified(), plots=False)
+    row = blank.locator(".gd-runs tbody tr").nth(2)
+    cell = row.locator("td").nth(3)
+    assert cell.inner_text().replace("\u00a0", " ").split("\n") == [
+        "4.13x",
+        "x1.24 (1.18-1.31) over num_workers=4 ▲ faster",
+    ]
+    sizes = cell.evaluate(
+        "(one) => [one, one.querySelector('.gd-step')].map((e) => parseFloat(getComputedStyle(e).fontSize))"
+    )
+    assert sizes[1] < sizes[0]
+
+
+def test_while_a_run_goes_on_its_own_step_is_shown(blank: Page) -> None:
+    show(blank, verified(status="recording"), plots=False)
+    assert blank.locator(".gd-sides").count() == 0 and blank.locator(".gd-total").inner_text() == "40.0 ms"
