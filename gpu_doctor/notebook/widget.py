@@ -13,6 +13,7 @@ end of a run everything is also put into traits, so that a page that is loaded l
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -32,8 +33,9 @@ ASKS_BOKEH: Final = {"ask": "bokeh"}
 
 
 def _built(name: str) -> str:
-    """A file of the page, without its comments: it is sent with every panel."""
-    return _COMMENTS.sub("", (_STATIC / name).read_text(encoding="utf-8"))
+    """A file of the page, without its comments: it is sent with every panel. It knows its own digest."""
+    text = _COMMENTS.sub("", (_STATIC / name).read_text(encoding="utf-8"))
+    return text.replace("BUILD_DIGEST", hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
 @functools.lru_cache(maxsize=1)
