@@ -79,7 +79,8 @@ class Dashboard:
 
     def show(self) -> None:
         """Displays the panel, with what is known before the run."""
-        self.view.state = self._state()
+        self._sent = self._state()
+        self.view.state = dict(self._sent)
         display(self.view)
 
     def follow(self, feed: Feed, role: str = "run") -> None:

@@ -13,6 +13,8 @@ end of a run everything is also put into traits, so that a page that is loaded l
 from __future__ import annotations
 
 import functools
+import hashlib
+import re
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,7 +27,15 @@ import traitlets
 
 _STATIC: Final = Path(__file__).parent / "static"
 """What `frontend/` is built into."""
+_COMMENTS: Final = re.compile(r"^ *(?:/\*.*?\*/|//[^\n]*)\n", re.DOTALL | re.MULTILINE)
+"""Those that have lines of their own."""
 ASKS_BOKEH: Final = {"ask": "bokeh"}
+
+
+def _built(name: str) -> str:
+    """A file of the page, without its comments: it is sent with every panel. It knows its own digest."""
+    text = _COMMENTS.sub("", (_STATIC / name).read_text(encoding="utf-8"))
+    return text.replace("BUILD_DIGEST", hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
 @functools.lru_cache(maxsize=1)
@@ -60,8 +70,8 @@ def loader(figure: dict[str, Any]) -> BokehLoader:
 class DoctorView(anywidget.AnyWidget):
     """One panel. Its traits are what a page needs to draw it from nothing."""
 
-    _esm = (_STATIC / "panel.js").read_text(encoding="utf-8")
-    _css = (_STATIC / "panel.css").read_text(encoding="utf-8")
+    _esm = _built("panel.js")
+    _css = _built("panel.css")
     bokeh = traitlets.Dict().tag(sync=True)
     """What plots need: `version` of BokehJS, id of the `loader`; `source` and `figure` for a page that asked."""
     figure = traitlets.Dict().tag(sync=True)

@@ -228,12 +228,12 @@ function forget(model) {
 
 // src/page.js
 function numbered() {
-  const page = (
+  const page2 = (
     /** @type {any} */
     globalThis
   );
-  page.gpuDoctorPanels = (page.gpuDoctorPanels ?? 0) + 1;
-  return page.gpuDoctorPanels;
+  page2.gpuDoctorPanels = (page2.gpuDoctorPanels ?? 0) + 1;
+  return page2.gpuDoctorPanels;
 }
 function hideStatic(el) {
   const area = el.closest(".jp-OutputArea, .output_area, .cell-output-ipywidget-background, .output");
@@ -369,7 +369,7 @@ function comparedPart(compared) {
       { key: label },
       h("i", { style: `background: ${colour}` }),
       label,
-      h("span", { class: "gd-soft" }, `${was} → `),
+      h("span", { class: "gd-soft" }, `${was} \u2192 `),
       h("b", {}, is)
     )))
   ];
@@ -475,7 +475,7 @@ function fixPart(settings, lines, panel) {
   const key = keyOf2(settings);
   const fix = Object.values(panel.live.state.fixes ?? {}).find((one) => keyOf2(one.settings ?? {}) === key);
   if (fix && !fix.error) return changePart(fix, key, panel);
-  const said = fix ? fix.error : panel.late(key) ? "The kernel is busy: the changed cells appear when it is free." : "Looking at your cells …";
+  const said = fix ? fix.error : panel.late(key) ? "The kernel is busy: the changed cells appear when it is free." : "Looking at your cells \u2026";
   return h(
     "div",
     { class: "gd-fix" },
@@ -568,8 +568,8 @@ function advicePart(advice, busy, panel, where) {
     advice.page.length && panel.unfolded.has(folded("why")) ? pagePart(advice.page) : null
   );
 }
-function pagePart(page) {
-  return h("div", { class: "gd-page" }, page.map((one) => [one.title ? h("b", {}, one.title) : null, h("p", {}, worded(one.text))]));
+function pagePart(page2) {
+  return h("div", { class: "gd-page" }, page2.map((one) => [one.title ? h("b", {}, one.title) : null, h("p", {}, worded(one.text))]));
 }
 function anatomyPart({ anatomy, status }) {
   const { segments } = anatomy;
@@ -697,7 +697,7 @@ function headerPart(state, panel) {
       h("b", {}, stopping ? "stopping" : header.status),
       header.settings ? h("span", { class: "gd-running" }, header.settings) : null
     ),
-    h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  ·  ")),
+    h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  \xB7  ")),
     button("Stop", () => panel.stop(), {
       class: "gd-stop",
       "data-ask": "stop",
@@ -711,7 +711,7 @@ function headerPart(state, panel) {
       "div",
       { class: "gd-progress" },
       h("progress", { max: "1", value: progress.share, "aria-label": "progress of the trial" }),
-      h("span", {}, [progress.text, progress.steps, progress.left].filter(Boolean).join("  ·  "))
+      h("span", {}, [progress.text, progress.steps, progress.left].filter(Boolean).join("  \xB7  "))
     ) : null
   );
 }
@@ -868,7 +868,7 @@ var BUDGET = "Steps of each side, and seconds to measure in all: they count from
 function knobPart(knob, knobs, panel) {
   const id = `${panel.id}-${knob.name}`;
   const chosen = panel.chosen[knob.name] ?? knob.written;
-  const choices = knob.choices.some((one) => one.value === chosen) ? knob.choices : [...knob.choices, { value: chosen, label: chosen === null ? "–" : String(chosen), refusal: "" }];
+  const choices = knob.choices.some((one) => one.value === chosen) ? knob.choices : [...knob.choices, { value: chosen, label: chosen === null ? "\u2013" : String(chosen), refusal: "" }];
   const moved2 = panel.chosen[knob.name] !== void 0;
   return h(
     "div",
@@ -931,7 +931,7 @@ function knobsPart(state, panel) {
       "div",
       { class: "gd-row" },
       front.map((knob) => knobPart(knob, knobs, panel)),
-      button(`more${more.some((knob) => panel.chosen[knob.name] !== void 0) ? " •" : ""}`, () => panel.fold("more"), {
+      button(`more${more.some((knob) => panel.chosen[knob.name] !== void 0) ? " \u2022" : ""}`, () => panel.fold("more"), {
         class: "gd-link",
         "aria-expanded": String(panel.unfolded.has("more")),
         "data-fold": "more"
@@ -997,7 +997,7 @@ function legendPart(plot, plots, written) {
     const [now, then] = ["base", "trial"].map((layer) => points.value(`${layer}:${key}`, pointedAt));
     const said = figure(now ?? null, plot.decimals, written);
     const beside = points.head.names.trial && typeof then === "number" ? figure(then, plot.decimals, written) : said;
-    return beside === said ? said : `${said} → ${beside}`;
+    return beside === said ? said : `${said} \u2192 ${beside}`;
   };
   return [
     h("b", {}, plot.title),
@@ -1080,17 +1080,7 @@ function asked(model, waits) {
   });
 }
 function evaluate(source) {
-  const page = (
-    /** @type {any} */
-    globalThis
-  );
-  const amd = page.define;
-  page.define = void 0;
-  try {
-    (0, eval)(source);
-  } finally {
-    page.define = amd;
-  }
+  new Function("define", "visualViewport", source).call(globalThis);
 }
 
 // src/plots.js
@@ -1294,6 +1284,7 @@ function documentOf(views) {
 }
 function release(bokeh, views) {
   const doc = documentOf(views);
+  for (const { model } of views) model.js_event_callbacks = {};
   views.clear?.();
   if (!doc) return;
   doc.clear();
@@ -1468,6 +1459,7 @@ var Panel = class {
    */
   constructor(live, el) {
     this.live = live;
+    this.el = el;
     this.id = `gpu-doctor-${numbered()}`;
     this.chosen = {};
     this.grid = {};
@@ -1609,6 +1601,7 @@ var Panel = class {
     for (const timer of this.timers) clearTimeout(timer);
     this.plots.clear();
     delete this.root.gpuDoctor;
+    delete this.el.gpuDoctor;
   }
   // ---- what a person does ----------------------------------------------------------------------------------------
   /**
@@ -1793,7 +1786,13 @@ function render({ model, el }) {
     showStatic();
   };
 }
-var main_default = { initialize, render };
+var BUILD = "BUILD_DIGEST";
+var page = (
+  /** @type {{ gpuDoctorBuilds?: Record<string, { initialize: typeof initialize, render: typeof render }> }} */
+  globalThis
+);
+var builds = page.gpuDoctorBuilds ??= {};
+var main_default = builds[BUILD] ??= { initialize, render };
 export {
   main_default as default
 };

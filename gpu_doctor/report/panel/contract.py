@@ -8,6 +8,7 @@ nothing is NaN: the page only draws.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, NewType, TypeAlias, TypedDict
@@ -471,11 +472,20 @@ class Ask(Asking, total=False):
 
 def as_json(value: Any) -> Any:
     """Plain data as it is sent."""
+    if value is None or isinstance(value, (str, int, float)):  # most of it
+        return value
     if is_dataclass(value):
-        return {camel(one.name): as_json(getattr(value, one.name)) for one in fields(value)}
+        kind: Any = type(value)
+        return {sent: as_json(getattr(value, name)) for name, sent in _names(kind)}
     if isinstance(value, (tuple, list)):
         return [as_json(one) for one in value]
-    return {name: as_json(one) for name, one in value.items()} if isinstance(value, Mapping) else value
+    return {name: as_json(one) for name, one in value.items()}
+
+
+@functools.cache
+def _names(of: type) -> tuple[tuple[str, str], ...]:
+    """A class's fields, and what they are called on the wire."""
+    return tuple((one.name, camel(one.name)) for one in fields(of))
 
 
 def camel(name: str) -> str:

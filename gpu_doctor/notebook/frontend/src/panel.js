@@ -35,6 +35,7 @@ export class Panel {
    */
   constructor(live, el) {
     this.live = live;
+    this.el = el;
     this.id = `gpu-doctor-${numbered()}`;
     /** Knobs that were turned and not run yet. @type {Settings} */
     this.chosen = {};
@@ -180,6 +181,7 @@ export class Panel {
     for (const timer of this.timers) clearTimeout(timer);
     this.plots.clear();
     delete this.root.gpuDoctor;
+    delete this.el.gpuDoctor;
   }
 
   // ---- what a person does ----------------------------------------------------------------------------------------

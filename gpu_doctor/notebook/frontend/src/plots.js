@@ -224,6 +224,7 @@ function documentOf(views) {
  */
 function release(bokeh, views) {
   const doc = documentOf(views);
+  for (const { model } of views) model.js_event_callbacks = {}; // what still holds a figure holds nothing of ours
   views.clear?.();
   if (!doc) return;
   doc.clear();

@@ -23,7 +23,7 @@ export interface BokehDocument {
   clear(): void;
 }
 
-export interface BokehViews extends Iterable<{ model: { document: BokehDocument } }> {
+export interface BokehViews extends Iterable<{ model: { document: BokehDocument, js_event_callbacks: object } }> {
   clear?(): void;
 }
 
