@@ -244,7 +244,7 @@ def _path(
 
 def _piece_label(phase: str, part: float, x: float, wide: float, height: int) -> str:
     name = PHASE_LABELS[phase]
-    text = next((t for t in (f"{name} {share(part)}", name) if 7.2 * len(t) + 10 < wide), "")
+    text = next((t for t in (f"{name} {share(part)}", name) if 8.0 * len(t) + 10 < wide), "")
     if not text:
         return ""
     ink = "#fff" if phase == "backward" else "#000"
