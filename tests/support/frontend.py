@@ -29,13 +29,17 @@ def install() -> int:
 def ran(*words: str) -> subprocess.CompletedProcess[Any]:
     """A script of `package.json`, and what it said."""
     how: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120}
-    return npm(["run", "--silent", *words], return_completed_process=True, cwd=FRONTEND, **how)
+    done: subprocess.CompletedProcess[Any] = npm(
+        ["run", "--silent", *words], return_completed_process=True, cwd=FRONTEND, **how
+    )
+    return done
 
 
 def tested() -> subprocess.CompletedProcess[Any]:
     """Node's own tests of the parts that need no page."""
     how: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120}
-    return node(["--test"], return_completed_process=True, cwd=FRONTEND, **how)
+    done: subprocess.CompletedProcess[Any] = node(["--test"], return_completed_process=True, cwd=FRONTEND, **how)
+    return done
 
 
 def built(folder: Path) -> dict[str, str]:
