@@ -86,7 +86,8 @@ def in_one_indexing(vitals: Vitals, workers: Forecast) -> bool:
         return False
     plain = loader.collate.startswith("default_collate") and loader.dataset_kind != "iterable"
     cheap = alone_s <= CHEAP_SAMPLE_S * (vitals.samples_per_step or 0.0)
-    return plain and cheap and workers.step_s >= CHEAPER * max(step_s - alone_s, 0.0)
+    fetch_s = max((vitals.fetch_wall_s or 0.0) * (vitals.batches_per_step or 1.0), alone_s)  # with what it queued
+    return plain and cheap and workers.step_s >= CHEAPER * max(step_s - fetch_s, 0.0)
 
 
 def _whole_batches(vitals: Vitals) -> bool:
