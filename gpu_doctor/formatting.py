@@ -237,11 +237,14 @@ def forecast(value: float | None, missing: str = NOT_MEASURED) -> str:
 
 
 def interval(low: float | None, high: float | None, missing: str = "") -> str:
-    """The ends of an interval of a speed-up, as finely as it is wide: `2.7-3.0`, `1.11-1.19`."""
+    """The ends of an interval of a speed-up, as finely as it is wide: `2.7-3.0`, `1.11-1.19`.
+
+    A lower end close to 1 is told more finely: how far from 1 it lies is what counts. `1.07-4.1`.
+    """
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         return missing
     decimals = 2 if high < 2 or high - low < 0.2 else 1 if high < 100 else 0
-    return f"{grouped(low, decimals)}-{grouped(high, decimals)}"
+    return f"{grouped(low, max(decimals, 2 if 0.8 < low < 1.2 else 0))}-{grouped(high, decimals)}"
 
 
 def speedup(value: float | None, low: float | None = None, high: float | None = None, missing: str = DASH) -> str:

@@ -224,7 +224,7 @@ def _progress(progress: Progress) -> ProgressShown:
 
 def result(shown: PanelInput) -> Result | None:
     """What the trials proved."""
-    found = proved(shown.effects, shown.plan)
+    found = proved(shown.effects, shown.plan, picking=shown.status in ("treating", "sweeping"))
     return None if found is None else Result(**vars(found))
 
 

@@ -30,17 +30,18 @@ class Proved:
     settings: dict[str, SettingValue]
 
 
-def proved(effects: Sequence[Effect], plan: Plan | None = None) -> Proved | None:
+def proved(effects: Sequence[Effect], plan: Plan | None = None, picking: bool = False) -> Proved | None:
     """The result of a case's trials; None where none was clearly faster than the code as written.
 
     Args:
         effects: of the case, oldest first. plan: what its last treatment arrived at; it knows why losses may differ.
+        picking: a treatment or a sweep goes on, which will pick from its trials.
     """
     against = [one for one in effects if not one.baseline_settings and one.speedup is not None and one.outcome in CLEAN]
     newest = {describe(one.settings): one for one in against}
     kept = dict(plan.settings) if plan is not None and plan.verified else None
     faster = [one for one in newest.values() if _faster(one) and (not one.loss_changed or one.settings == kept)]
-    alone = len(newest) == 1
+    alone = len(newest) == 1 and not picking and (plan is None or against[-1] not in plan.effects)
     sure = [one for one in faster if alone or one.verified or _measured_before(one, against)]
     best = max(sure or faster, key=lambda one: one.speedup or 0.0, default=None)
     return None if best is None else _told(best, bool(sure), len(newest))
@@ -57,7 +58,8 @@ def _measured_before(effect: Effect, against: Sequence[Effect]) -> bool:
 def _told(effect: Effect, sure: bool, tried: int) -> Proved:
     gain = formatting.figure(effect.speedup, effect.low, effect.high)
     ends = formatting.interval(effect.low, effect.high)
-    how = "verified" if sure else f"the fastest of {formatting.grouped(tried)} tried, not measured again"
+    of = f"the fastest of {formatting.grouped(tried)} tried, " if tried > 1 else ""
+    how = "verified" if sure else f"{of}not measured again"
     text = f"{gain} faster with {clean(describe(effect.settings), 200)}, {how} ({ends})"
     parts = [sentence(clean(one)) for one in (effect.loss_words, effect.way) if one]
     where = [f"Measured on {clean(effect.device)}."] if effect.elsewhere else []

@@ -45,6 +45,17 @@ def test_a_winner_among_several_is_not_verified_until_it_is_measured_again() -> 
         assert text(two, FOUR, replace(two, verified=how)) == "1.90x faster with num_workers=2, verified (1.80-2.00)"
 
 
+def test_the_first_trial_of_a_treatment_is_not_verified_before_its_last() -> None:
+    assert text(FOUR, picking=True) == "2.87x faster with num_workers=4, not measured again (2.7-3.0)"
+    climbing = state(shown(starved(), effects=(FOUR,), status="treating"), knobs.KNOBS)
+    assert "not measured again" in climbing["result"]["text"]
+    stopped = Plan(WORKERS, 2.87, (FOUR,), "")
+    assert "not measured again" in text(FOUR, plan=stopped), "it was stopped after its first step"
+    last = replace(FOUR, verified=BY_SETTINGS)
+    done = Plan(WORKERS, 2.87, (FOUR, last), "", verified=BY_SETTINGS)
+    assert "verified" in text(FOUR, last, plan=done)
+
+
 def test_a_wide_interval_is_told_by_its_nearer_end() -> None:
     wide = replace(FOUR, speedup=3.0, low=2.3, high=4.1)
     assert text(wide) == "At least 2.30x faster with num_workers=4, verified (2.3-4.1)"
