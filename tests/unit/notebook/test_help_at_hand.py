@@ -18,6 +18,12 @@ from gpu_doctor.trials import knobs
 from gpu_doctor.trials.case import case
 
 
+@pytest.fixture(autouse=True)
+def _no_cell_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is offered depends on the last cell that ran."""
+    monkeypatch.setattr("gpu_doctor.trials.case._last", [])
+
+
 @pytest.fixture
 def shell() -> Iterator[InteractiveShell]:
     one = InteractiveShell()

@@ -275,9 +275,11 @@ def test_a_save_that_fails_loses_neither_the_recording_nor_the_cells_own_error(
 
     shell = InteractiveShell()
     gpu_doctor.load_ipython_extension(shell)
-    line = f"--no-view --save {tmp_path / 'missing' / 'run.npz'}"
+    folder = tmp_path / "there"
+    folder.mkdir()  # as the cell begins; it takes it away
+    line = f"--no-view --save {folder / 'run.npz'}"
     with pytest.raises(raised) as error:
-        shell.run_cell_magic("gpudoctor", line, cell)
+        shell.run_cell_magic("gpudoctor", line, f"import os; os.rmdir({str(folder)!r})\n{cell}")
     case = gpu_doctor.last_case()
     assert case is not None and len(case.recordings) == 1
     assert "It is still in memory" in f"{error.value}{capsys.readouterr().err}"
