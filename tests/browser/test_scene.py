@@ -14,6 +14,7 @@ from playwright.sync_api import Page
 from tests.support.lab import Lab
 from tests.support.open_notebook import Notebook, wait_until
 from tests.support.repository import ROOT
+from tests.support.still import unfold
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -241,6 +242,7 @@ def test_a_treatment_from_the_panel(lab: Lab, page: Page) -> None:
     notebook.run_cell(3, wait_s=120)
     wait_until(lambda: finished(page), 20, "The panel did not settle")
     before = notebook.kernel_value("state_of_training()")
+    unfold(page)
     page.locator("[data-budget=steps]").fill("25")
     page.locator("[data-ask=treat]").hover()
     wait_until(lambda: state(page)["before"], 15, "What a trial touches was not said")

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.support.lab import new_page
 from tests.support.panel_parts import shown, starved
-from tests.support.still import resize, show
+from tests.support.still import resize, show, unfold
 from tests.support.trial_parts import effects, treated, trials
 
 
@@ -22,6 +22,7 @@ def blank(browser: Browser) -> Iterator[Page]:
 
 def test_a_click_that_the_kernel_does_not_hear_is_said_so(blank: Page) -> None:
     errors = show(blank, shown(starved()))
+    unfold(blank)
     blank.locator("[data-ask=real]").click()
     hint = blank.locator(".gd-hint")
     hint.wait_for(timeout=6000)
@@ -43,6 +44,7 @@ def test_a_panel_whose_kernel_is_gone_says_what_to_do(blank: Page) -> None:
 @pytest.mark.parametrize(("typed", "asked"), [("", 50), ("0", 50), ("-3", 50), ("30", 30), ("9999999", 100000)])
 def test_the_steps_that_a_trial_takes_are_those_that_stand_there(blank: Page, typed: str, asked: int) -> None:
     show(blank, shown(starved()), plots=False)
+    unfold(blank)
     steps = blank.locator("[data-budget=steps]")
     steps.fill(typed)
     blank.locator("[data-ask=treat]").click()
@@ -53,6 +55,7 @@ def test_the_steps_that_a_trial_takes_are_those_that_stand_there(blank: Page, ty
 @pytest.mark.parametrize(("typed", "asked"), [("", 60), ("0", 60), ("7.5", 7.5), ("120", 120), ("99999", 3600)])
 def test_the_seconds_that_a_trial_measures_are_those_that_stand_there(blank: Page, typed: str, asked: float) -> None:
     show(blank, shown(starved()), plots=False)
+    unfold(blank)
     seconds = blank.get_by_label("seconds that a trial measures")
     seconds.fill(typed)
     blank.locator("[data-ask=treat]").click()
@@ -62,6 +65,7 @@ def test_the_seconds_that_a_trial_measures_are_those_that_stand_there(blank: Pag
 
 def test_the_budget_of_the_cells_line_stands_there_and_is_reached_by_the_keyboard(blank: Page) -> None:
     show(blank, shown(starved(), trial_steps=200, trial_seconds=20.0), plots=False)
+    unfold(blank)
     steps, seconds = (blank.locator(f"[data-budget={name}]") for name in ("steps", "seconds"))
     assert (steps.input_value(), seconds.input_value()) == ("200", "20")
     steps.focus()

@@ -13,7 +13,7 @@ from tests.browser.test_still import CUT, asked
 from tests.support.lab import Lab, new_page
 from tests.support.open_notebook import Notebook, wait_until
 from tests.support.repository import ARTIFACTS
-from tests.support.still import resize, show
+from tests.support.still import resize, show, unfold
 from tests.support.trial_parts import searched, swept, treated
 
 pytestmark = pytest.mark.timeout(600)
@@ -46,6 +46,7 @@ def blank(browser: Browser) -> Iterator[Page]:
 
 def tick(page: Page, *values: str) -> None:
     """Unfolds the grid and ticks values such as `num_workers=2`."""
+    unfold(page)
     page.locator("[data-fold=sweep]").click()
     for value in values:
         page.locator(f"[data-tick='{value}']").click()
@@ -110,6 +111,7 @@ def test_results_turn_the_knobs_and_a_search_is_asked_for(blank: Page) -> None:
     assert blank.locator("[data-knob=num_workers]").evaluate("el => el.selectedOptions[0].textContent") == "2"
     blank.locator(".gd-largest .gd-link").click()
     assert blank.locator("[data-knob=batch_size]").evaluate("el => el.selectedOptions[0].textContent") == "256"
+    unfold(blank)
     blank.locator("[data-ask=largest]").click()
     assert asked(blank)[-1]["ask"] == "largest"
 
@@ -128,6 +130,7 @@ def ready(lab: Lab, page: Page, name: str) -> tuple[Notebook, str]:
 def test_a_sweep_from_the_panel(lab: Lab, page: Page, theme: str) -> None:
     """Progress, a place for each combination, the same in the saved notebook; nothing of the training is touched."""
     notebook, before = ready(lab, page, f"swept-{theme}.ipynb")
+    unfold(page)
     assert page.locator("[data-ask=largest]").is_disabled()
     assert NO_GPU in page.locator(".gd-choice").inner_text()
     page.locator("[data-budget=steps]").fill("20")
@@ -166,7 +169,7 @@ def test_the_largest_batch_from_the_panel(lab: Lab, page: Page) -> None:
     notebook.set_source(2, SHELF)
     notebook.run_cell(2, wait_s=60)
     before = notebook.kernel_value("state_of_training()")
-    page.locator("[data-fold=more]").first.click()  # any click redraws what the kernel tells anew
+    unfold(page)  # any click redraws what the kernel tells anew
     page.locator("[data-ask=treat]").hover()
     wait_until(lambda: state(page)["before"] and not state(page)["noLargest"], 20, "The panel was not told")
     page.locator("[data-ask=largest]").click()

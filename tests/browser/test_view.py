@@ -9,6 +9,7 @@ from playwright.sync_api import Page
 from tests.support.lab import THEMES, Lab
 from tests.support.open_notebook import Notebook, wait_until
 from tests.support.repository import ROOT
+from tests.support.still import unfold
 
 PANEL = "document.querySelector('[data-gpu-doctor]')?.gpuDoctor"
 PREPARED = f"""
@@ -132,6 +133,7 @@ def test_knobs_are_turned_and_asked_for(lab: Lab, page: Page) -> None:
     assert panel.locator("[data-ask=trial]").is_disabled(), "no knob is turned yet"
     panel.locator("[data-knob=batch_size]").select_option(label="256")
     assert "changes the training" in panel.locator(".gd-changes").inner_text()
+    unfold(page)
     panel.locator("[data-budget=steps]").fill("30")
     panel.locator("[data-ask=trial]").click()
     expected = {"ask": "trial", "settings": {"batch_size": 256}, "steps": 30, "seconds": 60, "changes_training": False}

@@ -99,6 +99,13 @@ def show(page: Page, shown: PanelInput, theme: str = "light", width: int = 1000,
     return errors
 
 
+def unfold(page: Page) -> None:
+    """Unfolds what stands under `more`, if it is folded."""
+    page.locator("[data-fold=more]").first.wait_for()
+    if page.locator("[data-fold=more]").first.get_attribute("aria-expanded") == "false":
+        page.locator("[data-fold=more]").first.click()
+
+
 def resize(page: Page, width: int, height: int = 1200) -> None:
     """Gives the panel `width` pixels."""
     page.set_viewport_size({"width": width + 20, "height": height})

@@ -924,6 +924,8 @@ function knobsPart(state, panel) {
     onpointerenter: () => panel.near(),
     onfocus: () => panel.near()
   });
+  const open = panel.unfolded.has("more");
+  const real = () => act("real", moved2 ? "Run for real with these settings" : "Run for real again", false, false);
   return h(
     "section",
     { class: "gd-knobs" },
@@ -931,32 +933,37 @@ function knobsPart(state, panel) {
       "div",
       { class: "gd-row" },
       front.map((knob) => knobPart(knob, knobs, panel)),
-      button(`more${more.some((knob) => panel.chosen[knob.name] !== void 0) ? " \u2022" : ""}`, () => panel.fold("more"), {
-        class: "gd-link",
-        "aria-expanded": String(panel.unfolded.has("more")),
-        "data-fold": "more"
-      }),
-      moved2 ? button(labels.asWritten, () => panel.reset(), { class: "gd-link", title: "Reset every knob" }) : null,
-      moved2 ? codeFold("code of these", "chosen", panel.chosen, panel) : null
+      act("trial", "Rerun as a trial", !moved2, true),
+      forecastPart(state, panel)
     ),
-    panel.unfolded.has("more") ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
-    unknown ? h("div", { class: "gd-soft" }, knobs[0]?.refusal) : knobSentences(panel.unfolded.has("more") ? knobs : front, panel),
+    moved2 ? h(
+      "div",
+      { class: "gd-row gd-actions", key: "moved" },
+      real(),
+      button(labels.asWritten, () => panel.reset(), { class: "gd-link", title: "Reset every knob" }),
+      codeFold("code of these", "chosen", panel.chosen, panel)
+    ) : null,
+    unknown ? h("div", { class: "gd-soft" }, knobs[0]?.refusal) : knobSentences(front, panel),
     h(
       "div",
       { class: "gd-row gd-actions" },
-      budgetPart(state, panel),
-      act("trial", "Rerun as a trial", !moved2, true),
-      forecastPart(state, panel),
       act("treat", "Treat: find the best safe settings", false, false),
-      act("real", moved2 ? "Run for real with these settings" : "Run for real again", false, false),
       h(
         "label",
         { class: "gd-tick" },
         h("input", { type: "checkbox", checked: panel.changesTraining, onchange: ({ target }) => panel.setChanges(target.checked) }),
         "treat may change batch size and precision"
-      )
+      ),
+      button(`more${more.some((knob) => panel.chosen[knob.name] !== void 0) ? " \u2022" : ""}`, () => panel.fold("more"), {
+        class: "gd-link",
+        "aria-expanded": String(open),
+        "data-fold": "more"
+      })
     ),
-    unknown ? null : furtherPart(state, act, panel),
+    open ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
+    open && !unknown ? knobSentences(more, panel) : null,
+    open ? h("div", { class: "gd-row gd-actions", key: "further" }, budgetPart(state, panel), moved2 ? null : real()) : null,
+    open && !unknown ? furtherPart(state, act, panel) : null,
     moved2 && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
     unknown ? null : beforePart(before)
   );

@@ -88,26 +88,28 @@ export function knobsPart(state, panel) {
     class: primary ? "gd-primary" : "", "data-ask": what, title: PURPOSES[what], disabled: busy || unknown || disabled, "aria-describedby": why,
     onpointerenter: () => panel.near(), onfocus: () => panel.near(),
   });
+  const open = panel.unfolded.has("more");
+  const real = () => act("real", moved ? "Run for real with these settings" : "Run for real again", false, false);
   return h("section", { class: "gd-knobs" },
     h("div", { class: "gd-row" }, front.map((knob) => knobPart(knob, knobs, panel)),
-      button(`more${more.some((knob) => panel.chosen[knob.name] !== undefined) ? " •" : ""}`, () => panel.fold("more"), {
-        class: "gd-link", "aria-expanded": String(panel.unfolded.has("more")), "data-fold": "more",
-      }),
-      moved ? button(labels.asWritten, () => panel.reset(), { class: "gd-link", title: "Reset every knob" }) : null,
-      moved ? codeFold("code of these", "chosen", panel.chosen, panel) : null),
-    panel.unfolded.has("more") ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
-    unknown ? h("div", { class: "gd-soft" }, knobs[0]?.refusal)
-      : knobSentences(panel.unfolded.has("more") ? knobs : front, panel),
-    h("div", { class: "gd-row gd-actions" },
-      budgetPart(state, panel),
       act("trial", "Rerun as a trial", !moved, true),
-      forecastPart(state, panel),
+      forecastPart(state, panel)),
+    moved ? h("div", { class: "gd-row gd-actions", key: "moved" }, real(),
+      button(labels.asWritten, () => panel.reset(), { class: "gd-link", title: "Reset every knob" }),
+      codeFold("code of these", "chosen", panel.chosen, panel)) : null,
+    unknown ? h("div", { class: "gd-soft" }, knobs[0]?.refusal) : knobSentences(front, panel),
+    h("div", { class: "gd-row gd-actions" },
       act("treat", "Treat: find the best safe settings", false, false),
-      act("real", moved ? "Run for real with these settings" : "Run for real again", false, false),
       h("label", { class: "gd-tick" },
         h("input", { type: "checkbox", checked: panel.changesTraining, onchange: (/** @type {{ target: HTMLInputElement }} */ { target }) => panel.setChanges(target.checked) }),
-        "treat may change batch size and precision")),
-    unknown ? null : furtherPart(state, act, panel),
+        "treat may change batch size and precision"),
+      button(`more${more.some((knob) => panel.chosen[knob.name] !== undefined) ? " •" : ""}`, () => panel.fold("more"), {
+        class: "gd-link", "aria-expanded": String(open), "data-fold": "more",
+      })),
+    open ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
+    open && !unknown ? knobSentences(more, panel) : null,
+    open ? h("div", { class: "gd-row gd-actions", key: "further" }, budgetPart(state, panel), moved ? null : real()) : null,
+    open && !unknown ? furtherPart(state, act, panel) : null,
     moved && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
     unknown ? null : beforePart(before));
 }
