@@ -5,7 +5,7 @@
     python -m benchmarks.panel --quick                # short runs, to see that it works; no figures to keep
 
 `load`: a loop of 2 000 steps a second: the page's tasks, bytes of messages, memory. `million`: a loop of a million of
-the cheapest steps. `added`: what the view adds to the watched loop. `weight`: bytes of a panel, and how soon it is seen.
+the cheapest steps. `added`: what the view adds to the watched loop. `weight`: bytes of a panel, how soon it is seen.
 `again`: one cell run again and again. The page shares the machine with the kernel: on a busy one tasks last longer.
 """
 
