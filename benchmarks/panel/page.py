@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,6 +86,25 @@ class Watched:
         """The figures of the line that a cell printed after a word."""
         lines = self.notebook.stream_text(cell).splitlines()
         return next([float(one) for one in line.split()[1:]] for line in lines if line.startswith(word))
+
+    def traced(self, work: Callable[[], None]) -> list[float]:
+        """Does something; ms of CPU of the tasks of the page's thread meanwhile: other programs do not lengthen them."""
+        browser = self.page.context.browser
+        assert browser is not None
+        browser.start_tracing(page=self.page, categories=["toplevel"])
+        try:
+            work()
+        finally:
+            events = json.loads(browser.stop_tracing())["traceEvents"]
+        mains = {
+            (one["pid"], one["tid"])
+            for one in events
+            if one["name"] == "thread_name" and one["args"]["name"] == "CrRendererMain"
+        }
+        tasks = [one for one in events if "tdur" in one and (one["pid"], one["tid"]) in mains]
+        if not tasks:
+            raise RuntimeError("Chromium traced no task of the page: nothing was measured.")
+        return [one["tdur"] / 1e3 for one in tasks]
 
     def heap_mb(self) -> float:
         """What JavaScript holds in the page after collecting garbage."""
