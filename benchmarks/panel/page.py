@@ -88,7 +88,7 @@ class Watched:
         return next([float(one) for one in line.split()[1:]] for line in lines if line.startswith(word))
 
     def traced(self, work: Callable[[], None]) -> list[float]:
-        """Does something; ms of CPU of the tasks of the page's thread meanwhile: other programs do not lengthen them."""
+        """Does something; ms of CPU of the page's tasks meanwhile: other programs do not lengthen these."""
         browser = self.page.context.browser
         assert browser is not None
         browser.start_tracing(page=self.page, categories=["toplevel"])

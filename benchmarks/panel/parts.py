@@ -23,6 +23,10 @@ from tests.support.real_kernel import Kernel
 LOOK_S: Final = 2.0
 FIRST_RUNS: Final = 20
 PAINTS: Final = 9
+VIEW_CPU: Final = (
+    "[*__import__('gpu_doctor.notebook.open_panels', fromlist=['_open'])._open.values()][-1]._dashboard.cpu_s"
+)
+"""In the kernel: CPU seconds of the newest panel's refreshing."""
 
 
 def load(lab: Lab, page: Page, options: argparse.Namespace) -> list[Row]:
@@ -35,22 +39,17 @@ def load(lab: Lab, page: Page, options: argparse.Namespace) -> list[Row]:
     without = [task[1] for task in one.since("tasks", begin)]
     before = one.heap_mb(), one.kernel_mb()
     begin = one.now()
-    peak: list[float] = []
-    cpu = one.traced(lambda: peak.append(_ran(one, 3, seconds + 60)))
-    tasks = [task[1] for task in one.since("tasks", begin)]
+    cpu, sizes = _ran(one, 3, seconds + 60)
     sent, spent_s = _after_first_row(one, begin)
     after = one.heap_mb(), one.kernel_mb()
-    for start, took, what in sorted(one.since("scripts", begin), key=lambda script: -script[1])[:5]:
-        print(f"  script of {took:.0f} ms, {(start - begin) / 1e3:.1f} s after the begin: {what}")
+    view_s = float(one.notebook.kernel_value(VIEW_CPU))
     return [
         Row("load", "steps a second that the loop made", one.printed(3, "rate")[0], "1/s"),
-        Row("load", "longest task of the page, whoever's; CPU", max(cpu), "ms", 100),
-        Row("load", "tasks above 100 ms of CPU", sum(task > 100 for task in cpu), ""),
-        Row("load", "longest task of the page; wall", max(tasks, default=0.0), "ms", 100),
-        Row("load", "tasks above 100 ms of wall", sum(task > 100 for task in tasks), ""),
+        *_tasks("load", one, begin, cpu),
         Row("load", "longest task without a panel (a shorter run); wall", max(without, default=0.0), "ms"),
         Row("load", "messages after the first row", sent / spent_s / 1e3, "kB/s", 20),
-        *_memory("load", before, after, peak[0]),
+        Row("load", "CPU of the view's threads, of the loop's time", 100 * view_s / seconds, "%", 1),
+        *_memory("load", before, after, sizes),
     ]
 
 
@@ -59,15 +58,14 @@ def million(lab: Lab, page: Page, options: argparse.Namespace) -> list[Row]:
     one = Watched(lab, page, "million.ipynb", [cells.SETUP, cells.some_steps(40), cells.many(options.steps)])
     before = one.heap_mb(), one.kernel_mb()
     begin = one.now()
-    peak_mb = _ran(one, 2, 600)
-    tasks = [task[1] for task in one.since("tasks", begin)]
+    cpu, sizes = _ran(one, 2, 600)
     sent, spent_s = _after_first_row(one, begin)
     after = one.heap_mb(), one.kernel_mb()
     return [
         Row("million", f"steps a second, of {options.steps:,}", one.printed(2, "rate")[0], "1/s"),
-        Row("million", "longest task of the page", max(tasks, default=0.0), "ms", 100),
+        *_tasks("million", one, begin, cpu),
         Row("million", "messages after the first row", sent / spent_s / 1e3, "kB/s", 20),
-        *_memory("million", before, after, peak_mb),
+        *_memory("million", before, after, sizes),
     ]
 
 
@@ -89,7 +87,7 @@ def added(lab: Lab, page: Page, options: argparse.Namespace) -> list[Row]:
     rows = []
     for clock, aim, found in (("wall", None, [one[0] for one in ratios]), ("CPU", 1.0, [one[1] for one in ratios])):
         percent = sorted(100 * (ratio - 1) for ratio in found)
-        low, high = _interval(len(percent))
+        low, high = median_places(len(percent))
         rows += [
             Row("added", f"{clock} a step: the view adds, median of {len(percent)} pairs", _mid(percent), "%", aim),
             Row("added", f"{clock}: lower end of the median's interval (95 %)", percent[low], "%"),
@@ -152,6 +150,15 @@ def again(lab: Lab, page: Page, options: argparse.Namespace) -> list[Row]:
     ]
 
 
+def median_places(count: int) -> tuple[int, int]:
+    """Places, in the order of size, between which the median lies in 95 % of cases (by signs; all of few values)."""
+    below, low = 0.5**count, 0
+    while below + math.comb(count, low + 1) * 0.5**count <= 0.025:
+        low += 1
+        below += math.comb(count, low) * 0.5**count
+    return low, count - 1 - low
+
+
 PARTS: Final[dict[str, Callable[[Lab, Page, argparse.Namespace], list[Row]]]] = {
     "load": load,
     "million": million,
@@ -161,16 +168,19 @@ PARTS: Final[dict[str, Callable[[Lab, Page, argparse.Namespace], list[Row]]]] = 
 }
 
 
-def _ran(one: Watched, cell: int, limit_s: float) -> float:
-    """Runs a cell to its end; the most memory of the kernel meanwhile, in MB, looked at now and then."""
-    before, peak_mb, until = one.notebook.execution_count(cell), 0.0, time.monotonic() + limit_s
-    one.notebook.run_cell(cell)
-    while one.notebook.execution_count(cell) in (before, None) and time.monotonic() < until:
-        one.page.wait_for_timeout(1000 * LOOK_S)
-        peak_mb = max(peak_mb, one.kernel_mb(collect=False))
-    one.notebook.wait_ran(cell, before, limit_s)
-    one.page.wait_for_timeout(1500)
-    return peak_mb
+def _ran(one: Watched, cell: int, limit_s: float) -> tuple[list[float], list[float]]:
+    """Runs a cell to its end; meanwhile CPU ms of the page's tasks, and MB of the kernel now and then."""
+    before, sizes, until = one.notebook.execution_count(cell), [], time.monotonic() + limit_s
+
+    def run() -> None:
+        one.notebook.run_cell(cell)
+        while one.notebook.execution_count(cell) in (before, None) and time.monotonic() < until:
+            one.page.wait_for_timeout(1000 * LOOK_S)
+            sizes.append(one.kernel_mb(collect=False))
+        one.notebook.wait_ran(cell, before, limit_s)
+        one.page.wait_for_timeout(1500)
+
+    return one.traced(run), sizes
 
 
 def _after_first_row(one: Watched, begin: float) -> tuple[int, float]:
@@ -184,12 +194,25 @@ def _after_first_row(one: Watched, begin: float) -> tuple[int, float]:
     return sum(frame[1] for frame in part), (part[-1][0] - frames[rows[0]][0]) / 1e3
 
 
-def _memory(part: str, before: tuple[float, float], after: tuple[float, float], peak_mb: float) -> list[Row]:
+def _tasks(part: str, one: Watched, begin: float, cpu: list[float]) -> list[Row]:
+    """The tasks of the page's thread, whoever's they are; the longest scripts among them are printed."""
+    wall = [task[1] for task in one.since("tasks", begin)]
+    for start, took, what in sorted(one.since("scripts", begin), key=lambda script: -script[1])[:5]:
+        print(f"  {part}: a script of {took:.0f} ms, {(start - begin) / 1e3:.1f} s after the begin: {what}")
+    return [
+        Row(part, "longest task of the page, whoever's; CPU", max(cpu), "ms", 100),
+        Row(part, "longest task of the page; wall", max(wall, default=0.0), "ms", 100),
+        Row(part, "tasks above 100 ms of wall", sum(task > 100 for task in wall), ""),
+    ]
+
+
+def _memory(part: str, before: tuple[float, float], after: tuple[float, float], sizes: list[float]) -> list[Row]:
     return [
         Row(part, "page heap before, garbage collected", before[0], "MB"),
         Row(part, "page heap after", after[0], "MB"),
         Row(part, "kernel memory (USS) before, garbage collected", before[1], "MB"),
-        Row(part, "kernel memory, most while it ran", peak_mb, "MB"),
+        Row(part, "kernel memory, half of the run done", sizes[len(sizes) // 2], "MB"),
+        Row(part, "kernel memory, most while it ran", max(sizes), "MB"),
         Row(part, "kernel memory after", after[1], "MB"),
     ]
 
@@ -203,12 +226,3 @@ def _spent(kernel: Kernel, seconds: float, view: bool) -> tuple[float, float]:
 
 def _mid(values: list[float]) -> float:
     return statistics.median(values)
-
-
-def _interval(count: int) -> tuple[int, int]:
-    """Places, in the order of size, between which the median lies in 95 % of cases (by signs; all of few values)."""
-    below, low = 0.5**count, 0
-    while below + math.comb(count, low + 1) * 0.5**count <= 0.025:
-        low += 1
-        below += math.comb(count, low) * 0.5**count
-    return low, count - 1 - low
