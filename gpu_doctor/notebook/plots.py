@@ -57,19 +57,22 @@ def document(lines: tuple[Line, ...]) -> dict[str, Any]:
         lines: what is drawn, of all plots, in the order of the legends.
 
     Returns:
-        `doc` (a Bokeh document with one root per plot), `x` (the id of the range they share), and `plots`: for each
-        its name, title, unit, how its figures are written, and ids.
+        `doc` (a Bokeh document; its root is the first plot's figure, which has the others as tags), `x` (the id of the
+        range they share), and `plots`: for each its name, title, unit, how its figures are written, and ids.
     """
     shared = Range1d(0, FIRST_S, reset_start=0, reset_end=FIRST_S)
-    doc = Document()
-    plots = []
+    figures, plots = [], []
     for name in PLOTS:
         mine = [line for line in lines if line.plot == name]
         fig, parts = _figure(name, mine, shared)
-        doc.add_root(fig)
+        figures.append(fig)
         decimals = PERCENT_DECIMALS if _UNITS[name] == "%" else DECIMALS
         about = {"name": name, "title": title(name, mine), "unit": _UNITS[name], "decimals": decimals}
         plots.append({**about, **parts})
+    # The page makes each of the others a root when the one before is drawn, so that it is never busy for long.
+    doc = Document()
+    figures[0].tags = figures[1:]
+    doc.add_root(figures[0])
     written = {"thousands": NARROW_SPACE, "missing": DASH}
     return {"doc": doc.to_json(deferred=False), "plots": plots, "x": shared.id, **written}
 

@@ -29,12 +29,14 @@ _STATIC: Final = Path(__file__).parent / "static"
 """What `frontend/` is built into."""
 _COMMENTS: Final = re.compile(r"^ *(?:/\*.*?\*/|//[^\n]*)\n", re.DOTALL | re.MULTILINE)
 """Those that have lines of their own."""
+_INDENT: Final = re.compile(r"^ +", re.MULTILINE)
+"""No text of the page goes over several lines."""
 ASKS_BOKEH: Final = {"ask": "bokeh"}
 
 
 def _built(name: str) -> str:
-    """A file of the page, without its comments: it is sent with every panel. It knows its own digest."""
-    text = _COMMENTS.sub("", (_STATIC / name).read_text(encoding="utf-8"))
+    """A file of the page without comments and indents: it is sent with every panel. It knows its own digest."""
+    text = _INDENT.sub("", _COMMENTS.sub("", (_STATIC / name).read_text(encoding="utf-8")))
     return text.replace("BUILD_DIGEST", hashlib.sha256(text.encode()).hexdigest()[:16])
 
 

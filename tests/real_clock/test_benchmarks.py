@@ -11,6 +11,8 @@ import pytest
 
 from benchmarks import overhead
 from benchmarks.contenders import BUSY, DEEP, MLP, OFF, ON
+from benchmarks.panel.parts import median_places
+from benchmarks.panel.row import Row, table
 from tests.support.repository import ROOT
 
 _FIGURE = r"-?\d+\.\d+"
@@ -58,3 +60,16 @@ def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="KeyError: 'no such tool'"):
         child.cost_us(MLP, "no such tool")
     child.close()
+
+
+def test_a_row_of_the_panels_table_says_whether_its_aim_is_kept() -> None:
+    rows = [Row("load", "a", 99.0, "ms", 100), Row("load", "b", float("nan"), "ms", 100), Row("load", "c", 7.0, "MB")]
+    said = table(rows).splitlines()[1:]
+    assert [line.split()[-1] for line in said] == ["kept", "missed", "MB"]
+    assert [row.missed for row in rows] == [False, True, False], "what was not measured is not kept"
+
+
+def test_the_median_lies_between_the_second_and_the_last_but_one_of_nine() -> None:
+    assert median_places(9) == (1, 7), "outside in 4 % of cases"
+    assert median_places(8) == (0, 7)
+    assert median_places(2) == (0, 1)

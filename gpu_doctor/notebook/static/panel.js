@@ -1133,13 +1133,20 @@ var Plots = class {
     const [views] = await bokeh.embed.embed_items({ gpu_doctor: figure2.doc }, [item]);
     if (!views) return;
     const letGo = () => release(bokeh, views);
+    const doc = documentOf(views);
+    for (const plot of figure2.plots.slice(1)) {
+      await nextTask();
+      if (turn !== this.turn) break;
+      doc?.add_root(doc.get_model_by_id(plot.figure));
+    }
+    await nextTask();
     if (turn !== this.turn) {
       letGo();
       return;
     }
     this.figure = figure2;
     this.letGo = letGo;
-    this.doc = documentOf(views);
+    this.doc = doc;
     this.followed = {};
     this.recolour(
       /** @type {HTMLElement} */
@@ -1285,6 +1292,11 @@ var Plots = class {
     trial.line_alpha = { value: this.dark ? 0.6 : 0.48 };
   }
 };
+function nextTask() {
+  return new Promise((then) => {
+    setTimeout(then, 0);
+  });
+}
 function documentOf(views) {
   const [view] = views;
   return view?.model.document ?? null;

@@ -132,6 +132,11 @@ def test_the_panels_own_script_is_small_and_reaches_for_nothing_else() -> None:
         assert forbidden not in own
 
 
+def test_no_text_of_the_script_goes_over_several_lines_as_indents_are_not_sent() -> None:
+    lines = DoctorView._esm.replace("/`([^`]+)`/", "").splitlines()
+    assert [line for line in lines if line.count("`") % 2 or line.startswith(" ") or line.endswith("\\")] == []
+
+
 def test_bokeh_travels_once_a_kernel_and_again_where_it_is_asked_for(bench: Bench) -> None:
     shared = loader({})
     its_id = shared.model_id

@@ -60,10 +60,18 @@ export class Plots {
     const [views] = await bokeh.embed.embed_items({ gpu_doctor: figure.doc }, [item]);
     if (!views) return;
     const letGo = () => release(bokeh, views);
+    const doc = documentOf(views);
+    // The first figure is drawn; each of the others is a task of its own, so that the page is never busy for long.
+    for (const plot of figure.plots.slice(1)) {
+      await nextTask();
+      if (turn !== this.turn) break;
+      doc?.add_root(doc.get_model_by_id(plot.figure));
+    }
+    await nextTask(); // Bokeh makes the views of a root that is added in its own time
     if (turn !== this.turn) { letGo(); return; }
     this.figure = figure;
     this.letGo = letGo;
-    this.doc = documentOf(views);
+    this.doc = doc;
     this.followed = {};
     this.recolour(/** @type {HTMLElement} */ (cells[0]));
     for (const key of this.hidden) this.showLine(key);
@@ -210,6 +218,8 @@ export class Plots {
     trial.line_alpha = { value: this.dark ? 0.6 : 0.48 };
   }
 }
+
+function nextTask() { return new Promise((then) => { setTimeout(then, 0); }); }
 
 /** @param {BokehViews} views */
 function documentOf(views) {

@@ -20,6 +20,7 @@ export interface Bokeh {
 
 export interface BokehDocument {
   get_model_by_id(id: string): any;
+  add_root(model: object): void;
   clear(): void;
 }
 
