@@ -1393,7 +1393,7 @@ function figurePart(cell) {
   return cell.title ? h("span", { tabindex: "0", role: "note", ...tipped(cell.title) }, cell.text) : cell.text;
 }
 function besides(row, head) {
-  return row.flatMap(({ title }, index) => title ? [index ? `${head[index]}: ${title}` : title] : []);
+  return row.flatMap(({ title }, index) => title && index ? [`${head[index]}: ${title}`] : []);
 }
 function detailPart(detail, beside, what, panel) {
   const { labels } = panel;

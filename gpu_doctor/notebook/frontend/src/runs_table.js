@@ -65,7 +65,7 @@ function figurePart(cell) { return cell.title ? h("span", { tabindex: "0", role:
  * @param {string[]} head
  */
 function besides(row, head) {
-  return row.flatMap(({ title }, index) => (title ? [index ? `${head[index]}: ${title}` : title] : []));
+  return row.flatMap(({ title }, index) => (title && index ? [`${head[index]}: ${title}`] : [])); // the first is `measured`
 }
 
 /**
