@@ -356,7 +356,7 @@ function barPart(segments, said) {
     segments.map((one) => h("span", {
       key: one.phase,
       style: `flex-grow: ${one.share}; background: ${one.colour}; color: ${one.ink}`,
-      title: `${one.label}: ${one.time}, ${one.percent}`
+      "data-tip": `${one.label}: ${one.time}, ${one.percent}`
     }, h("b", {}, one.label)))
   );
 }
@@ -392,11 +392,11 @@ function sidePart({ label, total, segments, spread }) {
   ];
 }
 function rangeParts([first = 0, low = 0, middle = 0, high = 0, last = 0]) {
-  const place = (from, to) => `left: ${(100 * from).toFixed(2)}%; width: ${(100 * (to - from)).toFixed(2)}%`;
+  const place2 = (from, to) => `left: ${(100 * from).toFixed(2)}%; width: ${(100 * (to - from)).toFixed(2)}%`;
   return [
-    h("i", { class: "gd-whisker", style: place(first, last) }),
-    h("i", { class: "gd-box-of", style: place(low, high) }),
-    h("i", { class: "gd-median", style: place(middle, middle) })
+    h("i", { class: "gd-whisker", style: place2(first, last) }),
+    h("i", { class: "gd-box-of", style: place2(low, high) }),
+    h("i", { class: "gd-median", style: place2(middle, middle) })
   ];
 }
 function phasesOf(before, after) {
@@ -413,8 +413,14 @@ function phasesOf(before, after) {
 }
 
 // src/elements.js
-function button(label, onclick, attributes = {}) {
-  return h("button", { type: "button", onclick, ...attributes }, label);
+function button(label, onclick, { off, tip, ...attributes } = {}) {
+  return h("button", { type: "button", onclick: off ? null : onclick, ...attributes, ...switchedOff(off), ...tipped(tip) }, label);
+}
+function switchedOff(off) {
+  return off ? { "aria-disabled": "true", "aria-describedby": off } : {};
+}
+function tipped(tip) {
+  return tip ? { "data-tip": tip, "aria-description": tip } : {};
 }
 function worded(text) {
   return text.split(/`([^`]+)`/).map((part, index) => index % 2 ? h("code", {}, part) : part).filter(Boolean);
@@ -468,7 +474,7 @@ function codeFold(label, what, settings, panel) {
     class: "gd-link",
     "aria-expanded": String(panel.unfolded.has(what)),
     "data-fold": "code",
-    title: "Your cells with the change: the changed lines or the whole cells"
+    tip: "Your cells with the change: the changed lines or the whole cells"
   });
 }
 function fixPart(settings, lines, panel) {
@@ -517,6 +523,50 @@ function changePart(fix, key, panel) {
   );
 }
 
+// src/header.js
+var LOST = "The kernel that ran this cell is gone: run the cell again.";
+var UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
+function statusOf(panel) {
+  return `${panel.id}-status`;
+}
+function headerPart(state, panel) {
+  const { header, busy, labels } = state;
+  const { progress } = header;
+  const stopping = panel.stopping && busy;
+  const stop = state.status === "waiting" ? "Stop: cancel the request before it begins" : "Stop the run";
+  const told = statusOf(panel);
+  return h(
+    "header",
+    { class: "gd-header" },
+    h("span", { class: "gd-name" }, labels.product),
+    header.name ? h("span", { class: "gd-case" }, header.name) : null,
+    h("span", { class: "gd-machine" }, header.machine),
+    h(
+      "span",
+      { class: "gd-live" },
+      h("span", { class: `gd-dot gd-${header.failed ? "broken" : state.status}`, "aria-hidden": "true" }),
+      h("b", { role: "status", id: told }, stopping ? "stopping" : header.status),
+      header.settings ? h("span", { class: "gd-running" }, header.settings) : null
+    ),
+    h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  \xB7  ")),
+    button("Stop", () => panel.stop(), {
+      class: "gd-stop",
+      "data-ask": "stop",
+      off: (!busy || stopping) && told,
+      "aria-label": stop,
+      tip: stop
+    }),
+    busy && (header.stop || panel.unheard && stopping) ? h("span", { class: "gd-hint" }, header.stop || `No answer yet: ${labels.interrupt}.`) : null,
+    panel.live.lost || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, panel.live.lost ? LOST : UNANSWERED) : null,
+    progress ? h(
+      "div",
+      { class: "gd-progress" },
+      h("progress", { max: "1", value: progress.share, "aria-label": "progress of the trial" }),
+      h("span", {}, [progress.text, progress.steps, progress.left].filter(Boolean).join("  \xB7  "))
+    ) : null
+  );
+}
+
 // src/verdict.js
 function verdictPart(state, panel) {
   const { verdict } = state;
@@ -526,7 +576,7 @@ function verdictPart(state, panel) {
     { class: state.result ? "gd-verdict gd-second" : "gd-verdict", style: `--gd-accent-now: ${verdict.accent}` },
     h(
       "div",
-      { class: "gd-sentence", "aria-live": "polite" },
+      { class: "gd-sentence" },
       h("span", { class: "gd-text" }, worded(verdict.text)),
       verdict.kind ? h("span", { class: "gd-kind" }, verdict.kind) : null,
       verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null
@@ -556,7 +606,7 @@ function advicePart(advice, busy, panel, where) {
       canTry ? button("Try it", () => panel.tryIt(advice.settings), {
         class: "gd-primary",
         "data-ask": "try",
-        disabled: busy,
+        off: busy && statusOf(panel),
         onpointerenter: () => panel.near(),
         onfocus: () => panel.near()
       }) : null,
@@ -668,52 +718,17 @@ function toldOf(forecasts, settings) {
   const key = keyOf2(settings);
   return forecasts.find((one) => keyOf2(one.settings) === key) ?? null;
 }
+function forecastOf(panel) {
+  return `${panel.id}-forecast`;
+}
 function forecastPart({ forecasts, labels }, panel) {
   const turned = Object.keys(panel.chosen).length > 0;
-  if (!turned || !forecasts.length) return h("span", { role: "status" });
+  const id = forecastOf(panel);
+  if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, "turn a knob first");
+  if (!forecasts.length) return h("span", { role: "status", id });
   const told = toldOf(forecasts, panel.chosen);
   const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
-  return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", "data-forecast": "" }, said);
-}
-
-// src/header.js
-var LOST = "The kernel that ran this cell is gone: run the cell again.";
-var UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
-function headerPart(state, panel) {
-  const { header, busy, labels } = state;
-  const { progress } = header;
-  const stopping = panel.stopping && busy;
-  const stop = state.status === "waiting" ? "Cancel the request before it begins" : "Stop the run";
-  return h(
-    "header",
-    { class: "gd-header" },
-    h("span", { class: "gd-name" }, labels.product),
-    header.name ? h("span", { class: "gd-case" }, header.name) : null,
-    h("span", { class: "gd-machine" }, header.machine),
-    h(
-      "span",
-      { class: "gd-live", role: "status" },
-      h("span", { class: `gd-dot gd-${header.failed ? "broken" : state.status}`, "aria-hidden": "true" }),
-      h("b", {}, stopping ? "stopping" : header.status),
-      header.settings ? h("span", { class: "gd-running" }, header.settings) : null
-    ),
-    h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  \xB7  ")),
-    button("Stop", () => panel.stop(), {
-      class: "gd-stop",
-      "data-ask": "stop",
-      disabled: !busy || stopping,
-      "aria-label": stop,
-      title: stop
-    }),
-    busy && (header.stop || panel.unheard && stopping) ? h("span", { class: "gd-hint" }, header.stop || `No answer yet: ${labels.interrupt}.`) : null,
-    panel.live.lost || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, panel.live.lost ? LOST : UNANSWERED) : null,
-    progress ? h(
-      "div",
-      { class: "gd-progress" },
-      h("progress", { max: "1", value: progress.share, "aria-label": "progress of the trial" }),
-      h("span", {}, [progress.text, progress.steps, progress.left].filter(Boolean).join("  \xB7  "))
-    ) : null
-  );
+  return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", id, "data-forecast": "" }, said);
 }
 
 // src/words.js
@@ -741,11 +756,11 @@ function furtherPart(state, act, panel) {
     h(
       "div",
       { class: "gd-row gd-further" },
-      button("Sweep", () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), title: PURPOSES.sweep, class: "gd-opens" }),
+      button("Sweep", () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), tip: PURPOSES.sweep, class: "gd-opens" }),
       h(
         "span",
         { class: "gd-choice" },
-        act("largest", "Find the largest batch", Boolean(state.noLargest), false, state.noLargest ? why : null),
+        act("largest", "Find the largest batch", state.noLargest ? why : null, false),
         state.noLargest ? h("span", { class: "gd-soft gd-fine", id: why }, state.noLargest) : null
       )
     ),
@@ -759,6 +774,7 @@ function gridPart(state, act, panel) {
   const shown = knobs.filter((knob) => knob.front || whole || panel.grid[knob.name]);
   const count = combinations(panel.grid);
   const many = count > state.sweepMost;
+  const told = `${panel.id}-sweep-said`;
   const said = !count ? "Tick values: every combination is compared with the code as written." : many ? `${count} combinations are too many: a sweep takes at most ${state.sweepMost}. Tick fewer values.` : `${counted(count, "combination")}, each compared with the code as written. Clearly slower ones stop early.`;
   return h(
     "div",
@@ -767,14 +783,15 @@ function gridPart(state, act, panel) {
     h(
       "div",
       { class: "gd-row gd-actions" },
-      act("sweep", "Run the sweep", !count || many, true),
-      h("span", { class: many ? "gd-changes" : "gd-soft", role: "status" }, said),
+      act("sweep", "Run the sweep", !count || many ? told : null, true),
+      h("span", { class: many ? "gd-changes" : "gd-soft", role: "status", id: told }, said),
       knobs.some((knob) => !knob.front) ? button("more knobs", () => panel.fold("sweep:more"), {
         class: "gd-link",
         "aria-expanded": String(whole),
         "data-fold": "sweep-more"
       }) : null
     ),
+    shown.some(refuses) ? h("ul", { class: "gd-said" }, shown.filter(refuses).map((knob) => refusalPart(knob, panel))) : null,
     changesOf(shown.filter((knob) => panel.grid[knob.name]), panel)
   );
 }
@@ -788,15 +805,28 @@ function ticksPart(knob, busy, panel) {
     h("span", { class: "gd-values" }, knob.choices.map(({ value, label, refusal }) => {
       if (value === null) return null;
       const checked = ticked2.includes(value);
-      return h("label", { key: String(value), title: refusal || null, class: refusal ? "gd-off" : "" }, h("input", {
+      const off = busy ? statusOf(panel) : (refusal || knob.refusal) && !checked ? refusalOf(knob, panel) : null;
+      return h("label", { key: String(value), class: refusal ? "gd-off" : "" }, h("input", {
         type: "checkbox",
         "data-tick": `${knob.name}=${value}`,
         checked,
-        disabled: busy || Boolean(refusal || knob.refusal) && !checked,
+        ...switchedOff(off),
+        onclick: off ? (event) => event.preventDefault() : null,
         onchange: () => panel.tick(knob, value)
       }), label);
     }))
   );
+}
+function refuses(knob) {
+  return Boolean(knob.refusal) || knob.choices.some((one) => one.refusal);
+}
+function refusalOf(knob, panel) {
+  return `${panel.id}-${knob.name}-unticked`;
+}
+function refusalPart(knob, panel) {
+  const said = knob.refusal ? [`changed: ${knob.refusal}`] : knob.partly;
+  const id = refusalOf(knob, panel);
+  return h("li", { id, key: id }, said.map((text) => h("div", {}, h("b", {}, knob.label), ` cannot be ${text}`)));
 }
 function changesOf(knobs, panel) {
   return knobs.length ? h("ul", { class: "gd-said" }, knobs.map((knob) => changesPart(knob, `${panel.id}-${knob.name}-ticked`))) : null;
@@ -814,7 +844,7 @@ function sweepPart({ sweep, busy, labels }, panel) {
       { class: "gd-row gd-planhead" },
       h("b", {}, labels.sweep),
       h("span", { class: "gd-sum" }, sweep.sentence),
-      found ? button("set the knobs to this", () => panel.turnTo(sweep.settings), { class: "gd-link", disabled: busy }) : null,
+      found ? button("set the knobs to this", () => panel.turnTo(sweep.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null,
       found ? codeFold("code", "sweep:code", sweep.settings, panel) : null
     ),
     found && panel.unfolded.has("sweep:code") ? fixPart(sweep.settings, "", panel) : null,
@@ -839,7 +869,7 @@ function largestPart({ largest, busy, labels }, panel) {
       { class: "gd-row gd-planhead" },
       h("b", {}, labels.largest),
       h("span", { class: "gd-sum" }, largest.sentence),
-      size ? button(`set the knob to ${size}`, () => panel.turnTo(largest.settings), { class: "gd-link", disabled: busy }) : null
+      size ? button(`set the knob to ${size}`, () => panel.turnTo(largest.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null
     ),
     barsPart(
       largest.sizes.map((one, number) => barPart2(one.label, one.share, !one.peak ? "gd-lost" : one.chosen ? "gd-gain" : "gd-was", one.peak, one.said, number, one.chosen)),
@@ -870,6 +900,7 @@ function knobPart(knob, knobs, panel) {
   const chosen = panel.chosen[knob.name] ?? knob.written;
   const choices = knob.choices.some((one) => one.value === chosen) ? knob.choices : [...knob.choices, { value: chosen, label: chosen === null ? "\u2013" : String(chosen), refusal: "" }];
   const moved2 = panel.chosen[knob.name] !== void 0;
+  const refused = Boolean(knob.refusal) && !moved2;
   return h(
     "div",
     { class: moved2 ? "gd-knob gd-moved" : "gd-knob", key: knob.name },
@@ -877,15 +908,13 @@ function knobPart(knob, knobs, panel) {
     h("select", {
       id,
       "data-knob": knob.name,
-      disabled: Boolean(knob.refusal) && !moved2,
-      title: knob.refusal,
+      "aria-disabled": refused ? "true" : null,
       "aria-describedby": knob.refusal || moved2 ? `${panel.id}-${saidAt(knob, knobs)}-said` : null,
       value: String(choices.findIndex((one) => one.value === chosen)),
       onchange: ({ target }) => panel.choose(knob, choices[Number(target.value)]?.value ?? null)
     }, choices.map((one, index) => h("option", {
       value: String(index),
-      disabled: Boolean(one.refusal),
-      title: one.refusal
+      disabled: Boolean(one.refusal) || refused && one.value !== chosen
     }, one.label)))
   );
 }
@@ -914,18 +943,18 @@ function knobsPart(state, panel) {
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
   const moved2 = Object.keys(panel.chosen).length;
+  const none = `${panel.id}-no-knob`;
   const unknown = knobs.length > 0 && knobs.every((knob) => (knob.choices[0]?.value ?? null) === null);
-  const act = (what, label, disabled, primary, why = null) => button(label, () => panel.ask(what), {
+  const act = (what, label, why, primary) => button(label, () => panel.ask(what), {
     class: primary ? "gd-primary" : "",
     "data-ask": what,
-    title: PURPOSES[what],
-    disabled: busy || unknown || disabled,
-    "aria-describedby": why,
+    tip: PURPOSES[what],
+    off: busy ? statusOf(panel) : unknown ? none : why,
     onpointerenter: () => panel.near(),
     onfocus: () => panel.near()
   });
   const open = panel.unfolded.has("more");
-  const real = () => act("real", moved2 ? "Run for real with these settings" : "Run for real again", false, false);
+  const real = () => act("real", moved2 ? "Run for real with these settings" : "Run for real again", null, false);
   return h(
     "section",
     { class: "gd-knobs" },
@@ -933,21 +962,21 @@ function knobsPart(state, panel) {
       "div",
       { class: "gd-row" },
       front.map((knob) => knobPart(knob, knobs, panel)),
-      act("trial", "Rerun as a trial", !moved2, true),
+      act("trial", "Rerun as a trial", moved2 ? null : forecastOf(panel), true),
       forecastPart(state, panel)
     ),
     moved2 ? h(
       "div",
       { class: "gd-row gd-actions", key: "moved" },
       real(),
-      button(labels.asWritten, () => panel.reset(), { class: "gd-link", title: "Reset every knob" }),
+      button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: "Reset every knob" }),
       codeFold("code of these", "chosen", panel.chosen, panel)
     ) : null,
-    unknown ? h("div", { class: "gd-soft" }, knobs[0]?.refusal) : knobSentences(front, panel),
+    unknown ? h("div", { class: "gd-soft", id: none }, knobs[0]?.refusal) : knobSentences(front, panel),
     h(
       "div",
       { class: "gd-row gd-actions" },
-      act("treat", "Treat: find the best safe settings", false, false),
+      act("treat", "Treat: find the best safe settings", null, false),
       h(
         "label",
         { class: "gd-tick" },
@@ -969,15 +998,13 @@ function knobsPart(state, panel) {
   );
 }
 function budgetPart({ trial, labels }, panel) {
-  const told = `${panel.id}-budget`;
   const field = (what, label, limits) => h("input", {
     type: "number",
     ...limits,
     value: panel.budget?.[what],
     "data-budget": what,
-    title: BUDGET,
     "aria-label": label,
-    "aria-describedby": told,
+    ...tipped(BUDGET),
     oninput: ({ target }) => panel.setBudget(what, target.value)
   });
   return h(
@@ -987,8 +1014,7 @@ function budgetPart({ trial, labels }, panel) {
     field("steps", labels.steps, { min: "5", step: "5", max: String(trial.mostSteps) }),
     "steps,",
     field("seconds", labels.seconds, { min: "1", step: "10", max: String(trial.mostSeconds) }),
-    "s",
-    h("span", { id: told, hidden: true }, BUDGET)
+    "s"
   );
 }
 function beforePart(before) {
@@ -1014,7 +1040,7 @@ function legendPart(plot, plots, written) {
       return button([h("i", { style }), h("span", {}, line.label), h("b", {}, valuesOf(line.key))], () => plots.toggle(line.key), {
         key: line.key,
         class: "gd-line",
-        title: `${line.title}: click to hide or show`,
+        tip: `${line.title}: hides or shows the line`,
         "aria-pressed": String(!plots.hidden.has(line.key))
       });
     })
@@ -1328,7 +1354,7 @@ function resultPart({ result, busy, labels }, panel) {
       { class: "gd-row" },
       result.more ? h("span", { class: result.warns ? "gd-warns" : "gd-soft" }, result.more) : null,
       codeFold("code", code, result.settings, panel),
-      button(labels.useIt, () => panel.turnTo(result.settings), { class: "gd-link", disabled: busy, "data-use": "result" })
+      button(labels.useIt, () => panel.turnTo(result.settings), { class: "gd-link", off: busy && statusOf(panel), "data-use": "result" })
     ),
     panel.unfolded.has(code) ? fixPart(result.settings, "", panel) : null
   );
@@ -1339,37 +1365,56 @@ var MANY_ROWS = 12;
 function tablePart({ table }, panel) {
   if (!table.rows.length) return h("section", { class: "gd-runs", hidden: true });
   const wordy = (index) => index < 2 ? "gd-word" : "";
-  const drawn = table.rows.flatMap((row, number) => rowParts(row, table.details[number] ?? null, number, table.head.length, panel));
+  const drawn = table.rows.flatMap((row, number) => rowParts(row, table.details[number] ?? null, number, table.head, panel));
   const many = table.rows.length > MANY_ROWS;
   return h("section", { class: "gd-runs" }, h(
     "div",
     { class: many ? "gd-scroll gd-many" : "gd-scroll", tabindex: "0", role: "region", "aria-label": "runs and trials" },
+    // The roles are said: a table whose cells are stacked, as in a narrow panel, would be none for a screen reader.
     h(
       "table",
-      {},
-      h("thead", {}, h("tr", {}, table.head.map((text, index) => h("th", { scope: "col", class: wordy(index) }, text)))),
-      h("tbody", {}, drawn)
+      { role: "table" },
+      h("thead", { role: "rowgroup" }, h(
+        "tr",
+        { role: "row" },
+        table.head.map((text, index) => h("th", { role: "columnheader", scope: "col", class: wordy(index) }, text))
+      )),
+      h("tbody", { role: "rowgroup" }, drawn)
     )
   ));
 }
-function rowParts(row, detail, number, columns, panel) {
+function rowParts(row, detail, number, head, panel) {
   const what = `row${number}`;
   const open = panel.unfolded.has(what);
   const name = (cell) => detail ? button(cell.text, () => panel.fold(what), {
     class: "gd-link gd-rowname",
     "aria-expanded": String(open),
     "data-fold": "row",
-    title: cell.title || "losses, notes, code"
-  }) : cell.text;
+    tip: cell.title || "losses, notes, code"
+  }) : figurePart(cell);
   const cells = row.map((cell, index) => h("td", {
+    role: "cell",
     class: `${index < 2 ? "gd-word" : ""} ${cell.tone ? `gd-${cell.tone}` : ""}`,
-    title: cell.title || null
-  }, index === 0 ? name(cell) : cell.text, cell.small ? h("div", { class: "gd-step" }, cell.small) : null));
-  const rows = [h("tr", { key: what }, cells)];
-  if (detail && open) rows.push(h("tr", { key: `${what}-more`, class: "gd-detail" }, h("td", { colspan: String(columns) }, detailPart(detail, what, panel))));
+    "data-head": head[index],
+    "data-tip": cell.title || null
+  }, index === 0 ? name(cell) : detail ? cell.text : figurePart(cell), cell.small ? h("div", { class: "gd-step" }, cell.small) : null));
+  const rows = [h("tr", { role: "row", key: what }, cells)];
+  if (detail && open) {
+    rows.push(h(
+      "tr",
+      { role: "row", key: `${what}-more`, class: "gd-detail" },
+      h("td", { role: "cell", colspan: String(head.length) }, detailPart(detail, besides(row, head), what, panel))
+    ));
+  }
   return rows;
 }
-function detailPart(detail, what, panel) {
+function figurePart(cell) {
+  return cell.title ? h("span", { tabindex: "0", role: "note", ...tipped(cell.title) }, cell.text) : cell.text;
+}
+function besides(row, head) {
+  return row.flatMap(({ title }, index) => title && index ? [`${head[index]}: ${title}`] : []);
+}
+function detailPart(detail, beside, what, panel) {
   const { labels } = panel;
   const code = `${what}:code`;
   return h(
@@ -1394,6 +1439,7 @@ function detailPart(detail, what, panel) {
       detail.losses || detail.judged.length ? null : h("div", { class: "gd-soft" }, "There are no losses to compare."),
       detail.notes.length ? h("ul", {}, detail.notes.map((text) => h("li", { key: text }, text))) : null,
       detail.measured ? h("div", { class: "gd-soft" }, detail.measured) : null,
+      beside.length ? h("div", { class: "gd-soft" }, beside.join(" \xB7 ")) : null,
       codeFold("code", code, detail.settings, panel),
       panel.unfolded.has(code) ? fixPart(detail.settings, "", panel) : null
     )
@@ -1422,7 +1468,7 @@ function planPart({ plan, busy, labels }, panel) {
       { class: "gd-row gd-planhead" },
       h("b", {}, labels.treatment),
       h("span", { class: "gd-sum" }, plan.sentence),
-      kept2 ? button("set the knobs to this", () => panel.turnTo(plan.settings), { class: "gd-link", disabled: busy }) : null
+      kept2 ? button("set the knobs to this", () => panel.turnTo(plan.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null
     ),
     plan.steps.length ? h(
       "div",
@@ -1464,6 +1510,40 @@ function rungPart(one, number) {
   );
 }
 
+// src/tips.js
+var GAP = 5;
+function showTips(root) {
+  const tip = Object.assign(document.createElement("div"), { className: "gd-tip", popover: "manual", role: "tooltip", hidden: true });
+  const ending = new AbortController();
+  const hide = () => {
+    tip.hidden = true;
+  };
+  const show = ({ target, type }) => {
+    if (!(target instanceof Element) || target === tip) return;
+    const of = target.closest("[data-tip]");
+    if (!of || type === "focusin" && !of.matches(":focus-visible")) hide();
+    else place(tip, of);
+  };
+  root.append(tip);
+  const { signal } = ending;
+  for (const type of ["pointerover", "focusin"]) root.addEventListener(type, show, { signal });
+  for (const type of ["pointerleave", "focusout"]) root.addEventListener(type, hide, { signal });
+  root.addEventListener("keydown", ({ key }) => {
+    if (key === "Escape") hide();
+  }, { signal });
+  window.addEventListener("scroll", hide, { capture: true, passive: true, signal });
+  return () => ending.abort();
+}
+function place(tip, of) {
+  tip.textContent = of.getAttribute("data-tip");
+  tip.hidden = false;
+  tip.showPopover?.();
+  const { left, top, bottom } = of.getBoundingClientRect();
+  const below = bottom + GAP + tip.offsetHeight <= innerHeight;
+  tip.style.left = `${Math.max(GAP, Math.min(left, innerWidth - tip.offsetWidth - GAP))}px`;
+  tip.style.top = `${below ? bottom + GAP : top - GAP - tip.offsetHeight}px`;
+}
+
 // src/panel.js
 var UNHEARD_MS = 2500;
 var COPIED_MS = 1500;
@@ -1489,6 +1569,7 @@ var Panel = class {
     this.copied = null;
     this.broken = null;
     this.rowCount = 0;
+    this.heard = { news: "", text: "" };
     this.asked = /* @__PURE__ */ new Map();
     this.timers = /* @__PURE__ */ new Set();
     this.root = made("gpu-doctor");
@@ -1503,6 +1584,7 @@ var Panel = class {
     this.key = made("gd-key gd-soft");
     this.plots = new Plots(live.points, () => this.drawLegends());
     this.makePlots();
+    this.endTips = showTips(this.root);
     this.root.gpuDoctor = el.gpuDoctor = { rows: () => this.plots.rows(), state: () => live.state, plots: this.plots, live };
   }
   makePlots() {
@@ -1565,6 +1647,7 @@ var Panel = class {
     patch(this.top, [
       headerPart(state, this),
       h("div", { class: "gd-message", role: "status", hidden: !state.message }, state.message || null),
+      h("div", { class: "gd-aloud", role: "status" }, this.aloud(state)),
       resultPart(state, this),
       verdictPart(state, this),
       anatomyPart(state)
@@ -1581,6 +1664,15 @@ var Panel = class {
       footerPart(state)
     ]);
     this.showNewRow(state.table.rows.length);
+  }
+  /**
+   * The verdict for a screen reader: again when it changes in kind or a run begins or ends, not with every figure.
+   * @param {State} state
+   */
+  aloud({ status, verdict }) {
+    const news = `${status}: ${verdict.kind}: ${verdict.advice?.text ?? ""}`;
+    if (news !== this.heard.news) this.heard = { news, text: verdict.text };
+    return this.heard.text;
   }
   /**
    * Of many rows only some are seen at once: a new one comes into sight.
@@ -1619,6 +1711,7 @@ var Panel = class {
     this.gone = true;
     for (const timer of this.timers) clearTimeout(timer);
     this.plots.clear();
+    this.endTips();
     delete this.root.gpuDoctor;
     delete this.el.gpuDoctor;
   }

@@ -14,7 +14,7 @@ export function barPart(segments, said) {
   return h("div", { class: "gd-bar", role: "img", "aria-label": said },
     segments.map((one) => h("span", {
       key: one.phase, style: `flex-grow: ${one.share}; background: ${one.colour}; color: ${one.ink}`,
-      title: `${one.label}: ${one.time}, ${one.percent}`,
+      "data-tip": `${one.label}: ${one.time}, ${one.percent}`,
     }, h("b", {}, one.label))));
 }
 

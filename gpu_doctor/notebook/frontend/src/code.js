@@ -36,7 +36,7 @@ export function codePart(code, panel) {
 export function codeFold(label, what, settings, panel) {
   return button(label, () => panel.foldCode(what, settings), {
     class: "gd-link", "aria-expanded": String(panel.unfolded.has(what)), "data-fold": "code",
-    title: "Your cells with the change: the changed lines or the whole cells",
+    tip: "Your cells with the change: the changed lines or the whole cells",
   });
 }
 

@@ -5,13 +5,28 @@ import { h } from "./vdom.js";
 /** @typedef {import("./vdom").Offered} Offered */
 
 /**
+ * A button. One that cannot act keeps the focus and says why; what it is for stands beside it when it is reached.
  * @param {Offered} label
  * @param {() => void} onclick
- * @param {import("./vdom").Attributes} attributes
+ * @param {import("./vdom").Attributes & { off?: string | null | false }} attributes `off` is the id of what says why it cannot act
  */
-export function button(label, onclick, attributes = {}) {
-  return h("button", { type: "button", onclick, ...attributes }, label);
+export function button(label, onclick, { off, tip, ...attributes } = {}) {
+  return h("button", { type: "button", onclick: off ? null : onclick, ...attributes, ...switchedOff(off), ...tipped(tip) }, label);
 }
+
+/**
+ * What tells that a control cannot act: it is not taken out of the order of the Tab key, as `disabled` would do.
+ * @param {string | null | false | undefined} off the id of what says why
+ * @returns {import("./vdom").Attributes}
+ */
+export function switchedOff(off) { return off ? { "aria-disabled": "true", "aria-describedby": off } : {}; }
+
+/**
+ * What a control is for: tips.js shows it beside the control, a screen reader says it.
+ * @param {string | null | undefined} tip
+ * @returns {import("./vdom").Attributes}
+ */
+export function tipped(tip) { return tip ? { "data-tip": tip, "aria-description": tip } : {}; }
 
 /**
  * Text; what stands between backticks is code.

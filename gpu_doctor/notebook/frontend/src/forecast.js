@@ -23,13 +23,21 @@ export function toldOf(forecasts, settings) {
 }
 
 /**
+ * The id of what stands beside the button of a trial.
+ * @param {import("./panel").Panel} panel
+ */
+export function forecastOf(panel) { return `${panel.id}-forecast`; }
+
+/**
  * @param {import("./contract").PanelState} state
  * @param {import("./panel").Panel} panel
  */
 export function forecastPart({ forecasts, labels }, panel) {
   const turned = Object.keys(panel.chosen).length > 0;
-  if (!turned || !forecasts.length) return h("span", { role: "status" });
+  const id = forecastOf(panel);
+  if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, "turn a knob first");
+  if (!forecasts.length) return h("span", { role: "status", id });
   const told = toldOf(forecasts, panel.chosen);
   const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
-  return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", "data-forecast": "" }, said);
+  return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", id, "data-forecast": "" }, said);
 }

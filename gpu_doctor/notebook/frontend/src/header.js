@@ -7,6 +7,12 @@ const LOST = "The kernel that ran this cell is gone: run the cell again.";
 const UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
 
 /**
+ * The id of what says whether something runs: why most controls cannot act.
+ * @param {import("./panel").Panel} panel
+ */
+export function statusOf(panel) { return `${panel.id}-status`; }
+
+/**
  * @param {import("./contract").PanelState} state
  * @param {import("./panel").Panel} panel
  */
@@ -14,18 +20,19 @@ export function headerPart(state, panel) {
   const { header, busy, labels } = state;
   const { progress } = header;
   const stopping = panel.stopping && busy;
-  const stop = state.status === "waiting" ? "Cancel the request before it begins" : "Stop the run";
+  const stop = state.status === "waiting" ? "Stop: cancel the request before it begins" : "Stop the run";
+  const told = statusOf(panel);
   return h("header", { class: "gd-header" },
     h("span", { class: "gd-name" }, labels.product),
     header.name ? h("span", { class: "gd-case" }, header.name) : null,
     h("span", { class: "gd-machine" }, header.machine),
-    h("span", { class: "gd-live", role: "status" },
+    h("span", { class: "gd-live" },
       h("span", { class: `gd-dot gd-${header.failed ? "broken" : state.status}`, "aria-hidden": "true" }),
-      h("b", {}, stopping ? "stopping" : header.status),
+      h("b", { role: "status", id: told }, stopping ? "stopping" : header.status),
       header.settings ? h("span", { class: "gd-running" }, header.settings) : null),
     h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  ·  ")),
     button("Stop", () => panel.stop(), {
-      class: "gd-stop", "data-ask": "stop", disabled: !busy || stopping, "aria-label": stop, title: stop,
+      class: "gd-stop", "data-ask": "stop", off: (!busy || stopping) && told, "aria-label": stop, tip: stop,
     }),
     busy && (header.stop || (panel.unheard && stopping))
       ? h("span", { class: "gd-hint" }, header.stop || `No answer yet: ${labels.interrupt}.`) : null,

@@ -1,8 +1,9 @@
 // The knobs, how long a trial is, and the buttons that start something.
 
 import { codeFold, fixPart } from "./code.js";
-import { button } from "./elements.js";
-import { forecastPart } from "./forecast.js";
+import { button, tipped } from "./elements.js";
+import { forecastOf, forecastPart } from "./forecast.js";
+import { statusOf } from "./header.js";
 import { furtherPart } from "./searches.js";
 import { asTurned } from "./settings.js";
 import { h } from "./vdom.js";
@@ -27,15 +28,16 @@ function knobPart(knob, knobs, panel) {
   const choices = knob.choices.some((one) => one.value === chosen)
     ? knob.choices : [...knob.choices, { value: chosen, label: chosen === null ? "–" : String(chosen), refusal: "" }];
   const moved = panel.chosen[knob.name] !== undefined;
+  const refused = Boolean(knob.refusal) && !moved;
   return h("div", { class: moved ? "gd-knob gd-moved" : "gd-knob", key: knob.name },
     h("label", { for: id }, knob.label),
     h("select", {
-      id, "data-knob": knob.name, disabled: Boolean(knob.refusal) && !moved, title: knob.refusal,
+      id, "data-knob": knob.name, "aria-disabled": refused ? "true" : null,
       "aria-describedby": knob.refusal || moved ? `${panel.id}-${saidAt(knob, knobs)}-said` : null,
       value: String(choices.findIndex((one) => one.value === chosen)),
       onchange: (/** @type {{ target: HTMLSelectElement }} */ { target }) => panel.choose(knob, choices[Number(target.value)]?.value ?? null),
     }, choices.map((one, index) => h("option", {
-      value: String(index), disabled: Boolean(one.refusal), title: one.refusal,
+      value: String(index), disabled: Boolean(one.refusal) || (refused && one.value !== chosen),
     }, one.label))));
 }
 
@@ -70,7 +72,7 @@ function knobSentences(knobs, panel) {
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
 }
 
-/** @typedef {(what: import("./contract").Ask["ask"], label: string, disabled: boolean, primary: boolean, why?: string | null) => import("./vdom").Drawn} Act A button that asks the kernel for something. */
+/** @typedef {(what: import("./contract").Ask["ask"], label: string, why: string | null, primary: boolean) => import("./vdom").Drawn} Act A button that asks the kernel for something, or the id of what says why it cannot. */
 
 /**
  * @param {State} state
@@ -82,24 +84,25 @@ export function knobsPart(state, panel) {
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
   const moved = Object.keys(panel.chosen).length;
+  const none = `${panel.id}-no-knob`;
   const unknown = knobs.length > 0 && knobs.every((knob) => (knob.choices[0]?.value ?? null) === null);
   /** @type {Act} */
-  const act = (what, label, disabled, primary, why = null) => button(label, () => panel.ask(what), {
-    class: primary ? "gd-primary" : "", "data-ask": what, title: PURPOSES[what], disabled: busy || unknown || disabled, "aria-describedby": why,
+  const act = (what, label, why, primary) => button(label, () => panel.ask(what), {
+    class: primary ? "gd-primary" : "", "data-ask": what, tip: PURPOSES[what], off: busy ? statusOf(panel) : unknown ? none : why,
     onpointerenter: () => panel.near(), onfocus: () => panel.near(),
   });
   const open = panel.unfolded.has("more");
-  const real = () => act("real", moved ? "Run for real with these settings" : "Run for real again", false, false);
+  const real = () => act("real", moved ? "Run for real with these settings" : "Run for real again", null, false);
   return h("section", { class: "gd-knobs" },
     h("div", { class: "gd-row" }, front.map((knob) => knobPart(knob, knobs, panel)),
-      act("trial", "Rerun as a trial", !moved, true),
+      act("trial", "Rerun as a trial", moved ? null : forecastOf(panel), true),
       forecastPart(state, panel)),
     moved ? h("div", { class: "gd-row gd-actions", key: "moved" }, real(),
-      button(labels.asWritten, () => panel.reset(), { class: "gd-link", title: "Reset every knob" }),
+      button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: "Reset every knob" }),
       codeFold("code of these", "chosen", panel.chosen, panel)) : null,
-    unknown ? h("div", { class: "gd-soft" }, knobs[0]?.refusal) : knobSentences(front, panel),
+    unknown ? h("div", { class: "gd-soft", id: none }, knobs[0]?.refusal) : knobSentences(front, panel),
     h("div", { class: "gd-row gd-actions" },
-      act("treat", "Treat: find the best safe settings", false, false),
+      act("treat", "Treat: find the best safe settings", null, false),
       h("label", { class: "gd-tick" },
         h("input", { type: "checkbox", checked: panel.changesTraining, onchange: (/** @type {{ target: HTMLInputElement }} */ { target }) => panel.setChanges(target.checked) }),
         "treat may change batch size and precision"),
@@ -120,15 +123,12 @@ export function knobsPart(state, panel) {
  * @param {Panel} panel
  */
 function budgetPart({ trial, labels }, panel) {
-  const told = `${panel.id}-budget`;
   const field = (/** @type {"steps" | "seconds"} */ what, /** @type {string} */ label, /** @type {import("./vdom").Attributes} */ limits) => h("input", {
-    type: "number", ...limits, value: panel.budget?.[what], "data-budget": what, title: BUDGET, "aria-label": label,
-    "aria-describedby": told, oninput: (/** @type {{ target: HTMLInputElement }} */ { target }) => panel.setBudget(what, target.value),
+    type: "number", ...limits, value: panel.budget?.[what], "data-budget": what, "aria-label": label, ...tipped(BUDGET), oninput: (/** @type {{ target: HTMLInputElement }} */ { target }) => panel.setBudget(what, target.value),
   });
   return h("span", { class: "gd-steps", role: "group", "aria-label": "length of a trial" }, "trial of",
     field("steps", labels.steps, { min: "5", step: "5", max: String(trial.mostSteps) }), "steps,",
-    field("seconds", labels.seconds, { min: "1", step: "10", max: String(trial.mostSeconds) }), "s",
-    h("span", { id: told, hidden: true }, BUDGET));
+    field("seconds", labels.seconds, { min: "1", step: "10", max: String(trial.mostSeconds) }), "s");
 }
 
 /**

@@ -26,7 +26,7 @@ export function legendPart(plot, plots, written) {
     plot.lines.filter((line) => points.drawn(line.key)).map((line) => {
       const style = `border-top: 3px ${STROKES[line.dash] ?? "solid"} ${plots.colour(line)}`;
       return button([h("i", { style }), h("span", {}, line.label), h("b", {}, valuesOf(line.key))], () => plots.toggle(line.key), {
-        key: line.key, class: "gd-line", title: `${line.title}: click to hide or show`, "aria-pressed": String(!plots.hidden.has(line.key)),
+        key: line.key, class: "gd-line", tip: `${line.title}: hides or shows the line`, "aria-pressed": String(!plots.hidden.has(line.key)),
       });
     }),
   ];

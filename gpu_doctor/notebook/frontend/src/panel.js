@@ -13,6 +13,7 @@ import { outputPart, tablePart } from "./runs_table.js";
 import { largestPart, sweepPart } from "./searches.js";
 import { keyOf, ticked, within } from "./settings.js";
 import { planPart } from "./treatment.js";
+import { showTips } from "./tips.js";
 import { h, patch } from "./vdom.js";
 
 /** @typedef {import("./contract").Ask} Ask */
@@ -53,6 +54,7 @@ export class Panel {
     /** Why there are no plots. @type {string | null} */
     this.broken = null;
     this.rowCount = 0;
+    this.heard = { news: "", text: "" };
     /** When a change of the code, or a forecast, was asked for. @type {Map<string, number>} */
     this.asked = new Map();
     /** @type {Set<ReturnType<typeof setTimeout>>} */
@@ -72,6 +74,7 @@ export class Panel {
     this.key = made("gd-key gd-soft");
     this.plots = new Plots(live.points, () => this.drawLegends());
     this.makePlots();
+    this.endTips = showTips(this.root);
     this.root.gpuDoctor = el.gpuDoctor = { rows: () => this.plots.rows(), state: () => live.state, plots: this.plots, live };
   }
 
@@ -131,6 +134,7 @@ export class Panel {
     patch(this.top, [
       headerPart(state, this),
       h("div", { class: "gd-message", role: "status", hidden: !state.message }, state.message || null),
+      h("div", { class: "gd-aloud", role: "status" }, this.aloud(state)),
       resultPart(state, this),
       verdictPart(state, this),
       anatomyPart(state),
@@ -141,6 +145,16 @@ export class Panel {
       tablePart(state, this), outputPart(state), findingsPart(state, this), footerPart(state),
     ]);
     this.showNewRow(state.table.rows.length);
+  }
+
+  /**
+   * The verdict for a screen reader: again when it changes in kind or a run begins or ends, not with every figure.
+   * @param {State} state
+   */
+  aloud({ status, verdict }) {
+    const news = `${status}: ${verdict.kind}: ${verdict.advice?.text ?? ""}`;
+    if (news !== this.heard.news) this.heard = { news, text: verdict.text };
+    return this.heard.text;
   }
 
   /**
@@ -180,6 +194,7 @@ export class Panel {
     this.gone = true;
     for (const timer of this.timers) clearTimeout(timer);
     this.plots.clear();
+    this.endTips();
     delete this.root.gpuDoctor;
     delete this.el.gpuDoctor;
   }

@@ -2,6 +2,7 @@
 
 import { codeFold, fixPart } from "./code.js";
 import { button } from "./elements.js";
+import { statusOf } from "./header.js";
 import { h } from "./vdom.js";
 
 /** @typedef {import("./contract").PanelState} State */
@@ -28,6 +29,6 @@ export function resultPart({ result, busy, labels }, panel) {
     h("div", { class: "gd-row" },
       result.more ? h("span", { class: result.warns ? "gd-warns" : "gd-soft" }, result.more) : null,
       codeFold("code", code, result.settings, panel),
-      button(labels.useIt, () => panel.turnTo(result.settings), { class: "gd-link", disabled: busy, "data-use": "result" })),
+      button(labels.useIt, () => panel.turnTo(result.settings), { class: "gd-link", off: busy && statusOf(panel), "data-use": "result" })),
     panel.unfolded.has(code) ? fixPart(result.settings, "", panel) : null);
 }

@@ -1,6 +1,6 @@
 // The table of runs and trials, what a row unfolds, what a run for real wrote.
 
-import { button } from "./elements.js";
+import { button, tipped } from "./elements.js";
 import { codeFold, fixPart } from "./code.js";
 import { h } from "./vdom.js";
 
@@ -17,12 +17,14 @@ const MANY_ROWS = 12;
 export function tablePart({ table }, panel) {
   if (!table.rows.length) return h("section", { class: "gd-runs", hidden: true });
   const wordy = (/** @type {number} */ index) => (index < 2 ? "gd-word" : "");
-  const drawn = table.rows.flatMap((row, number) => rowParts(row, table.details[number] ?? null, number, table.head.length, panel));
+  const drawn = table.rows.flatMap((row, number) => rowParts(row, table.details[number] ?? null, number, table.head, panel));
   const many = table.rows.length > MANY_ROWS;
   return h("section", { class: "gd-runs" }, h("div", { class: many ? "gd-scroll gd-many" : "gd-scroll", tabindex: "0", role: "region", "aria-label": "runs and trials" },
-    h("table", {},
-      h("thead", {}, h("tr", {}, table.head.map((text, index) => h("th", { scope: "col", class: wordy(index) }, text)))),
-      h("tbody", {}, drawn))));
+    // The roles are said: a table whose cells are stacked, as in a narrow panel, would be none for a screen reader.
+    h("table", { role: "table" },
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" },
+        table.head.map((text, index) => h("th", { role: "columnheader", scope: "col", class: wordy(index) }, text)))),
+      h("tbody", { role: "rowgroup" }, drawn))));
 }
 
 /**
@@ -30,29 +32,49 @@ export function tablePart({ table }, panel) {
  * @param {import("./contract").Cell[]} row
  * @param {Unfolded | null} detail
  * @param {number} number
- * @param {number} columns
+ * @param {string[]} head
  * @param {Panel} panel
  */
-function rowParts(row, detail, number, columns, panel) {
+function rowParts(row, detail, number, head, panel) {
   const what = `row${number}`;
   const open = panel.unfolded.has(what);
   const name = (/** @type {import("./contract").Cell} */ cell) => (detail ? button(cell.text, () => panel.fold(what), {
-    class: "gd-link gd-rowname", "aria-expanded": String(open), "data-fold": "row", title: cell.title || "losses, notes, code",
-  }) : cell.text);
+    class: "gd-link gd-rowname", "aria-expanded": String(open), "data-fold": "row", tip: cell.title || "losses, notes, code",
+  }) : figurePart(cell));
   const cells = row.map((cell, index) => h("td", {
-    class: `${index < 2 ? "gd-word" : ""} ${cell.tone ? `gd-${cell.tone}` : ""}`, title: cell.title || null,
-  }, index === 0 ? name(cell) : cell.text, cell.small ? h("div", { class: "gd-step" }, cell.small) : null));
-  const rows = [h("tr", { key: what }, cells)];
-  if (detail && open) rows.push(h("tr", { key: `${what}-more`, class: "gd-detail" }, h("td", { colspan: String(columns) }, detailPart(detail, what, panel))));
+    role: "cell", class: `${index < 2 ? "gd-word" : ""} ${cell.tone ? `gd-${cell.tone}` : ""}`,
+    "data-head": head[index], "data-tip": cell.title || null,
+  }, index === 0 ? name(cell) : detail ? cell.text : figurePart(cell), cell.small ? h("div", { class: "gd-step" }, cell.small) : null));
+  const rows = [h("tr", { role: "row", key: what }, cells)];
+  if (detail && open) {
+    rows.push(h("tr", { role: "row", key: `${what}-more`, class: "gd-detail" },
+      h("td", { role: "cell", colspan: String(head.length) }, detailPart(detail, besides(row, head), what, panel))));
+  }
   return rows;
 }
 
 /**
+ * A figure of a row that unfolds nothing: what else there is to say of it is reached by key.
+ * @param {import("./contract").Cell} cell
+ */
+function figurePart(cell) { return cell.title ? h("span", { tabindex: "0", role: "note", ...tipped(cell.title) }, cell.text) : cell.text; }
+
+/**
+ * What else there is to say of the figures of a row.
+ * @param {import("./contract").Cell[]} row
+ * @param {string[]} head
+ */
+function besides(row, head) {
+  return row.flatMap(({ title }, index) => (title && index ? [`${head[index]}: ${title}`] : [])); // the first is `measured`
+}
+
+/**
  * @param {Unfolded} detail
+ * @param {string[]} beside
  * @param {string} what
  * @param {Panel} panel
  */
-function detailPart(detail, what, panel) {
+function detailPart(detail, beside, what, panel) {
   const { labels } = panel;
   const code = `${what}:code`;
   return h("div", { class: "gd-more-of" },
@@ -65,6 +87,7 @@ function detailPart(detail, what, panel) {
       detail.losses || detail.judged.length ? null : h("div", { class: "gd-soft" }, "There are no losses to compare."),
       detail.notes.length ? h("ul", {}, detail.notes.map((text) => h("li", { key: text }, text))) : null,
       detail.measured ? h("div", { class: "gd-soft" }, detail.measured) : null,
+      beside.length ? h("div", { class: "gd-soft" }, beside.join(" · ")) : null,
       codeFold("code", code, detail.settings, panel),
       panel.unfolded.has(code) ? fixPart(detail.settings, "", panel) : null));
 }

@@ -1,7 +1,8 @@
 // Several values at once: the grid of a sweep, and what a sweep or the search for the largest batch found. No state of its own.
 
 import { codeFold, fixPart } from "./code.js";
-import { button, counted } from "./elements.js";
+import { button, counted, switchedOff } from "./elements.js";
+import { statusOf } from "./header.js";
 import { asTurned, combinations } from "./settings.js";
 import { h } from "./vdom.js";
 import { PURPOSES, changesPart } from "./words.js";
@@ -23,9 +24,9 @@ export function furtherPart(state, act, panel) {
   const why = `${panel.id}-no-largest`;
   return [
     h("div", { class: "gd-row gd-further" },
-      button("Sweep", () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), title: PURPOSES.sweep, class: "gd-opens" }),
+      button("Sweep", () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), tip: PURPOSES.sweep, class: "gd-opens" }),
       h("span", { class: "gd-choice" },
-        act("largest", "Find the largest batch", Boolean(state.noLargest), false, state.noLargest ? why : null),
+        act("largest", "Find the largest batch", state.noLargest ? why : null, false),
         state.noLargest ? h("span", { class: "gd-soft gd-fine", id: why }, state.noLargest) : null)),
     open ? gridPart(state, act, panel) : null,
   ];
@@ -44,17 +45,19 @@ function gridPart(state, act, panel) {
   const shown = knobs.filter((knob) => knob.front || whole || panel.grid[knob.name]);
   const count = combinations(panel.grid);
   const many = count > state.sweepMost;
+  const told = `${panel.id}-sweep-said`;
   const said = !count ? "Tick values: every combination is compared with the code as written."
     : many ? `${count} combinations are too many: a sweep takes at most ${state.sweepMost}. Tick fewer values.`
     : `${counted(count, "combination")}, each compared with the code as written. Clearly slower ones stop early.`;
   return h("div", { class: "gd-grid-of", key: "sweep", role: "group", "aria-label": "values of the sweep" },
     h("div", { class: "gd-ticks" }, shown.map((knob) => ticksPart(knob, state.busy, panel))),
     h("div", { class: "gd-row gd-actions" },
-      act("sweep", "Run the sweep", !count || many, true),
-      h("span", { class: many ? "gd-changes" : "gd-soft", role: "status" }, said),
+      act("sweep", "Run the sweep", !count || many ? told : null, true),
+      h("span", { class: many ? "gd-changes" : "gd-soft", role: "status", id: told }, said),
       knobs.some((knob) => !knob.front) ? button("more knobs", () => panel.fold("sweep:more"), {
         class: "gd-link", "aria-expanded": String(whole), "data-fold": "sweep-more",
       }) : null),
+    shown.some(refuses) ? h("ul", { class: "gd-said" }, shown.filter(refuses).map((knob) => refusalPart(knob, panel))) : null,
     changesOf(shown.filter((knob) => panel.grid[knob.name]), panel));
 }
 
@@ -71,11 +74,32 @@ function ticksPart(knob, busy, panel) {
     h("span", { class: "gd-values" }, knob.choices.map(({ value, label, refusal }) => {
       if (value === null) return null;
       const checked = ticked.includes(value);
-      return h("label", { key: String(value), title: refusal || null, class: refusal ? "gd-off" : "" }, h("input", {
-        type: "checkbox", "data-tick": `${knob.name}=${value}`, checked,
-        disabled: busy || (Boolean(refusal || knob.refusal) && !checked), onchange: () => panel.tick(knob, value),
+      const off = busy ? statusOf(panel) : (refusal || knob.refusal) && !checked ? refusalOf(knob, panel) : null;
+      return h("label", { key: String(value), class: refusal ? "gd-off" : "" }, h("input", {
+        type: "checkbox", "data-tick": `${knob.name}=${value}`, checked, ...switchedOff(off),
+        onclick: off ? (/** @type {Event} */ event) => event.preventDefault() : null, onchange: () => panel.tick(knob, value),
       }), label);
     })));
+}
+
+/** @param {Knob} knob */
+function refuses(knob) { return Boolean(knob.refusal) || knob.choices.some((one) => one.refusal); }
+
+/**
+ * @param {Knob} knob
+ * @param {Panel} panel
+ */
+function refusalOf(knob, panel) { return `${panel.id}-${knob.name}-unticked`; }
+
+/**
+ * Why some values of a knob cannot be ticked, each reason once.
+ * @param {Knob} knob
+ * @param {Panel} panel
+ */
+function refusalPart(knob, panel) {
+  const said = knob.refusal ? [`changed: ${knob.refusal}`] : knob.partly;
+  const id = refusalOf(knob, panel);
+  return h("li", { id, key: id }, said.map((text) => h("div", {}, h("b", {}, knob.label), ` cannot be ${text}`)));
 }
 
 /**
@@ -99,7 +123,7 @@ export function sweepPart({ sweep, busy, labels }, panel) {
   const later = rungs.slice(sweep.first + 1);
   return h("section", { class: "gd-plan gd-sweep" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.sweep), h("span", { class: "gd-sum" }, sweep.sentence),
-      found ? button("set the knobs to this", () => panel.turnTo(sweep.settings), { class: "gd-link", disabled: busy }) : null,
+      found ? button("set the knobs to this", () => panel.turnTo(sweep.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null,
       found ? codeFold("code", "sweep:code", sweep.settings, panel) : null),
     found && panel.unfolded.has("sweep:code") ? fixPart(sweep.settings, "", panel) : null,
     barsPart(rungs.slice(0, sweep.first + 1), "speed of each combination"),
@@ -118,7 +142,7 @@ export function largestPart({ largest, busy, labels }, panel) {
   const size = largest.settings.batch_size;
   return h("section", { class: "gd-plan gd-largest" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.largest), h("span", { class: "gd-sum" }, largest.sentence),
-      size ? button(`set the knob to ${size}`, () => panel.turnTo(largest.settings), { class: "gd-link", disabled: busy }) : null),
+      size ? button(`set the knob to ${size}`, () => panel.turnTo(largest.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null),
     barsPart(largest.sizes.map((one, number) => barPart(one.label, one.share, !one.peak ? "gd-lost" : one.chosen ? "gd-gain" : "gd-was", one.peak, one.said, number, one.chosen)),
       "memory of each batch size"),
     largest.notes.map((text) => h("div", { class: "gd-note", key: text }, text)));

@@ -2,6 +2,7 @@
 
 import { changePart } from "./code.js";
 import { button } from "./elements.js";
+import { statusOf } from "./header.js";
 import { h } from "./vdom.js";
 
 /** @typedef {import("./contract").PanelState} State */
@@ -16,7 +17,7 @@ export function planPart({ plan, busy, labels }, panel) {
   const kept = Object.keys(plan.settings).length > 0;
   return h("section", { class: "gd-plan" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.treatment), h("span", { class: "gd-sum" }, plan.sentence),
-      kept ? button("set the knobs to this", () => panel.turnTo(plan.settings), { class: "gd-link", disabled: busy }) : null),
+      kept ? button("set the knobs to this", () => panel.turnTo(plan.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null),
     plan.steps.length ? h("div", { class: "gd-waterfall", role: "table", "aria-label": "measured gains" },
       plan.steps.map((one, number) => rungPart(one, number))) : null,
     plan.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),

@@ -3,6 +3,7 @@
 import { barPart, comparedPart } from "./before_after.js";
 import { codeFold, codePart, fixPart } from "./code.js";
 import { button, worded } from "./elements.js";
+import { statusOf } from "./header.js";
 import { h } from "./vdom.js";
 
 /** @typedef {import("./contract").Advice} Advice */
@@ -17,7 +18,7 @@ export function verdictPart(state, panel) {
   const { verdict } = state;
   const { advice } = verdict;
   return h("section", { class: state.result ? "gd-verdict gd-second" : "gd-verdict", style: `--gd-accent-now: ${verdict.accent}` },
-    h("div", { class: "gd-sentence", "aria-live": "polite" },
+    h("div", { class: "gd-sentence" },
       h("span", { class: "gd-text" }, worded(verdict.text)),
       verdict.kind ? h("span", { class: "gd-kind" }, verdict.kind) : null,
       verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null),
@@ -46,7 +47,7 @@ export function advicePart(advice, busy, panel, where) {
       advice.predicted ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
       h("span", { class: "gd-soft" }, advice.safety),
       canTry ? button("Try it", () => panel.tryIt(advice.settings), {
-        class: "gd-primary", "data-ask": "try", disabled: busy, onpointerenter: () => panel.near(), onfocus: () => panel.near(),
+        class: "gd-primary", "data-ask": "try", off: busy && statusOf(panel), onpointerenter: () => panel.near(), onfocus: () => panel.near(),
       }) : null,
       advice.page.length ? fold("why?", "why") : null,
       code),

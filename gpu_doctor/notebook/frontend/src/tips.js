@@ -1,0 +1,41 @@
+// What a control is for, in a line beside it, for whoever points at it or reaches it by key: a `title` is for the mouse alone.
+
+const GAP = 5;
+
+/**
+ * Shows the `data-tip` of what the pointer or the focus is on; returns what ends it.
+ * @param {HTMLElement} root
+ */
+export function showTips(root) {
+  const tip = Object.assign(document.createElement("div"), { className: "gd-tip", popover: "manual", role: "tooltip", hidden: true });
+  const ending = new AbortController();
+  const hide = () => { tip.hidden = true; };
+  const show = (/** @type {Event} */ { target, type }) => {
+    if (!(target instanceof Element) || target === tip) return;
+    const of = target.closest("[data-tip]");
+    if (!of || (type === "focusin" && !of.matches(":focus-visible"))) hide();
+    else place(tip, of);
+  };
+  root.append(tip);
+  const { signal } = ending;
+  for (const type of ["pointerover", "focusin"]) root.addEventListener(type, show, { signal });
+  for (const type of ["pointerleave", "focusout"]) root.addEventListener(type, hide, { signal });
+  root.addEventListener("keydown", ({ key }) => { if (key === "Escape") hide(); }, { signal });
+  window.addEventListener("scroll", hide, { capture: true, passive: true, signal });
+  return () => ending.abort();
+}
+
+/**
+ * Beside `of`, inside the window, over everything: a popover is not cut off by the panel's edge.
+ * @param {HTMLElement} tip
+ * @param {Element} of
+ */
+function place(tip, of) {
+  tip.textContent = of.getAttribute("data-tip");
+  tip.hidden = false;
+  tip.showPopover?.();
+  const { left, top, bottom } = of.getBoundingClientRect();
+  const below = bottom + GAP + tip.offsetHeight <= innerHeight;
+  tip.style.left = `${Math.max(GAP, Math.min(left, innerWidth - tip.offsetWidth - GAP))}px`;
+  tip.style.top = `${below ? bottom + GAP : top - GAP - tip.offsetHeight}px`;
+}
