@@ -1,3 +1,63 @@
+// src/ground.js
+var LATER_MS = 400;
+var THEME = ["class", "style", "theme", "data-jp-theme-light", "data-jp-theme-name", "data-theme"];
+var [PAPER, SLATE] = ["rgb(255, 255, 255)", "rgb(30, 30, 30)"];
+function rgba(text) {
+  const numbers = (text.match(/-?[\d.]+(e-?\d+)?/g) ?? []).map(Number);
+  const scale = text.startsWith("color(") ? 255 : 1;
+  const [red = 0, green = 0, blue = 0, alpha = numbers.length ? 1 : 0] = numbers;
+  return [red * scale, green * scale, blue * scale, alpha];
+}
+function luminance([red, green, blue]) {
+  const [r = 0, g = 0, b = 0] = [red, green, blue].map((one) => {
+    const share = one / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+function isDark(colour) {
+  return luminance(rgba(colour)) < 0.179;
+}
+function groundOf(element) {
+  for (let one = element.parentElement; one; one = one.parentElement) {
+    const { backgroundColor } = getComputedStyle(one);
+    if (rgba(backgroundColor)[3] === 1) return backgroundColor;
+  }
+  return isDark(getComputedStyle(element.parentElement ?? element).color) ? PAPER : SLATE;
+}
+function followGround(root, changed) {
+  let ground = "";
+  const look = () => {
+    const now = root.isConnected ? groundOf(root) : ground;
+    if (now === ground) return;
+    ground = now;
+    root.style.setProperty("--gd-ground", ground);
+    root.classList.toggle("gd-dark", isDark(ground));
+    changed();
+  };
+  let later;
+  const twice = () => {
+    look();
+    clearTimeout(later);
+    later = setTimeout(look, LATER_MS);
+  };
+  const named = new MutationObserver(twice);
+  for (const one of [document.documentElement, document.body]) named.observe(one, { attributes: true, attributeFilter: THEME });
+  const sheets = new MutationObserver(twice);
+  sheets.observe(document.head, { childList: true });
+  document.head.addEventListener("load", twice, true);
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  system.addEventListener("change", twice);
+  twice();
+  return () => {
+    clearTimeout(later);
+    named.disconnect();
+    sheets.disconnect();
+    document.head.removeEventListener("load", twice, true);
+    system.removeEventListener("change", twice);
+  };
+}
+
 // src/messages.js
 var PATIENCE = 20;
 var Messages = class {
@@ -1750,7 +1810,6 @@ var Panel = class {
 };
 
 // src/main.js
-var THEME = ["data-jp-theme-light", "data-jp-theme-name", "class"];
 function initialize({ model }) {
   liveOf(model);
   return () => forget(model);
@@ -1761,24 +1820,25 @@ function render({ model, el }) {
   const redrawn = () => {
     panel.showPlots();
   };
-  const theme = new MutationObserver(() => {
+  const recoloured = () => {
     panel.plots.recolour(panel.root);
     panel.drawLegends();
-  });
-  const letKeysGo = keepKeys(panel.root);
-  let showStatic = () => {
   };
+  const letKeysGo = keepKeys(panel.root);
+  let [showStatic, leaveGround] = [() => {
+  }, () => {
+  }];
   const waiting = whenInPage(el, () => {
     showStatic = hideStatic(el);
+    leaveGround = followGround(panel.root, recoloured);
     panel.showPlots();
   });
-  theme.observe(document.body, { attributes: true, attributeFilter: THEME });
   live.views.add(panel);
   model.on("change:figure", redrawn);
   panel.draw();
   return () => {
     clearInterval(waiting);
-    theme.disconnect();
+    leaveGround();
     letKeysGo();
     live.views.delete(panel);
     model.off("change:figure", redrawn);
