@@ -23,6 +23,8 @@ function render({ model, el }) {
   let [showStatic, leaveGround] = [() => {}, () => {}];
   const waiting = whenInPage(el, () => {
     showStatic = hideStatic(el);
+    panel.whenLost = showStatic;
+    if (live.lost) showStatic();
     leaveGround = followGround(panel.root, recoloured);
     panel.showPlots();
   });

@@ -71,6 +71,7 @@ export class Panel {
     this.legends = [];
     this.key = made("gd-key gd-soft");
     this.plots = new Plots(live.points, () => this.drawLegends());
+    this.whenLost = () => {};
     this.makePlots();
     this.root.gpuDoctor = el.gpuDoctor = { rows: () => this.plots.rows(), state: () => live.state, plots: this.plots, live };
   }
@@ -182,6 +183,12 @@ export class Panel {
     this.plots.clear();
     delete this.root.gpuDoctor;
     delete this.el.gpuDoctor;
+  }
+
+  /** No kernel hears it any more: it says so, and the static result is shown again. */
+  lost() {
+    this.draw();
+    this.whenLost();
   }
 
   // ---- what a person does ----------------------------------------------------------------------------------------
