@@ -29,6 +29,8 @@ from gpu_doctor.trials.knobs import KnobTable
 OWN_SHARE: Final = 0.01
 """Part of one core that refreshing may take: after one that took t, the next comes t / 0.01 later at the earliest."""
 NO_POINTS: Final = Points((), (), {}, 0.0, {}, (), ())
+GREETING_S: Final = 3.0
+"""A page whose messages come while the cell runs is heard so soon after the start; VS Code's and nbclassic's wait."""
 LATEST: Final = 8
 """But at most so many periods later: a look that was dear, as the first is, must leave time for the verdict that is
 promised within 5 s."""
@@ -71,6 +73,7 @@ class Dashboard:
         self._said = ""
         self._sent: dict[str, Any] = {}
         self._seq = 0
+        self._started_s = float("inf")
         self._pushing = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -104,6 +107,7 @@ class Dashboard:
         if self._thread is not None:
             return
         self.failure = ""
+        self._started_s = time.monotonic()
         self._stopping.clear()
         self._thread = threading.Thread(target=self._refresh, name="gpu_doctor-refresher", daemon=True)
         self._thread.start()
@@ -234,9 +238,15 @@ class Dashboard:
     def _state(self, shown: PanelInput | None = None) -> dict[str, Any]:
         shown = shown or self._look()
         return state(
-            replace(shown, message=self._said or shown.message, stop_live=shown.stop_live and self.view.clicks_live),
+            replace(shown, message=self._said or shown.message, stop_live=shown.stop_live and self._clicks_live()),
             self._knobs,
         )
+
+    def _clicks_live(self) -> bool:
+        """A click is heard while the cell runs; taken for granted until the page had time to be heard."""
+        view = self.view
+        heard = time.monotonic() - self._started_s < GREETING_S if view.greeted is None else view.greeted
+        return view.clicks_live and heard
 
     def _fail(self, error: Exception) -> None:
         self.failure = f"The live view stopped ({type(error).__name__}: {error}); the run is not affected."

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+import threading
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,6 +33,8 @@ _COMMENTS: Final = re.compile(r"^ *(?:/\*.*?\*/|//[^\n]*)\n", re.DOTALL | re.MUL
 _INDENT: Final = re.compile(r"^ +", re.MULTILINE)
 """No text of the page goes over several lines."""
 ASKS_BOKEH: Final = {"ask": "bokeh"}
+_HELLO: Final = {"ask": "hello"}
+"""The page's first words in a run."""
 
 
 def _built(name: str) -> str:
@@ -99,9 +102,14 @@ class DoctorView(anywidget.AnyWidget):
         super().__init__(bokeh=needed, figure={} if figure == self._loader.figure else figure)
         self.on_msg(lambda _, content, buffers: self._hear(content, asked))
         self.clicks_live = _let_clicks_through(self)
-        """The kernel hears a click while a cell runs (if the page is a JupyterLab of 4.4 or later)."""
+        """The kernel hears a click while a cell runs, if the page has it sent that way."""
+        self.greeted: bool | None = None
+        """Whether the page's messages came that way; None = none came yet."""
 
     def _hear(self, content: Any, asked: Callable[[Any], None]) -> None:
+        self.greeted = threading.current_thread() is not threading.main_thread()
+        if content == _HELLO:
+            return
         if content == ASKS_BOKEH:
             self.bokeh = {**self.bokeh, "source": bokeh_script(), "figure": self._loader.figure}
         else:

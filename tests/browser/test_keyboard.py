@@ -35,7 +35,9 @@ for x, y in loader:
     optimizer.step()
     optimizer.zero_grad()
 """
-FOCUSED = "(what) => Boolean(document.activeElement?.closest('[data-gpu-doctor]')) && document.activeElement.matches(what)"
+FOCUSED = (
+    "(what) => Boolean(document.activeElement?.closest('[data-gpu-doctor]')) && document.activeElement.matches(what)"
+)
 MOST_STOPS = 60
 """Controls of a panel with everything folded, and what JupyterLab puts before it."""
 
@@ -76,7 +78,9 @@ def test_the_scene_is_played_by_keyboard_alone(lab: Lab, page: Page) -> None:
     wait_until(lambda: state(page)["verdict"]["advice"], 40, "No verdict came")
     press(page, "[data-ask=stop]")
     wait_until(lambda: finished(page), 20, "The run did not stop")
-    assert page.evaluate(FOCUSED, "[data-ask=stop][aria-disabled=true]"), page.evaluate("document.activeElement.outerHTML")[:300]
+    assert page.evaluate(FOCUSED, "[data-ask=stop][aria-disabled=true]"), page.evaluate(
+        "document.activeElement.outerHTML"
+    )[:300]
 
     # a knob, its forecast, a trial
     to(page, "[data-knob=num_workers]")

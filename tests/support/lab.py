@@ -86,6 +86,7 @@ class Lab:
         command += [f"--ServerApp.root_dir={self.root}", f"--ServerApp.port={self._port}"]
         command += ["--ServerApp.ip=127.0.0.1", "--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}"]
         command += ["--LabApp.expose_app_in_browser=True", "--LabApp.extension_manager=readonly"]
+        command += ["--JupyterNotebookApp.expose_app_in_browser=True"]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,

@@ -10,20 +10,15 @@ import json
 import re
 from typing import Any, Final
 
-from playwright.sync_api import Page
+from playwright.sync_api import Frame, Page
 
 from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.notebook.widget import DoctorView, loader
 from gpu_doctor.recording import Replay
 from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials import knobs
+from tests.support.front_ends import PAGES
 
-_THEMES: Final = {
-    "light": ":root { --jp-layout-color1: #fff; --jp-ui-font-color1: rgba(0,0,0,.87);"
-    " --jp-ui-font-color2: rgba(0,0,0,.54); --jp-border-color2: #e0e0e0; } body { background: #fff; }",
-    "dark": ":root { --jp-layout-color1: #111; --jp-ui-font-color1: #fff; --jp-ui-font-color2: rgba(255,255,255,.7);"
-    " --jp-border-color2: #424242; } body { background: #111; }",
-}
 _ADDRESS: Final = "http://localhost/still"
 """Nobody listens there; as a secure page it may use the clipboard."""
 _SCRIPT: Final = "http://localhost/panel.js"
@@ -80,20 +75,9 @@ def show(page: Page, shown: PanelInput, theme: str = "light", width: int = 1000,
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     resize(page, width)
-    traits = traits_of(shown)
-    carried = {"source": loader({}).source, "figure": loader({}).figure}
-    given = {"SCRIPT": _SCRIPT, "TRAITS": json.dumps(traits), "CARRIED": json.dumps(carried)}
-    source = re.sub("|".join(given), lambda name: given[name[0]].replace("</", "<\\/"), _MODEL)
-    html = (
-        f"<!doctype html><html><body data-jp-theme-light={json.dumps('true' if theme == 'light' else 'false')}>"
-        f"<style>{_THEMES[theme]} body {{ margin: 10px; }}</style><style>{DoctorView._css}</style><main></main>"
-    )
-    page.route(_ADDRESS, lambda route: route.fulfill(body=html, content_type="text/html; charset=utf-8"))
-    script = DoctorView._esm
-    page.route(_SCRIPT, lambda route: route.fulfill(body=script, content_type="text/javascript; charset=utf-8"))
+    serve(page, theme)
     page.goto(_ADDRESS)
-    page.add_script_tag(content=source, type="module")
-    page.locator("[data-gpu-doctor] .gd-text").wait_for(timeout=20_000)
+    start(page, shown)
     if plots:
         page.wait_for_function("document.querySelectorAll('.gd-cell > *').length === 3", timeout=20_000)
     return errors
@@ -104,6 +88,38 @@ def unfold(page: Page) -> None:
     page.locator("[data-fold=more]").first.wait_for()
     if page.locator("[data-fold=more]").first.get_attribute("aria-expanded") == "false":
         page.locator("[data-fold=more]").first.click()
+
+
+def serve(page: Page, theme: str, address: str = _ADDRESS, more: str = "") -> None:
+    """Has an address answer with an empty page of a front end, and the panel's script lie beside it.
+
+    Args:
+        theme: of `front_ends.PAGES`.
+        more: HTML that stands below the panel.
+    """
+    before = PAGES[theme]
+    main = "" if "<main>" in before else "<main></main>"
+    html = f"<!doctype html>{before}<style>body {{ margin: 10px; }}</style><style>{DoctorView._css}</style>{main}{more}"
+    page.route(address, lambda route: route.fulfill(body=html, content_type="text/html; charset=utf-8"))
+    script = DoctorView._esm
+    page.route(_SCRIPT, lambda route: route.fulfill(body=script, content_type="text/javascript; charset=utf-8"))
+
+
+def start(page: Page | Frame, shown: PanelInput, manager: bool = True) -> None:
+    """Draws the panel in a page that is there.
+
+    Args:
+        manager: the page can find the loader; else, as with an old anywidget, the panel has to ask.
+    """
+    carried = {"source": loader({}).source, "figure": loader({}).figure}
+    given = {"SCRIPT": _SCRIPT, "TRAITS": json.dumps(traits_of(shown)), "CARRIED": json.dumps(carried)}
+    source = re.sub("|".join(given), lambda name: given[name[0]].replace("</", "<\\/"), _MODEL)
+    if not manager:
+        source = source.replace("  widget_manager:", "  no_manager:").replace(
+            "window.forget = panel.initialize", "void"
+        )
+    page.add_script_tag(content=source, type="module")
+    page.locator("[data-gpu-doctor] .gd-text").wait_for(timeout=20_000)
 
 
 def resize(page: Page, width: int, height: int = 1200) -> None:

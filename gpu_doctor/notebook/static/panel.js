@@ -1,3 +1,63 @@
+// src/ground.js
+var LATER_MS = 400;
+var THEME = ["class", "style", "theme", "data-jp-theme-light", "data-jp-theme-name", "data-theme"];
+var [PAPER, SLATE] = ["rgb(255, 255, 255)", "rgb(30, 30, 30)"];
+function rgba(text) {
+  const numbers = (text.match(/-?[\d.]+(e-?\d+)?/g) ?? []).map(Number);
+  const scale = text.startsWith("color(") ? 255 : 1;
+  const [red = 0, green = 0, blue = 0, alpha = numbers.length ? 1 : 0] = numbers;
+  return [red * scale, green * scale, blue * scale, alpha];
+}
+function luminance([red, green, blue]) {
+  const [r = 0, g = 0, b = 0] = [red, green, blue].map((one) => {
+    const share = one / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+function isDark(colour) {
+  return luminance(rgba(colour)) < 0.179;
+}
+function groundOf(element) {
+  for (let one = element.parentElement; one; one = one.parentElement) {
+    const { backgroundColor } = getComputedStyle(one);
+    if (rgba(backgroundColor)[3] === 1) return backgroundColor;
+  }
+  return isDark(getComputedStyle(element.parentElement ?? element).color) ? PAPER : SLATE;
+}
+function followGround(root, changed) {
+  let ground = "";
+  const look = () => {
+    const now = root.isConnected ? groundOf(root) : ground;
+    if (now === ground) return;
+    ground = now;
+    root.style.setProperty("--gd-ground", ground);
+    root.classList.toggle("gd-dark", isDark(ground));
+    changed();
+  };
+  let later;
+  const twice = () => {
+    look();
+    clearTimeout(later);
+    later = setTimeout(look, LATER_MS);
+  };
+  const named = new MutationObserver(twice);
+  for (const one of [document.documentElement, document.body]) named.observe(one, { attributes: true, attributeFilter: THEME });
+  const sheets = new MutationObserver(twice);
+  sheets.observe(document.head, { childList: true });
+  document.head.addEventListener("load", twice, true);
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  system.addEventListener("change", twice);
+  twice();
+  return () => {
+    clearTimeout(later);
+    named.disconnect();
+    sheets.disconnect();
+    document.head.removeEventListener("load", twice, true);
+    system.removeEventListener("change", twice);
+  };
+}
+
 // src/messages.js
 var PATIENCE = 20;
 var Messages = class {
@@ -137,6 +197,7 @@ function roundUp(value) {
 
 // src/live.js
 var MISSED_MS = 1500;
+var SILENT_MS = 3e4;
 var Live = class {
   /** @param {Model} model */
   constructor(model) {
@@ -144,13 +205,16 @@ var Live = class {
     this.points = new Points();
     this.messages = new Messages();
     this.views = /* @__PURE__ */ new Set();
-    this.lost = false;
+    this.lost = this.silent = this.greeted = false;
+    this.quiet = void 0;
     this.state = {};
     this.read();
     this.hearing = (message, buffers) => this.hear(message, buffers);
     this.reading = () => this.readAgain();
     model.on("msg:custom", this.hearing);
     model.on("change:state", this.reading);
+    this.losing = () => this.lose();
+    model.on("comm_live_update", this.losing);
     this.waiting = setTimeout(() => {
       if (!this.messages.last && this.state.busy) this.askForAll();
     }, MISSED_MS);
@@ -168,19 +232,40 @@ var Live = class {
     const behind = seq > this.messages.last || this.messages.missing && seq === this.messages.last;
     const changed = behind ? this.read() : null;
     if (!behind) this.state = { ...this.state, ...this.model.get("state") };
+    this.listen();
     this.tell(changed ?? { whole: /* @__PURE__ */ new Set(), fresh: /* @__PURE__ */ new Map() });
   }
   /**
    * Posts a request. A kernel that was restarted takes no message from this panel any more: sending throws.
-   * @param {import("./contract").Ask} request
+   * @param {import("./contract").Ask | { ask: "hello" }} request
    */
   ask(request) {
     try {
       this.model.send(request);
     } catch {
-      this.lost = true;
-      for (const view of this.views) view.draw();
+      this.lose();
     }
+  }
+  /** No kernel hears the panel any more. */
+  lose() {
+    this.lost = true;
+    clearTimeout(this.quiet);
+    for (const view of this.views) view.lost();
+  }
+  /** From now on silence is noticed, if something runs. */
+  listen() {
+    clearTimeout(this.quiet);
+    this.silent = false;
+    if (this.state.busy) this.quiet = setTimeout(() => {
+      this.silent = true;
+      for (const view of this.views) view.draw();
+    }, SILENT_MS);
+  }
+  /** The kernel learns from where it hears this whether it hears clicks while a cell runs. */
+  greet() {
+    if (this.greeted || !this.state.busy) return;
+    this.greeted = true;
+    this.ask({ ask: "hello" });
   }
   askForAll() {
     this.ask(this.messages.question());
@@ -195,6 +280,8 @@ var Live = class {
     if (ask) this.askForAll();
     if (take === "nothing") return;
     this.state = take === "all" ? { ...message.state } : { ...this.state, ...message.state };
+    this.greet();
+    this.listen();
     this.tell(this.points.take(message.rows, buffers?.[0]));
   }
   /** @param {Changed} changed */
@@ -204,8 +291,10 @@ var Live = class {
   /** The model goes: nothing of the page may hold what it had. */
   end() {
     clearTimeout(this.waiting);
+    clearTimeout(this.quiet);
     this.model.off("msg:custom", this.hearing);
     this.model.off("change:state", this.reading);
+    this.model.off("comm_live_update", this.losing);
     this.points = new Points();
     this.state = {};
   }
@@ -236,13 +325,13 @@ function numbered() {
   return page2.gpuDoctorPanels;
 }
 function hideStatic(el) {
-  const area = el.closest(".jp-OutputArea, .output_area, .cell-output-ipywidget-background, .output");
+  const area = el.closest(".jp-OutputArea, .output, .cell-output-ipywidget-background");
   const hidden = /* @__PURE__ */ new Set();
   const hide = () => {
     for (const result of area?.querySelectorAll(".gpu-doctor-static") ?? []) {
       const child = (
         /** @type {HTMLElement} */
-        result.closest(".jp-OutputArea-child, .output_subarea") ?? result
+        result.closest(".jp-OutputArea-child, .output_area") ?? result
       );
       if (child.contains(el) || hidden.has(child)) continue;
       hidden.add(child);
@@ -525,13 +614,17 @@ function changePart(fix, key, panel) {
 
 // src/header.js
 var LOST = "The kernel that ran this cell is gone: run the cell again.";
+var GONE = "no kernel";
+var SILENT = "No news from the kernel for half a minute. If it has ended, run the cell again.";
 var UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
 function statusOf(panel) {
   return `${panel.id}-status`;
 }
 function headerPart(state, panel) {
-  const { header, busy, labels } = state;
+  const { header, labels } = state;
   const { progress } = header;
+  const { lost, silent } = panel.live;
+  const busy = state.busy && !lost;
   const stopping = panel.stopping && busy;
   const stop = state.status === "waiting" ? "Stop: cancel the request before it begins" : "Stop the run";
   const told = statusOf(panel);
@@ -544,8 +637,8 @@ function headerPart(state, panel) {
     h(
       "span",
       { class: "gd-live" },
-      h("span", { class: `gd-dot gd-${header.failed ? "broken" : state.status}`, "aria-hidden": "true" }),
-      h("b", { role: "status", id: told }, stopping ? "stopping" : header.status),
+      h("span", { class: `gd-dot gd-${header.failed || lost ? "broken" : state.status}`, "aria-hidden": "true" }),
+      h("b", { role: "status", id: told }, lost ? GONE : stopping ? "stopping" : header.status),
       header.settings ? h("span", { class: "gd-running" }, header.settings) : null
     ),
     h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  \xB7  ")),
@@ -557,7 +650,7 @@ function headerPart(state, panel) {
       tip: stop
     }),
     busy && (header.stop || panel.unheard && stopping) ? h("span", { class: "gd-hint" }, header.stop || `No answer yet: ${labels.interrupt}.`) : null,
-    panel.live.lost || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, panel.live.lost ? LOST : UNANSWERED) : null,
+    lost || silent || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, lost ? LOST : silent ? SILENT : UNANSWERED) : null,
     progress ? h(
       "div",
       { class: "gd-progress" },
@@ -1583,6 +1676,8 @@ var Panel = class {
     this.legends = [];
     this.key = made("gd-key gd-soft");
     this.plots = new Plots(live.points, () => this.drawLegends());
+    this.whenLost = () => {
+    };
     this.makePlots();
     this.endTips = showTips(this.root);
     this.root.gpuDoctor = el.gpuDoctor = { rows: () => this.plots.rows(), state: () => live.state, plots: this.plots, live };
@@ -1714,6 +1809,11 @@ var Panel = class {
     this.endTips();
     delete this.root.gpuDoctor;
     delete this.el.gpuDoctor;
+  }
+  /** No kernel hears it any more: it says so, and the static result is shown again. */
+  lost() {
+    this.draw();
+    this.whenLost();
   }
   // ---- what a person does ----------------------------------------------------------------------------------------
   /**
@@ -1862,7 +1962,6 @@ var Panel = class {
 };
 
 // src/main.js
-var THEME = ["data-jp-theme-light", "data-jp-theme-name", "class"];
 function initialize({ model }) {
   liveOf(model);
   return () => forget(model);
@@ -1873,24 +1972,27 @@ function render({ model, el }) {
   const redrawn = () => {
     panel.showPlots();
   };
-  const theme = new MutationObserver(() => {
+  const recoloured = () => {
     panel.plots.recolour(panel.root);
     panel.drawLegends();
-  });
-  const letKeysGo = keepKeys(panel.root);
-  let showStatic = () => {
   };
+  const letKeysGo = keepKeys(panel.root);
+  let [showStatic, leaveGround] = [() => {
+  }, () => {
+  }];
   const waiting = whenInPage(el, () => {
     showStatic = hideStatic(el);
+    panel.whenLost = showStatic;
+    if (live.lost) showStatic();
+    leaveGround = followGround(panel.root, recoloured);
     panel.showPlots();
   });
-  theme.observe(document.body, { attributes: true, attributeFilter: THEME });
   live.views.add(panel);
   model.on("change:figure", redrawn);
   panel.draw();
   return () => {
     clearInterval(waiting);
-    theme.disconnect();
+    leaveGround();
     letKeysGo();
     live.views.delete(panel);
     model.off("change:figure", redrawn);

@@ -4,6 +4,8 @@ import { button } from "./elements.js";
 import { h } from "./vdom.js";
 
 const LOST = "The kernel that ran this cell is gone: run the cell again.";
+const GONE = "no kernel";
+const SILENT = "No news from the kernel for half a minute. If it has ended, run the cell again.";
 const UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
 
 /**
@@ -17,8 +19,10 @@ export function statusOf(panel) { return `${panel.id}-status`; }
  * @param {import("./panel").Panel} panel
  */
 export function headerPart(state, panel) {
-  const { header, busy, labels } = state;
+  const { header, labels } = state;
   const { progress } = header;
+  const { lost, silent } = panel.live;
+  const busy = state.busy && !lost;
   const stopping = panel.stopping && busy;
   const stop = state.status === "waiting" ? "Stop: cancel the request before it begins" : "Stop the run";
   const told = statusOf(panel);
@@ -27,8 +31,8 @@ export function headerPart(state, panel) {
     header.name ? h("span", { class: "gd-case" }, header.name) : null,
     h("span", { class: "gd-machine" }, header.machine),
     h("span", { class: "gd-live" },
-      h("span", { class: `gd-dot gd-${header.failed ? "broken" : state.status}`, "aria-hidden": "true" }),
-      h("b", { role: "status", id: told }, stopping ? "stopping" : header.status),
+      h("span", { class: `gd-dot gd-${header.failed || lost ? "broken" : state.status}`, "aria-hidden": "true" }),
+      h("b", { role: "status", id: told }, lost ? GONE : stopping ? "stopping" : header.status),
       header.settings ? h("span", { class: "gd-running" }, header.settings) : null),
     h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  ·  ")),
     button("Stop", () => panel.stop(), {
@@ -36,7 +40,8 @@ export function headerPart(state, panel) {
     }),
     busy && (header.stop || (panel.unheard && stopping))
       ? h("span", { class: "gd-hint" }, header.stop || `No answer yet: ${labels.interrupt}.`) : null,
-    panel.live.lost || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, panel.live.lost ? LOST : UNANSWERED) : null,
+    lost || silent || panel.unanswered
+      ? h("span", { class: "gd-hint", role: "status" }, lost ? LOST : silent ? SILENT : UNANSWERED) : null,
     progress ? h("div", { class: "gd-progress" },
       h("progress", { max: "1", value: progress.share, "aria-label": "progress of the trial" }),
       h("span", {}, [progress.text, progress.steps, progress.left].filter(Boolean).join("  ·  "))) : null);

@@ -7,9 +7,11 @@ import { Points } from "./points.js";
 /** @typedef {import("./contract").News | import("./contract").Whole} Message */
 /** @typedef {import("./types").Model} Model */
 /** @typedef {ReturnType<Points["take"]>} Changed */
-/** @typedef {{ told(changed: Changed): void, draw(): void }} View */
+/** @typedef {{ told(changed: Changed): void, draw(): void, lost(): void }} View */
 
 const MISSED_MS = 1500;
+/** The kernel sends twice a second while something runs, every few seconds where it can spare little time. */
+const SILENT_MS = 30_000;
 
 export class Live {
   /** @param {Model} model */
@@ -19,7 +21,9 @@ export class Live {
     this.messages = new Messages();
     /** @type {Set<View>} */
     this.views = new Set();
-    this.lost = false;
+    this.lost = this.silent = this.greeted = false;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.quiet = undefined;
     /** @type {Partial<State>} */
     this.state = {};
     this.read();
@@ -27,6 +31,9 @@ export class Live {
     this.reading = () => this.readAgain();
     model.on("msg:custom", this.hearing);
     model.on("change:state", this.reading);
+    // Jupyter tells the models of a kernel that was restarted, or has gone, that none hears them any more.
+    this.losing = () => this.lose();
+    model.on("comm_live_update", this.losing);
     // A page that was loaded while a run goes on has missed what came before.
     this.waiting = setTimeout(() => { if (!this.messages.last && this.state.busy) this.askForAll(); }, MISSED_MS);
   }
@@ -45,20 +52,41 @@ export class Live {
     const behind = seq > this.messages.last || (this.messages.missing && seq === this.messages.last);
     const changed = behind ? this.read() : null;
     if (!behind) this.state = { ...this.state, ...this.model.get("state") };
+    this.listen();
     this.tell(changed ?? { whole: new Set(), fresh: new Map() });
   }
 
   /**
    * Posts a request. A kernel that was restarted takes no message from this panel any more: sending throws.
-   * @param {import("./contract").Ask} request
+   * @param {import("./contract").Ask | { ask: "hello" }} request
    */
   ask(request) {
     try {
       this.model.send(request);
     } catch {
-      this.lost = true;
-      for (const view of this.views) view.draw();
+      this.lose();
     }
+  }
+
+  /** No kernel hears the panel any more. */
+  lose() {
+    this.lost = true;
+    clearTimeout(this.quiet);
+    for (const view of this.views) view.lost();
+  }
+
+  /** From now on silence is noticed, if something runs. */
+  listen() {
+    clearTimeout(this.quiet);
+    this.silent = false;
+    if (this.state.busy) this.quiet = setTimeout(() => { this.silent = true; for (const view of this.views) view.draw(); }, SILENT_MS);
+  }
+
+  /** The kernel learns from where it hears this whether it hears clicks while a cell runs. */
+  greet() {
+    if (this.greeted || !this.state.busy) return;
+    this.greeted = true;
+    this.ask({ ask: "hello" });
   }
 
   askForAll() { this.ask(this.messages.question()); }
@@ -73,6 +101,8 @@ export class Live {
     if (ask) this.askForAll();
     if (take === "nothing") return;
     this.state = take === "all" ? { ...message.state } : { ...this.state, ...message.state };
+    this.greet();
+    this.listen();
     this.tell(this.points.take(message.rows, buffers?.[0]));
   }
 
@@ -84,8 +114,10 @@ export class Live {
   /** The model goes: nothing of the page may hold what it had. */
   end() {
     clearTimeout(this.waiting);
+    clearTimeout(this.quiet);
     this.model.off("msg:custom", this.hearing);
     this.model.off("change:state", this.reading);
+    this.model.off("comm_live_update", this.losing);
     this.points = new Points();
     this.state = {};
   }

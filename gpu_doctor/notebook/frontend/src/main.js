@@ -1,13 +1,11 @@
 // The widget: one model per panel, any number of views of it. esbuild makes `notebook/static/panel.js` of this.
 
+import { followGround } from "./ground.js";
 import { forget, liveOf } from "./live.js";
 import { hideStatic, keepKeys, whenInPage } from "./page.js";
 import { Panel } from "./panel.js";
 
 /** @typedef {import("./types").Model} Model */
-
-/** Attributes by which front ends tell their theme, all on the body or above it. */
-const THEME = ["data-jp-theme-light", "data-jp-theme-name", "class"];
 
 /** @param {{ model: Model }} given */
 function initialize({ model }) {
@@ -20,17 +18,22 @@ function render({ model, el }) {
   const live = liveOf(model);
   const panel = new Panel(live, el);
   const redrawn = () => { panel.showPlots(); };
-  const theme = new MutationObserver(() => { panel.plots.recolour(panel.root); panel.drawLegends(); });
+  const recoloured = () => { panel.plots.recolour(panel.root); panel.drawLegends(); };
   const letKeysGo = keepKeys(panel.root);
-  let showStatic = () => {};
-  const waiting = whenInPage(el, () => { showStatic = hideStatic(el); panel.showPlots(); });
-  theme.observe(document.body, { attributes: true, attributeFilter: THEME });
+  let [showStatic, leaveGround] = [() => {}, () => {}];
+  const waiting = whenInPage(el, () => {
+    showStatic = hideStatic(el);
+    panel.whenLost = showStatic;
+    if (live.lost) showStatic();
+    leaveGround = followGround(panel.root, recoloured);
+    panel.showPlots();
+  });
   live.views.add(panel);
   model.on("change:figure", redrawn);
   panel.draw();
   return () => {
     clearInterval(waiting);
-    theme.disconnect();
+    leaveGround();
     letKeysGo();
     live.views.delete(panel);
     model.off("change:figure", redrawn);

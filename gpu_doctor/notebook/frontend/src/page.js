@@ -12,12 +12,12 @@ export function numbered() {
  * @param {HTMLElement} el
  */
 export function hideStatic(el) {
-  const area = el.closest(".jp-OutputArea, .output_area, .cell-output-ipywidget-background, .output");
+  const area = el.closest(".jp-OutputArea, .output, .cell-output-ipywidget-background");
   /** @type {Set<HTMLElement>} */
   const hidden = new Set();
   const hide = () => {
     for (const result of area?.querySelectorAll(".gpu-doctor-static") ?? []) {
-      const child = /** @type {HTMLElement} */ (result.closest(".jp-OutputArea-child, .output_subarea") ?? result);
+      const child = /** @type {HTMLElement} */ (result.closest(".jp-OutputArea-child, .output_area") ?? result);
       if (child.contains(el) || hidden.has(child)) continue;
       hidden.add(child);
       child.style.display = "none";

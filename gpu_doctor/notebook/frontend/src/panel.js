@@ -73,6 +73,7 @@ export class Panel {
     this.legends = [];
     this.key = made("gd-key gd-soft");
     this.plots = new Plots(live.points, () => this.drawLegends());
+    this.whenLost = () => {};
     this.makePlots();
     this.endTips = showTips(this.root);
     this.root.gpuDoctor = el.gpuDoctor = { rows: () => this.plots.rows(), state: () => live.state, plots: this.plots, live };
@@ -197,6 +198,12 @@ export class Panel {
     this.endTips();
     delete this.root.gpuDoctor;
     delete this.el.gpuDoctor;
+  }
+
+  /** No kernel hears it any more: it says so, and the static result is shown again. */
+  lost() {
+    this.draw();
+    this.whenLost();
   }
 
   // ---- what a person does ----------------------------------------------------------------------------------------

@@ -18,6 +18,10 @@ function chance(seed) {
   };
 }
 
+/** A timer that nobody waits for does not keep the tests running. */
+const timer = globalThis.setTimeout;
+globalThis.setTimeout = (...given) => timer(...given).unref();
+
 function model(traits = {}) {
   const held = { state: { busy: true }, rows: {}, ...traits };
   const calls = {};
@@ -27,8 +31,10 @@ function model(traits = {}) {
     set: (values) => { Object.assign(held, values); Object.keys(values).forEach((name) => calls[`change:${name}`]?.forEach((call) => call())); },
     on: (name, call) => { (calls[name] ??= new Set()).add(call); },
     off: (name, call) => { calls[name]?.delete(call); },
-    send(message) { this.sent.push(message); },
+    greetings: 0,
+    send(message) { if (message.ask === "hello") this.greetings += 1; else this.sent.push(message); },
     hear: (message, buffer) => calls["msg:custom"]?.forEach((call) => call(message, [buffer])),
+    call: (name) => calls[name]?.forEach((call) => call()),
     listening: () => Object.values(calls).reduce((sum, one) => sum + one.size, 0),
   };
 }
@@ -142,7 +148,7 @@ test("a view that failed says so in the state alone", () => {
   const live = new Live(page);
   clearTimeout(live.waiting);
   const told = [];
-  live.views.add({ told: () => told.push(live.state.message), draw: () => {} });
+  live.views.add({ told: () => told.push(live.state.message), draw: () => {}, lost: () => {} });
   page.set({ state: { header: 1, message: "The live view stopped." } });
   assert.deepEqual(told, ["The live view stopped."]);
 });
@@ -153,10 +159,35 @@ test("a kernel that is gone is said to be, and nothing throws", () => {
   const live = new Live(page);
   clearTimeout(live.waiting);
   let drawn = 0;
-  live.views.add({ told: () => {}, draw: () => { drawn += 1; } });
+  live.views.add({ told: () => {}, draw: () => {}, lost: () => { drawn += 1; } });
   live.ask({ ask: "stop" });
   assert.equal(live.lost, true);
   assert.equal(drawn, 1);
+});
+
+test("the kernel is greeted once, while it runs something", () => {
+  const kernel = new Kernel(chance(5));
+  const page = model();
+  const live = new Live(page);
+  for (let turn = 0; turn < 3; turn += 1) page.hear(...kernel.message());
+  assert.equal(page.greetings, 1);
+  live.end();
+  const idle = model({ state: { busy: false } });
+  const other = new Live(idle);
+  idle.hear(...new Kernel(chance(5)).message());
+  assert.equal(idle.greetings, 0);
+  other.end();
+});
+
+test("Jupyter's word that no kernel hears the model is passed on", () => {
+  const page = model();
+  const live = new Live(page);
+  let lost = 0;
+  live.views.add({ told: () => {}, draw: () => {}, lost: () => { lost += 1; } });
+  page.call("comm_live_update");
+  assert.deepEqual([live.lost, lost], [true, 1]);
+  live.end();
+  assert.equal(page.listening(), 0);
 });
 
 test("nothing listens and nothing is held after the model has gone", () => {

@@ -1,0 +1,132 @@
+"""The panel in pages that act VS Code and Colab: its colours follow what is behind it, and every text is legible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from gpu_doctor import report
+from gpu_doctor.diagnosis import diagnose
+from tests.support.front_ends import DARK, PAGES, contrasts
+from tests.support.lab import new_page
+from tests.support.panel_parts import shown, starved
+from tests.support.repository import ARTIFACTS
+from tests.support.still import resize, serve, show, start
+from tests.support.trial_parts import treated
+
+LEAST = 4.5
+DARK_NOW = "document.querySelector('[data-gpu-doctor]').classList.contains('gd-dark')"
+
+
+@pytest.fixture
+def blank(browser: Browser) -> Iterator[Page]:
+    context, page = new_page(browser)
+    page.emulate_media(reduced_motion="reduce")  # colours are measured at rest
+    yield page
+    context.close()
+
+
+def illegible(page: Any, selector: str = "[data-gpu-doctor]") -> list[tuple[float, str, str]]:
+    found = contrasts(page, selector)
+    assert len(found) > 5, "texts were found"
+    return [one for one in found if one[0] < LEAST]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_text_is_legible_on_what_is_behind_it(blank: Page, name: str) -> None:
+    errors = show(blank, treated(), name)
+    assert blank.evaluate(DARK_NOW) == (name in DARK)
+    for number in range(2):
+        blank.locator("[data-fold=row]").nth(number).click()
+    for fold in ("more", "why"):
+        blank.locator(f"[data-fold={fold}]").first.click()
+    assert illegible(blank) == []
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    blank.screenshot(path=ARTIFACTS / f"front-end-{name}.png", full_page=True)
+    blank.evaluate("window.tell({ status: 'recording', busy: true })")
+    assert illegible(blank) == [], "while a run goes on"
+    assert errors == []
+
+
+SWITCHES = {
+    "light": "document.querySelector('style').textContent += ' body { background: #111; }'; "
+    "document.body.dataset.jpThemeLight = 'false'",
+    "colab-light": "document.documentElement.setAttribute('theme', 'dark')",
+    "vscode-light": "document.querySelector('.cell-output-ipywidget-background').className = ''; "
+    "document.body.style.background = '#1f1f1f'; document.body.className = 'vscode-dark'",
+}
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_switch_of_the_theme_is_followed(blank: Page, name: str) -> None:
+    show(blank, treated(), name)
+    assert not blank.evaluate(DARK_NOW)
+    blank.evaluate(SWITCHES[name])
+    blank.wait_for_function(DARK_NOW, timeout=3000)
+    assert illegible(blank) == []
+    axis = "(() => { const { plots } = document.querySelector('[data-gpu-doctor]').gpuDoctor; return plots.dark; })()"
+    assert blank.evaluate(axis), "the plots too"
+
+
+def test_a_name_alone_changes_nothing(blank: Page) -> None:
+    show(blank, treated(), "vscode-light")
+    blank.evaluate("document.body.className = 'vscode-dark'")
+    blank.wait_for_timeout(700)
+    assert not blank.evaluate(DARK_NOW), "what is behind the panel is white still"
+
+
+def test_every_cell_of_colab_is_a_frame_with_a_bokehjs_of_its_own(blank: Page) -> None:
+    resize(blank, 1000)
+    for number in range(2):
+        serve(blank, "colab-dark", f"http://localhost/frame{number}")
+    frames = "".join(
+        f"<iframe src=http://localhost/frame{number} width=980 height=700></iframe>" for number in range(2)
+    )
+    blank.route("http://localhost/colab", lambda route: route.fulfill(body=frames, content_type="text/html"))
+    blank.goto("http://localhost/colab")
+    for frame in blank.frames[1:]:
+        start(frame, treated())
+        frame.wait_for_function("document.querySelectorAll('.gd-cell > *').length === 3", timeout=20_000)
+        assert frame.evaluate("Bokeh.documents.length") == 1
+        assert illegible(frame) == []
+
+
+@pytest.mark.parametrize("name", ["vscode-dark", "colab-light"])
+def test_where_clicks_wait_for_the_end_of_the_cell_the_panel_says_so(blank: Page, name: str) -> None:
+    """The kernel of such a front end says how to interrupt; a click on Stop that it does not hear is told too."""
+    running = shown(starved(), status="recording", recordings=(), stop_live=False)
+    show(blank, running, name, plots=False)
+    hint = blank.locator(".gd-header .gd-hint")
+    assert hint.inner_text() == "To stop, interrupt the kernel (Kernel menu, or the stop button)."
+    assert illegible(blank) == []
+    blank.locator("[data-ask=stop]").click()
+    assert blank.evaluate("window.asked.at(-1).ask") == "stop", "it waits in the front end"
+    blank.evaluate(
+        "window.tell({ status: 'idle', busy: false, header: { ...document.querySelector('[data-gpu-doctor]')"
+        ".gpuDoctor.state().header, stop: '' } })"
+    )
+    hint.wait_for(state="detached", timeout=3000)
+
+
+@pytest.mark.parametrize("name", ["vscode-dark", "vscode-high-contrast", "colab-dark", "colab-light"])
+def test_a_notebook_that_is_reopened_shows_the_static_result_legibly(blank: Page, name: str) -> None:
+    """No script runs then: the result is all there is."""
+    resize(blank, 1000)
+    static = report.html(diagnose(starved()), (starved(),), (), title="reopened")
+    serve(blank, name, more=static)
+    blank.goto("http://localhost/still")
+    assert illegible(blank, ".gpu-doctor-static") == []
+    blank.screenshot(path=ARTIFACTS / f"reopened-{name}.png", full_page=True)
+
+
+def test_an_old_anywidget_is_asked_for_what_plots_need(blank: Page) -> None:
+    """No widget manager to ask, `initialize` is not called: all is drawn but the plots, which come with the answer."""
+    resize(blank, 1000)
+    serve(blank, "light")
+    blank.goto("http://localhost/still")
+    start(blank, shown(starved()), manager=False)
+    blank.get_by_text("The plots come as soon as the kernel is free.").wait_for(timeout=5000)
+    assert blank.evaluate("window.asked") == [{"ask": "bokeh"}]
