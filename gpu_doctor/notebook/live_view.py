@@ -107,7 +107,7 @@ class Dashboard:
         if self._thread is not None:
             return
         self.failure = ""
-        self._started_s = time.monotonic()
+        self._started_s, self.view.greeted = time.monotonic(), None
         self._stopping.clear()
         self._thread = threading.Thread(target=self._refresh, name="gpu_doctor-refresher", daemon=True)
         self._thread.start()

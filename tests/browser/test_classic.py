@@ -1,0 +1,74 @@
+"""Notebook 7 and nbclassic, for real: a cell runs, plots move, Stop or the interrupt ends it, a trial, a reload."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.test_view import PANEL, rows
+from tests.support.classic import Classic, Seven, static
+from tests.support.lab import Lab
+from tests.support.open_notebook import wait_until
+from tests.support.repository import ARTIFACTS, ROOT
+
+PREPARED = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+%load_ext gpu_doctor
+class Slow(Dataset):
+    def __len__(self): return 30000
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.randn(8)
+loader = DataLoader(Slow(), batch_size=8, num_workers=0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+"""
+WATCHED = """%%gpudoctor --trial-steps 20 --trial-seconds 4
+for batch in loader:
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("front_end", [Seven, Classic], ids=["notebook7", "nbclassic"])
+def test_the_scene(lab: Lab, page: Page, front_end: type[Seven] | type[Classic]) -> None:
+    classic = front_end is Classic
+    opened = front_end(lab, page, lab.write(f"scene_{front_end.name}.ipynb", [PREPARED, WATCHED]))
+    opened.run_cell(0, wait_s=60)
+    opened.run_cell(1)
+    wait_until(lambda: rows(page) > 5, 30, "No row came to the page while the cell ran")
+    before = rows(page)
+    wait_until(lambda: rows(page) > before + 20, 10, "The plots do not move")
+    hint = page.locator(".gd-header .gd-hint")
+    stop = page.locator("[data-gpu-doctor] [data-ask=stop]")
+    if classic:
+        hint.get_by_text("To stop, interrupt the kernel").wait_for(timeout=8000)
+        stop.click()
+        page.wait_for_timeout(1500)
+        assert opened.busy(), "a click waits for the end of the cell"
+        opened.interrupt()
+    else:
+        page.wait_for_timeout(7000)
+        assert hint.count() == 0, "the kernel hears clicks, and knows it"
+        stop.click()
+    wait_until(lambda: opened.ran(1), 15, "The cell was not stopped")
+    wait_until(lambda: page.evaluate(f"{PANEL}.state().busy") is False, 10, "The panel did not hear the end")
+    wait_until(lambda: static(page).count(), 10, "There is no static result")
+    assert not static(page).is_visible(), "hidden while the panel stands beside it"
+    page.locator("[data-knob=num_workers]").select_option(label="2")
+    page.locator("[data-gpu-doctor] [data-ask=trial]").click()
+    wait_until(lambda: page.locator(".gd-runs tbody tr").count() > 1, 40, "The trial left no row")
+    wait_until(lambda: page.evaluate(f"{PANEL}.state().busy") is False, 20, "The trial did not end")
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    page.locator("[data-gpu-doctor]").screenshot(path=ARTIFACTS / f"scene-{front_end.name}.png")
+    opened.save()
+    lab.end_kernels()
+    opened.reload()
+    wait_until(lambda: static(page).count() and static(page).is_visible(), 20, "No static result after the reload")
+    assert "num_workers=2" in static(page).inner_text()
+    page.screenshot(path=ARTIFACTS / f"reopened-{front_end.name}.png")
