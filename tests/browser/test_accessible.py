@@ -1,5 +1,7 @@
 """The panel for everyone, in a bare page: contrast, axe, keys, tips, what is read out, motion, zoom."""
 
+# ruff: noqa: E501 (scripts of the page)
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -179,7 +181,9 @@ def test_nothing_is_lost_in_a_narrow_or_enlarged_page(browser: Browser, width: i
         assert all(one.is_visible() for one in cells.all()), "no figure of the trials is left out"
         heads = page.locator(".gd-runs th").all_inner_texts()
         told = "(one) => getComputedStyle(one, '::before').content"
-        assert [cells.nth(number).evaluate(told) for number in range(2, len(heads))] == [f'"{one}"' for one in heads[2:]]
+        assert [cells.nth(number).evaluate(told) for number in range(2, len(heads))] == [
+            f'"{one}"' for one in heads[2:]
+        ]
         assert page.get_by_role("cell", name="3.33x").first.is_visible(), "it is a table still"
         page.locator("[data-gpu-doctor]").screenshot(path=ARTIFACTS / f"accessible-narrow-{width}.png")
     finally:
