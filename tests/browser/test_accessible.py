@@ -1,5 +1,7 @@
 """The panel for everyone, in a bare page: contrast, axe, keys, tips, what is read out, motion, zoom."""
 
+# ruff: noqa: E501 (scripts of the page)
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,7 @@
 """What people see and hear of the panel: axe's findings, the contrast of every text over what is really behind it."""
 
+# ruff: noqa: E501 (scripts of the page)
+
 from __future__ import annotations
 
 from typing import Any, Final
@@ -28,8 +30,7 @@ _CONTRAST: Final = """(root) => {
   const ratioOf = (element) => {
     const path = [];
     for (let one = element; one; one = one.parentElement) path.unshift(one);
-    let ground = read(getComputedStyle(Object.assign(document.createElement('i'), {})).color).rgb;
-    ground = matchMedia('(prefers-color-scheme: dark)').matches && matchMedia('(forced-colors: active)').matches ? [0, 0, 0] : [255, 255, 255];
+    let ground = matchMedia('(prefers-color-scheme: dark)').matches && matchMedia('(forced-colors: active)').matches ? [0, 0, 0] : [255, 255, 255];
     const groups = [];
     for (const one of path) {
       const style = getComputedStyle(one);
