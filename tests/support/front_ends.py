@@ -75,7 +75,9 @@ CONTRASTS: Final = """(selector) => {
   for (const root of document.querySelectorAll(selector)) {
     const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
     const texts = [...root.querySelectorAll("select, input[type=number]")].map((one) => [one, one.value]);
-    for (let node = walker.nextNode(); node; node = walker.nextNode()) texts.push([node.parentElement, node.data.trim()]);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      texts.push([node.parentElement, node.data.trim()]);
+    }
     for (const [one, text] of texts) {
       if (!text || !one.checkVisibility() || one.closest("svg, style, script, option, .bk-Figure")) continue;
       const ground = behind(one);
