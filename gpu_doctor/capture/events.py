@@ -117,6 +117,7 @@ class Log:
             "ending",
             "events",
             "last",
+            "last_ns",
             "launched",
             "looks",
             "loss_at",
@@ -162,6 +163,8 @@ class Log:
         tells."""
         self.last: Any = None
         """The end of a forward or a backward, if nothing else was marked since."""
+        self.last_ns = 0
+        """When that was put."""
         self.early = False
         """The device had done such a one when what comes next began, and no wait had made it: it outran its host."""
         self.drained = False
@@ -182,13 +185,15 @@ class Log:
             The mark; None where none can be put.
         """
         if code in (GRADIENT, STEP):
-            if self.last is not None and not self.drained and self.marker.ready():
+            # Soon after: a host that stood still meanwhile may have waited for it, unheard, or done other work.
+            soon = self.clock() - self.last_ns <= max(BEHIND_NS, BEHIND_SHARE * (self.last_ns - self.began_ns))
+            if self.last is not None and soon and not self.drained and self.marker.ready():
                 self.early = self.early or self.marker.done(self.last)
             self.drained = False
         if code == GRADIENT:
             self.empty = None  # most of a step is launched from here on, and what came before may be an evaluation
         mark = self.marker.mark()
-        self.last = mark if code in (CALLED, BACKED) else None
+        self.last, self.last_ns = (mark, self.clock()) if code in (CALLED, BACKED) else (None, 0)
         self.note((MARK, self.clock(), (code, mark)))
         return mark
 

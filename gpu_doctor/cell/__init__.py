@@ -10,7 +10,7 @@ from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
 from gpu_doctor.cell.literals import Place
 from gpu_doctor.cell.loop import Edits, LoopLines, NothingToPaste, NotPlaced
-from gpu_doctor.cell.one_by_one import one_by_one_rows
+from gpu_doctor.cell.one_by_one import barred_rows, one_by_one_rows
 from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, reaches
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
 from gpu_doctor.cell.saved_files import saving_rows
@@ -32,6 +32,7 @@ __all__ = [
     "NothingToPaste",
     "Place",
     "Reach",
+    "barred_rows",
     "batch_lines",
     "beside_lines",
     "called_names",

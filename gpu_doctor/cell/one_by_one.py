@@ -1,13 +1,15 @@
 """Calls that are made for one thing after the other though none needs what another gave, read off the text.
 
 `for env in envs: action = act(env.state)` can be one call for all; `for t in range(n): h = cell(x[t], h)` cannot, as
-each call needs the one before. What the text does not tell is taken for needed.
+each call needs the one before. What the text does not tell is taken for needed: functions from elsewhere, models that
+keep a state, what a call may change.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -15,9 +17,11 @@ from gpu_doctor.cell.statements import (
     FUNCTIONS,
     LOOPS,
     MODULES,
+    definitions,
     differentiates,
     key,
     lines_of,
+    name_of,
     parsed,
     reads,
     stored,
@@ -27,7 +31,15 @@ from gpu_doctor.cell.statements import (
 _COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LONGEST: Final = 200_000
 """Characters of a text that is parsed for this, at most, as for other questions about it."""
+_CALLS: Final = 512
+"""Calls of a loop that are asked about, at most."""
+_KEPT: Final = re.compile(r"cache|past|hidden|memory|history|^h$|^hx$|^kv")
+"""Names of what a call may read and change: a cache, a hidden state."""
+_COLLECTS: Final = {"append", "extend", "add", "insert", "update"}
+"""Methods that put what a call gave aside."""
+_FORWARDS: Final = {"forward", "__call__"}
 Items: TypeAlias = "ast.For | ast.AsyncFor | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp"
+Places: TypeAlias = "ast.stmt | ast.expr"
 
 
 @lru_cache(maxsize=32)
@@ -35,35 +47,125 @@ def one_by_one_rows(text: str) -> dict[int, int]:
     """Rows of such calls: each row of the statement with the first row of it.
 
     Args:
-        text: all of a file. A loop in which gradients are computed trains: its calls are none.
+        text: all of a file. A loop in which gradients are computed, here or in what it calls, trains: its calls are
+            none.
     """
     tree = parsed(text) if len(text) <= _LONGEST else None
+    if tree is None:
+        return {}
+    told = _Told(tree)
     found: dict[int, int] = {}
-    for loop in _loops(tree) if tree is not None else ():
-        for place in _places(loop):
-            if any(_independent(call, place, loop) for call in _calls(place)):
-                found |= dict.fromkeys(lines_of(place), place.lineno)
+    for one in ast.walk(tree) if not told.keeps_a_state else ():
+        if isinstance(one, (ast.For, ast.AsyncFor, *_COMPREHENSIONS)) and not differentiates(one):
+            loop = _Loop(one, told)
+            for place in loop.places():
+                calls = [call for call in _calls(place) if name_of(call) not in _COLLECTS]
+                if not any(map(loop.refused, calls)) and any(loop.independent(call, place) for call in calls):
+                    found |= dict.fromkeys(lines_of(place), place.lineno)
     return found
 
 
-def _loops(tree: ast.AST) -> Iterator[Items]:
-    for one in ast.walk(tree):
-        if isinstance(one, (ast.For, ast.AsyncFor, *_COMPREHENSIONS)) and not differentiates(one):
-            yield one
+@lru_cache(maxsize=32)
+def barred_rows(text: str) -> frozenset[int]:
+    """Rows of loops, but those of a model's forward, and of functions that train: who came through one of them was
+    called as often as that says, and may have needed what came before.
+
+    Args:
+        text: all of a file.
+    """
+    tree = parsed(text) if len(text) <= _LONGEST else None
+    if tree is None:
+        return frozenset()
+    told = _Told(tree)
+    forwards = {row for name in _FORWARDS for one in told.defined.get(name, ()) for row in lines_of(one)}
+    loops = [one for one in ast.walk(tree) if isinstance(one, (*LOOPS, *_COMPREHENSIONS))]
+    looped = {row for one in loops for row in lines_of(one)} - forwards
+    trains = [one for name, found in told.defined.items() for one in found if told.trains(name)]
+    return frozenset(looped.union(*(lines_of(one) for one in trains)))
 
 
-def _places(loop: Items) -> Iterator[ast.stmt | ast.expr]:
-    """Simple statements of a loop, without those of loops in it: they are asked there."""
-    if isinstance(loop, _COMPREHENSIONS):
-        yield from (loop.key, loop.value) if isinstance(loop, ast.DictComp) else (loop.elt,)
-        return
-    waiting: list[ast.stmt] = list(loop.body)
-    while waiting:
-        one = waiting.pop(0)
+class _Told:
+    """What a text defines, and what it has from elsewhere."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        every = list(ast.walk(tree))
+        self.defined: dict[str, list[ast.AST]] = {}
+        for one in every:
+            if isinstance(one, FUNCTIONS):
+                self.defined.setdefault(one.name, []).append(one)
+        aliases = [name for one in every if isinstance(one, ast.ImportFrom) for name in one.names]
+        self.imported = {name.asname or name.name for name in aliases}
+        self.keeps_a_state = any(_keeps(one) for name in _FORWARDS for one in self.defined.get(name, ()))
+        self._trains: dict[str, bool] = {}
+
+    def trains(self, name: str) -> bool:
+        """Whether a function of the text computes gradients, or steps something, itself or in what it calls."""
+        if name not in self._trains:
+            within = [*self.defined.get(name, ()), *definitions(self.defined.get(name, ()), self.defined)]
+            self._trains[name] = any(differentiates(one) or _steps(one) for one in within)
+        return self._trains[name]
+
+
+class _Loop:
+    """A loop over things, and what its body leaves behind."""
+
+    def __init__(self, node: Items, told: _Told) -> None:
+        self._node, self._told = node, told
+        heads = [one.target for one in node.generators] if isinstance(node, _COMPREHENSIONS) else [node.target]
+        self._own = {name for head in heads for name in stored(head)}
+        body: Sequence[ast.stmt] = [] if isinstance(node, _COMPREHENSIONS) else node.body
+        inside = [one for top in body for one in ast.walk(top) if isinstance(one, ast.stmt)]
+        always = {id(one) for one in _straight(body)}
+        elsewhere = _read_elsewhere(inside)
+        self._before = [
+            (one.lineno, id(one) in always, _left(one, self._own, elsewhere), {n for r in _read(one) for n in reads(r)})
+            for one in sorted(inside, key=lambda node: -node.lineno)
+        ]
+        self._left = {name for _, _, left, _ in self._before for name in left} | _moved(inside)
+        self._left -= self._own
+        self._asked = 0
+
+    def places(self) -> Iterator[Places]:
+        """Simple statements of it, without those of loops in it: they are asked there."""
+        if isinstance(self._node, _COMPREHENSIONS):
+            yield from (self._node.key, self._node.value) if isinstance(self._node, ast.DictComp) else (self._node.elt,)
+            return
+        yield from _simple(self._node.body)
+
+    def refused(self, call: ast.Call) -> bool:
+        """Whether a call may leave more behind than what it returns, or is of a function from elsewhere."""
+        given = [*call.args, *(one.value for one in call.keywords)]
+        kept = any(_KEPT.search(one.rpartition(".")[2]) for arg in given for one in reads(arg))
+        name = name_of(call)
+        return kept or self._told.trains(name) or (isinstance(call.func, ast.Name) and name in self._told.imported)
+
+    def independent(self, call: ast.Call, place: Places) -> bool:
+        """Whether a call takes something of the loop's own thing, and nothing that an earlier turn may have left."""
+        self._asked += 1
+        given = [*call.args, *(one.value for one in call.keywords)]
+        needed = {name for one in given for name in reads(one)}
+        if self._asked > _CALLS or {key(one) for one in ast.walk(call.func) if isinstance(one, ast.Name)} & self._own:
+            return False  # of each thing a model of its own
+        for line, always, left, read in self._before:
+            if line < place.lineno and left & needed:
+                needed = (needed - left if always else needed) | read
+        return bool(needed & self._own) and not needed & self._left
+
+
+def _simple(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    for one in body:
         if isinstance(one, (ast.If, ast.With, ast.AsyncWith, ast.Try)):
-            waiting = [*one.body, *getattr(one, "orelse", ()), *getattr(one, "finalbody", ()), *waiting]
+            yield from _simple([*one.body, *getattr(one, "orelse", ()), *getattr(one, "finalbody", ())])
         elif not isinstance(one, (*LOOPS, *FUNCTIONS, ast.ClassDef)):
             yield one
+
+
+def _straight(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that every turn comes through."""
+    for one in body:
+        if isinstance(one, (ast.With, ast.AsyncWith)):
+            yield from _straight(one.body)
+        yield one
 
 
 def _calls(place: ast.AST) -> Iterator[ast.Call]:
@@ -76,25 +178,6 @@ def _calls(place: ast.AST) -> Iterator[ast.Call]:
         waiting += [child for child in ast.iter_child_nodes(one) if not isinstance(child, _COMPREHENSIONS)]
 
 
-def _targets(loop: Items) -> set[str]:
-    heads = [one.target for one in loop.generators] if isinstance(loop, _COMPREHENSIONS) else [loop.target]
-    return {name for head in heads for name in stored(head)}
-
-
-def _independent(call: ast.Call, place: ast.stmt | ast.expr, loop: Items) -> bool:
-    """Whether a call takes something of the loop's own thing, and nothing that an earlier turn of the loop has left."""
-    own, given = _targets(loop), [*call.args, *(one.value for one in call.keywords)]
-    body: Sequence[ast.stmt] = [] if isinstance(loop, _COMPREHENSIONS) else loop.body
-    needed = {name for one in given for name in reads(one)}
-    inside = [one for top in body for one in ast.walk(top) if isinstance(one, ast.stmt)]
-    for one in sorted((one for one in inside if one.lineno < place.lineno), key=lambda node: -node.lineno):
-        if (made := _left(one, own) & needed) and not isinstance(one, ast.AugAssign):
-            needed = (needed - made) | {name for child in _read(one) for name in reads(child)}
-    left = {name for one in inside for name in _left(one, own)} | _moved(inside)
-    left -= own
-    return bool(needed & own) and not needed & left and getattr(call.func, "id", "") not in own
-
-
 def _read(one: ast.stmt) -> Iterable[ast.AST]:
     """What a statement reads to make what it leaves."""
     if isinstance(one, (ast.Assign, ast.AnnAssign)):
@@ -102,17 +185,36 @@ def _read(one: ast.stmt) -> Iterable[ast.AST]:
     return [one.iter] if isinstance(one, (ast.For, ast.AsyncFor)) else [one]
 
 
-def _left(one: ast.stmt, own: set[str]) -> set[str]:
+def _left(one: ast.stmt, own: set[str], elsewhere: Mapping[str, set[str]]) -> set[str]:
     """Names that hold something else after a statement; not those in which it fills the place of the loop's own thing,
-    `actions[i] = ...`."""
+    `actions[i] = ...`, if no other place of them is read."""
     if isinstance(one, (ast.For, ast.AsyncFor)):
         return set(stored(one.target))
     if isinstance(one, (ast.With, ast.AsyncWith)):
         return {name for item in one.items if item.optional_vars is not None for name in stored(item.optional_vars)}
     targets = one.targets if isinstance(one, ast.Assign) else []
     flat = [part for target in targets for part in _parts(target)]
-    filled = {key(part) for part in flat if isinstance(part, ast.Subscript) and _own_place(part.slice, own)}
+    filled = {
+        key(part)
+        for part in flat
+        if isinstance(part, ast.Subscript)
+        and _own_place(part.slice, own)
+        and elsewhere.get(key(part), set()) <= {ast.dump(part.slice)}
+    }
     return writes(one) - (filled - {key(part) for part in flat if not isinstance(part, ast.Subscript)})
+
+
+def _read_elsewhere(inside: Sequence[ast.stmt]) -> dict[str, set[str]]:
+    """By name, which places of it are read; "" = all of it."""
+    nodes = [node for one in inside for node in ast.walk(one)]
+    at = {id(one.value): one for one in nodes if isinstance(one, ast.Subscript)}
+    found: dict[str, set[str]] = {}
+    for one in nodes:
+        if isinstance(one, ast.Name):
+            place = at.get(id(one))
+            if place is None or isinstance(place.ctx, ast.Load):
+                found.setdefault(one.id, set()).add("" if place is None else ast.dump(place.slice))
+    return found
 
 
 def _parts(target: ast.expr) -> list[ast.expr]:
@@ -130,3 +232,14 @@ def _moved(inside: Sequence[ast.stmt]) -> set[str]:
     moved = {key(one.value) for one in calls if isinstance(one, ast.Attribute)} - {"", *MODULES}
     loops = [one for one in inside if isinstance(one, (ast.For, ast.AsyncFor)) and stored(one.target) & moved]
     return moved | {name for one in loops for name in reads(one.iter)}
+
+
+def _keeps(function: ast.AST) -> bool:
+    """Whether a forward writes to its own object."""
+    return any(
+        one.startswith("self.") for node in ast.walk(function) if isinstance(node, ast.stmt) for one in writes(node)
+    )
+
+
+def _steps(function: ast.AST) -> bool:
+    return any(isinstance(one, ast.Call) and name_of(one) == "step" for one in ast.walk(function))

@@ -183,4 +183,8 @@ def _labels(target: Tensor, dimension: int, classes: int) -> str:
         standing = (rows != least).sum(-1)
         if int(standing.max()) != 1 or int((rows != 0).sum(-1).max()) == 0:
             return "soft"
-        return "smoothed" if bool(least.any()) else "one-hot"
+        if not bool(least.any()):  # weights of samples, too, make one number of a row another than 0; 0 masks a row
+            return "one-hot" if bool(((rows == 0) | (rows == 1)).all()) else "soft"
+        # Of two classes one always stands out: smoothing gives every row the same two numbers.
+        alike = bool((least == least.flatten()[0]).all()) and bool((rows.amax(-1) == rows.amax()).all())
+        return "smoothed" if alike and least.numel() > 1 else "soft"

@@ -19,7 +19,7 @@ from gpu_doctor.capture.lines.places import MOST_THROUGH, Place, Places
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.step_clock import Look
-from gpu_doctor.cell import loop_rows, one_by_one_rows, saving_rows, trains_nothing
+from gpu_doctor.cell import barred_rows, loop_rows, one_by_one_rows, saving_rows, trains_nothing
 from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.steps import FORWARD, LOSS, NO_GRAD, OTHER, PHASE_NAMES
 
@@ -138,10 +138,21 @@ def _asked(through: Way, texts: dict[str, str]) -> _Told:
     try:
         beside, looped = _told(through, texts)
         saves = any(line in saving_rows(texts[file]) for file, line in through)
-        calls = (f"{file}:{row}" for file, line in through if (row := one_by_one_rows(texts[file]).get(line)))
-        return _Told(beside, looped, saves, next(calls, ""))
+        return _Told(beside, looped, saves, _in_turn(through, texts))
     except (RecursionError, MemoryError, ValueError):
         return _Told()
+
+
+def _in_turn(through: Way, texts: dict[str, str]) -> str:
+    """File and row of the call made for one thing after the other that the way leads through, if it is the innermost
+    loop around it, and nothing between trains."""
+    for file, line in through:
+        row = one_by_one_rows(texts[file]).get(line)
+        if row is not None:
+            return f"{file}:{row}"
+        if line in barred_rows(texts[file]):
+            return ""
+    return ""
 
 
 def _told(through: Way, texts: dict[str, str]) -> tuple[str, bool]:

@@ -77,17 +77,41 @@ def test_a_long_kernel_launched_last_is_no_queue(kernel_ms: float, reads: bool, 
         loop.called()
         if reads:
             loop.awaits(device)  # the loss, before its backward
-        device.host(0.5)
+        device.host(0.04)
         loop.backward()
         device.host(5)
         device.launch(kernel_ms)
         loop.backed()
+        device.host(0.04)
         loop.step()
         device.launch(2)
         loop.stepped()
     device.host(3000)  # until the device has done all of it, which is read then
     loop.exhaust(source)
     assert empty_share(loop.close()) == pytest.approx(empty, abs=0.07)
+
+
+def test_a_host_that_stood_still_meanwhile_tells_nothing() -> None:
+    """It may have waited for the device unheard, as for the size of `logits[mask]`: what was done then is no sign."""
+    device, loop = watched()
+    source = Source()
+    for _ in range(20):
+        loop.pull(source)
+        loop.forward()
+        device.host(1)
+        device.launch(50)
+        loop.called()
+        device.synchronize()
+        loop.backward()
+        device.host(1)
+        device.launch(100)
+        loop.backed()
+        loop.step()
+        device.launch(2)
+        loop.stepped()
+    device.host(3000)
+    loop.exhaust(source)
+    assert empty_share(loop.close()) == pytest.approx(0.0, abs=0.07)
 
 
 def test_what_an_evaluation_waits_for_is_none_of_the_next_steps() -> None:

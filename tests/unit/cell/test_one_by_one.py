@@ -47,6 +47,16 @@ def test_none_needs_what_another_gave(text: str) -> None:
         "for x, y in loader:\n    loss = net(x).sum()\n    loss.backward()\n    opt.step()",
         "for key, x in things.items():\n    total = add(x, total)",
         "while True:\n    kept.append(net(x))",
+        "def episode(n):\n    loss = play(n)\n    loss.backward()\nfor n in range(9):\n    episode(n)",
+        "def update(x, y):\n    opt.step()\ndef one(x, y):\n    update(x, y)\nfor x, y in pairs:\n    one(x, y)",
+        "from agent import act\nfor x in xs:\n    kept.append(act(x))",
+        "for t in range(1, n):\n    seq[:, t] = net(seq[:, :t])[:, -1].argmax(-1)",
+        "for t in range(1, n):\n    a = act(states[t - 1])\n    states[t] = move(states[t - 1], a)",
+        "kept = [actors[i](seen[i]) for i in range(n)]",
+        "class P(nn.Module):\n    def forward(self, x):\n        self.h = self.cell(x, self.h)\n        return self.h\n"
+        "for x in xs:\n    kept.append(p(x))",
+        "for word in words:\n    kept.append(net(word, cache))",
+        "for i in range(n):\n    if i == 0:\n        prev = x[i]\n    y = net(prev)\n    prev = y",
         "for i in (",
     ],
 )

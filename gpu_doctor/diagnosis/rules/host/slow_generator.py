@@ -31,6 +31,7 @@ from gpu_doctor.diagnosis.forecast.forecast import WORKERS_PER_CORE
 from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, OTHERS, SATURATED, core_worth
 from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing, pace
+from gpu_doctor.diagnosis.rules.compute import per_sample_forward
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -87,6 +88,8 @@ def making_lines(vitals: Vitals) -> list[LineCost]:
     beyond = elsewhere_lines(vitals.source, vitals.lines, models)
     more = [one for one in beyond if one.phase == "other" and not one.in_worker and one not in named]
     # What the cell's text knows nothing of may also be the loss: that is as long as the clock says.
+    in_turn = per_sample_forward.calls_in_turn(vitals)  # a policy that is asked makes no batch
+    named, more = ([one for one in found if one not in in_turn] for found in (named, more))
     told = any(one.before_backward for one in vitals.lines)
     more = [one for one in more if not one.before_backward]
     total = sum(one.share for one in more)
