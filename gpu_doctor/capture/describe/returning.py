@@ -26,6 +26,10 @@ ALL: Final = 0.95
 """Of the remembered rows so many must have come again: a last batch that is left out may have had some."""
 THIRD: Final = 0.1
 """Once more of them than this have come a third time, the others are not coming as they were."""
+STILL: Final = 3.0
+"""Passes after which the remembered rows must have come again, to the end: samples may be of use for a while only."""
+SHORT: Final = 8.0
+"""Calls that a pass counts as, at least."""
 ALIKE: Final = 1e-4
 ALIKE_HALF: Final = 2e-2
 """Results may differ by so much of the largest one: batches of another size are summed up in another order."""
@@ -47,22 +51,28 @@ class Returning:
 
     def __init__(self) -> None:
         self.over = self.found = False
-        """Nothing more is to be looked at; the rows came again, all of them, and with the same results."""
+        """Nothing more is to be looked at; the rows came again, all of them, and so far with the same results."""
         self.period = float("nan")
         """Calls from one pass over the samples to the next."""
         self._rows: dict[bytes, _Row] = {}
         self._learning = True
         self._scale = 0.0
-        self._calls = 0
+        self._calls = self._last = 0
+        """Which call was looked at last, and the last in which a remembered row came again."""
 
-    def add(self, step: int, inputs: Rows, output: torch.Tensor) -> None:
+    def still(self, calls: int) -> bool:
+        """Whether they came again to the end of so many calls."""
+        return self.found and calls - self._last <= STILL * max(self.period, SHORT)
+
+    def add(self, step: int, inputs: Rows, output: torch.Tensor, call: int | None = None) -> None:
         """A call, in the CPU's memory.
 
         Args:
             step: of the optimizer, in which it was. inputs: as `rows_of` gives them. output: the same of the result.
+            call: which one it is; None = the next.
         """
         names = _names(inputs)
-        self._calls += 1
+        self._calls = self._calls + 1 if call is None else call
         learning = self._learning and len(self._rows) < KEPT
         if not learning and self._rows.keys().isdisjoint(names):
             return
@@ -72,14 +82,16 @@ class Returning:
         for name, result in zip(names, results, strict=True):
             known = self._rows.get(name)
             if known is not None and known.step != step:
-                known.step, self._learning = step, False
-                known.calls.append(self._calls)
+                known.step, self._learning, self._last = step, False, self._calls
                 if not np.all(np.abs(known.output - result) <= alike):
-                    self.over = True
+                    self.over, self.found = True, False
                     return
+                if not self.found:
+                    known.calls.append(self._calls)
         if learning and self._learning:
             self._remember(step, names, results)
-        self._judge()
+        if not self.found:
+            self._judge()
 
     def _remember(self, step: int, names: list[bytes], results: npt.NDArray[Any]) -> None:
         """Rows that are one of a kind in their batch: blank ones tell nothing."""
@@ -99,7 +111,7 @@ class Returning:
             # In an order that is drawn anew they come again in the middle of the second pass, on average.
             middle = sum(one.calls[1] for one in again) / len(again) / 1.5
             self.period = float(gaps[0]) if max(gaps) - min(gaps) <= 1 else max(middle, 1.0)
-            self.over = self.found = True
+            self.found = True
         elif third > max(THIRD * len(rows), 1.0):
             self.over = True
 

@@ -1,8 +1,9 @@
 """Looks whether a model that nobody trains is handed the same samples again, and gives the same for them.
 
 A frozen teacher, or a backbone under a trained head: what it computes for a sample that is not augmented is the same in
-every epoch. Its calls are looked at from the first optimizer step on until that is known. On a CPU a look costs some
-20 us; on a GPU the looks stay there, and are read when the loop has ended, so that nothing waits for it.
+every epoch. Its calls are looked at from the first optimizer step on until that is known, and one in eight from then on:
+samples may come for a while only. On a CPU a look costs some 20 us; on a GPU the looks stay there, and are read when the
+loop has ended, so that nothing waits for it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ MOST_CALLS: Final = 20_000
 """Nobody looks longer: an epoch has more steps than that."""
 ROOM: Final = 16 << 20
 """Bytes of looks that may lie on a device: some 100 000 rows."""
+SELDOM: Final = 8
+"""Of the calls after that one in so many is looked at, and at least as many of a pass."""
 TRY: Final = 8
 """Calls after which it is asked whether the model takes"""
 WORTH: Final = 0.03
@@ -55,13 +58,23 @@ class Followed:
         """Of a sample's result."""
         self._weights = weights_of(module)
 
-    def add(self, step: int, inputs: Rows, output: torch.Tensor) -> None:
+    def add(self, step: int, inputs: Rows, output: torch.Tensor, call: int | None = None) -> None:
         """A look, in the CPU's memory."""
-        self.returning.add(step, inputs, output)
-        if self.returning.over:
-            self.over = True
-            self.unseen = self.returning.found and self.ref() is None
-            self.returning.found = self.returning.found and self.steady()
+        before = self.returning.found
+        self.returning.add(step, inputs, output, call)
+        if self.returning.found and not before:
+            self.unseen = self.ref() is None
+            self.over = self.unseen or not self.steady()
+            self.returning.found = not self.over
+        self.over = self.over or self.returning.over
+
+    def passes_by(self) -> bool:
+        """Whether the next call needs no look: what came again is only looked at now and then, to the end."""
+        often = max(1, min(SELDOM, int(self.returning.period) // SELDOM)) if self.returning.found else 1
+        if (self.calls + 1) % often == 0:
+            return False
+        self.calls += 1
+        return True
 
     def steady(self) -> bool:
         """Whether its weights are as they were; of a model that is gone, nothing tells."""
@@ -97,7 +110,7 @@ class Frozen:
         if trained:
             return
         one = self._models.get(id(module))
-        if one is not None and one.over:
+        if one is not None and (one.over or one.passes_by()):
             return
         log = self._recorder.log
         begin = log.clock()
@@ -121,12 +134,12 @@ class Frozen:
             return
         result = next((tensor for tensor in results if tensor.dim()), None)
         read = _read(inputs, result) if result is not None else None
-        if result is None or read is None or one.calls > MOST_CALLS:
+        if result is None or read is None or (one.calls > MOST_CALLS and not one.returning.found):
             one.over = one.unseen = True
             return
         one.output_bytes = result.numel() * result.element_size() / max(result.shape[0], 1)
         if result.is_cpu:
-            one.add(self._steps, *read)
+            one.add(self._steps, *read, one.calls)
             if one.calls == TRY and not self._worth(one):
                 one.over = True
             return
@@ -143,7 +156,7 @@ class Frozen:
         for one in list(self._models.values()):
             if one.unseen or one.kept:
                 return None
-            if one.returning.found and one.steady():
+            if one.returning.still(one.calls) and one.steady():
                 found.append(one.heard())
         return tuple(found)
 

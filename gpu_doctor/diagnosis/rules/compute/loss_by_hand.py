@@ -138,8 +138,8 @@ def check(vitals: Vitals) -> Finding | None:
                 predicted_speedup=1.0 / (1.0 - cost),
                 predicted_low=1.0 if vitals.on_gpu else 1.0 / (1.0 - low),  # clipping is in the same seconds there
                 predicted_high=1.0 / (1.0 - high),
-                changes="The same loss but for rounding, and for what was added inside of the logarithm, if the targets "
-                "of all batches are like those of the first, which was looked at.",
+                changes="The same loss but for rounding, and for what was added inside of the logarithm, if all "
+                "batches have targets like those of the first, which was looked at.",
             ),
         ),
     )

@@ -70,6 +70,19 @@ def test_the_same_order_each_epoch() -> None:
     assert found is not None and found[0].passes == pytest.approx(4.0, rel=0.05)
 
 
+def rolled_out(times: int) -> Iterator[torch.Tensor]:
+    """New samples each time, gone through twice: an update of a policy beside its reference model."""
+    for _ in range(times):
+        fresh = torch.rand(32, 12)
+        for _epoch in range(2):
+            for at in torch.randperm(32).split(4):
+                yield fresh[at]
+
+
+def test_samples_that_come_for_a_while_only() -> None:
+    assert train(teacher(), rolled_out(12)) == ()
+
+
 def test_one_epoch_only() -> None:
     assert train(teacher(), shuffled(1)) == ()
 
