@@ -1,9 +1,9 @@
 """Looks whether a model that nobody trains is handed the same samples again, and gives the same for them.
 
-A frozen teacher, or a backbone under a trained head: what it computes for a sample that is not augmented is the same in
-every epoch. Its calls are looked at from the first optimizer step on until that is known, and one in eight from then on:
-samples may come for a while only. On a CPU a look costs some 20 us; on a GPU the looks stay there, and are read when the
-loop has ended, so that nothing waits for it.
+A frozen teacher, or a backbone under a trained head: what it computes for a sample that is not augmented is the same
+in every epoch. Its calls are looked at from the first optimizer step on until that is known, and one in eight from
+then on: samples may come for a while only. On a CPU a look costs some 20 us; on a GPU the looks stay there, and are
+read when the loop has ended, so that nothing waits for it.
 """
 
 from __future__ import annotations
