@@ -109,7 +109,7 @@ def test_a_control_that_cannot_act_keeps_the_focus_and_says_why(blank: Page) -> 
 
 def test_a_value_that_is_refused_is_not_ticked_by_key(blank: Page) -> None:
     show(blank, shown(starved()), plots=False)
-    unfold(blank)
+    blank.locator("[data-fold=more]").click()
     blank.locator("[data-fold=sweep]").click()
     tick = blank.locator("[data-tick='amp=fp16']")
     tick.focus()
