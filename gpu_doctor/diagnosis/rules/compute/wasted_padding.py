@@ -43,7 +43,7 @@ a busy machine convolutions over speech saved 0.60 and 0.67 of the time where 0.
 0.64 to 0.72 for 0.68)."""
 SHIFTED = 1
 """Positions that a language model's input is shorter than its batch: the last token is only a target."""
-UNPADS = re.compile(r"pack_padded_sequence|pack_sequence|nested_tensor|cu_seqlens|varlen")
+UNPADS = re.compile(r"pack_padded_sequence|pack_sequence|(?<!enable_)nested_tensor|cu_seqlens|varlen")
 """In the text of a cell that computes without padding."""
 BY_LENGTH = (
     "Draw samples of like length into one batch, and shuffle the batches",

@@ -87,6 +87,8 @@ def test_a_loop_that_cuts_its_rows_down_is_well() -> None:
 def test_sequences_that_are_packed_are_well() -> None:
     assert asked(RULE, CHATS.but(setup={"inputs": INPUT, "padding": (TEXTS,), "graph_packed": True})) is None
     assert asked(RULE, CHATS.but(source="x = pack_padded_sequence(x, lengths)")) is None
+    assert asked(RULE, CHATS.but(source="x = torch.nested.nested_tensor(rows)")) is None
+    assert asked(RULE, CHATS.but(source="nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)")) is not None
 
 
 def test_a_loop_that_hardly_computes_is_well() -> None:
