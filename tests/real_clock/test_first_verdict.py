@@ -105,7 +105,10 @@ class Notebook:
 @pytest.fixture(autouse=True)
 def virtual_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the refresher takes is what the notebook says that a look takes."""
-    took = lambda: RUNNING[-1].cpu_s if RUNNING else 0.0  # noqa: E731
+
+    def took() -> float:
+        return RUNNING[-1].cpu_s if RUNNING else 0.0
+
     monkeypatch.setattr(module, "time", SimpleNamespace(thread_time=took, monotonic=time.monotonic))
     RUNNING.clear()
 
