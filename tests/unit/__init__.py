@@ -1,1 +1,1 @@
-"""Instant tests: no sleep, no real clock, no browser, a second of CPU at most."""
+"""Instant tests: no sleep, no real clock, no browser, under a second of CPU each."""

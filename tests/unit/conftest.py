@@ -1,4 +1,4 @@
-"""Unit tests are instant: more than a second of CPU time, in this process or in its children, is a failure."""
+"""Unit tests are instant: under a second of CPU time each, in this process and in its children."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 
 from tests.support.quiet import ended_cpu_s
 
-MOST_CPU_S: Final = float(os.environ.get("GPU_DOCTOR_UNIT_CPU_S", "1"))
-"""Other versions (`tests.support.environments`) may take longer: what is slow is said by the tested ones."""
+MOST_CPU_S: Final = float(os.environ.get("GPU_DOCTOR_UNIT_CPU_S", "5"))
+"""Where a test fails. The same test takes two to three times the CPU seconds beside busy neighbours (shared caches, a
+sibling thread on the core), so the limit is far above the second that is aimed at: what it finds belongs elsewhere on
+any machine. Other versions (`tests.support.environments`) may take longer still."""
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -32,10 +34,10 @@ def torch_is_set_up() -> None:
 
 
 @pytest.fixture(autouse=True)
-def a_second_at_most() -> Iterator[None]:
+def instant() -> Iterator[None]:
     """Fails a test that computes for longer: it belongs under `real_clock/`, or is to be made smaller."""
     begin = ended_cpu_s()
     yield
     took = ended_cpu_s() - begin
     if took > MOST_CPU_S:
-        pytest.fail(f"{took:.1f} s of CPU time; a unit test may take {MOST_CPU_S:.0f} s.", pytrace=False)
+        pytest.fail(f"{took:.1f} s of CPU time; a unit test takes under one, and fails at {MOST_CPU_S:.0f}.", pytrace=False)

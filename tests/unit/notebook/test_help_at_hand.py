@@ -24,6 +24,12 @@ def _no_cell_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_doctor.trials.case._last", [])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _jedi_is_loaded() -> None:
+    """IPython imports it, and parses its stubs, at the first completion: seconds that are no single test's own."""
+    offered(InteractiveShell(), "len")
+
+
 @pytest.fixture
 def shell() -> Iterator[InteractiveShell]:
     one = InteractiveShell()
