@@ -5,13 +5,14 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help lab quick test test-all gpu gpu-wheels shots clinic lint frontend release-check browser compiler clean
+.PHONY: help lab quick test test-all gpu gpu-wheels shots clinic lint frontend links docs docs-links release-check browser compiler clean
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
 VENV := .venv
+DOCS := .venv-docs
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip --disable-pip-version-check --quiet
+PIP = $(@D)/bin/python -m pip --disable-pip-version-check --quiet
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 FRONTEND := gpu_doctor/notebook/frontend
@@ -20,6 +21,7 @@ LAB_ARGS ?=
 PYTEST_ARGS ?=
 PART ?= all
 CLINIC_ARGS ?=
+DOCS_ARGS ?=
 
 # What belongs to another Python or another Jupyter stays out.
 unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX JUPYTER_PATH
@@ -38,6 +40,9 @@ help:
 	@echo "make shots     only the browser tests; their screenshots lie in tests/artifacts/"
 	@echo "make clinic    how right the diagnosis is on more than a hundred sick and healthy loops (CLINIC_ARGS=...)"
 	@echo "make frontend  builds the panel's script out of gpu_doctor/notebook/frontend into gpu_doctor/notebook/static"
+	@echo "make links     writes badges, install cells and links to the documentation, from [project.urls] of pyproject.toml"
+	@echo "make docs      builds the documentation into docs/_build/html (DOCS_ARGS=...); make docs-links asks the network"
+	@echo "               whether its links to other sites still lead somewhere"
 	@echo "make release-check  build the package, install it elsewhere and run the quickstart with it"
 	@echo "make clean     remove the environments and all caches"
 
@@ -78,11 +83,24 @@ lint: $(NODE_READY)
 frontend: $(NODE_READY)
 	$(PY) -m tests.support.frontend build
 
+links: $(VENV)/.dev-ready
+	$(PY) -m tests.support.links
+
+# A warning fails it: a link to nowhere inside of the site, and a name of ours that no page documents.
+SPHINX = $(DOCS)/bin/python -m sphinx -c docs -W --keep-going -n -E -q
+
+docs: $(DOCS)/.docs-ready
+	$(SPHINX) -b html $(DOCS_ARGS) . docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+docs-links: $(DOCS)/.docs-ready
+	$(SPHINX) -b linkcheck $(DOCS_ARGS) . docs/_build/links
+
 release-check:
 	PYTHON="$(PYTHON)" .ci/release-check
 
-# The environment. A Python without ensurepip (Debian without python3-venv) leaves half an environment behind.
-$(VENV)/bin/pip:
+# The environments. A Python without ensurepip (Debian without python3-venv) leaves half an environment behind.
+$(VENV)/bin/pip $(DOCS)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "The tested set (constraints.txt) needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	@if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
@@ -93,16 +111,16 @@ $(VENV)/bin/pip:
 	    exit 1; \
 	  fi; \
 	fi
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(@:/bin/pip=)
 
 # Debian's pip is too old to settle the pins, so the pinned pip comes first.
-$(VENV)/.pip-ready: constraints.txt | $(VENV)/bin/pip
+$(VENV)/.pip-ready $(DOCS)/.pip-ready: %/.pip-ready: constraints.txt | %/bin/pip
 	$(PIP) install -c constraints.txt --upgrade pip
 	@touch $@
 
 # PyPI's torch for Linux brings gigabytes of CUDA. Without an NVIDIA driver take the CPU build of the same release:
 # from the places pip already knows, else from PyTorch's own index.
-$(VENV)/.torch-ready: constraints.txt $(VENV)/.pip-ready
+$(VENV)/.torch-ready $(DOCS)/.torch-ready: %/.torch-ready: constraints.txt %/.pip-ready
 	@if [ "$$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then \
 	  echo "Installing torch $(TORCH), CPU build"; \
 	  $(PIP) install -c constraints.txt "torch==$(TORCH)+cpu" 2>/dev/null || \
@@ -111,6 +129,10 @@ $(VENV)/.torch-ready: constraints.txt $(VENV)/.pip-ready
 	  echo "Installing torch $(TORCH)"; \
 	  $(PIP) install -c constraints.txt torch; \
 	fi
+	@touch $@
+
+$(DOCS)/.docs-ready: pyproject.toml constraints.txt $(DOCS)/.torch-ready
+	$(PIP) install -c constraints.txt -e '.[docs]'
 	@touch $@
 
 $(VENV)/.lab-ready: pyproject.toml constraints.txt $(VENV)/.torch-ready
@@ -154,4 +176,5 @@ compiler:
 
 clean:
 	rm -rf $(VENV) .venv-* $(FRONTEND)/node_modules .hypothesis .mypy_cache .ruff_cache tests/artifacts build dist
+	rm -rf docs/_build docs/reference/rules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

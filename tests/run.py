@@ -100,6 +100,11 @@ PARTS: Final = {
             "make gpu without a GPU: every part of the proof on a simulated one",
             (python("benchmarks.gpu", "--rehearse", "--anew"),),
         ),
+        Part(
+            "docs",
+            "the documentation is built without a warning; its links, its search, axe in both themes",
+            (("make", "--no-print-directory", "docs"), *pytest_of("tests/docs")),
+        ),
         Part("pythons", "what needs no torch, and types, on other Pythons", (python("tests.support.other_pythons"),)),
     )
 }

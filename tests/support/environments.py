@@ -35,7 +35,8 @@ _DOWNLOADED: Final = ROOT / ".venv-pythons"
 _PIN: Final = re.compile(r"^([\w.-]+)==(\S+)(?:[ \t]+#[ \t]*(.+))?$", re.M)
 _WITHOUT: Final = re.compile(r"^# without ([\w.-]+): (.+)$", re.M)
 _EXTRAS: Final = ("lab", "ray", "dev", "frameworks")
-"""What `pyproject.toml` offers beside the package itself; the peers that benchmarks measure are not tested."""
+"""What `pyproject.toml` offers beside the package itself. Left out: what builds the documentation, and the peers that
+benchmarks measure."""
 
 
 @dataclass(frozen=True)

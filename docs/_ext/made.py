@@ -1,0 +1,132 @@
+"""The directive `{made} NAME`: a part of a page that is made from the product's own lists, or from benchmarks' files.
+
+```{made} knobs
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Final
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from docs._ext import markdown, pairs, rule_pages
+from gpu_doctor.diagnosis import Safety
+from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.notebook import options
+from gpu_doctor.trials.knobs import KNOBS
+
+SAFETY: Final = {Safety.SAFE: "safe", Safety.CHANGES_TRAINING: "changes the training"}
+
+
+def rules() -> str:
+    """A table of rules for each family."""
+    blocks = []
+    for family in dict.fromkeys(one.family for one in RULES):
+        rows = [
+            (f"[{one.name}](rules/{one.name}.md)", markdown.prose(one.summary)) for one in RULES if one.family == family
+        ]
+        blocks += [f"## {family}", markdown.table(("rule", "what it finds"), rows)]
+    return "\n\n".join(blocks)
+
+
+def knobs() -> str:
+    """Every knob: what it is, whether it is safe, and what it changes."""
+    rows = [
+        (
+            f"`{name}`",
+            markdown.prose(_what(name)),
+            SAFETY[knob.safety],
+            markdown.prose(knob.changes) or "nothing",
+        )
+        for name, knob in KNOBS.items()
+    ]
+    return markdown.table(("knob", "what it turns", "safety", "what it changes in the training"), rows)
+
+
+def _what(name: str) -> str:
+    """The first sentence of a knob's file, without its name before it."""
+    said = " ".join(str(import_module(f"gpu_doctor.trials.knobs.{name}").__doc__).split("\n\n")[0].split())
+    said = said.removeprefix(f"Knob `{name}`: ")
+    return said[:1].upper() + said[1:]
+
+
+def magics() -> str:
+    """The forms of both magics, and the options of the cell's."""
+    rows = [
+        (f"`{'/'.join(one.option_strings)}{f' {one.metavar}' if one.metavar else ''}`", markdown.prose(one.help or ""))
+        for one in options.cell_parser()._actions
+    ]
+    return "\n\n".join(
+        [
+            markdown.code(options.HELP, "text"),
+            "## `%%gpudoctor`",
+            markdown.code(options.CELL_FORM, "text"),
+            markdown.table(("option", "what it does"), rows),
+            "## `%gpudoctor`",
+            markdown.code(options.LINE_FORM, "text"),
+        ]
+    )
+
+
+def clinic() -> str:
+    """The totals of the last examination that was kept."""
+    import json
+
+    from tests.support.clinic import score
+    from tests.support.clinic.physician import Visit
+
+    if not pairs.CLINIC.exists():
+        return "No run of the clinic is kept with this version: run it to see the figures of your machine."
+    visits = [Visit.from_plain(one) for one in json.loads(pairs.CLINIC.read_text(encoding="utf-8"))]
+    lines = "\n".join((score.HEAD, *(score.line(one) for one in visits)))
+    return f"{markdown.code(score.totals(visits), 'text')}\n\n{markdown.code(lines, 'text')}"
+
+
+def gains() -> str:
+    """What the cures of strangers' programs gave, with the rule that names each trouble."""
+    rows = [
+        (
+            markdown.prose(one.name),
+            f"[{rule.name}](reference/rules/{rule.name}.md)",
+            "not timed" if one.gain is None else f"{one.gain:.2f}x",
+        )
+        for rule in RULES
+        for one in pairs.strangers(rule.name)
+    ]
+    return markdown.table(("program", "rule", "gain of its cure on a CPU"), rows)
+
+
+def cards() -> str:
+    """What was proved on GPUs, a table a card."""
+    from benchmarks.gpu.plan import PARTS
+    from benchmarks.gpu.table import table
+
+    told = [table(proof["machine"], proof["parts"], PARTS).replace("\n#", "\n##") for proof in pairs.proofs()]
+    return "\n\n".join(told) or "No card's figures are kept yet: what needs a GPU was tested with simulated ones."
+
+
+MAKERS: Final[Mapping[str, Callable[[], str]]] = {
+    one.__name__: one for one in (rules, knobs, magics, clinic, gains, cards)
+}
+
+
+class Made(SphinxDirective):
+    """See the module."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        made: list[nodes.Node] = self.parse_text_to_nodes(MAKERS[self.arguments[0]](), allow_section_headings=True)
+        return made
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Called by Sphinx."""
+    app.add_directive("made", Made)
+    app.connect("config-inited", lambda app, config: rule_pages.write())
+    return {"parallel_read_safe": True}

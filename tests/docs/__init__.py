@@ -1,0 +1,1 @@
+"""The documentation as it is built (`make docs`), read as files and in Chromium."""
