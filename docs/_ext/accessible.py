@@ -12,9 +12,11 @@ BETTER: Final = (
     ('<aside class="sidebar-drawer">', '<aside class="sidebar-drawer" aria-label="All pages">'),
     ('<aside class="toc-drawer', '<aside aria-label="This page" class="toc-drawer'),
     ("<pre>", '<pre tabindex="0">'),
+    ('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),
+    ('<div id="search-results">', '<h1>Search</h1>\n<div id="search-results">'),
     ('<th class="head"><p></p></th>', "<td></td>"),
 )
-"""Found by axe: headings without a level, parts without a name, code that keys cannot scroll, empty heads of tables."""
+"""Found by axe: headings without a level, parts without a name, what keys cannot scroll, a page without a head."""
 
 
 def improve(app: Sphinx, failed: Exception | None) -> None:
