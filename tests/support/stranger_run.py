@@ -1,7 +1,8 @@
 """Runs programs in this process, which does nothing else: bare, or watched by gpu_doctor; prints a line of JSON after
 each.
 
-`python -m tests.support.stranger_run cpu|gpu bare|watched FILE...`
+`python -m tests.support.stranger_run cpu|gpu bare|watched FILE...`; instead of `bare` the JSON of knobs that a bare
+run has turned, such as `{"amp": "bf16"}`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from pathlib import Path
 from typing import Any
 
 
-def bare(text: str, name: str, gpu: Any) -> dict[str, Any]:
+def bare(text: str, name: str, gpu: Any, settings: dict[str, Any]) -> dict[str, Any]:
     """Seconds from the end of the first optimizer step (of a program without one: from its first forward) to the end
-    of the program, the steps after it, and how busy a card was meanwhile."""
+    of the program, the steps after it, and how busy a card was meanwhile; as written, or with gpu_doctor's knobs."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    from gpu_doctor.recording import Setup
+    from gpu_doctor.trials import knobs
+    from gpu_doctor.trials.knobs.knob import TrialScope
 
     marks: list[tuple[float, int]] = []
     forwards: list[tuple[float, int]] = []
@@ -33,8 +38,11 @@ def bare(text: str, name: str, gpu: Any) -> dict[str, Any]:
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(forward)
     stepped = register_optimizer_step_post_hook(lambda *_: marks.append(now()))
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    found = Setup(device="cuda:0" if gpu is not None else "cpu")
     try:
-        exec(compile(text, name, "exec"), {"__name__": "__main__"})
+        with knobs.turned(settings, TrialScope(namespace=namespace, setup=found, source=text)):
+            exec(compile(text, name, "exec"), namespace)
     finally:
         stepped.remove()
     if gpu is not None:
@@ -56,7 +64,9 @@ def watched(text: str, name: str, gpu: Any) -> dict[str, Any]:
     findings = []
     for one in told.findings:
         gains = [p.predicted_speedup for p in one.prescriptions if p.predicted_speedup is not None]
-        findings.append({"rule": one.rule, "price": one.cost_share, "gain": gains[0] if gains else None})
+        settings = next((dict(p.settings) for p in one.prescriptions if p.settings), {})
+        told_gain = gains[0] if gains else None
+        findings.append({"rule": one.rule, "price": one.cost_share, "gain": told_gain, "settings": settings})
     vitals = told.vitals
     names: tuple[str, ...] = (
         "exposed_wait_share",
@@ -110,6 +120,7 @@ def _looks(gpu: Any) -> None:
 def main(device: str, how: str, *files: str) -> None:
     """Runs them, as the command line says."""
     gpu = None
+    knobs = {} if how in ("bare", "watched") else json.loads(how)
     if device == "gpu":
         from tests.support.stand_in_gpu import install
 
@@ -119,7 +130,7 @@ def main(device: str, how: str, *files: str) -> None:
     for file in files:
         text = Path(file).read_text(encoding="utf-8")
         sys.path.insert(0, str(Path(file).parent.resolve()))
-        found = (bare if how == "bare" else watched)(text, file, gpu)
+        found = watched(text, file, gpu) if how == "watched" else bare(text, file, gpu, knobs)
         print("\n" + json.dumps(found), flush=True)
 
 

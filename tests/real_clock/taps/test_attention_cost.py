@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.capture.taps.attention_cost import MOST_WEIGHTS, ROUNDS, WEIGHTS, longer_s
+from gpu_doctor.capture.taps.attention_cost import MOST_WEIGHTS, WEIGHTS, Clocks, longer_s
 from gpu_doctor.recording.setup import AttentionCalls
 
+MODULE = importlib.import_module("gpu_doctor.capture.taps.attention_cost")
 SHORT = AttentionCalls("math", 2, 16, 8, 64, 64, 8, "float32", False, False, True)
 CELL = """
 layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
@@ -26,16 +29,30 @@ after = torch.rand(3)
 """
 
 
-def test_it_is_of_all_calls_and_of_each_pair_alike() -> None:
-    ticks = iter(range(1000))
-    # each way takes one tick: nothing is longer
-    assert longer_s(SHORT, lambda: float(next(ticks))) == (0.0, 0.0, 0.0)
-    turns = iter([*range(2), 2, 2] * ROUNDS)
-    whole = longer_s(SHORT, lambda: float(next(turns)))
-    assert whole == pytest.approx((2.0, 2.0, 2.0)), "2 calls; all pairs of 64 x 64 are tried"
-    many = AttentionCalls("math", 1, 64, WEIGHTS // 64 // 64, 64, 64, 8, "float32", False, False, True)
-    turns = iter([*range(2), 2, 2] * ROUNDS)
-    assert longer_s(many, lambda: float(next(turns))) == pytest.approx((64.0, 64.0, 64.0))
+def timed_at(monkeypatch: pytest.MonkeyPatch, slow: float, fused: float, stretched: float = 1.0) -> Clocks:
+    """Clocks of a machine where the two ways take so many CPU seconds, and the wall so many times as many."""
+    now = [0.0]
+
+    def timed(given: Any, mask: Any, drops: bool | None, clock: Any) -> float:
+        took = fused if drops is None else slow
+        now[0] += took
+        return took
+
+    monkeypatch.setattr(MODULE, "_timed", timed)
+    return lambda: now[0] * stretched, lambda: now[0]
+
+
+def test_it_is_of_all_calls_and_of_each_pair_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert longer_s(SHORT, timed_at(monkeypatch, 1.0, 1.0)) == (0.0, 0.0, 0.0)
+    times = 2 * 16 * 8 / (WEIGHTS // 64 // 64)  # 2 calls of 16 samples and 8 heads
+    assert longer_s(SHORT, timed_at(monkeypatch, 3.0, 1.0)) == pytest.approx((2 * times,) * 3)
+    few = replace(SHORT, calls=1, samples=1)
+    assert longer_s(few, timed_at(monkeypatch, 3.0, 1.0)) == pytest.approx((2.0,) * 3)
+
+
+def test_where_others_use_the_cores_it_is_stretched_as_the_steps_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = replace(SHORT, calls=1, samples=1)
+    assert longer_s(few, timed_at(monkeypatch, 3.0, 1.0, stretched=2.5)) == pytest.approx((5.0,) * 3)
 
 
 def test_what_would_take_long_is_not_tried() -> None:

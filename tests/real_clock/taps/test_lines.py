@@ -286,5 +286,7 @@ def test_operations_on_a_whole_batch_are_told_from_python_over_its_rows(made: st
     seen = [one for one in diagnosis.vitals.lines if one.phase == "other" and "torch.where" in one.text]
     assert seen and sum(one.share for one in seen) > 0.2
     assert all(one.computes is not python for one in seen)
-    named = {"slow-python", "slow-generator"} & {one.rule for one in diagnosis.findings}
-    assert bool(named) is python, "made of what is there, in one call, it can be made no faster"
+    told = [one for one in diagnosis.findings if one.rule in ("slow-python", "slow-generator")]
+    assert any(one.rule == "slow-python" for one in told) <= python
+    texts = [cure.text for one in told for cure in one.prescriptions]
+    assert any("ectorise" in text for text in texts) is python, "at most workers can make it beside the training"

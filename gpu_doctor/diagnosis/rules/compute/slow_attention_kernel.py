@@ -174,16 +174,12 @@ def _estimated(
 
 
 def _measured(vitals: Vitals, spent: float) -> tuple[float, float, float] | None:
-    """The same as both ways were timed on this CPU after the run, as often as a step has a round of them.
-
-    They were timed without what others took of the cores meanwhile: so is what they are a part of.
-    """
+    """The same as both ways were timed on this CPU after the run, as often as a step has a round of them."""
     longer, step_s = vitals.setup.attention_longer_s, vitals.host_step_s
     if longer is None or len(longer) != 3 or not step_s:
         return None
-    computed_s = min(spent * step_s, vitals.consumer_cpu_s or step_s)
     rounds = max(vitals.micro_batches or 1.0, 1.0)
-    low, usual, high = (spent * min(one * rounds / computed_s, 1.0) for one in longer)
+    low, usual, high = (min(one * rounds / step_s, spent) for one in longer)
     return low, usual, high
 
 

@@ -55,12 +55,6 @@ def test_short_sequences_cost_what_they_were_timed_to_cost() -> None:
     assert asked(RULE, on_cpu(short, longer=None)) is None, "nobody timed it"
 
 
-def test_what_others_take_of_the_cores_makes_it_no_smaller() -> None:
-    """On a busy machine 32 ms hold 16 of computing; both ways were timed by the CPU's clock."""
-    busy = on_cpu(DROPPED).but(consumer_cpu=16.0)
-    assert sick(RULE, busy).cost_share == pytest.approx(30 / 32 * 10 / 16)
-
-
 def test_on_a_cpu_a_mask_costs_nothing() -> None:
     assert asked(RULE, on_cpu(replace(FLASH, kernel="cpu", masked=True, causal=False))) is None
 
