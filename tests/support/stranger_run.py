@@ -1,8 +1,8 @@
 """Runs programs in this process, which does nothing else: bare, or watched by gpu_doctor; prints a line of JSON after
 each.
 
-`python -m tests.support.stranger_run cpu|gpu bare|watched FILE...`; instead of `bare` the JSON of knobs that a bare
-run has turned, such as `{"amp": "bf16"}`.
+`python -m tests.support.stranger_run cpu|gpu bare|watched FILE...`; in the place of `bare` the JSON of knobs that are
+to be tried, such as `{"amp": "bf16"}`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,30 @@ import linecache
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 
-def bare(text: str, name: str, gpu: Any, settings: dict[str, Any]) -> dict[str, Any]:
+def bare(text: str, name: str, gpu: Any) -> dict[str, Any]:
+    """The program as it is, by `spanned`."""
+    return spanned(lambda: exec(compile(text, name, "exec"), {"__name__": "__main__"}), gpu)
+
+
+def tried(text: str, name: str, gpu: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """What knobs of gpu_doctor give: the program is run as it is, then with them, as a trial would."""
+    import gpu_doctor
+
+    case = gpu_doctor.case(text, {"__name__": "__main__"})
+    before, after = spanned(case.run, gpu), spanned(lambda: case.run(settings), gpu)
+    return {"gain": before["span_s"] / after["span_s"]}
+
+
+def spanned(execute: Callable[[], object], gpu: Any) -> dict[str, Any]:
     """Seconds from the end of the first optimizer step (of a program without one: from its first forward) to the end
-    of the program, the steps after it, and how busy a card was meanwhile; as written, or with gpu_doctor's knobs."""
+    of the program, the steps after it, and how busy a card was meanwhile."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    from gpu_doctor.recording import Setup
-    from gpu_doctor.trials import knobs
-    from gpu_doctor.trials.knobs.knob import TrialScope
 
     marks: list[tuple[float, int]] = []
     forwards: list[tuple[float, int]] = []
@@ -38,11 +49,8 @@ def bare(text: str, name: str, gpu: Any, settings: dict[str, Any]) -> dict[str, 
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(forward)
     stepped = register_optimizer_step_post_hook(lambda *_: marks.append(now()))
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    found = Setup(device="cuda:0" if gpu is not None else "cpu")
     try:
-        with knobs.turned(settings, TrialScope(namespace=namespace, setup=found, source=text)):
-            exec(compile(text, name, "exec"), namespace)
+        execute()
     finally:
         stepped.remove()
     if gpu is not None:
@@ -120,7 +128,6 @@ def _looks(gpu: Any) -> None:
 def main(device: str, how: str, *files: str) -> None:
     """Runs them, as the command line says."""
     gpu = None
-    knobs = {} if how in ("bare", "watched") else json.loads(how)
     if device == "gpu":
         from tests.support.stand_in_gpu import install
 
@@ -130,7 +137,10 @@ def main(device: str, how: str, *files: str) -> None:
     for file in files:
         text = Path(file).read_text(encoding="utf-8")
         sys.path.insert(0, str(Path(file).parent.resolve()))
-        found = watched(text, file, gpu) if how == "watched" else bare(text, file, gpu, knobs)
+        if how in ("bare", "watched"):
+            found = (bare if how == "bare" else watched)(text, file, gpu)
+        else:
+            found = tried(text, file, gpu, json.loads(how))
         print("\n" + json.dumps(found), flush=True)
 
 

@@ -6,8 +6,8 @@ DIR holds plain scripts, `NAME_sick.py` beside `NAME_cured.py`, or `NAME_healthy
 the cure gives (a program whose cure gives next to nothing on this device is not sick here, and not judged); then the
 sick one runs under gpu_doctor. Where a card idles longer in the cured program than the cure gives, launches are the
 larger trouble of the two, whatever its author thought of. What is named on a healthy program is right if its cure,
-tried bare, gives as much as makes a program sick: float32 on a card may be its author's choice, and half precision
-still twice as fast. The cure is the finding's own settings, or a file, `NAME_RULE.py`. `--device gpu` is the stand-in
+tried, gives as much as makes a program sick: float32 on a card may be its author's choice, and half precision still
+twice as fast. The cure is the finding's own settings, or a file, `NAME_RULE.py`. `--device gpu` is the stand-in
 of `stand_in_gpu`, on whose clocks both are measured. Every run is a process of its own.
 """
 
@@ -103,8 +103,8 @@ class Judged:
         ]
 
 
-def run(program: Path, device: str, how: str = "bare", timeout_s: float = 600.0) -> dict[str, Any]:
-    """One run in a process of its own, `bare` or `watched`, or bare with knobs turned (JSON).
+def run(program: Path, device: str, how: str, timeout_s: float = 600.0) -> dict[str, Any]:
+    """One run in a process of its own, `bare` or `watched`, or a try of knobs (JSON).
 
     Raises:
         RuntimeError: if the program failed.
@@ -117,16 +117,16 @@ def run(program: Path, device: str, how: str = "bare", timeout_s: float = 600.0)
     return found
 
 
-def truth(sick: Path, cured: Path, device: str, rounds: int = ROUNDS, knobs: str = "bare") -> tuple[float, float]:
+def truth(sick: Path, cured: Path, device: str, rounds: int = ROUNDS) -> tuple[float, float]:
     """What the cure gives, by the clock: the median of `rounds` pairs, whose order alternates; and how much of the
-    cured program's time a card idles. The cure is another file, or the knobs that it is run with."""
+    cured program's time a card idles."""
     gains: list[float] = []
     idle: list[float] = []
     for turn in range(rounds):
-        pair = ((sick, "bare"), (cured, knobs))
-        found = {one: run(one[0], device, one[1]) for one in (pair if turn % 2 == 0 else reversed(pair))}
-        gains.append(found[pair[0]]["span_s"] / found[pair[1]]["span_s"])
-        busy = found[pair[1]]["busy"]
+        pair = (sick, cured) if turn % 2 == 0 else (cured, sick)
+        found = {one: run(one, device, "bare") for one in pair}
+        gains.append(found[sick]["span_s"] / found[cured]["span_s"])
+        busy = found[cured]["busy"]
         idle.append(0.0 if busy is None else 1.0 - busy)
     return statistics.median(gains), statistics.median(idle)
 
@@ -138,7 +138,8 @@ def tried(healthy: Path, name: str, finding: dict[str, Any], device: str, rounds
         return truth(healthy, written, device, rounds)[0]
     if not finding["settings"]:
         return None
-    return truth(healthy, healthy, device, rounds, json.dumps(finding["settings"]))[0]
+    how = json.dumps(finding["settings"])
+    return statistics.median(run(healthy, device, how)["gain"] for _ in range(rounds))
 
 
 def judged(folder: Path, name: str, told_truth: dict[str, Any], device: str, rounds: int = ROUNDS) -> Judged:

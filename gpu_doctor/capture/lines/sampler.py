@@ -118,7 +118,7 @@ class LineSampler:
                 looped=phase in (LOSS, OTHER) and told.looped,
                 saves=phase == OTHER and told.saves,
                 one_by_one=told.one_by_one,
-                computes=phase in (LOSS, OTHER) and told.operates and place.innermost,
+                computes=phase in (LOSS, OTHER) and told.operates and (place.innermost or place.in_torch),
             )
             found[cost] = found.get(cost, 0.0) + seconds / total
         dearest = sorted(found.items(), key=lambda item: -item[1])[:SHOWN_LINES]

@@ -166,7 +166,7 @@ def _ways_out(vitals: Vitals, share: float, step_s: float) -> tuple[Prescription
 def _vectorised(vitals: Vitals) -> bool:
     """Whether batches are mostly made by operations on whole tensors, where they run: on the CPU."""
     lines = making_lines(vitals)
-    operated = sum(one.share for one in lines if one.in_torch or one.computes)
+    operated = sum(one.share for one in lines if one.computes)
     return not vitals.on_gpu and operated > MOSTLY * sum(one.share for one in lines)
 
 
