@@ -139,7 +139,7 @@ def tried(healthy: Path, name: str, finding: dict[str, Any], device: str, rounds
     if not finding["settings"]:
         return None
     how = json.dumps(finding["settings"])
-    return statistics.median(run(healthy, device, how)["gain"] for _ in range(rounds))
+    return float(statistics.median(run(healthy, device, how)["gain"] for _ in range(rounds)))
 
 
 def judged(folder: Path, name: str, told_truth: dict[str, Any], device: str, rounds: int = ROUNDS) -> Judged:
