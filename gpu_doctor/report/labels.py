@@ -28,6 +28,7 @@ class Labels:
     seconds: str = "seconds that a trial measures"
     use_it: str = "use it"
     asking: str = "asking for a forecast …"
+    none_together: str = "no forecast for these together: try it"
     no_answer: str = "no forecast yet: the kernel is busy"
     interrupt: str = "interrupt the kernel (Kernel menu, or the stop button)"
 

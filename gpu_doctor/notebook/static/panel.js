@@ -808,19 +808,38 @@ function footerPart({ footer }) {
 function forecastKey(settings) {
   return `forecast:${keyOf2(settings)}`;
 }
-function toldOf(forecasts, settings) {
-  const key = keyOf2(settings);
-  return forecasts.find((one) => keyOf2(one.settings) === key) ?? null;
+function toldOf({ forecasts, together, labels }, settings) {
+  const of = (wanted) => forecasts.find((one) => keyOf2(one.settings) === keyOf2(wanted));
+  const told = of(settings);
+  if (told) return told;
+  const text = foundIn(together, settings);
+  if (text) return { text, known: true };
+  const singles = Object.entries(settings).map(([name, value]) => of({ [name]: value }));
+  if (text === null && !singles.some((one) => one && !one.known)) return null;
+  const alone = singles.flatMap((one) => one ? [one.alone] : []);
+  return { text: `${labels.noneTogether}${alone.length ? ` (${alone.join("; ")})` : ""}`, known: false };
+}
+function foundIn({ knobs, values, texts }, settings) {
+  if (!Object.keys(settings).every((name) => knobs.includes(name))) return null;
+  let index = 0;
+  for (const [at, name] of knobs.entries()) {
+    const offered = values[at] ?? [];
+    const place2 = name in settings ? offered.indexOf(settings[name] ?? null) : 0;
+    if (place2 < 0) return null;
+    index = index * offered.length + place2;
+  }
+  return texts[index] ?? null;
 }
 function forecastOf(panel) {
   return `${panel.id}-forecast`;
 }
-function forecastPart({ forecasts, labels }, panel) {
+function forecastPart(state, panel) {
+  const { forecasts, labels } = state;
   const turned = Object.keys(panel.chosen).length > 0;
   const id = forecastOf(panel);
   if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, "turn a knob first");
   if (!forecasts.length) return h("span", { role: "status", id });
-  const told = toldOf(forecasts, panel.chosen);
+  const told = toldOf(state, panel.chosen);
   const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
   return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", id, "data-forecast": "" }, said);
 }
@@ -1827,11 +1846,12 @@ var Panel = class {
     this.foretell();
     this.draw();
   }
-  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is. */
+  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is, and those of
+   * several but for values that no knob offers, and while a loop runs for the first time. */
   foretell() {
     const { state, chosen } = this;
     const key = forecastKey(chosen);
-    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state.forecasts, chosen) !== null) return;
+    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state, chosen) !== null) return;
     this.asked.set(key, Date.now());
     this.live.ask({ ask: "forecast", settings: { ...chosen } });
     this.later(() => this.draw(), UNHEARD_MS);

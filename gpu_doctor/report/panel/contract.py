@@ -226,6 +226,20 @@ class ForecastShown:
     """`predicted 1.9x (1.5-2.4)`, `measured 1.8x (1.7-1.9) in trial 2`, or that there is no forecast."""
     known: bool
     """There is a forecast, or a measurement."""
+    alone: str
+    """What is said of it beside others: `num_workers=2 alone predicted 1.9x (1.5-2.4)`, `amp=bf16 has none`."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """What several knobs give at once, of every combination of the values that have a forecast."""
+
+    knobs: tuple[str, ...]
+    """Empty while a loop runs for the first time: then the page asks."""
+    values: tuple[tuple[SettingValue | None, ...], ...]
+    """Of each knob, the value as written first."""
+    texts: tuple[str, ...]
+    """Of each combination, the last knob's values changing fastest; empty where there is no forecast."""
 
 
 @dataclass(frozen=True)
@@ -393,8 +407,9 @@ class PanelState:
     footer: Footer
     knobs: tuple[KnobShown, ...]
     forecasts: tuple[ForecastShown, ...]
-    """Of every single value that can be chosen, and of the settings that were asked for last; empty while the loop as
-    written was not measured."""
+    """Of every single value that can be chosen, of what was tried, and of the settings that were asked for last; empty
+    while the loop as written was not measured."""
+    together: Together
     trial: Budget
     sweep_most: int
     """Combinations that a sweep takes."""

@@ -38,10 +38,11 @@ export interface PanelState {
   footer: Footer;
   knobs: Knob[];
   /**
-   * Of every single value that can be chosen, and of the settings that were asked for last; empty while the loop
-   * as written was not measured.
+   * Of every single value that can be chosen, of what was tried, and of the settings that were asked for last;
+   * empty while the loop as written was not measured.
    */
   forecasts: Forecast[];
+  together: Together;
   trial: Budget;
   /** Combinations that a sweep takes. */
   sweepMost: number;
@@ -74,6 +75,7 @@ export interface Labels {
   seconds: string;
   useIt: string;
   asking: string;
+  noneTogether: string;
   noAnswer: string;
   interrupt: string;
 }
@@ -414,6 +416,18 @@ export interface Forecast {
   text: string;
   /** There is a forecast, or a measurement. */
   known: boolean;
+  /** What is said of it beside others: `num_workers=2 alone predicted 1.9x (1.5-2.4)`, `amp=bf16 has none`. */
+  alone: string;
+}
+
+/** What several knobs give at once, of every combination of the values that have a forecast. */
+export interface Together {
+  /** Empty while a loop runs for the first time: then the page asks. */
+  knobs: string[];
+  /** Of each knob, the value as written first. */
+  values: Value[][];
+  /** Of each combination, the last knob's values changing fastest; empty where there is no forecast. */
+  texts: string[];
 }
 
 /** How long a trial is at first, and at most. */
