@@ -1267,22 +1267,16 @@ var Plots = class {
     const turn = this.turn;
     const { bokeh, figure: figure2 } = await plotting(model, waits);
     if (turn !== this.turn) return;
-    const roots = Object.fromEntries(figure2.plots.map((plot, index) => [plot.figure, cells[index]?.id]));
-    const item = { docid: "gpu_doctor", roots, root_ids: Object.keys(roots) };
+    const places = [[figure2.root, cells[0]?.id], ...figure2.plots.map((plot, index) => [plot.figure, cells[index]?.id])];
+    const item = { docid: "gpu_doctor", roots: Object.fromEntries(places), root_ids: places.map(([root]) => root) };
     const [views] = await bokeh.embed.embed_items({ gpu_doctor: figure2.doc }, [item]);
     if (!views) return;
     const letGo = () => release(bokeh, views);
-    const doc = documentOf(views);
-    for (const plot of figure2.plots.slice(1)) {
-      await nextTask();
-      if (turn !== this.turn) break;
-      doc?.add_root(doc.get_model_by_id(plot.figure));
-    }
-    await nextTask();
     if (turn !== this.turn) {
       letGo();
       return;
     }
+    const doc = documentOf(views);
     this.figure = figure2;
     this.letGo = letGo;
     this.doc = doc;
@@ -1297,6 +1291,11 @@ var Plots = class {
       const fig = this.get(plot.figure);
       fig.on_event("mousemove", (event) => this.point(event.x));
       fig.on_event("mouseleave", () => this.point(null));
+    }
+    for (const plot of figure2.plots) {
+      await nextTask();
+      if (turn !== this.turn) return;
+      doc?.add_root(doc.get_model_by_id(plot.figure));
     }
   }
   /** Takes the figures out of the page and out of Bokeh's list of documents, those too that are still being made. */
