@@ -86,7 +86,8 @@ def _tensors(pairs: int, tokens: int, calls: AttentionCalls) -> torch.Tensor:
 def _timed(given: list[torch.Tensor], mask: Any, drops: bool | None, clock: Callable[[], float]) -> float:
     """A forward and its backward, by separate operations with or without dropout; None: by the fused kernel."""
     with nullcontext() if drops is None else sdpa_kernel(SDPBackend.MATH):
+        query, key, value = given
         begin = clock()
-        out = scaled_dot_product_attention(*given, attn_mask=mask, dropout_p=DROPPED if drops else 0.0)
+        out = scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=DROPPED if drops else 0.0)
         torch.autograd.grad(out, given, out)
         return clock() - begin

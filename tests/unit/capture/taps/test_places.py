@@ -59,7 +59,12 @@ def test_what_torchs_own_python_computes_is_torchs() -> None:
 
 def test_a_line_is_innermost_where_no_library_runs_inside_of_it() -> None:
     seen: list[Place | None] = []
-    sorted([1], key=lambda _: seen.append(Places().of(sys._getframe())))
+
+    def look(_: int) -> int:
+        seen.append(Places().of(sys._getframe()))
+        return 0
+
+    sorted([1], key=look)
     here = Places().of(sys._getframe())
     assert here is not None and here.innermost
     assert seen[0] is not None and seen[0].innermost, "compiled code has no frames"
