@@ -32,10 +32,10 @@ export function forecastOf(panel) { return `${panel.id}-forecast`; }
  * @param {import("./contract").PanelState} state
  * @param {import("./panel").Panel} panel
  */
-export function forecastPart({ forecasts, labels }, panel) {
+export function forecastPart({ forecasts, labels, words }, panel) {
   const turned = Object.keys(panel.chosen).length > 0;
   const id = forecastOf(panel);
-  if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, "turn a knob first");
+  if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, words.turnFirst);
   if (!forecasts.length) return h("span", { role: "status", id });
   const told = toldOf(forecasts, panel.chosen);
   const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
