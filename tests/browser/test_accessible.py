@@ -33,12 +33,13 @@ CUT: Final = """(() => {
   const parts = [...root.querySelectorAll('*')].filter((one) => !one.closest('.bk-Figure, pre, .gd-bar, .gd-aloud, thead')
     && one.checkVisibility());
   return {
+    hidden: parts.filter((one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).textOverflow === 'ellipsis').length,
     page: document.documentElement.scrollWidth - innerWidth,
     spilt: parts.filter((one) => one.getBoundingClientRect().right > edge + 1).map((one) => one.outerHTML.slice(0, 80)),
     sideways: [...root.querySelectorAll('.gd-scroll')].filter((one) => one.scrollWidth > one.clientWidth).length,
   };
 })()"""
-UNCUT: Final = {"page": 0, "spilt": [], "sideways": 0}
+UNCUT: Final = {"hidden": 0, "page": 0, "spilt": [], "sideways": 0}
 
 
 @pytest.fixture
