@@ -14,6 +14,7 @@ class Labels:
     as_written: str = "as written"
     baseline: str = "baseline"
     candidate: str = "candidate"
+    anatomy: str = "anatomy of a step"
     losses: str = "loss over samples seen"
     treatment: str = "treatment"
     changed: str = "your code with these settings"

@@ -504,7 +504,8 @@ function phasesOf(before, after) {
 
 // src/elements.js
 function button(label, onclick, { off, tip, ...attributes } = {}) {
-  return h("button", { type: "button", onclick: off ? null : onclick, ...attributes, ...switchedOff(off), ...tipped(tip) }, label);
+  const key = attributes["data-ask"] ?? attributes["data-fold"];
+  return h("button", { type: "button", onclick: off ? null : onclick, ...key ? { key } : {}, ...attributes, ...switchedOff(off), ...tipped(tip) }, label);
 }
 function switchedOff(off) {
   return off ? { "aria-disabled": "true", "aria-describedby": off } : {};
@@ -515,8 +516,8 @@ function tipped(tip) {
 function worded(text) {
   return text.split(/`([^`]+)`/).map((part, index) => index % 2 ? h("code", {}, part) : part).filter(Boolean);
 }
-function counted(number, noun) {
-  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+function filled(text, given) {
+  return text.replace(/\{(\w+)\}/g, (_, name) => String(given[name] ?? ""));
 }
 
 // src/settings.js
@@ -554,24 +555,25 @@ function figure(value, decimals, { thousands, missing }) {
 
 // src/code.js
 function copyButton(text, label, panel, said) {
-  return button(panel.copied === text ? "copied" : label, () => panel.copy(text), { class: "gd-small", "aria-label": said });
+  return button(panel.copied === text ? panel.words.copied : label, () => panel.copy(text), { class: "gd-small", "aria-label": said });
 }
 function codePart(code, panel) {
-  return h("div", { class: "gd-code" }, h("pre", {}, code), copyButton(code, "copy", panel, "Copy these lines"));
+  const { words } = panel;
+  return h("div", { class: "gd-code" }, h("pre", {}, code), copyButton(code, words.copy, panel, words.copyLines));
 }
 function codeFold(label, what, settings, panel) {
   return button(label, () => panel.foldCode(what, settings), {
     class: "gd-link",
     "aria-expanded": String(panel.unfolded.has(what)),
     "data-fold": "code",
-    tip: "Your cells with the change: the changed lines or the whole cells"
+    tip: panel.words.codeTip
   });
 }
 function fixPart(settings, lines, panel) {
   const key = keyOf2(settings);
   const fix = Object.values(panel.live.state.fixes ?? {}).find((one) => keyOf2(one.settings ?? {}) === key);
   if (fix && !fix.error) return changePart(fix, key, panel);
-  const said = fix ? fix.error : panel.late(key) ? "The kernel is busy: the changed cells appear when it is free." : "Looking at your cells \u2026";
+  const said = fix ? fix.error : panel.late(key) ? panel.words.cellsWait : panel.words.looking;
   return h(
     "div",
     { class: "gd-fix" },
@@ -580,22 +582,23 @@ function fixPart(settings, lines, panel) {
   );
 }
 function changePart(fix, key, panel) {
+  const { words } = panel;
   const whole = panel.whole.has(key);
   const one = fix.cells.length === 1;
   const copies = fix.cells.map((cell) => copyButton(
     cell.text,
-    one ? "copy whole cell" : `copy ${cell.label}`,
+    one ? words.copyWhole : filled(words.copyCell, { cell: cell.label }),
     panel,
-    `Copy ${cell.label} with the change`
+    filled(words.copyChanged, { cell: cell.label })
   ));
   const body = whole ? fix.cells.map((cell) => h(
     "div",
     { key: cell.label },
     one ? null : h("div", { class: "gd-soft" }, cell.label),
-    h("pre", { class: "gd-diff", tabindex: "0", role: "region", "aria-label": `${cell.label}, whole` }, h("span", {}, cell.text))
+    h("pre", { class: "gd-diff", tabindex: "0", role: "region", "aria-label": filled(words.whole, { cell: cell.label }) }, h("span", {}, cell.text))
   )) : [h(
     "pre",
-    { class: "gd-diff", tabindex: "0", role: "region", "aria-label": "lines that change" },
+    { class: "gd-diff", tabindex: "0", role: "region", "aria-label": words.changedLines },
     fix.lines.map(([kind, text]) => h("span", { class: `gd-${kind}` }, text || " "))
   )];
   return h(
@@ -604,30 +607,26 @@ function changePart(fix, key, panel) {
     fix.cells.length ? h(
       "div",
       { class: "gd-row gd-fixhead" },
-      button("whole cell", () => panel.showWhole(key), { class: "gd-small gd-toggle", "aria-pressed": String(whole) }),
+      button(words.wholeCell, () => panel.showWhole(key), { class: "gd-small gd-toggle", "aria-pressed": String(whole) }),
       copies
     ) : null,
     fix.cells.length ? body : null,
     fix.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),
-    fix.paste ? [h("div", { class: "gd-soft" }, fix.complete ? "Or, to paste:" : panel.labels.paste), codePart(fix.paste, panel)] : null
+    fix.paste ? [h("div", { class: "gd-soft" }, fix.complete ? words.orPaste : panel.labels.paste), codePart(fix.paste, panel)] : null
   );
 }
 
 // src/header.js
-var LOST = "The kernel that ran this cell is gone: run the cell again.";
-var GONE = "no kernel";
-var SILENT = "No news from the kernel for half a minute. If it has ended, run the cell again.";
-var UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
 function statusOf(panel) {
   return `${panel.id}-status`;
 }
 function headerPart(state, panel) {
-  const { header, labels } = state;
+  const { header, labels, words } = state;
   const { progress } = header;
   const { lost, silent } = panel.live;
   const busy = state.busy && !lost;
   const stopping = panel.stopping && busy;
-  const stop = state.status === "waiting" ? "Stop: cancel the request before it begins" : "Stop the run";
+  const stop = state.status === "waiting" ? words.stopRequest : words.stopRun;
   const told = statusOf(panel);
   return h(
     "header",
@@ -639,23 +638,23 @@ function headerPart(state, panel) {
       "span",
       { class: "gd-live" },
       h("span", { class: `gd-dot gd-${header.failed || lost ? "broken" : state.status}`, "aria-hidden": "true" }),
-      h("b", { role: "status", id: told }, lost ? GONE : stopping ? "stopping" : header.status),
+      h("b", { role: "status", id: told }, lost ? words.gone : stopping ? words.stopping : header.status),
       header.settings ? h("span", { class: "gd-running" }, header.settings) : null
     ),
     h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  \xB7  ")),
-    button("Stop", () => panel.stop(), {
+    button(words.stop, () => panel.stop(), {
       class: "gd-stop",
       "data-ask": "stop",
       off: (!busy || stopping) && told,
       "aria-label": stop,
       tip: stop
     }),
-    busy && (header.stop || panel.unheard && stopping) ? h("span", { class: "gd-hint" }, header.stop || `No answer yet: ${labels.interrupt}.`) : null,
-    lost || silent || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, lost ? LOST : silent ? SILENT : UNANSWERED) : null,
+    busy && (header.stop || panel.unheard && stopping) ? h("span", { class: "gd-hint" }, header.stop || words.unheard) : null,
+    lost || silent || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, lost ? words.lost : silent ? words.silent : words.unanswered) : null,
     progress ? h(
       "div",
       { class: "gd-progress" },
-      h("progress", { max: "1", value: progress.share, "aria-label": "progress of the trial" }),
+      h("progress", { max: "1", value: progress.share, "aria-label": words.progress }),
       h("span", {}, [progress.text, progress.steps, progress.left].filter(Boolean).join("  \xB7  "))
     ) : null
   );
@@ -676,10 +675,10 @@ function verdictPart(state, panel) {
       verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null
     ),
     verdict.risk ? h("div", { class: "gd-risk" }, verdict.risk) : null,
-    advice ? advicePart(advice, state.busy, panel, "top") : h("div", { class: "gd-advice" })
+    advice ? advicePart(advice, state, panel, "top") : h("div", { class: "gd-advice" })
   );
 }
-function advicePart(advice, busy, panel, where) {
+function advicePart(advice, { busy, words }, panel, where) {
   const canTry = Object.keys(advice.settings).length > 0;
   const folded = (what) => `${where}:${what}`;
   const fold = (label, what) => button(label, () => panel.fold(folded(what)), {
@@ -687,7 +686,7 @@ function advicePart(advice, busy, panel, where) {
     "aria-expanded": String(panel.unfolded.has(folded(what))),
     "data-fold": what
   });
-  const code = canTry ? codeFold("code", folded("code"), advice.settings, panel) : advice.code ? fold("code", "code") : null;
+  const code = canTry ? codeFold(words.code, folded("code"), advice.settings, panel) : advice.code ? fold(words.code, "code") : null;
   return h(
     "div",
     { class: "gd-advice" },
@@ -697,14 +696,14 @@ function advicePart(advice, busy, panel, where) {
       h("span", { class: "gd-try" }, worded(advice.text.replace(/\.$/, ""))),
       advice.predicted ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
       h("span", { class: "gd-soft" }, advice.safety),
-      canTry ? button("Try it", () => panel.tryIt(advice.settings), {
-        class: "gd-primary",
+      canTry ? button(words.tryIt, () => panel.tryIt(advice.settings), {
+        class: where === "top" && panel.next === "try" ? "gd-primary" : "",
         "data-ask": "try",
         off: busy && statusOf(panel),
         onpointerenter: () => panel.near(),
         onfocus: () => panel.near()
       }) : null,
-      advice.page.length ? fold("why?", "why") : null,
+      advice.page.length ? fold(words.why, "why") : null,
       code
     ),
     advice.changes ? h("div", { class: "gd-soft" }, advice.changes) : null,
@@ -715,7 +714,7 @@ function advicePart(advice, busy, panel, where) {
 function pagePart(page2) {
   return h("div", { class: "gd-page" }, page2.map((one) => [one.title ? h("b", {}, one.title) : null, h("p", {}, worded(one.text))]));
 }
-function anatomyPart({ anatomy, status }) {
+function anatomyPart({ anatomy, status, labels, words }) {
   const { segments } = anatomy;
   const compared = status === "recording" ? null : anatomy.compared;
   const said = segments.map((one) => `${one.label} ${one.percent}`).join(", ");
@@ -725,12 +724,12 @@ function anatomyPart({ anatomy, status }) {
     h(
       "div",
       { class: "gd-title" },
-      h("b", {}, "anatomy of a step"),
+      h("b", {}, labels.anatomy),
       h("span", { class: "gd-soft" }, compared ? compared.of : anatomy.of),
       compared ? null : h("b", { class: "gd-total" }, anatomy.total)
     ),
     compared ? comparedPart(compared) : [
-      barPart(segments, said || "no step was measured yet"),
+      barPart(segments, said || words.unmeasured),
       h("div", { class: "gd-chips" }, segments.map((one) => h(
         "span",
         { key: one.phase },
@@ -759,7 +758,7 @@ function findingPart(finding, state, panel) {
     h("ul", {}, finding.evidence.map((text) => h("li", {}, worded(text)))),
     finding.prescriptions.map((one, number) => advicePart(
       { ...one, rule: finding.rule, page: number === 0 ? finding.page : [] },
-      state.busy,
+      state,
       panel,
       `${finding.rule}${number}`
     ))
@@ -770,22 +769,21 @@ function silencePart(one) {
   return h(
     "details",
     { class: "gd-why", key: one.reason },
-    h("summary", {}, `${one.reason}: ${counted(one.number, "rule")}`),
+    h("summary", {}, `${one.reason}: ${one.count}`),
     h("div", { class: "gd-soft" }, one.rules)
   );
 }
 function findingsPart(state, panel) {
-  const { findings, silent, labels } = state;
-  const unjudged = silent.reduce((sum, one) => sum + one.number, 0);
+  const { findings, silent, words } = state;
   return h(
     "section",
     { class: "gd-findings" },
-    findings.length ? h("div", { class: "gd-title" }, h("b", {}, "findings"), h("span", { class: "gd-soft" }, "share of the wall-clock; costs overlap")) : null,
+    findings.length ? h("div", { class: "gd-title" }, h("b", {}, words.findings), h("span", { class: "gd-soft" }, words.findingsOf)) : null,
     findings.map((finding) => findingPart(finding, state, panel)),
     silent.length ? h(
       "details",
       { key: "silent" },
-      h("summary", { class: "gd-soft" }, `${labels.notJudged}: ${counted(unjudged, "rule")}`),
+      h("summary", { class: "gd-soft" }, state.unjudged),
       silent.map((one) => silencePart(one))
     ) : null
   );
@@ -797,11 +795,36 @@ function footerPart({ footer }) {
     footer.notes.length ? h(
       "details",
       {},
-      h("summary", {}, counted(footer.notes.length, "note")),
+      h("summary", {}, footer.title),
       h("ul", {}, footer.notes.map((text) => h("li", {}, text)))
     ) : null,
     footer.overhead ? h("span", { class: "gd-own" }, footer.overhead) : null
   );
+}
+
+// src/focus.js
+var STOPS = "button, select, input, summary, [tabindex]";
+function keepFocus(root, redraw) {
+  const page2 = (
+    /** @type {Document | ShadowRoot} */
+    root.getRootNode()
+  );
+  const held = (
+    /** @type {HTMLElement | null} */
+    page2.activeElement
+  );
+  if (!held || !root.contains(held)) {
+    redraw();
+    return;
+  }
+  const stops = (
+    /** @type {HTMLElement[]} */
+    [...root.querySelectorAll(STOPS)]
+  );
+  redraw();
+  if (page2.activeElement === held) return;
+  const left = stops.slice(0, stops.indexOf(held) + 1).filter((one) => root.contains(one) && one.checkVisibility());
+  left.at(-1)?.focus({ preventScroll: true });
 }
 
 // src/forecast.js
@@ -834,46 +857,30 @@ function forecastOf(panel) {
   return `${panel.id}-forecast`;
 }
 function forecastPart(state, panel) {
-  const { forecasts, labels } = state;
+  const { forecasts, labels, words } = state;
   const turned = Object.keys(panel.chosen).length > 0;
   const id = forecastOf(panel);
-  if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, "turn a knob first");
+  if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, words.turnFirst);
   if (!forecasts.length) return h("span", { role: "status", id });
   const told = toldOf(state, panel.chosen);
   const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
   return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", id, "data-forecast": "" }, said);
 }
 
-// src/words.js
-var PURPOSES = {
-  trial: "Runs the code as written and with these settings in turn, from the same state, then restores everything",
-  treat: "Tries each recommendation, and keeps what is confirmed when it is measured again",
-  real: "Runs the whole cell once more, in your namespace, under these settings",
-  largest: "Finds the largest batch that fits and the best one for samples/s, in at most three short trials",
-  sweep: "Compares every combination of the values that you tick with the code as written"
-};
-function changesPart(knob, id) {
-  return h(
-    "li",
-    { id, key: id, class: knob.safe ? "" : "gd-changes" },
-    h("b", {}, knob.label),
-    knob.safe ? ` is safe. ${knob.changes || "All results stay the same."}` : ` changes the training. ${knob.changes}`
-  );
-}
-
 // src/searches.js
 function furtherPart(state, act, panel) {
+  const { words } = state;
   const open = panel.unfolded.has("sweep");
   const why = `${panel.id}-no-largest`;
   return [
     h(
       "div",
       { class: "gd-row gd-further" },
-      button("Sweep", () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), tip: PURPOSES.sweep, class: "gd-opens" }),
+      button(words.sweep, () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), tip: words.purposes.sweep, class: "gd-opens" }),
       h(
         "span",
         { class: "gd-choice" },
-        act("largest", "Find the largest batch", state.noLargest ? why : null, false),
+        act("largest", words.largest, state.noLargest ? why : null, false),
         state.noLargest ? h("span", { class: "gd-soft gd-fine", id: why }, state.noLargest) : null
       )
     ),
@@ -881,6 +888,7 @@ function furtherPart(state, act, panel) {
   ];
 }
 function gridPart(state, act, panel) {
+  const { words } = state;
   const some = panel.grid.num_workers?.length ? Math.max(...panel.grid.num_workers.map(Number)) : void 0;
   const knobs = asTurned(state.knobs, some).filter((knob) => !knob.refusal || panel.grid[knob.name]);
   const whole = panel.unfolded.has("sweep:more");
@@ -888,17 +896,17 @@ function gridPart(state, act, panel) {
   const count = combinations(panel.grid);
   const many = count > state.sweepMost;
   const told = `${panel.id}-sweep-said`;
-  const said = !count ? "Tick values: every combination is compared with the code as written." : many ? `${count} combinations are too many: a sweep takes at most ${state.sweepMost}. Tick fewer values.` : `${counted(count, "combination")}, each compared with the code as written. Clearly slower ones stop early.`;
+  const said = filled(!count ? words.sweepEmpty : many ? words.sweepMany : words.sweepCount, { count, most: state.sweepMost });
   return h(
     "div",
-    { class: "gd-grid-of", key: "sweep", role: "group", "aria-label": "values of the sweep" },
+    { class: "gd-grid-of", key: "sweep", role: "group", "aria-label": words.sweepValues },
     h("div", { class: "gd-ticks" }, shown.map((knob) => ticksPart(knob, state.busy, panel))),
     h(
       "div",
       { class: "gd-row gd-actions" },
-      act("sweep", "Run the sweep", !count || many ? told : null, true),
+      act("sweep", words.sweepRun, !count || many ? told : null, true),
       h("span", { class: many ? "gd-changes" : "gd-soft", role: "status", id: told }, said),
-      knobs.some((knob) => !knob.front) ? button("more knobs", () => panel.fold("sweep:more"), {
+      knobs.some((knob) => !knob.front) ? button(words.moreKnobs, () => panel.fold("sweep:more"), {
         class: "gd-link",
         "aria-expanded": String(whole),
         "data-fold": "sweep-more"
@@ -937,14 +945,17 @@ function refusalOf(knob, panel) {
   return `${panel.id}-${knob.name}-unticked`;
 }
 function refusalPart(knob, panel) {
-  const said = knob.refusal ? [`changed: ${knob.refusal}`] : knob.partly;
+  const said = knob.refusal ? [`${panel.words.unchangeable} ${knob.refusal}`] : knob.partly;
   const id = refusalOf(knob, panel);
-  return h("li", { id, key: id }, said.map((text) => h("div", {}, h("b", {}, knob.label), ` cannot be ${text}`)));
+  return h("li", { id, key: id }, said.map((text) => h("div", {}, h("b", {}, knob.label), ` ${text}`)));
 }
 function changesOf(knobs, panel) {
-  return knobs.length ? h("ul", { class: "gd-said" }, knobs.map((knob) => changesPart(knob, `${panel.id}-${knob.name}-ticked`))) : null;
+  return knobs.length ? h("ul", { class: "gd-said" }, knobs.map((knob) => turnedPart(knob, `${panel.id}-${knob.name}-ticked`))) : null;
 }
-function sweepPart({ sweep, busy, labels }, panel) {
+function turnedPart(knob, id) {
+  return h("li", { id, key: id, class: knob.safe ? "" : "gd-changes" }, h("b", {}, knob.label), ` ${knob.turned}`);
+}
+function sweepPart({ sweep, busy, labels, words }, panel) {
   if (!sweep) return h("section", { class: "gd-plan", hidden: true });
   const found = Object.keys(sweep.settings).length > 0;
   const rungs = sweep.places.map((one, number) => barPart2(one.label, one.share, one.faster ? "gd-gain" : "gd-was", one.total, one.said, number, one.best));
@@ -957,21 +968,21 @@ function sweepPart({ sweep, busy, labels }, panel) {
       { class: "gd-row gd-planhead" },
       h("b", {}, labels.sweep),
       h("span", { class: "gd-sum" }, sweep.sentence),
-      found ? button("set the knobs to this", () => panel.turnTo(sweep.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null,
-      found ? codeFold("code", "sweep:code", sweep.settings, panel) : null
+      found ? button(words.setKnobs, () => panel.turnTo(sweep.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null,
+      found ? codeFold(words.code, "sweep:code", sweep.settings, panel) : null
     ),
     found && panel.unfolded.has("sweep:code") ? fixPart(sweep.settings, "", panel) : null,
-    barsPart(rungs.slice(0, sweep.first + 1), "speed of each combination"),
+    barsPart(rungs.slice(0, sweep.first + 1), words.sweepBars),
     later.length ? h(
       "details",
       { key: "later" },
-      h("summary", { class: "gd-soft" }, counted(later.length, "more combination")),
-      barsPart(later, "the other combinations")
+      h("summary", { class: "gd-soft" }, sweep.later),
+      barsPart(later, words.sweepLater)
     ) : null,
     sweep.notes.map((text) => h("div", { class: "gd-note", key: text }, text))
   );
 }
-function largestPart({ largest, busy, labels }, panel) {
+function largestPart({ largest, busy, labels, words }, panel) {
   if (!largest) return h("section", { class: "gd-plan", hidden: true });
   const size = largest.settings.batch_size;
   return h(
@@ -982,11 +993,11 @@ function largestPart({ largest, busy, labels }, panel) {
       { class: "gd-row gd-planhead" },
       h("b", {}, labels.largest),
       h("span", { class: "gd-sum" }, largest.sentence),
-      size ? button(`set the knob to ${size}`, () => panel.turnTo(largest.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null
+      size ? button(filled(words.setKnob, { value: String(size) }), () => panel.turnTo(largest.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null
     ),
     barsPart(
       largest.sizes.map((one, number) => barPart2(one.label, one.share, !one.peak ? "gd-lost" : one.chosen ? "gd-gain" : "gd-was", one.peak, one.said, number, one.chosen)),
-      "memory of each batch size"
+      words.largestBars
     ),
     largest.notes.map((text) => h("div", { class: "gd-note", key: text }, text))
   );
@@ -1006,8 +1017,6 @@ function barPart2(label, share, tone, total, said, number, strong) {
 }
 
 // src/knobs.js
-var BEFORE = "A trial restores model, optimizer, loaders, random generators, your variables and the files that your cell writes. It does not undo data that it sends.";
-var BUDGET = "Steps of each side, and seconds to measure in all: they count from the end of the warm-up. Set-up, compile and downloads have their own time, told while they last.";
 function knobPart(knob, knobs, panel) {
   const id = `${panel.id}-${knob.name}`;
   const chosen = panel.chosen[knob.name] ?? knob.written;
@@ -1042,16 +1051,16 @@ function knobSentences(knobs, panel) {
     if (knob.refusal) {
       const alike = knobs.filter((one) => one.refusal === knob.refusal);
       const names = h("b", {}, alike.map((one) => one.label).join(", "));
-      return alike[0] === knob ? [h("li", { id, key: id }, names, ` cannot be changed: ${knob.refusal}`)] : [];
+      return alike[0] === knob ? [h("li", { id, key: id }, names, ` ${panel.words.unchangeable} ${knob.refusal}`)] : [];
     }
-    const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` cannot be ${text}`));
-    if (moved2) said.unshift(changesPart(knob, id));
+    const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` ${text}`));
+    if (moved2) said.unshift(turnedPart(knob, id));
     return said;
   });
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
 }
 function knobsPart(state, panel) {
-  const { knobs: offered, busy, before, labels } = state;
+  const { knobs: offered, busy, before, labels, words } = state;
   const knobs = asTurned(offered, panel.chosen.num_workers);
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
@@ -1061,13 +1070,13 @@ function knobsPart(state, panel) {
   const act = (what, label, why, primary) => button(label, () => panel.ask(what), {
     class: primary ? "gd-primary" : "",
     "data-ask": what,
-    tip: PURPOSES[what],
+    tip: words.purposes[what],
     off: busy ? statusOf(panel) : unknown ? none : why,
     onpointerenter: () => panel.near(),
     onfocus: () => panel.near()
   });
   const open = panel.unfolded.has("more");
-  const real = () => act("real", moved2 ? "Run for real with these settings" : "Run for real again", null, false);
+  const real = () => act("real", moved2 ? words.real : words.realAgain, null, panel.next === "real");
   return h(
     "section",
     { class: "gd-knobs" },
@@ -1075,28 +1084,28 @@ function knobsPart(state, panel) {
       "div",
       { class: "gd-row" },
       front.map((knob) => knobPart(knob, knobs, panel)),
-      act("trial", "Rerun as a trial", moved2 ? null : forecastOf(panel), true),
+      act("trial", words.trial, moved2 ? null : forecastOf(panel), panel.next === "trial"),
       forecastPart(state, panel)
     ),
     moved2 ? h(
       "div",
       { class: "gd-row gd-actions", key: "moved" },
       real(),
-      button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: "Reset every knob" }),
-      codeFold("code of these", "chosen", panel.chosen, panel)
+      button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: words.resetTip, key: "reset", "data-reset": "" }),
+      codeFold(words.codeOfThese, "chosen", panel.chosen, panel)
     ) : null,
     unknown ? h("div", { class: "gd-soft", id: none }, knobs[0]?.refusal) : knobSentences(front, panel),
     h(
       "div",
       { class: "gd-row gd-actions" },
-      act("treat", "Treat: find the best safe settings", null, false),
+      act("treat", words.treat, null, false),
       h(
         "label",
         { class: "gd-tick" },
         h("input", { type: "checkbox", checked: panel.changesTraining, onchange: ({ target }) => panel.setChanges(target.checked) }),
-        "treat may change batch size and precision"
+        words.treatMore
       ),
-      button(`more${more.some((knob) => panel.chosen[knob.name] !== void 0) ? " \u2022" : ""}`, () => panel.fold("more"), {
+      button(more.some((knob) => panel.chosen[knob.name] !== void 0) ? words.moreTurned : words.more, () => panel.fold("more"), {
         class: "gd-link",
         "aria-expanded": String(open),
         "data-fold": "more"
@@ -1107,37 +1116,36 @@ function knobsPart(state, panel) {
     open ? h("div", { class: "gd-row gd-actions", key: "further" }, budgetPart(state, panel), moved2 ? null : real()) : null,
     open && !unknown ? furtherPart(state, act, panel) : null,
     moved2 && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
-    unknown ? null : beforePart(before)
+    unknown ? null : beforePart(before ?? [{ text: words.before, tone: "" }])
   );
 }
-function budgetPart({ trial, labels }, panel) {
+function budgetPart({ trial, labels, words }, panel) {
   const field = (what, label, limits) => h("input", {
     type: "number",
     ...limits,
     value: panel.budget?.[what],
     "data-budget": what,
     "aria-label": label,
-    ...tipped(BUDGET),
+    ...tipped(words.budgetTip),
     oninput: ({ target }) => panel.setBudget(what, target.value)
   });
   return h(
     "span",
-    { class: "gd-steps", role: "group", "aria-label": "length of a trial" },
-    "trial of",
+    { class: "gd-steps", role: "group", "aria-label": words.length },
+    words.lengthBefore,
     field("steps", labels.steps, { min: "5", step: "5", max: String(trial.mostSteps) }),
-    "steps,",
+    words.lengthSteps,
     field("seconds", labels.seconds, { min: "1", step: "10", max: String(trial.mostSeconds) }),
-    "s"
+    words.lengthSeconds
   );
 }
-function beforePart(before) {
-  const said = before ?? [{ text: BEFORE, tone: "" }];
+function beforePart(said) {
   return h("ul", { class: "gd-said gd-before" }, said.map((one) => h("li", { key: one.text, class: one.tone ? "gd-changes" : "" }, one.text)));
 }
 
 // src/legend.js
 var STROKES = { dashed: "dashed", dotted: "dotted", dotdash: "dashed" };
-function legendPart(plot, plots, written) {
+function legendPart(plot, plots, written, words) {
   const { points, pointedAt } = plots;
   const valuesOf = (key) => {
     const [now, then] = ["base", "trial"].map((layer) => points.value(`${layer}:${key}`, pointedAt));
@@ -1153,16 +1161,16 @@ function legendPart(plot, plots, written) {
       return button([h("i", { style }), h("span", {}, line.label), h("b", {}, valuesOf(line.key))], () => plots.toggle(line.key), {
         key: line.key,
         class: "gd-line",
-        tip: `${line.title}: hides or shows the line`,
+        tip: filled(words.lineTip, { line: line.title }),
         "aria-pressed": String(!plots.hidden.has(line.key))
       });
     })
   ];
 }
-function plotsKeyPart(head, pointedAt) {
-  const parts = [h("span", {}, pointedAt === null ? "seconds since the start" : `at ${pointedAt.toFixed(2)} s`)];
-  if (head.epochs.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-epoch" }), "epoch"));
-  if (head.evaluations.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-evaluation" }), "evaluation"));
+function plotsKeyPart(head, pointedAt, words) {
+  const parts = [h("span", {}, pointedAt === null ? words.secondsSince : filled(words.pointedAt, { seconds: pointedAt.toFixed(2) }))];
+  if (head.epochs.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-epoch" }), words.epoch));
+  if (head.evaluations.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-evaluation" }), words.evaluation));
   if (head.names.trial) {
     parts.push(h("span", {}, h("i", { class: "gd-thin" }), head.names.base ?? ""));
     parts.push(h("span", {}, h("i", { class: "gd-broad" }), head.names.trial));
@@ -1454,7 +1462,7 @@ function unbroken(text) {
   const [, words = text, interval = ""] = /^(.*?)(\([^()]*\))?$/s.exec(text) ?? [];
   return [words, interval ? h("span", { class: "gd-together" }, interval) : null];
 }
-function resultPart({ result, busy, labels }, panel) {
+function resultPart({ result, busy, labels, words }, panel) {
   if (!result) return h("section", { class: "gd-result", hidden: true });
   const code = "result:code";
   return h(
@@ -1465,8 +1473,13 @@ function resultPart({ result, busy, labels }, panel) {
       "div",
       { class: "gd-row" },
       result.more ? h("span", { class: result.warns ? "gd-warns" : "gd-soft" }, result.more) : null,
-      codeFold("code", code, result.settings, panel),
-      button(labels.useIt, () => panel.turnTo(result.settings), { class: "gd-link", off: busy && statusOf(panel), "data-use": "result" })
+      codeFold(words.code, code, result.settings, panel),
+      button(labels.useIt, () => panel.turnTo(result.settings), {
+        class: panel.next === "use" ? "gd-primary" : "",
+        off: busy && statusOf(panel),
+        "data-use": "result",
+        key: "use"
+      })
     ),
     panel.unfolded.has(code) ? fixPart(result.settings, "", panel) : null
   );
@@ -1481,7 +1494,7 @@ function tablePart({ table }, panel) {
   const many = table.rows.length > MANY_ROWS;
   return h("section", { class: "gd-runs" }, h(
     "div",
-    { class: many ? "gd-scroll gd-many" : "gd-scroll", tabindex: "0", role: "region", "aria-label": "runs and trials" },
+    { class: many ? "gd-scroll gd-many" : "gd-scroll", tabindex: "0", role: "region", "aria-label": panel.words.runs },
     // The roles are said: a table whose cells are stacked, as in a narrow panel, would be none for a screen reader.
     h(
       "table",
@@ -1502,7 +1515,7 @@ function rowParts(row, detail, number, head, panel) {
     class: "gd-link gd-rowname",
     "aria-expanded": String(open),
     "data-fold": "row",
-    tip: cell.title || "losses, notes, code"
+    tip: cell.title || panel.words.rowTip
   }) : figurePart(cell);
   const cells = row.map((cell, index) => h("td", {
     role: "cell",
@@ -1527,7 +1540,7 @@ function besides(row, head) {
   return row.flatMap(({ title }, index) => title && index ? [`${head[index]}: ${title}`] : []);
 }
 function detailPart(detail, beside, what, panel) {
-  const { labels } = panel;
+  const { labels, words } = panel;
   const code = `${what}:code`;
   return h(
     "div",
@@ -1548,28 +1561,28 @@ function detailPart(detail, beside, what, panel) {
       "div",
       { class: "gd-said-of" },
       detail.judged.map((text, index) => h("div", { key: text, class: index ? "gd-soft" : detail.warns ? "gd-judged gd-warns" : "gd-judged" }, text)),
-      detail.losses || detail.judged.length ? null : h("div", { class: "gd-soft" }, "There are no losses to compare."),
+      detail.losses || detail.judged.length ? null : h("div", { class: "gd-soft" }, words.noLosses),
       detail.notes.length ? h("ul", {}, detail.notes.map((text) => h("li", { key: text }, text))) : null,
       detail.measured ? h("div", { class: "gd-soft" }, detail.measured) : null,
       beside.length ? h("div", { class: "gd-soft" }, beside.join(" \xB7 ")) : null,
-      codeFold("code", code, detail.settings, panel),
+      codeFold(words.code, code, detail.settings, panel),
       panel.unfolded.has(code) ? fixPart(detail.settings, "", panel) : null
     )
   );
 }
-function outputPart({ output, labels }) {
+function outputPart({ output, labels, words }) {
   if (!output) return h("section", { class: "gd-output", hidden: true });
   return h("section", { class: "gd-output" }, h(
     "details",
     { open: true },
     h("summary", {}, labels.output),
     output.text ? h("pre", { tabindex: "0", role: "region", "aria-label": labels.output }, output.text) : null,
-    output.images.map((src, index) => h("img", { src, alt: `picture ${index + 1} of the run`, key: String(index) }))
+    output.images.map((src, index) => h("img", { src, alt: filled(words.picture, { number: index + 1 }), key: String(index) }))
   ));
 }
 
 // src/treatment.js
-function planPart({ plan, busy, labels }, panel) {
+function planPart({ plan, busy, labels, words }, panel) {
   if (!plan) return h("section", { class: "gd-plan", hidden: true });
   const kept2 = Object.keys(plan.settings).length > 0;
   return h(
@@ -1580,11 +1593,11 @@ function planPart({ plan, busy, labels }, panel) {
       { class: "gd-row gd-planhead" },
       h("b", {}, labels.treatment),
       h("span", { class: "gd-sum" }, plan.sentence),
-      kept2 ? button("set the knobs to this", () => panel.turnTo(plan.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null
+      kept2 ? button(words.setKnobs, () => panel.turnTo(plan.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null
     ),
     plan.steps.length ? h(
       "div",
-      { class: "gd-waterfall", role: "table", "aria-label": "measured gains" },
+      { class: "gd-waterfall", role: "table", "aria-label": words.gains },
       plan.steps.map((one, number) => rungPart(one, number))
     ) : null,
     plan.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),
@@ -1639,7 +1652,7 @@ function showTips(root) {
   root.append(tip);
   const { signal } = ending;
   for (const type of ["pointerover", "focusin"]) root.addEventListener(type, show, { signal });
-  for (const type of ["pointerleave", "focusout"]) root.addEventListener(type, hide, { signal });
+  for (const type of ["pointerleave", "focusout", "click"]) root.addEventListener(type, hide, { signal });
   root.addEventListener("keydown", ({ key }) => {
     if (key === "Escape") hide();
   }, { signal });
@@ -1659,7 +1672,6 @@ function place(tip, of) {
 // src/panel.js
 var UNHEARD_MS = 2500;
 var COPIED_MS = 1500;
-var PLOTS_WAIT = "The plots come as soon as the kernel is free.";
 function made(name) {
   return Object.assign(document.createElement("div"), { className: name });
 }
@@ -1715,14 +1727,14 @@ var Panel = class {
     this.middle.append(grid, this.key);
   }
   async showPlots() {
-    const waits = () => this.sayOfPlots(PLOTS_WAIT);
+    const waits = () => this.sayOfPlots(this.state?.words.plotsWait ?? "");
     try {
       this.broken = null;
       await this.plots.show(this.live.model, this.cells, waits);
       if (this.plots.doc) this.sayOfPlots(null);
     } catch (error) {
       const said = error instanceof Error ? error.message : String(error);
-      this.sayOfPlots(`The plots could not be drawn (${said}). The run is not affected.`);
+      this.sayOfPlots(filled(this.state?.words.plotsFailed ?? "{why}", { why: said }));
     }
   }
   /** @param {string | null} why there are no plots */
@@ -1752,7 +1764,27 @@ var Panel = class {
       this.live.state.labels
     );
   }
+  /** As well. */
+  get words() {
+    return (
+      /** @type {State} */
+      this.live.state.words
+    );
+  }
+  /**
+   * What a person does next, the one button that stands out: try the advice; use what was proved; with turned knobs try
+   * them, or run them for real if they are what was proved.
+   * @returns {"try" | "use" | "trial" | "real"}
+   */
+  get next() {
+    const { result } = this.live.state;
+    if (!Object.keys(this.chosen).length) return result ? "use" : "try";
+    return result && keyOf2(result.settings) === keyOf2(this.chosen) ? "real" : "trial";
+  }
   draw() {
+    keepFocus(this.root, () => this.redraw());
+  }
+  redraw() {
     const { state } = this;
     if (this.gone || !state) return;
     this.budget ??= { steps: String(state.trial.steps), seconds: String(state.trial.seconds) };
@@ -1799,14 +1831,15 @@ var Panel = class {
   }
   drawLegends() {
     const { figure: figure2, doc } = this.plots;
-    if (!doc || !figure2 || this.broken) return;
+    const words = this.state?.words;
+    if (!doc || !figure2 || this.broken || !words) return;
     figure2.plots.forEach((plot, index) => {
       const [cell, legend] = [this.cells[index], this.legends[index]];
       if (!cell || !legend) return;
-      cell.ariaLabel = `${plot.title} in ${plot.unit} over seconds; the figures are above`;
-      patch(legend, legendPart(plot, this.plots, figure2));
+      cell.ariaLabel = filled(words.plot, { title: plot.title, unit: plot.unit });
+      patch(legend, legendPart(plot, this.plots, figure2, words));
     });
-    patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt));
+    patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt, words));
   }
   /**
    * Does something later, unless the panel is gone by then.

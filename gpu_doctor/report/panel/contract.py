@@ -15,6 +15,7 @@ from typing import Any, Literal, NewType, TypeAlias, TypedDict
 
 from gpu_doctor.recording import SettingValue
 from gpu_doctor.report.labels import Labels
+from gpu_doctor.report.panel.words import Words
 from gpu_doctor.report.plan import Dropped, Step
 from gpu_doctor.report.runs import Unfolded
 from gpu_doctor.report.searches import Place, Size
@@ -197,7 +198,7 @@ class Offer:
     refusal: str
     """Why the knob cannot be turned at all; empty if it can."""
     partly: tuple[str, ...]
-    """Where only some values cannot be had: which, and why."""
+    """Where only some values cannot be had: which, and why, in words that follow its label."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +210,8 @@ class KnobShown(Offer):
     front: bool
     """It stands in the first row."""
     safe: bool
-    changes: str
-    """What turning it changes in the training; empty where it changes nothing."""
+    turned: str
+    """What turning it does to the training, in words that follow its label."""
     written: SettingValue | None
     otherwise: Offer | None
     """What is offered once num_workers is turned from none to some, or from some to none; None where that is the same.
@@ -299,6 +300,8 @@ class SweepShown:
     places: tuple[Place, ...]
     first: int
     """So many are drawn at once, after the code as written."""
+    later: str
+    """What the others are folded under: `3 more combinations`."""
     notes: tuple[str, ...]
     settings: Mapping[str, SettingValue]
     """Of the best; empty where none is verified."""
@@ -354,7 +357,8 @@ class Silence:
     """Rules that could not judge, for one reason."""
 
     reason: str
-    number: int
+    count: str
+    """`9 rules`."""
     rules: str
     folded: bool
     """They are too many to be named at once."""
@@ -366,6 +370,8 @@ class Footer:
 
     overhead: str
     notes: tuple[str, ...]
+    title: str
+    """`3 notes`."""
 
 
 @dataclass(frozen=True)
@@ -393,6 +399,7 @@ class PanelState:
     busy: bool
     message: str
     labels: Labels
+    words: Words
     header: Header
     result: Result | None
     """None while no trial was clearly faster than the code as written."""
@@ -404,6 +411,8 @@ class PanelState:
     table: Table
     findings: tuple[FindingShown, ...]
     silent: tuple[Silence, ...]
+    unjudged: str
+    """`not judged: 9 rules`."""
     footer: Footer
     knobs: tuple[KnobShown, ...]
     forecasts: tuple[ForecastShown, ...]

@@ -120,9 +120,11 @@ def test_what_was_tried_is_told_as_measured() -> None:
         Effect({"num_workers": 2}, {}, 2.1, 2.0, 2.2, "faster"),
         Effect({"amp": "bf16"}, {}, outcome="failed", reason="Why."),
         Effect({"num_workers": 4}, {"num_workers": 2}, 1.1, 1.0, 1.2, "faster"),
+        Effect({"num_workers": 1}, {}, 1.28, 0.97, 1.7, "inconclusive"),
     )
     given = shown(starved(), effects=effects)
     assert said(given, {"num_workers": 2}) == "measured 2.10x (2.0-2.2) in trial 1"
+    assert said(given, {"num_workers": 1}).endswith(" in trial 4: inconclusive"), "not told as a gain"
     assert said(given, {"num_workers": 4}).startswith("predicted"), "it was tried over other settings"
     assert said(given, {"amp": "bf16"}) == NO_FORECAST
 

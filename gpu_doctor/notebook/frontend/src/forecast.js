@@ -61,10 +61,10 @@ export function forecastOf(panel) { return `${panel.id}-forecast`; }
  * @param {import("./panel").Panel} panel
  */
 export function forecastPart(state, panel) {
-  const { forecasts, labels } = state;
+  const { forecasts, labels, words } = state;
   const turned = Object.keys(panel.chosen).length > 0;
   const id = forecastOf(panel);
-  if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, "turn a knob first");
+  if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, words.turnFirst);
   if (!forecasts.length) return h("span", { role: "status", id });
   const told = toldOf(state, panel.chosen);
   const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);

@@ -2,6 +2,8 @@
 
 import { anatomyPart, verdictPart } from "./verdict.js";
 import { findingsPart, footerPart } from "./findings.js";
+import { filled } from "./elements.js";
+import { keepFocus } from "./focus.js";
 import { forecastKey, toldOf } from "./forecast.js";
 import { headerPart } from "./header.js";
 import { knobsPart } from "./knobs.js";
@@ -24,7 +26,6 @@ import { h, patch } from "./vdom.js";
 
 const UNHEARD_MS = 2500;
 const COPIED_MS = 1500;
-const PLOTS_WAIT = "The plots come as soon as the kernel is free.";
 
 /** @param {string} name */
 function made(name) { return Object.assign(document.createElement("div"), { className: name }); }
@@ -94,14 +95,14 @@ export class Panel {
   }
 
   async showPlots() {
-    const waits = () => this.sayOfPlots(PLOTS_WAIT);
+    const waits = () => this.sayOfPlots(this.state?.words.plotsWait ?? "");
     try {
       this.broken = null;
       await this.plots.show(this.live.model, this.cells, waits);
       if (this.plots.doc) this.sayOfPlots(null);
     } catch (error) {
       const said = error instanceof Error ? error.message : String(error);
-      this.sayOfPlots(`The plots could not be drawn (${said}). The run is not affected.`);
+      this.sayOfPlots(filled(this.state?.words.plotsFailed ?? "{why}", { why: said }));
     }
   }
 
@@ -126,7 +127,23 @@ export class Panel {
   /** Only asked for while there is a state. */
   get labels() { return /** @type {State} */ (this.live.state).labels; }
 
-  draw() {
+  /** As well. */
+  get words() { return /** @type {State} */ (this.live.state).words; }
+
+  /**
+   * What a person does next, the one button that stands out: try the advice; use what was proved; with turned knobs try
+   * them, or run them for real if they are what was proved.
+   * @returns {"try" | "use" | "trial" | "real"}
+   */
+  get next() {
+    const { result } = this.live.state;
+    if (!Object.keys(this.chosen).length) return result ? "use" : "try";
+    return result && keyOf(result.settings) === keyOf(this.chosen) ? "real" : "trial";
+  }
+
+  draw() { keepFocus(this.root, () => this.redraw()); }
+
+  redraw() {
     const { state } = this;
     if (this.gone || !state) return;
     this.budget ??= { steps: String(state.trial.steps), seconds: String(state.trial.seconds) };
@@ -170,14 +187,15 @@ export class Panel {
 
   drawLegends() {
     const { figure, doc } = this.plots;
-    if (!doc || !figure || this.broken) return;
+    const words = this.state?.words;
+    if (!doc || !figure || this.broken || !words) return;
     figure.plots.forEach((plot, index) => {
       const [cell, legend] = [this.cells[index], this.legends[index]];
       if (!cell || !legend) return;
-      cell.ariaLabel = `${plot.title} in ${plot.unit} over seconds; the figures are above`;
-      patch(legend, legendPart(plot, this.plots, figure));
+      cell.ariaLabel = filled(words.plot, { title: plot.title, unit: plot.unit });
+      patch(legend, legendPart(plot, this.plots, figure, words));
     });
-    patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt));
+    patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt, words));
   }
 
   /**
