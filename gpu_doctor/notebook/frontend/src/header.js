@@ -5,6 +5,7 @@ import { h } from "./vdom.js";
 
 const LOST = "The kernel that ran this cell is gone: run the cell again.";
 const GONE = "no kernel";
+const UNHEARD = "no news";
 const SILENT = "No news from the kernel for half a minute. If it has ended, run the cell again.";
 const UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
 
@@ -31,8 +32,8 @@ export function headerPart(state, panel) {
     header.name ? h("span", { class: "gd-case" }, header.name) : null,
     h("span", { class: "gd-machine" }, header.machine),
     h("span", { class: "gd-live" },
-      h("span", { class: `gd-dot gd-${header.failed || lost ? "broken" : state.status}`, "aria-hidden": "true" }),
-      h("b", { role: "status", id: told }, lost ? GONE : stopping ? "stopping" : header.status),
+      h("span", { class: `gd-dot gd-${header.failed || lost || silent ? "broken" : state.status}`, "aria-hidden": "true" }),
+      h("b", { role: "status", id: told }, lost ? GONE : silent ? UNHEARD : stopping ? "stopping" : header.status),
       header.settings ? h("span", { class: "gd-running" }, header.settings) : null),
     h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  ·  ")),
     button("Stop", () => panel.stop(), {
