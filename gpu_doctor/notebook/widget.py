@@ -105,7 +105,6 @@ class DoctorView(anywidget.AnyWidget):
         super().__init__(
             bokeh=needed | (self._carried() if self._loader.model_id in _unfound else {}),
             figure={} if figure == self._loader.figure else figure,
-            _dom_classes=("gpu-doctor-view",),
         )
         self.on_msg(lambda _, content, buffers: self._hear(content, asked))
         self.clicks_live = _let_clicks_through(self)

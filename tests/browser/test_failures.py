@@ -20,18 +20,15 @@ from tests.support.lab import Lab, new_page
 from tests.support.open_notebook import Notebook, wait_until
 from tests.support.panel_parts import shown, starved
 from tests.support.repository import ARTIFACTS
-from tests.support.still import resize, serve, show, start
+from tests.support.still import resize, serve, start
 
 pytestmark = pytest.mark.timeout(300)
 
 GONE = "The kernel that ran this cell is gone: run the cell again."
-NOT_RUN = "GPU Doctor: this page does not run the live panel's script. The result follows below."
+NOT_SHOWN = "GPU Doctor: no live panel here, as the page blocks its script or it was closed. The result follows below."
 IN_AN_OUTPUT = """(() => { const area = document.createElement("div"); area.className = "output";
   area.append(document.querySelector("main"), document.querySelector(".gpu-doctor-static")); document.body.append(area);
 })()"""
-
-EMPTY_PLACE = """document.querySelector("main").replaceWith(
-  Object.assign(document.createElement("div"), { id: "place", className: "gpu-doctor-view" }))"""
 
 
 @pytest.fixture
@@ -147,7 +144,7 @@ def test_a_page_whose_policy_blocks_the_panels_script(browser: Browser, tmp_path
         wait_until(lambda: static(page).count() and static(page).is_visible(), 20, "No static result")
         assert page.locator("[data-gpu-doctor]").count() == 0
         box = page.locator(".jupyter-widgets-error-widget")
-        assert box.evaluate("(one) => getComputedStyle(one, '::after').content") == f'"{NOT_RUN}"'
+        assert box.evaluate("(one) => getComputedStyle(one, '::after').content") == f'"{NOT_SHOWN}"'
         notebook.screenshot("blocked-script", notebook.output(1))
         strict.end_kernels()
         context.close()
@@ -199,17 +196,6 @@ def test_half_a_minute_without_news(blank: Page) -> None:
     blank.screenshot(path=ARTIFACTS / "no-news.png", full_page=True)
     blank.evaluate("window.tell({})")
     assert blank.locator(".gd-dot.gd-recording").count() == 1 and not static(blank).is_visible()
-
-
-def test_an_anywidget_that_leaves_an_empty_place_for_a_blocked_script(blank: Page) -> None:
-    """0.9 does; what it leaves has our class, and our style sheet."""
-    show(blank, shown(starved()), plots=False)
-    blank.evaluate(EMPTY_PLACE)
-    place = blank.locator("#place")
-    assert place.evaluate("(one) => getComputedStyle(one, '::before').content") == f'"{NOT_RUN}"'
-    assert place.evaluate("(one) => getComputedStyle(one, '::before').visibility") == "hidden", "a script may yet come"
-    blank.wait_for_timeout(5500)
-    assert place.evaluate("(one) => getComputedStyle(one, '::before').visibility") == "visible"
 
 
 # ---- loaded again ---------------------------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ import nbformat
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.test_failures import NOT_RUN
+from tests.browser.test_failures import NOT_SHOWN
 from tests.browser.test_view import PANEL, rows
 from tests.support.classic import OldLab, Six, static
-from tests.support.lab import new_page
+from tests.support.lab import Lab, new_page
 from tests.support.open_notebook import wait_until
 from tests.support.repository import ARTIFACTS, ROOT
 
@@ -35,7 +35,7 @@ def cells() -> list[str]:
     return [*code[:watched], code[watched].replace("range(2)", "range(100)")]
 
 
-def opened(lab: OldLab, page: Page, sources: list[str]) -> Six:
+def opened(lab: Lab, page: Page, sources: list[str]) -> Six:
     """A notebook of which all cells but the last have run."""
     notebook = Six(lab, page, lab.write("old.ipynb", sources))
     for index in range(len(sources) - 1):
@@ -46,7 +46,7 @@ def opened(lab: OldLab, page: Page, sources: list[str]) -> Six:
 def test_the_quickstart_in_a_page(old_page: Page, tmp_path: Path) -> None:
     sources, page = cells(), old_page
     last = len(sources) - 1
-    with OldLab(tmp_path / "home") as lab:
+    with OldLab(tmp_path / "home", 180) as lab:
         notebook = opened(lab, page, sources)
         notebook.run_cell(last)
         wait_until(lambda: rows(page) > 5, 60, "No row came to the page while the cell ran")
@@ -65,6 +65,7 @@ def test_the_quickstart_in_a_page(old_page: Page, tmp_path: Path) -> None:
         wait_until(lambda: page.evaluate(f"{PANEL}.state().table.rows.length") == 2, 120, "The trial left no row")
         wait_until(lambda: page.evaluate(f"{PANEL}.state().busy") is False, 60, "The trial did not end")
         ARTIFACTS.mkdir(parents=True, exist_ok=True)
+        page.set_viewport_size({"width": 1280, "height": 2600})
         page.locator("[data-gpu-doctor]").screenshot(path=ARTIFACTS / "old-notebook.png")
         lab.end_kernels()
 
@@ -72,13 +73,13 @@ def test_the_quickstart_in_a_page(old_page: Page, tmp_path: Path) -> None:
 def test_a_page_whose_policy_blocks_the_panels_script(old_page: Page, tmp_path: Path) -> None:
     sources, page = cells(), old_page
     sources[-1] = sources[-1].replace("%%gpudoctor", "%%gpudoctor --steps 100")
-    with OldLab(tmp_path / "home", policy="script-src 'self' 'unsafe-inline' 'unsafe-eval'") as lab:
+    with OldLab(tmp_path / "home", 180, policy="script-src 'self' 'unsafe-inline' 'unsafe-eval'") as lab:
         notebook = opened(lab, page, sources)
         notebook.run_cell(len(sources) - 1, wait_s=120)
         wait_until(lambda: static(page).count() and static(page).is_visible(), 30, "No static result")
         assert page.locator("[data-gpu-doctor]").count() == 0
-        page.screenshot(path=ARTIFACTS / "old-notebook-blocked.png", full_page=True)
-        place = page.locator(".gpu-doctor-view")
-        assert place.evaluate("(one) => getComputedStyle(one, '::before').content") == f'"{NOT_RUN}"'
-        assert place.evaluate("(one) => getComputedStyle(one, '::before').visibility") == "visible"
+        place = page.locator(".jupyter-widgets-view")
+        assert place.evaluate("(one) => getComputedStyle(one, '::after').content") == f'"{NOT_SHOWN}"'
+        place.scroll_into_view_if_needed()
+        page.screenshot(path=ARTIFACTS / "old-notebook-blocked.png")
         lab.end_kernels()
