@@ -198,6 +198,7 @@ function roundUp(value) {
 // src/live.js
 var MISSED_MS = 1500;
 var SILENT_MS = 3e4;
+var PROBED_MS = 6e3;
 var GREETED_AT = [1, 4, 12];
 var Live = class {
   /** @param {Model} model */
@@ -208,7 +209,7 @@ var Live = class {
     this.views = /* @__PURE__ */ new Set();
     this.lost = this.silent = false;
     this.greeted = 0;
-    this.quiet = void 0;
+    this.quiet = [];
     this.state = {};
     this.read();
     this.hearing = (message, buffers) => this.hear(message, buffers);
@@ -220,6 +221,7 @@ var Live = class {
     this.waiting = setTimeout(() => {
       if (!this.messages.last && this.state.busy) this.askForAll();
     }, MISSED_MS);
+    this.listen();
   }
   /** Takes what is written down in the traits, which is all there was when it was written. */
   read() {
@@ -251,17 +253,22 @@ var Live = class {
   /** No kernel hears the panel any more. */
   lose() {
     this.lost = true;
-    clearTimeout(this.quiet);
-    for (const view of this.views) view.lost();
+    this.hush();
+    for (const view of this.views) view.draw();
   }
   /** From now on silence is noticed, if something runs. */
   listen() {
-    clearTimeout(this.quiet);
+    this.hush();
     this.silent = false;
-    if (this.state.busy) this.quiet = setTimeout(() => {
+    if (!this.state.busy || this.lost) return;
+    const silent = () => {
       this.silent = true;
       for (const view of this.views) view.draw();
-    }, SILENT_MS);
+    };
+    this.quiet = [setTimeout(() => this.ask({ ask: "hello" }), PROBED_MS), setTimeout(silent, SILENT_MS)];
+  }
+  hush() {
+    for (const timer of this.quiet.splice(0)) clearTimeout(timer);
   }
   /** The kernel learns from where it hears this whether it hears clicks while a cell runs. */
   greet() {
@@ -292,7 +299,7 @@ var Live = class {
   /** The model goes: nothing of the page may hold what it had. */
   end() {
     clearTimeout(this.waiting);
-    clearTimeout(this.quiet);
+    this.hush();
     this.model.off("msg:custom", this.hearing);
     this.model.off("change:state", this.reading);
     this.model.off("comm_live_update", this.losing);
@@ -325,10 +332,12 @@ function numbered() {
   page2.gpuDoctorPanels = (page2.gpuDoctorPanels ?? 0) + 1;
   return page2.gpuDoctorPanels;
 }
-function hideStatic(el) {
+function staticBeside(el) {
   const area = el.closest(".jp-OutputArea, .output, .cell-output-ipywidget-background");
   const hidden = /* @__PURE__ */ new Set();
+  let shown = true;
   const hide = () => {
+    if (shown) return;
     for (const result of area?.querySelectorAll(".gpu-doctor-static") ?? []) {
       const child = (
         /** @type {HTMLElement} */
@@ -339,13 +348,22 @@ function hideStatic(el) {
       child.style.display = "none";
     }
   };
-  hide();
   const observer = new MutationObserver(hide);
   if (area) observer.observe(area, { childList: true, subtree: true });
-  return () => {
-    observer.disconnect();
+  const show = (on) => {
+    if (on === shown) return;
+    shown = on;
+    if (!on) {
+      hide();
+      return;
+    }
     for (const child of hidden) child.style.display = "";
+    hidden.clear();
   };
+  return { show, leave: () => {
+    observer.disconnect();
+    show(true);
+  } };
 }
 function whenInPage(el, then) {
   const waiting = setInterval(() => {
@@ -637,8 +655,12 @@ function headerPart(state, panel) {
     h(
       "span",
       { class: "gd-live" },
-      h("span", { class: `gd-dot gd-${header.failed || lost ? "broken" : state.status}`, "aria-hidden": "true" }),
-      h("b", { role: "status", id: told }, lost ? words.gone : stopping ? words.stopping : header.status),
+      h("span", { class: `gd-dot gd-${header.failed || lost || silent ? "broken" : state.status}`, "aria-hidden": "true" }),
+      h(
+        "b",
+        { role: "status", id: told },
+        lost ? words.gone : silent ? words.noNews : stopping ? words.stopping : header.status
+      ),
       header.settings ? h("span", { class: "gd-running" }, header.settings) : null
     ),
     h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  \xB7  ")),
@@ -1190,12 +1212,16 @@ function there(version) {
 }
 async function plotting(model, waits) {
   const { version, loader } = model.get("bokeh");
-  const { source, figure: figure2 } = await carried(model, loader) ?? await asked(model, waits);
+  const { source, figure: figure2 } = brought(model) ?? await carried(model, loader) ?? await asked(model, waits);
   if (!there(version)) evaluate(source);
   const bokeh = there(version);
   if (!bokeh) throw new Error(`BokehJS ${version} did not load`);
   const own = model.get("figure");
   return { bokeh, figure: own?.doc ? own : figure2 };
+}
+function brought(model) {
+  const { source, figure: figure2 } = model.get("bokeh");
+  return source ? { source, figure: figure2 } : null;
 }
 async function carried(model, loader) {
   const manager = model.widget_manager;
@@ -1221,10 +1247,10 @@ function inTime(promise, ms) {
 function asked(model, waits) {
   return new Promise((then) => {
     const look = () => {
-      const { source, figure: figure2 } = model.get("bokeh");
-      if (!source) return false;
+      const found = brought(model);
+      if (!found) return false;
       model.off("change:bokeh", look);
-      then({ source, figure: figure2 });
+      then(found);
       return true;
     };
     if (look()) return;
@@ -1707,7 +1733,8 @@ var Panel = class {
     this.legends = [];
     this.key = made("gd-key gd-soft");
     this.plots = new Plots(live.points, () => this.drawLegends());
-    this.whenLost = () => {
+    this.unplotted = false;
+    this.showStatic = (_) => {
     };
     this.makePlots();
     this.endTips = showTips(this.root);
@@ -1730,11 +1757,13 @@ var Panel = class {
     const waits = () => this.sayOfPlots(this.state?.words.plotsWait ?? "");
     try {
       this.broken = null;
+      this.plotless(false);
       await this.plots.show(this.live.model, this.cells, waits);
       if (this.plots.doc) this.sayOfPlots(null);
     } catch (error) {
       const said = error instanceof Error ? error.message : String(error);
       this.sayOfPlots(filled(this.state?.words.plotsFailed ?? "{why}", { why: said }));
+      this.plotless(true);
     }
   }
   /** @param {string | null} why there are no plots */
@@ -1810,6 +1839,26 @@ var Panel = class {
       footerPart(state)
     ]);
     this.showNewRow(state.table.rows.length);
+    this.besides();
+  }
+  /**
+   * It stands in the page.
+   * @param {(on: boolean) => void} showStatic shows and hides the static result
+   */
+  stands(showStatic) {
+    this.showStatic = showStatic;
+    this.besides();
+  }
+  /** @param {boolean} on whether there are no plots, and none will come */
+  plotless(on) {
+    this.unplotted = on;
+    this.middle.firstElementChild.hidden = on;
+    this.besides();
+  }
+  /** The static result is there where the panel does not tell as much. */
+  besides() {
+    const { lost, silent } = this.live;
+    this.showStatic(lost || silent || this.unplotted);
   }
   /**
    * The verdict for a screen reader: again when it changes in kind or a run begins or ends, not with every figure.
@@ -1859,13 +1908,10 @@ var Panel = class {
     for (const timer of this.timers) clearTimeout(timer);
     this.plots.clear();
     this.endTips();
+    this.showStatic = () => {
+    };
     delete this.root.gpuDoctor;
     delete this.el.gpuDoctor;
-  }
-  /** No kernel hears it any more: it says so, and the static result is shown again. */
-  lost() {
-    this.draw();
-    this.whenLost();
   }
   // ---- what a person does ----------------------------------------------------------------------------------------
   /**
@@ -2030,13 +2076,13 @@ function render({ model, el }) {
     panel.drawLegends();
   };
   const letKeysGo = keepKeys(panel.root);
-  let [showStatic, leaveGround] = [() => {
+  let [leaveStatic, leaveGround] = [() => {
   }, () => {
   }];
   const waiting = whenInPage(el, () => {
-    showStatic = hideStatic(el);
-    panel.whenLost = showStatic;
-    if (live.lost) showStatic();
+    const beside = staticBeside(el);
+    leaveStatic = beside.leave;
+    panel.stands(beside.show);
     leaveGround = followGround(panel.root, recoloured);
     panel.showPlots();
   });
@@ -2050,7 +2096,7 @@ function render({ model, el }) {
     live.views.delete(panel);
     model.off("change:figure", redrawn);
     panel.close();
-    showStatic();
+    leaveStatic();
   };
 }
 var BUILD = "BUILD_DIGEST";

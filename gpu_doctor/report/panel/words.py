@@ -37,6 +37,7 @@ class Words:
     unheard: str = f"No answer yet: {LABELS.interrupt}."
     lost: str = "The kernel that ran this cell is gone: run the cell again."
     gone: str = "no kernel"
+    no_news: str = "no news"
     silent: str = "No news from the kernel for half a minute. If it has ended, run the cell again."
     unanswered: str = "No answer yet: the kernel is busy. If it was restarted, run the cell again."
     progress: str = "progress of the trial"

@@ -94,6 +94,7 @@ export interface Words {
   unheard: string;
   lost: string;
   gone: string;
+  noNews: string;
   silent: string;
   unanswered: string;
   progress: string;

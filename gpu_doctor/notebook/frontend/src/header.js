@@ -26,8 +26,9 @@ export function headerPart(state, panel) {
     header.name ? h("span", { class: "gd-case" }, header.name) : null,
     h("span", { class: "gd-machine" }, header.machine),
     h("span", { class: "gd-live" },
-      h("span", { class: `gd-dot gd-${header.failed || lost ? "broken" : state.status}`, "aria-hidden": "true" }),
-      h("b", { role: "status", id: told }, lost ? words.gone : stopping ? words.stopping : header.status),
+      h("span", { class: `gd-dot gd-${header.failed || lost || silent ? "broken" : state.status}`, "aria-hidden": "true" }),
+      h("b", { role: "status", id: told },
+        lost ? words.gone : silent ? words.noNews : stopping ? words.stopping : header.status),
       header.settings ? h("span", { class: "gd-running" }, header.settings) : null),
     h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  ·  ")),
     button(words.stop, () => panel.stop(), {

@@ -74,7 +74,8 @@ export class Panel {
     this.legends = [];
     this.key = made("gd-key gd-soft");
     this.plots = new Plots(live.points, () => this.drawLegends());
-    this.whenLost = () => {};
+    this.unplotted = false;
+    this.showStatic = (/** @type {boolean} */ _) => {};
     this.makePlots();
     this.endTips = showTips(this.root);
     this.root.gpuDoctor = el.gpuDoctor = { rows: () => this.plots.rows(), state: () => live.state, plots: this.plots, live };
@@ -98,11 +99,13 @@ export class Panel {
     const waits = () => this.sayOfPlots(this.state?.words.plotsWait ?? "");
     try {
       this.broken = null;
+      this.plotless(false);
       await this.plots.show(this.live.model, this.cells, waits);
       if (this.plots.doc) this.sayOfPlots(null);
     } catch (error) {
       const said = error instanceof Error ? error.message : String(error);
       this.sayOfPlots(filled(this.state?.words.plotsFailed ?? "{why}", { why: said }));
+      this.plotless(true);
     }
   }
 
@@ -163,6 +166,29 @@ export class Panel {
       tablePart(state, this), outputPart(state), findingsPart(state, this), footerPart(state),
     ]);
     this.showNewRow(state.table.rows.length);
+    this.besides();
+  }
+
+  /**
+   * It stands in the page.
+   * @param {(on: boolean) => void} showStatic shows and hides the static result
+   */
+  stands(showStatic) {
+    this.showStatic = showStatic;
+    this.besides();
+  }
+
+  /** @param {boolean} on whether there are no plots, and none will come */
+  plotless(on) {
+    this.unplotted = on;
+    /** @type {HTMLElement} */ (this.middle.firstElementChild).hidden = on;
+    this.besides();
+  }
+
+  /** The static result is there where the panel does not tell as much. */
+  besides() {
+    const { lost, silent } = this.live;
+    this.showStatic(lost || silent || this.unplotted);
   }
 
   /**
@@ -214,14 +240,9 @@ export class Panel {
     for (const timer of this.timers) clearTimeout(timer);
     this.plots.clear();
     this.endTips();
+    this.showStatic = () => {};
     delete this.root.gpuDoctor;
     delete this.el.gpuDoctor;
-  }
-
-  /** No kernel hears it any more: it says so, and the static result is shown again. */
-  lost() {
-    this.draw();
-    this.whenLost();
   }
 
   // ---- what a person does ----------------------------------------------------------------------------------------
