@@ -1902,7 +1902,10 @@ var Panel = class {
     }, ms);
     this.timers.add(timer);
   }
-  /** The view goes: the figures leave Bokeh, nothing is drawn any more. */
+  /**
+   * The view goes: the figures leave Bokeh, nothing is drawn any more. JupyterLab keeps the element of a view that it has
+   * removed: nothing of ours stays in it.
+   */
   close() {
     this.gone = true;
     for (const timer of this.timers) clearTimeout(timer);
@@ -1910,6 +1913,7 @@ var Panel = class {
     this.endTips();
     this.showStatic = () => {
     };
+    this.root.remove();
     delete this.root.gpuDoctor;
     delete this.el.gpuDoctor;
   }

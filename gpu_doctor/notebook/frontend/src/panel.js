@@ -234,13 +234,17 @@ export class Panel {
     this.timers.add(timer);
   }
 
-  /** The view goes: the figures leave Bokeh, nothing is drawn any more. */
+  /**
+   * The view goes: the figures leave Bokeh, nothing is drawn any more. JupyterLab keeps the element of a view that it has
+   * removed: nothing of ours stays in it.
+   */
   close() {
     this.gone = true;
     for (const timer of this.timers) clearTimeout(timer);
     this.plots.clear();
     this.endTips();
     this.showStatic = () => {};
+    this.root.remove();
     delete this.root.gpuDoctor;
     delete this.el.gpuDoctor;
   }
