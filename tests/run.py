@@ -49,6 +49,8 @@ def pytest_of(*words: str) -> tuple[tuple[str, ...], ...]:
     return (python("pytest", *words),)
 
 
+OLD_PAGE: Final = "tests/browser/test_old_notebook.py"
+"""It needs the environment with Colab's versions."""
 APART: Final = ("taps", "restore", "faults", "test_clinic.py")
 """Of `real_clock`, parts of their own."""
 PARTS: Final = {
@@ -71,8 +73,8 @@ PARTS: Final = {
         Part("scene", "browser: the main job in JupyterLab", pytest_of("tests/browser", "-m", "core")),
         Part("quickstart", "the quickstart notebook", pytest_of("tests/kernel/test_notebooks.py", "-k", "quickstart")),
         Part("notebooks", "every notebook, from first to last cell", pytest_of("tests/kernel/test_notebooks.py")),
-        Part("old-kernel", "a kernel as old as Colab's", pytest_of("tests/kernel/test_old_kernel.py")),
-        Part("browser", "every scene in JupyterLab", pytest_of("tests/browser")),
+        Part("old-kernel", "a kernel as old as Colab's", pytest_of("tests/kernel/test_old_kernel.py", OLD_PAGE)),
+        Part("browser", "every scene in JupyterLab", pytest_of("tests/browser", f"--ignore={OLD_PAGE}")),
         Part("external", "frameworks, Ray and trackers, run unchanged", pytest_of("tests/external")),
         Part("taps", "what each tap hears, in real time", pytest_of("tests/real_clock/taps")),
         Part(

@@ -5,8 +5,9 @@
     python -m benchmarks.panel --quick                # short runs, to see that it works; no figures to keep
 
 `load`: a loop of 2 000 steps a second: the page's tasks, bytes of messages, memory. `million`: a loop of a million of
-the cheapest steps. `added`: what the view adds to the watched loop. `weight`: bytes of a panel, how soon it is seen.
-`again`: one cell run again and again. The page shares the machine with the kernel: on a busy one tasks last longer.
+the cheapest steps. `added`: what each look of the view takes from the watched loop, beside the loop around it.
+`weight`: bytes of a panel, and how soon it is seen. `again`: one cell run again and again. The page shares the machine
+with the kernel: on a busy one tasks last longer, of the CPU too.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--minutes", type=float, default=2.0, help="of the loaded loop")
     options.add_argument("--rate", type=float, default=2000, help="its steps a second")
     options.add_argument("--steps", type=int, default=1_000_000, help="of the long loop")
-    options.add_argument("--pairs", type=int, default=12, help="of runs with and without the view")
-    options.add_argument("--seconds", type=float, default=3.0, help="timed in each of them")
+    options.add_argument("--seconds", type=float, default=60.0, help="of a loop that the view's looks are timed in")
+    options.add_argument("--times", type=int, default=4, help="that it is run")
     options.add_argument("--runs", type=int, default=120, help="of the cell that is run again")
     options.add_argument("--quick", action="store_true", help="short runs of everything")
     options.add_argument("--json", type=Path, help="write the rows to this file")
@@ -66,7 +67,8 @@ def main() -> int:
     if unknown:
         parser().error(f"There is no part {unknown[0]!r}: take {', '.join(PARTS)}.")
     if options.quick:
-        options.minutes, options.steps, options.pairs, options.seconds, options.runs = 0.1, 20_000, 2, 0.5, 4
+        options.minutes, options.steps, options.runs = 0.1, 20_000, 4
+        options.seconds, options.times = 15.0, 1
     rows, loads = measured(options)
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     print(

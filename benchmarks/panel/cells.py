@@ -61,19 +61,31 @@ print("rate", {steps} / (time.perf_counter() - begin))
 """
 
 
-def timed(warm_s: float, seconds: float, view: bool) -> str:
-    """A loop as fast as it can, which prints microseconds of a step after a while: on the wall, of the CPU."""
-    return f"""%%gpudoctor{"" if view else " --no-view"}
-begin, done, lap = time.perf_counter(), 0, None
-while lap is None or time.perf_counter() - lap[0] < {seconds}:
+LOOKS: Final = """
+from gpu_doctor.notebook.live_view import Dashboard
+looks, slices, pushed = [], [], Dashboard.push
+def push(self, wait=False):
+    begin, spent = time.perf_counter(), time.thread_time()
+    pushed(self, wait)
+    looks.append((begin, time.perf_counter(), time.thread_time() - spent))
+Dashboard.push = push
+"""
+"""Notes when the view looks, and what that takes of the CPU."""
+
+
+def sliced(seconds: float) -> str:
+    """A loop as fast as it can, which notes the wall, its thread's CPU and its steps every few milliseconds."""
+    return f"""%%gpudoctor
+del looks[:], slices[:]
+begin, done = time.perf_counter(), 0
+while time.perf_counter() - begin < {seconds}:
     for (x,) in loader:
         optimizer.zero_grad()
         model(x).sum().backward()
         optimizer.step()
         done += 1
-        if lap is None and time.perf_counter() - begin > {warm_s}:
-            lap, done = (time.perf_counter(), time.process_time()), 0
-        elif lap is not None and done % 64 == 0 and time.perf_counter() - lap[0] > {seconds}:
-            break
-print("spent", 1e6 * (time.perf_counter() - lap[0]) / done, 1e6 * (time.process_time() - lap[1]) / done)
+        if done % 8 == 0:
+            slices.append((time.perf_counter(), time.thread_time(), done))
+            if slices[-1][0] - begin > {seconds}:
+                break
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
 import tempfile
@@ -11,9 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 from playwright.sync_api import Page
 
 from benchmarks.panel import cells
+from benchmarks.panel.looks import CPU, WALL, Numbers, mean_within, nobodys, taken
 from benchmarks.panel.page import Watched
 from benchmarks.panel.row import Row
 from gpu_doctor.notebook.widget import DoctorView
@@ -70,29 +73,45 @@ def million(lab: Lab, page: Page, options: argparse.Namespace) -> list[Row]:
 
 
 def added(lab: Lab, page: Page, options: argparse.Namespace) -> list[Row]:
-    """What the view adds to the watched loop: runs with and without it, in turns, in one kernel, whose messages are
-    read by another process. With it the loop comes first in every other pair."""
-    ratios: list[tuple[float, float]] = []
+    """What the view takes from the watched loop, look by look, in a kernel whose messages another process reads."""
+    runs = []
     with tempfile.TemporaryDirectory() as folder:
         kernel = Kernel(Path(folder))
         try:
             kernel.run(cells.SETUP)
-            for view in (True, False):
-                kernel.run(cells.timed(0.5, 0.5, view), cell="c")
-            for turn in range(options.pairs):
-                spent = {view: _spent(kernel, options.seconds, view) for view in (turn % 2 == 0, turn % 2 == 1)}
-                ratios.append((spent[True][0] / spent[False][0], spent[True][1] / spent[False][1]))
+            kernel.run(cells.some_steps(40), cell="c")
+            kernel.run(cells.LOOKS)
+            for _ in range(options.times):
+                kernel.run(cells.sliced(options.seconds), cell="c")
+                said = json.loads(kernel.run("import json; print(json.dumps([slices, looks]))"))
+                runs.append((np.array(said[0]), np.array(said[1])))
         finally:
             kernel.close()
-    rows = []
-    for clock, aim, found in (("wall", None, [one[0] for one in ratios]), ("CPU", 1.0, [one[1] for one in ratios])):
-        percent = sorted(100 * (ratio - 1) for ratio in found)
-        low, high = median_places(len(percent))
-        rows += [
-            Row("added", f"{clock} a step: the view adds, median of {len(percent)} pairs", _mid(percent), "%", aim),
-            Row("added", f"{clock}: lower end of the median's interval (95 %)", percent[low], "%"),
-            Row("added", f"{clock}: upper end", percent[high], "%"),
-        ]
+    return added_rows(runs)
+
+
+def added_rows(runs: list[tuple[Numbers, Numbers]]) -> list[Row]:
+    """The rows of `added`.
+
+    Args:
+        runs: of each its slices, as `looks.taken` takes them, and begin, end and CPU seconds of its looks.
+    """
+    ran_s = sum(slices[-1, 0] - slices[0, 0] for slices, _ in runs)
+    count = sum(len(looks) for _, looks in runs)
+    percent = 100 * count / ran_s
+    view = 100 * sum(float(looks[:, 2].sum()) for _, looks in runs) / ran_s
+    rows = [
+        Row("added", "looks of the view in a second", count / ran_s, "1/s"),
+        Row("added", "CPU of the view's own thread, of the loop's time", view, "%"),
+    ]
+    for name, clock in (("wall", WALL), ("CPU of its thread", CPU)):
+        found = np.concatenate([taken(slices, looks[:, :2], clock) for slices, looks in runs])
+        chance = np.concatenate([taken(slices, nobodys(looks[:, :2]), clock) for slices, looks in runs])
+        for who, values in (("looks add", found), ("looks that nobody took add", chance)):
+            mean, low, high = (percent * one for one in mean_within(values))
+            rows.append(Row("added", f"the loop's {name}: {who} ({low:.2f} to {high:.2f})", mean, "%"))
+    both = view + percent * mean_within(found)[0]
+    rows.append(Row("added", "CPU of both threads", both, "%", 1))
     return rows
 
 
@@ -148,15 +167,6 @@ def again(lab: Lab, page: Page, options: argparse.Namespace) -> list[Row]:
         Row("again", "page heap at the end", before[0], "MB"),
         Row("again", "kernel memory at the end", before[1], "MB"),
     ]
-
-
-def median_places(count: int) -> tuple[int, int]:
-    """Places, in the order of size, between which the median lies in 95 % of cases (by signs; all of few values)."""
-    below, low = 0.5**count, 0
-    while below + math.comb(count, low + 1) * 0.5**count <= 0.025:
-        low += 1
-        below += math.comb(count, low) * 0.5**count
-    return low, count - 1 - low
 
 
 PARTS: Final[dict[str, Callable[[Lab, Page, argparse.Namespace], list[Row]]]] = {
@@ -215,13 +225,6 @@ def _memory(part: str, before: tuple[float, float], after: tuple[float, float], 
         Row(part, "kernel memory, most while it ran", max(sizes), "MB"),
         Row(part, "kernel memory after", after[1], "MB"),
     ]
-
-
-def _spent(kernel: Kernel, seconds: float, view: bool) -> tuple[float, float]:
-    """Microseconds of a step, on the wall and of the CPU."""
-    said = kernel.run(cells.timed(1.0, seconds, view), cell="c")
-    wall, cpu = next(line.split()[1:] for line in said.splitlines() if line.startswith("spent"))
-    return float(wall), float(cpu)
 
 
 def _mid(values: list[float]) -> float:

@@ -869,8 +869,6 @@ class StepClock:
     def read_cpu(self, cpu_ns: int) -> None:
         """The CPU clock of the process, in ns, as of now: the next step that ends has what it used until here."""
         self._cpu = cpu_ns
-        if self._cpu_mark is None:
-            self._cpu_mark = cpu_ns
 
     def _marked(self, now: int, arg: tuple[int, Any]) -> None:
         code, mark = arg

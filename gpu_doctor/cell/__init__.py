@@ -11,6 +11,7 @@ from gpu_doctor.cell.ignore import hushed
 from gpu_doctor.cell.literals import Place
 from gpu_doctor.cell.loop import Edits, LoopLines, NothingToPaste, NotPlaced
 from gpu_doctor.cell.one_by_one import barred_rows, one_by_one_rows
+from gpu_doctor.cell.operators import operator_rows
 from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, reaches
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
 from gpu_doctor.cell.saved_files import saving_rows
@@ -45,6 +46,7 @@ __all__ = [
     "moved_lines",
     "needed_lines",
     "one_by_one_rows",
+    "operator_rows",
     "reaches",
     "saving_rows",
     "target_lines",

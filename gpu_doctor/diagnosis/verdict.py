@@ -94,7 +94,7 @@ def _part_in_torch(vitals: Vitals) -> float:
     """Of the looks outside of every phase, those that found torch computing; none where nothing was seen."""
     seen = [one for one in vitals.lines if one.phase == "other" and not one.in_worker and not one.before_backward]
     whole = sum(one.share for one in seen)
-    return sum(one.share for one in seen if one.in_torch) / whole if whole > 0 else 0.0
+    return sum(one.share for one in seen if one.in_torch or one.computes) / whole if whole > 0 else 0.0
 
 
 def _compute(vitals: Vitals) -> float:

@@ -297,7 +297,7 @@ def _followed(panel: Dashboard, recorder: Recorder, role: str) -> None:
     recorder.own_cpu_s.append(_since(lambda: panel.cpu_s))
     panel.follow(recorder, role)
     if "google.colab" in sys.modules:  # there only messages of the main thread reach the page at once
-        recorder.beat = panel.push
+        recorder.beat = panel.beat
 
 
 def _budget(options: argparse.Namespace) -> dict[str, Any]:

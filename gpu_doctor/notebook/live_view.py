@@ -143,6 +143,11 @@ class Dashboard:
             self.cpu_s += time.thread_time() - begin
             self._pushing.release()
 
+    def beat(self) -> None:
+        """One refresh on the run's own thread, in a run that the panel shows: not in a trial that a cell asked for."""
+        if self._thread is not None:
+            self.push()
+
     def last(self, shown: PanelInput | None = None) -> None:
         """Writes the final state and all rows down in traits, for a page that is loaded later. Never raises.
 

@@ -19,6 +19,7 @@ from bokeh.models import (
     Range1d,
     Ray,
     ResetTool,
+    Spacer,
     Span,
     VArea,
     WheelZoomTool,
@@ -57,8 +58,8 @@ def document(lines: tuple[Line, ...]) -> dict[str, Any]:
         lines: what is drawn, of all plots, in the order of the legends.
 
     Returns:
-        `doc` (a Bokeh document; its root is the first plot's figure, which has the others as tags), `x` (the id of the
-        range they share), and `plots`: for each its name, title, unit, how its figures are written, and ids.
+        `doc` (a Bokeh document), `root` (the id of its root, which shows nothing and has the figures as tags), `x` (the
+        id of the range they share), and `plots`: for each its name, title, unit, how its figures are written, and ids.
     """
     shared = Range1d(0, FIRST_S, reset_start=0, reset_end=FIRST_S)
     figures, plots = [], []
@@ -69,12 +70,12 @@ def document(lines: tuple[Line, ...]) -> dict[str, Any]:
         decimals = PERCENT_DECIMALS if _UNITS[name] == "%" else DECIMALS
         about = {"name": name, "title": title(name, mine), "unit": _UNITS[name], "decimals": decimals}
         plots.append({**about, **parts})
-    # The page makes each of the others a root when the one before is drawn, so that it is never busy for long.
+    # The page makes each of the figures a root in a task of its own, so that it is never busy for long.
+    root = Spacer(visible=False, tags=figures)
     doc = Document()
-    figures[0].tags = figures[1:]
-    doc.add_root(figures[0])
+    doc.add_root(root)
     written = {"thousands": NARROW_SPACE, "missing": DASH}
-    return {"doc": doc.to_json(deferred=False), "plots": plots, "x": shared.id, **written}
+    return {"doc": doc.to_json(deferred=False), "root": root.id, "plots": plots, "x": shared.id, **written}
 
 
 def _figure(name: str, lines: list[Line], x_range: Range1d) -> tuple[Any, dict[str, Any]]:
@@ -91,6 +92,7 @@ def _figure(name: str, lines: list[Line], x_range: Range1d) -> tuple[Any, dict[s
         active_scroll=None,
         toolbar_location="above",
         toolbar_inner=True,
+        title=None,
         min_border_left=34,
         min_border_right=6,
     )
@@ -102,7 +104,8 @@ def _figure(name: str, lines: list[Line], x_range: Range1d) -> tuple[Any, dict[s
     fig.axis.axis_line_color = fig.axis.major_tick_line_color = fig.axis.major_label_text_color = _GREY
     fig.axis.major_label_text_font_size, fig.axis.major_tick_in, fig.axis.major_tick_out = "11px", 0, 3
     fig.xaxis.ticker.desired_num_ticks, fig.yaxis.ticker.desired_num_ticks = 5, 4
-    fig.xgrid.grid_line_color, fig.ygrid.grid_line_color = None, _GREY
+    fig.center = list(fig.ygrid)
+    fig.ygrid.grid_line_color = _GREY
     fig.ygrid.grid_line_alpha = 0.25
     marks = {
         "epochs": _marks(fig, "epoch", [4, 4], 0.7),

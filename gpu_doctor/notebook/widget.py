@@ -3,7 +3,8 @@
 How it works: the panel's own script is small and travels with every panel. What plots need is large and the same for
 all: BokehJS (the installed bokeh package's own `bokeh.min.js`) and the figures, empty, as JSON. One loader widget a
 kernel carries both, and the page finds it by its id, so there is no CDN and no extension of ours. A page that cannot
-find it asks, and is sent them in the panel's own trait.
+find it asks, and is sent them in the panel's own trait; later panels of that kernel bring them along, since a question
+may wait for the end of the cell.
 
 The panel's state and the rows go one way, about twice a second, as one custom message with the points in a binary
 buffer. Messages are numbered: a page that misses one asks for everything. At the
@@ -59,6 +60,8 @@ class BokehLoader(ipywidgets.Widget):
 
 
 _loaders: list[BokehLoader] = []
+_unfound: set[str] = set()
+"""Ids of loaders that a page did not find."""
 
 
 def loader(figure: dict[str, Any]) -> BokehLoader:
@@ -99,7 +102,10 @@ class DoctorView(anywidget.AnyWidget):
         """
         self._loader = loader(figure)
         needed = {"version": bokeh.__version__, "loader": self._loader.model_id}
-        super().__init__(bokeh=needed, figure={} if figure == self._loader.figure else figure)
+        super().__init__(
+            bokeh=needed | (self._carried() if self._loader.model_id in _unfound else {}),
+            figure={} if figure == self._loader.figure else figure,
+        )
         self.on_msg(lambda _, content, buffers: self._hear(content, asked))
         self.clicks_live = _let_clicks_through(self)
         """The kernel hears a click while a cell runs, if the page has it sent that way."""
@@ -111,9 +117,14 @@ class DoctorView(anywidget.AnyWidget):
         if content == _HELLO:
             return
         if content == ASKS_BOKEH:
-            self.bokeh = {**self.bokeh, "source": bokeh_script(), "figure": self._loader.figure}
+            _unfound.add(self.bokeh["loader"])
+            self.bokeh = {**self.bokeh, **self._carried()}
         else:
             asked(content)
+
+    def _carried(self) -> dict[str, Any]:
+        """What the loader carries."""
+        return {"source": bokeh_script(), "figure": self._loader.figure}
 
     def close(self) -> None:
         """Takes the panel out of kernel and page, with the layout that belongs to it."""

@@ -177,6 +177,9 @@ class LineCost:
     one_by_one: str = ""
     """Reached, in a forward or in `other`, through a call that is made for one thing after the other though none needs
     what another gave, as its file's text tells (see `cell.one_by_one`): that call's file and line."""
+    computes: bool = False
+    """Seen in `other`, on a line of the training step that only makes a few operations on whole tensors, with no loop
+    in between, as its file's text tells (see `cell.operators`): torch's compiled code, not Python of the line."""
 
 
 @dataclass(frozen=True)
@@ -331,6 +334,8 @@ def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
     setup["optimizer_facts"] = None if optimizers is None else tuple(OptimizerFacts(**one) for one in optimizers)
     attention = setup.get("attention_calls")
     setup["attention_calls"] = None if attention is None else tuple(AttentionCalls(**one) for one in attention)
+    longer = setup.get("attention_longer_s")
+    setup["attention_longer_s"] = None if longer is None else tuple(longer)
     padding = setup.get("padding")
     setup["padding"] = None if padding is None else tuple(Padding(**one) for one in padding)
     frozen = setup.get("frozen")

@@ -37,6 +37,7 @@ from gpu_doctor.report.words import (
     predicted_words,
     price,
     run_facts,
+    unjudged,
     verdict_words,
 )
 from gpu_doctor.report.words import footer as footer_words
@@ -118,7 +119,7 @@ def anatomy(vitals: Vitals) -> str:
         f"{PHASE_LABELS[phase]} <b>{formatting.seconds(seconds)}</b> {formatting.share(part)}</span> "
         for phase, part, seconds in phases
     )
-    head = f"Anatomy of a step, <b>{formatting.seconds(vitals.host_step_s)}</b>"
+    head = f"{heading(LABELS.anatomy)}, <b>{formatting.seconds(vitals.host_step_s)}</b>"
     return f'<div style="{_SECTION}"><div>{head}</div><div style="margin:4px 0">{bar}</div><div>{legend}</div></div>'
 
 
@@ -195,8 +196,8 @@ def silent(grouped: Mapping[str, Sequence[str]]) -> str:
     if not grouped:
         return ""
     items = "".join(_silence(why, names) for why, names in grouped.items())
-    number = formatting.count(sum(len(names) for names in grouped.values()), "rule")
-    return _folded(f"{heading(LABELS.not_judged)}: {number}", f'<div style="margin:4px 0 0 14px">{items}</div>')
+    title = heading(unjudged(sum(len(names) for names in grouped.values())))
+    return _folded(title, f'<div style="margin:4px 0 0 14px">{items}</div>')
 
 
 def _silence(why: str, names: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ class Labels:
     as_written: str = "as written"
     baseline: str = "baseline"
     candidate: str = "candidate"
+    anatomy: str = "anatomy of a step"
     losses: str = "loss over samples seen"
     treatment: str = "treatment"
     changed: str = "your code with these settings"
@@ -28,6 +29,7 @@ class Labels:
     seconds: str = "seconds that a trial measures"
     use_it: str = "use it"
     asking: str = "asking for a forecast …"
+    none_together: str = "no forecast for these together: try it"
     no_answer: str = "no forecast yet: the kernel is busy"
     interrupt: str = "interrupt the kernel (Kernel menu, or the stop button)"
 

@@ -74,6 +74,7 @@ def sweep_state(sweep: Sweep | None) -> SweepShown | None:
         sentence=searches.sweep_sentence(sweep),
         places=searches.places(sweep),
         first=searches.FIRST,
+        later=formatting.count(max(len(sweep.effects) - searches.FIRST, 0), "more combination"),
         notes=tuple(formatting.clean(one, 600) for one in sweep.notes),
         settings=sweep.best,
     )
@@ -284,7 +285,7 @@ def finding(finding: Finding, vitals: Vitals) -> FindingShown:
 def silent(diagnosis: Diagnosis) -> tuple[Silence, ...]:
     """Rules that could not judge, one entry a reason."""
     return tuple(
-        Silence(reason=why, number=len(names), rules=", ".join(names), folded=len(names) > FEW_NAMES)
+        Silence(why, formatting.count(len(names), "rule"), ", ".join(names), folded=len(names) > FEW_NAMES)
         for why, names in silences(diagnosis).items()
     )
 
@@ -296,4 +297,5 @@ def footer(shown: PanelInput) -> Footer:
     if len(notes) > MOST_NOTES:
         more = formatting.count(len(notes) - MOST_NOTES, "more note")
         notes = [*notes[:MOST_NOTES], f"The recording has {more}."]
-    return Footer(overhead(shown.diagnosis.vitals) if shown.diagnosis is not None else "", tuple(notes))
+    own = overhead(shown.diagnosis.vitals) if shown.diagnosis is not None else ""
+    return Footer(own, tuple(notes), formatting.count(len(notes), "note"))

@@ -20,7 +20,7 @@ from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import Row, rows
 from gpu_doctor.report.searches import largest_html, sweep_html
 from gpu_doctor.report.trials import Sides, sides_html, sides_text
-from gpu_doctor.report.words import footer, machine_facts, run_facts, silences, verdict_words
+from gpu_doctor.report.words import footer, machine_facts, run_facts, silences, unjudged, verdict_words
 from gpu_doctor.trials import Largest, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
 
@@ -124,7 +124,11 @@ def _findings_panel(shown: PanelInput) -> dict[str, Any]:
 
 
 def _silent_panel(shown: PanelInput) -> dict[str, Any]:
-    return {"silent": () if shown.diagnosis is None else parts.silent(shown.diagnosis)}
+    found = shown.diagnosis
+    return {
+        "silent": () if found is None else parts.silent(found),
+        "unjudged": "" if found is None else unjudged(len(found.silent)),
+    }
 
 
 SECTIONS: Final = (

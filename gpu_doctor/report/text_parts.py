@@ -20,6 +20,7 @@ from gpu_doctor.report.words import (
     predicted_words,
     price,
     silences,
+    unjudged,
 )
 from gpu_doctor.trials.compare import Effect
 
@@ -62,7 +63,7 @@ def finding(number: int, finding: Finding, diagnosis: Diagnosis) -> str:
 
 def anatomy(diagnosis: Diagnosis, compared: BeforeAfter | None = None) -> str:
     phases = anatomy_rows(diagnosis.vitals)
-    lines = [f"Anatomy of a step, {formatting.seconds(diagnosis.vitals.host_step_s)}"] if phases else []
+    lines = [f"{heading(LABELS.anatomy)}, {formatting.seconds(diagnosis.vitals.host_step_s)}"] if phases else []
     for phase, share, seconds in phases:
         bar = "█" * round(_BAR * min(share, 1.0)) or "▏"
         lines.append(f"  {PHASE_LABELS[phase]:<11}{formatting.seconds(seconds):>9}{formatting.share(share):>13}  {bar}")
@@ -95,7 +96,7 @@ def silent(diagnosis: Diagnosis) -> str:
     grouped = silences(diagnosis)
     if not grouped:
         return ""
-    lines = [f"{heading(LABELS.not_judged)}: {formatting.count(len(diagnosis.silent), 'rule')}"]
+    lines = [heading(unjudged(len(diagnosis.silent)))]
     return "\n".join([*lines, *(_silence(why, names) for why, names in grouped.items())])
 
 

@@ -20,6 +20,7 @@ from gpu_doctor.diagnosis import (
 )
 from gpu_doctor.formatting import PHASE_LABELS, clean
 from gpu_doctor.recording import Recording, Setup, is_elsewhere
+from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.svg import PHASE_COLOURS
 
 NO_GPU: Final = "no GPU: judging the CPU as the device"
@@ -170,6 +171,11 @@ def first_step(diagnosis: Diagnosis) -> Prescription | None:
 def silences(diagnosis: Diagnosis) -> dict[str, list[str]]:
     """Why rules were not judged -> their names; failures first, then the reason that most of them share."""
     return {clean(why): [clean(name) for name in names] for why, names in by_reason(diagnosis.silent).items()}
+
+
+def unjudged(number: int) -> str:
+    """`not judged: 9 rules`."""
+    return f"{LABELS.not_judged}: {formatting.count(number, 'rule')}"
 
 
 def footer(vitals: Vitals) -> str:

@@ -33,12 +33,13 @@ CUT: Final = """(() => {
   const parts = [...root.querySelectorAll('*')].filter((one) => !one.closest('.bk-Figure, pre, .gd-bar, .gd-aloud, thead')
     && one.checkVisibility());
   return {
+    hidden: parts.filter((one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).textOverflow === 'ellipsis').length,
     page: document.documentElement.scrollWidth - innerWidth,
     spilt: parts.filter((one) => one.getBoundingClientRect().right > edge + 1).map((one) => one.outerHTML.slice(0, 80)),
     sideways: [...root.querySelectorAll('.gd-scroll')].filter((one) => one.scrollWidth > one.clientWidth).length,
   };
 })()"""
-UNCUT: Final = {"page": 0, "spilt": [], "sideways": 0}
+UNCUT: Final = {"hidden": 0, "page": 0, "spilt": [], "sideways": 0}
 
 
 @pytest.fixture
@@ -107,6 +108,43 @@ def test_a_control_that_cannot_act_keeps_the_focus_and_says_why(blank: Page) -> 
     assert blank.locator("[aria-disabled=true]").count() > 2 and blank.evaluate(unsaid) == []
 
 
+def test_the_focus_stays_with_its_control_or_beside_it(blank: Page) -> None:
+    """Others come and go before it, it goes itself; what has no focus takes none."""
+    show(blank, shown(starved()), plots=False)
+    held = "document.activeElement.dataset.ask ?? document.activeElement.tagName"
+    blank.evaluate("""() => {
+      const { verdict } = document.querySelector('[data-gpu-doctor]').gpuDoctor.state();
+      window.foretold = (predicted) => window.tell({ verdict: { ...verdict, advice: { ...verdict.advice, predicted } } });
+    }""")
+    blank.locator(".gd-verdict [data-ask=try]").focus()
+    for predicted in ("", "predicted 2x", ""):
+        blank.evaluate("(predicted) => window.foretold(predicted)", predicted)
+        assert blank.evaluate(held) == "try", "another control has its place"
+    blank.locator("[data-knob=num_workers]").select_option(label="2")
+    blank.locator("[data-reset]").focus()
+    blank.keyboard.press("Enter")
+    assert blank.locator("[data-reset]").count() == 0 and blank.evaluate(held) == "trial"
+    blank.evaluate("document.activeElement.blur()")
+    blank.evaluate("window.foretold('predicted 3x')")
+    assert blank.evaluate(held) == "BODY"
+
+
+def test_one_button_stands_out_what_is_done_next(blank: Page) -> None:
+    primary = (
+        "[...document.querySelectorAll('.gpu-doctor .gd-primary')].map((one) => one.dataset.ask ?? one.dataset.use)"
+    )
+    show(blank, shown(starved()), plots=False)
+    assert blank.evaluate(primary) == ["try"]
+    blank.locator("[data-knob=num_workers]").select_option(label="2")
+    assert blank.evaluate(primary) == ["trial"]
+    show(blank, verified(), plots=False)
+    assert blank.evaluate(primary) == ["result"], "what is proved is used, not tried"
+    blank.locator("[data-use=result]").click()
+    assert blank.evaluate(primary) == ["real"]
+    blank.locator("[data-knob=batch_size]").select_option(index=0)
+    assert blank.evaluate(primary) == ["trial"]
+
+
 def test_a_value_that_is_refused_is_not_ticked_by_key(blank: Page) -> None:
     show(blank, shown(starved()), plots=False)
     blank.locator("[data-fold=more]").click()
@@ -131,6 +169,11 @@ def test_what_a_control_is_for_is_told_by_key_and_pointer_and_never_in_a_title(b
     assert box and window and box["x"] >= 0 and box["x"] + box["width"] <= window["width"]
     blank.keyboard.press("Escape")
     assert tip.is_hidden()
+    blank.keyboard.press("Shift+Tab")
+    blank.keyboard.press("Tab")
+    assert tip.is_visible()
+    blank.keyboard.press("Enter")
+    assert tip.is_hidden(), "pressed, the panel changes under it"
     blank.locator("[data-ask=treat]").hover()
     assert "keeps what is confirmed" in tip.inner_text()
     tip.hover()

@@ -60,6 +60,8 @@ def test_the_scene(lab: Lab, page: Page, front_end: type[Seven] | type[Classic])
     wait_until(lambda: page.evaluate(f"{PANEL}.state().busy") is False, 10, "The panel did not hear the end")
     wait_until(lambda: static(page).count(), 10, "There is no static result")
     assert not static(page).is_visible(), "hidden while the panel stands beside it"
+    if classic:
+        a_long_output_leaves_the_panel_room(page)
     page.locator("[data-knob=num_workers]").select_option(label="2")
     page.locator("[data-gpu-doctor] [data-ask=trial]").click()
     wait_until(lambda: page.locator(".gd-runs tbody tr").count() > 1, 40, "The trial left no row")
@@ -72,3 +74,17 @@ def test_the_scene(lab: Lab, page: Page, front_end: type[Seven] | type[Classic])
     wait_until(lambda: static(page).count() and static(page).is_visible(), 20, "No static result after the reload")
     assert "num_workers=2" in static(page).inner_text()
     page.screenshot(path=ARTIFACTS / f"reopened-{front_end.name}.png")
+
+
+def a_long_output_leaves_the_panel_room(page: Page) -> None:
+    """nbclassic puts an output of more than 100 lines, as of a loop that prints, into a box that scrolls."""
+    area = page.locator(".output_scroll:has(.gpu-doctor)")
+    lines = "'line\\n'.repeat(200)"
+    output = f"{{ output_type: 'stream', name: 'stdout', text: {lines} }}"
+    page.evaluate(f"(Jupyter.notebook.get_cell(1).output_area.append_output({output}), 0)")
+    area.wait_for(timeout=10_000)
+    seen = area.evaluate("(one) => one.clientHeight / innerHeight")
+    assert 0.85 < seen < 1, "the panel is seen as far as the window goes"
+    page.screenshot(path=ARTIFACTS / "scrolled-nbclassic.png")
+    page.evaluate("(Jupyter.notebook.get_cell(1).output_area.toggle_scroll(), 0)")
+    area.wait_for(state="detached", timeout=5000)

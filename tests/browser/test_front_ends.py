@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Frame, Page
 
 from gpu_doctor import report
 from gpu_doctor.diagnosis import diagnose
@@ -78,20 +78,43 @@ def test_a_name_alone_changes_nothing(blank: Page) -> None:
     assert not blank.evaluate(DARK_NOW), "what is behind the panel is white still"
 
 
-def test_every_cell_of_colab_is_a_frame_with_a_bokehjs_of_its_own(blank: Page) -> None:
-    resize(blank, 1000)
-    for number in range(2):
-        serve(blank, "colab-dark", f"http://localhost/frame{number}")
+PLOTTED = "document.querySelectorAll('.gd-cell > *').length === 3"
+
+
+def cells_of_colab(page: Page, count: int) -> list[Frame]:
+    """As many cells, each of which shows its output in a frame of its own."""
+    resize(page, 1000)
+    for number in range(count):
+        serve(page, "colab-dark", f"http://localhost/frame{number}")
     frames = "".join(
-        f"<iframe src=http://localhost/frame{number} width=980 height=700></iframe>" for number in range(2)
+        f"<iframe src=http://localhost/frame{number} width=980 height=700></iframe>" for number in range(count)
     )
-    blank.route("http://localhost/colab", lambda route: route.fulfill(body=frames, content_type="text/html"))
-    blank.goto("http://localhost/colab")
-    for frame in blank.frames[1:]:
+    page.route("http://localhost/colab", lambda route: route.fulfill(body=frames, content_type="text/html"))
+    page.goto("http://localhost/colab")
+    return page.frames[1:]
+
+
+def test_every_cell_of_colab_is_a_frame_with_a_bokehjs_of_its_own(blank: Page) -> None:
+    for frame in cells_of_colab(blank, 2):
         start(frame, treated())
-        frame.wait_for_function("document.querySelectorAll('.gd-cell > *').length === 3", timeout=20_000)
+        frame.wait_for_function(PLOTTED, timeout=20_000)
         assert frame.evaluate("Bokeh.documents.length") == 1
         assert illegible(frame) == []
+
+
+def test_cells_of_colab_whose_frames_do_not_find_the_loader_plot_all_the_same(blank: Page) -> None:
+    """Each frame has a manager of its own, that may know the models of its own cell alone."""
+    first, second, later = cells_of_colab(blank, 3)
+    for frame in (first, second):
+        start(frame, treated(), manager="refuses")
+        frame.get_by_text("The plots come as soon as the kernel is free.").wait_for(timeout=10_000)
+        assert frame.evaluate("window.asked") == [{"ask": "bokeh"}], "once"
+        frame.evaluate("window.answer()")
+        frame.wait_for_function(PLOTTED, timeout=20_000)
+        assert frame.evaluate("Bokeh.documents.length") == 1
+    start(later, treated(), manager="is not needed")
+    later.wait_for_function(PLOTTED, timeout=20_000)
+    assert later.evaluate("window.asked") == [], "the kernel has learned, and sent it with the panel"
 
 
 @pytest.mark.parametrize("name", ["vscode-dark", "colab-light"])
@@ -127,6 +150,6 @@ def test_an_old_anywidget_is_asked_for_what_plots_need(blank: Page) -> None:
     resize(blank, 1000)
     serve(blank, "light")
     blank.goto("http://localhost/still")
-    start(blank, shown(starved()), manager=False)
+    start(blank, shown(starved()), manager="none")
     blank.get_by_text("The plots come as soon as the kernel is free.").wait_for(timeout=5000)
     assert blank.evaluate("window.asked") == [{"ask": "bokeh"}]

@@ -46,8 +46,12 @@ def test_a_cell_run_again_leaves_one_panel_and_one_document_in_the_page(lab: Lab
     for _ in range(4):
         notebook.run_cell(1, wait_s=60)
         wait_until(lambda: figures(page) == 3, 20, f"{figures(page)} plots")
-        page.evaluate("window.first ??= Bokeh; 0")
+        page.evaluate(f"window.first ??= Bokeh; (window.seen ??= []).push(new WeakRef({PANEL}.live)); 0")
     assert page.evaluate("Bokeh.documents.length") == 1
+    page.wait_for_timeout(1000)
+    page.context.new_cdp_session(page).send("HeapProfiler.collectGarbage")
+    held = page.evaluate("seen.map((one) => one.deref() !== undefined)")
+    assert held == [False, False, False, True], "panels that were replaced are held by the page"
     assert page.evaluate("Bokeh === first"), "BokehJS is evaluated once a page"
     held = "__import__('ipywidgets').widgets.widget._instances.values()"
     assert notebook.kernel_value(f"[type(one).__name__ for one in {held}].count('DoctorView')") == "1"

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
+from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.recording import Recording
 from gpu_doctor.report.panel import PanelInput, state
+from gpu_doctor.report.words import forecast_words
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import BY_SETTINGS, compare
 from gpu_doctor.trials.results import Rung
@@ -73,22 +76,46 @@ def test_a_turned_knob_is_answered_by_the_page_itself(blank: Page) -> None:
     assert blank.locator("[data-forecast]").count() == 0
 
 
-def test_several_knobs_are_asked_of_the_kernel_and_a_busy_one_is_told(blank: Page) -> None:
+def test_several_turned_knobs_are_answered_at_once_by_the_page_itself(blank: Page) -> None:
     given = shown(starved())
     show(blank, given, plots=False)
     turn(blank, "num_workers", "2")
+    alone = told_of(blank)
+    turn(blank, "batch_size", "256")
+    found = forecast(diagnose(starved()).vitals, {"num_workers": 2, "batch_size": 256})
+    assert found is not None
+    assert told_of(blank) == f"predicted {forecast_words(found.speedup, found.low, found.high)}" != alone
+    assert blank.locator(".gd-predicted[data-forecast]").count() == 1
+    blank.locator(".gd-knobs").screenshot(path=ARTIFACTS / "forecast-together.png")
     turn(blank, "amp", "bf16")
-    settings: dict[str, Any] = {"num_workers": 2, "amp": "bf16"}
+    none = told_of(blank)
+    assert none.startswith("no forecast for these together: try it (num_workers=2 alone predicted 2.4x (")
+    assert none.endswith("; amp=bf16 has none)")
+    turn(blank, "amp", "off (as written)")
+    blank.locator("[data-fold=more]").click()
+    turn(blank, "persistent_workers", "on")
+    assert told_of(blank).startswith("predicted "), "it is offered once there are workers"
+    turn(blank, "prefetch_factor", "4")
+    assert told_of(blank).endswith("; prefetch_factor=4 has none)")
+    assert asked(blank) == [], "no kernel has to answer"
+    for width in (600, 1000):
+        resize(blank, width)
+        assert blank.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        blank.locator(".gd-knobs").screenshot(path=ARTIFACTS / f"forecast-{width}.png")
+
+
+def test_while_a_loop_runs_for_the_first_time_several_knobs_are_asked_of_the_kernel(blank: Page) -> None:
+    given = shown(starved(), status="recording")
+    show(blank, given, plots=False)
+    turn(blank, "num_workers", "2")
+    turn(blank, "batch_size", "256")
+    settings: dict[str, Any] = {"num_workers": 2, "batch_size": 256}
     assert asked(blank) == [{"ask": "forecast", "settings": settings}]
     assert told_of(blank) == "asking for a forecast …"
     blank.get_by_text("no forecast yet: the kernel is busy").wait_for(timeout=5000)
     answered = state(replace(given, asked=(settings,)), knobs.KNOBS)["forecasts"]
     blank.evaluate("(forecasts) => window.tell({ forecasts })", answered)
-    assert told_of(blank).startswith("no forecast for these together: try it (num_workers=2 alone predicted 2.4x")
-    for width in (600, 1000):
-        resize(blank, width)
-        assert blank.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-        blank.locator(".gd-knobs").screenshot(path=ARTIFACTS / f"forecast-{width}.png")
+    assert told_of(blank).startswith("predicted ")
 
 
 @pytest.mark.parametrize("look", ["light", "dark"])

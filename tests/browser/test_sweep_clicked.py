@@ -78,7 +78,7 @@ def test_ticks_make_a_grid_and_say_what_they_change(blank: Page) -> None:
     assert run.is_disabled() and "Tick values" in blank.locator(".gd-grid-of [role=status]").inner_text()
     for value in ("num_workers=2", "num_workers=4", "batch_size=256", "batch_size=512", "batch_size=512"):
         blank.locator(f"[data-tick='{value}']").click()
-    assert "2 combinations" in blank.locator(".gd-grid-of [role=status]").inner_text()
+    assert "Combinations: 2," in blank.locator(".gd-grid-of [role=status]").inner_text()
     assert "batch size changes the training" in blank.locator(".gd-grid-of .gd-changes").inner_text()
     assert blank.locator("[data-tick^='prefetch_factor']").count() == 0
     blank.locator("[data-fold=sweep-more]").click()

@@ -1,6 +1,7 @@
 """`%%gpudoctor` under a kernel as old as Google Colab's: ipykernel 6.17.1, IPython 7.34, ipywidgets 7.7.1.
 
 The test speaks to the kernel as a front end does, and reads what comes over the wire in the order in which it comes.
+The quickstart runs whole, beside a stand-in for Colab's own package: what anywidget and we look for in it is there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import nbformat
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
@@ -18,6 +20,8 @@ from jupyter_client.manager import KernelManager
 
 from tests.support.environments import build, write_kernelspec
 from tests.support.jupyter_home import jupyter_environment
+from tests.support.real_kernel import Kernel
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -56,6 +60,33 @@ print("trained")
 """
 
 
+COLABS: Final = """
+import sys, types
+output = types.ModuleType("google.colab.output")
+output.asked, output._widgets = [], types.SimpleNamespace(_installed_url=None)
+output.enable_custom_widget_manager = lambda: output.asked.append("manager")
+colab = types.ModuleType("google.colab")
+colab.output = output
+sys.modules |= {"google.colab": colab, "google.colab.output": output}
+"""
+"""As much of Colab's package as anywidget and we look for."""
+QUICKSTART_CELL_S: Final = 180.0
+"""As the other notebooks have."""
+SHORT: Final = """%%gpudoctor --steps 20
+for inputs, targets in loader:
+    criterion(model(inputs), targets).backward()
+    optimizer.step()
+"""
+
+
+def old_manager(home: Path) -> KernelManager:
+    """Of a kernel that is not started yet; its specification lies below `home`."""
+    build()
+    name = write_kernelspec(home / "data")
+    specs = KernelSpecManager(kernel_dirs=[str(home / "data" / "kernels")], ensure_native_kernel=False)
+    return KernelManager(kernel_name=name, kernel_spec_manager=specs)
+
+
 @dataclass
 class Heard:
     """All that a kernel published for one request, in order."""
@@ -88,10 +119,7 @@ class OldKernel:
 
     def __init__(self, home: Path) -> None:
         """Starts it with every Jupyter folder below `home`."""
-        build()
-        name = write_kernelspec(home / "data")
-        specs = KernelSpecManager(kernel_dirs=[str(home / "data" / "kernels")], ensure_native_kernel=False)
-        self.manager = KernelManager(kernel_name=name, kernel_spec_manager=specs)
+        self.manager = old_manager(home)
         self.manager.start_kernel(env=jupyter_environment(home), cwd=str(home))
         self.client: BlockingKernelClient = self.manager.client()
         self.client.start_channels()
@@ -209,3 +237,48 @@ def test_an_interrupt_ends_the_run_with_its_diagnosis(trained: Heard, kernel: Ol
     kernel.wait_until_it_answers()
     said = kernel.run("import gpu_doctor; print(gpu_doctor.last_case().recordings[-1].outcome)")
     assert said.text("stdout") == "interrupted\n"
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    """A kernel as in Colab in which every cell of the quickstart ran; one that fails ends it."""
+    home = tmp_path_factory.mktemp("quickstart")
+    one = Kernel(home, old_manager(home))
+    try:
+        one.run(COLABS)
+        for cell in nbformat.read(ROOT / "notebooks" / "01_quickstart.ipynb", as_version=4).cells:
+            if cell.cell_type == "code":
+                one.run(cell.source, timeout_s=QUICKSTART_CELL_S)
+        yield one
+    finally:
+        one.close()
+
+
+def test_the_quickstart_runs_whole_and_its_panel_has_been_told_all(quickstart: Kernel) -> None:
+    assert quickstart.run("print(output.asked, sorted({'google.colab'} & set(sys.modules)))").startswith("['manager']")
+    assert len(quickstart.numbers) >= 4, "news came while the cell ran"
+    assert quickstart.numbers == list(range(1, len(quickstart.numbers) + 1)), "no number is missing"
+    assert quickstart.statuses[0] == "recording" and quickstart.statuses[-1] == "idle"
+    assert "waits for data" in quickstart.shown["verdict"]["text"]
+    written = quickstart.shown["traits"]
+    assert written["state"]["status"] == "idle" and written["rows"]["seq"] == quickstart.numbers[-1]
+    assert "source" not in written["bokeh"], "the loader carries it"
+    assert any("gpu-doctor-static" in page for page in quickstart.pages)
+
+
+def test_what_its_page_sends_is_answered(quickstart: Kernel) -> None:
+    """Colab's own manager may not find the loader: the panel is sent BokehJS, and the next one brings it along."""
+
+    def traits() -> dict[str, Any]:
+        found: dict[str, Any] = quickstart.shown["traits"]
+        return found
+
+    quickstart.click(ask="bokeh")
+    quickstart.listen(lambda: "source" in traits()["bokeh"], "BokehJS was not sent")
+    before = len(quickstart.shown["table"]["rows"])
+    settings = {"num_workers": 2}
+    quickstart.click(ask="trial", settings=settings, steps=20, seconds=5, changes_training=False)
+    quickstart.listen(lambda: len(quickstart.shown["table"]["rows"]) > before, "The trial left no row")
+    quickstart.listen(lambda: quickstart.statuses[-1] == "idle", "The trial did not end")
+    quickstart.run(SHORT)
+    assert len(traits()["bokeh"]["source"]) > 1_000_000

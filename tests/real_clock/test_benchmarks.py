@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import overhead
 from benchmarks.contenders import BUSY, DEEP, MLP, OFF, ON
-from benchmarks.panel.parts import median_places
+from benchmarks.panel.looks import CPU, WALL, mean_within, nobodys, taken
 from benchmarks.panel.row import Row, table
 from tests.support.repository import ROOT
 
@@ -69,7 +70,16 @@ def test_a_row_of_the_panels_table_says_whether_its_aim_is_kept() -> None:
     assert [row.missed for row in rows] == [False, True, False], "what was not measured is not kept"
 
 
-def test_the_median_lies_between_the_second_and_the_last_but_one_of_nine() -> None:
-    assert median_places(9) == (1, 7), "outside in 4 % of cases"
-    assert median_places(8) == (0, 7)
-    assert median_places(2) == (0, 1)
+def test_what_a_look_takes_from_the_loop_is_told_beside_the_loop_around_it() -> None:
+    moments = np.arange(0.0, 20.0, 0.002)
+    looks = np.array([[at, at + 0.05] for at in (2.0, 7.0, 12.0, 17.0)])
+    looked = np.zeros_like(moments, dtype=bool)
+    for begin, end in looks:
+        looked |= (moments >= begin) & (moments < end)
+    rate = np.where(looked, 400.0, 500.0) * (1 + moments / 20)  # a fifth slower while it looks; the machine drifts
+    slices = np.stack([moments, moments, np.cumsum(rate) * 0.002], axis=1)
+    assert taken(slices, looks, WALL) == pytest.approx([0.01] * 4, rel=0.15)
+    assert taken(slices, nobodys(looks), CPU) == pytest.approx([0.0] * 3, abs=5e-4)
+    assert taken(slices, np.array([[0.1, 0.2], [19.9, 19.95]]), WALL).size == 0, "no loop on both sides"
+    mean, low, high = mean_within(np.array([1.0, 2.0, 3.0]))
+    assert (mean, low <= mean <= high) == (2.0, True)

@@ -1,12 +1,14 @@
-"""Notebook 7 and nbclassic in Chromium: the same server as JupyterLab's, their own pages and their own commands."""
+"""Notebook 7 and nbclassic in Chromium: the same server as JupyterLab's, their own pages and their own commands. And
+Notebook 6.5, on a server and a kernel with Colab's versions."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from playwright.sync_api import Locator, Page
 
+from tests.support.environments import build
 from tests.support.lab import Lab
 from tests.support.open_notebook import wait_until
 
@@ -15,10 +17,11 @@ class Classic:
     """One notebook open in nbclassic, driven through `Jupyter.notebook`, which its page exposes."""
 
     name: Final = "nbclassic"
+    _PAGES: ClassVar = "/nbclassic/notebooks"
 
     def __init__(self, lab: Lab, page: Page, name: str) -> None:
         self.lab, self.page, self.notebook = lab, page, name
-        self.page.goto(f"{lab.url}/nbclassic/notebooks/{name}?token={lab.token}")
+        self.page.goto(f"{lab.url}{self._PAGES}/{name}?token={lab.token}")
         self._wait_ready()
 
     def _wait_ready(self) -> None:
@@ -54,8 +57,23 @@ class Classic:
 
     def reload(self) -> None:
         """Reloads the page."""
-        self.page.goto(f"{self.lab.url}/nbclassic/notebooks/{self.notebook}")
+        self.page.goto(f"{self.lab.url}{self._PAGES}/{self.notebook}")
         self._wait_ready()
+
+
+class OldLab(Lab):
+    """The server of Notebook 6.5 in the environment with Colab's versions, with their front ends of widgets."""
+
+    def _command(self, port: int) -> list[str]:
+        command = [str(build()), "-m", "notebook", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}"]
+        command += ["--NotebookApp.port_retries=0", f"--NotebookApp.token={self.token}", f"--notebook-dir={self.root}"]
+        return command + self._policed("NotebookApp")
+
+
+class Six(Classic):
+    """One notebook open in Notebook 6.5."""
+
+    _PAGES: ClassVar = "/notebooks"
 
 
 class Seven:

@@ -61,14 +61,19 @@ def write_notebook(path: Path, cells: Iterable[str], kernel: str = "python3") ->
 class Lab:
     """A JupyterLab server in a folder of its own; a context manager that ends the server and its kernels."""
 
-    def __init__(self, home: Path, start_timeout_s: float = 60.0) -> None:
-        """Prepares a server whose files, settings, workspaces and logs all live under `home` (an empty folder)."""
+    def __init__(self, home: Path, start_timeout_s: float = 60.0, policy: str = "") -> None:
+        """Prepares a server whose files, settings, workspaces and logs all live under `home` (an empty folder).
+
+        Args:
+            policy: the Content-Security-Policy of its pages; empty = Jupyter's own.
+        """
         self.root = home / "notebooks"
         """The folder that the file browser shows: put notebooks here."""
         self.token = secrets.token_hex(16)
         self.log = home / "server.log"
         self._home = home
         self._start_timeout_s = start_timeout_s
+        self._policy = policy
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
         self.root.mkdir(parents=True)
@@ -82,14 +87,9 @@ class Lab:
 
     def __enter__(self) -> Lab:
         self._port = _free_port()
-        command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root"]
-        command += [f"--ServerApp.root_dir={self.root}", f"--ServerApp.port={self._port}"]
-        command += ["--ServerApp.ip=127.0.0.1", "--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}"]
-        command += ["--LabApp.expose_app_in_browser=True", "--LabApp.extension_manager=readonly"]
-        command += ["--JupyterNotebookApp.expose_app_in_browser=True"]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                command,
+                self._command(self._port),
                 env=jupyter_environment(self._home),
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -114,6 +114,19 @@ class Lab:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
+
+    def _command(self, port: int) -> list[str]:
+        """What starts the server."""
+        command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root"]
+        command += [f"--ServerApp.root_dir={self.root}", f"--ServerApp.port={port}"]
+        command += ["--ServerApp.ip=127.0.0.1", "--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}"]
+        command += ["--LabApp.expose_app_in_browser=True", "--LabApp.extension_manager=readonly"]
+        command += ["--JupyterNotebookApp.expose_app_in_browser=True"]
+        return command + self._policed("ServerApp")
+
+    def _policed(self, app: str) -> list[str]:
+        headers = {"headers": {"Content-Security-Policy": self._policy}}
+        return [f"--{app}.tornado_settings={headers}"] if self._policy else []
 
     def set_theme(self, theme: str) -> None:
         """Theme (`light` or `dark`) of pages loaded from now on."""

@@ -20,8 +20,13 @@ VIEW: Final = "gpu_doctor.notebook.widget.DoctorView"
 class Kernel:
     """A kernel, and a front end that clicks in its panel."""
 
-    def __init__(self, home: Path) -> None:
-        self._manager = KernelManager(kernel_name="python3")
+    def __init__(self, home: Path, manager: KernelManager | None = None) -> None:
+        """Starts it with every Jupyter folder below `home`.
+
+        Args:
+            manager: of a kernel of another kind; None = this Python's.
+        """
+        self._manager = manager or KernelManager(kernel_name="python3")
         self._manager.start_kernel(env=jupyter_environment(home), cwd=str(home))
         self.client: BlockingKernelClient = self._manager.client()
         self.client.start_channels()
@@ -32,6 +37,12 @@ class Kernel:
         """Widgets that are open: id of the comm -> name of the class, or of its model."""
         self.statuses: list[str] = []
         """What the panel said of itself, in order."""
+        self.numbers: list[int] = []
+        """Of the panel's messages, in order."""
+        self.shown: dict[str, Any] = {}
+        """The panel's state as its page would have it, and the traits that were written since it was opened."""
+        self.pages: list[str] = []
+        """HTML that was displayed."""
         self.printed: dict[str, str] = {}
         """By request: what it printed."""
         self.weights: list[tuple[str, int]] = []
@@ -51,7 +62,7 @@ class Kernel:
             assert left > 0, f"{what}: not within {timeout_s:g} s; the panel said {self.statuses}"
             self._heard(self.client.get_iopub_msg(timeout=left))
 
-    def run(self, code: str, cell: str = "", deleted: Sequence[str] = ()) -> str:
+    def run(self, code: str, cell: str = "", deleted: Sequence[str] = (), timeout_s: float = 90.0) -> str:
         """Runs a cell to its end; what it printed.
 
         Args:
@@ -62,7 +73,7 @@ class Kernel:
         message = self.client.session.msg("execute_request", content, metadata=metadata)
         self.client.shell_channel.send(message)
         asked = message["header"]["msg_id"]
-        self.listen(lambda: asked in self.done, "A cell did not end")
+        self.listen(lambda: asked in self.done, "A cell did not end", timeout_s)
         return self.printed.get(asked, "")
 
     def subshell(self) -> str:
@@ -85,13 +96,20 @@ class Kernel:
             state = content["data"]["state"]
             self.open[content["comm_id"]] = state.get("_anywidget_id") or state.get("_model_name", "")
             if state.get("_anywidget_id") == VIEW:
-                self.panel = content["comm_id"]
+                self.panel, self.numbers, self.shown = content["comm_id"], [], {"traits": state}
         if kind == "comm_close":
             self.open.pop(content["comm_id"], None)
         if kind.startswith("comm_"):
             self.weights.append((kind, len(json.dumps(content)) + sum(map(len, message["buffers"]))))
         if kind == "comm_msg" and content["comm_id"] == self.panel and content["data"]["method"] == "custom":
-            self.statuses += [one for one in [content["data"]["content"]["state"].get("status")] if one]
+            told = content["data"]["content"]
+            self.statuses += [one for one in [told["state"].get("status")] if one]
+            self.numbers.append(told["seq"])
+            self.shown |= told["state"]
+        if kind == "comm_msg" and content["comm_id"] == self.panel and content["data"]["method"] == "update":
+            self.shown["traits"] |= content["data"]["state"]
+        if kind in ("display_data", "execute_result", "update_display_data"):
+            self.pages += [content["data"]["text/html"]] if "text/html" in content["data"] else []
         if kind == "stream":
             self.printed[parent] = self.printed.get(parent, "") + content["text"]
         assert kind != "error", content

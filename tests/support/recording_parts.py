@@ -101,6 +101,7 @@ def full() -> Recording:
         kept_graphs=KeptGraphs(20, 20),
         graph_operations=40,
         operation_s=6.3e-6,
+        attention_longer_s=(0.001, 0.002, 0.004),
         grad_scaler=True,
         graph_leaves=6,
         graph_result_bytes=4096.0,

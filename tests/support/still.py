@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from playwright.sync_api import Frame, Page
 
@@ -35,8 +35,9 @@ const model = {
   on: (name, call) => { (listeners[name] ??= []).push(call); },
   off: (name, call) => { listeners[name] = (listeners[name] ?? []).filter((one) => one !== call); },
   send: (message) => window.asked.push(message),
-  widget_manager: { get_model: async () => ({ get: (name) => carried[name] }) },
+  widget_manager: MANAGER,
 };
+window.answer = () => model.set("bokeh", { ...traits.bokeh, ...carried });
 window.tell = (state) => model.set("state", { ...traits.state, ...state });
 window.forget = panel.initialize({ model });
 window.listeningBefore = window.listening();
@@ -90,34 +91,48 @@ def unfold(page: Page) -> None:
         page.locator("[data-fold=more]").first.click()
 
 
-def serve(page: Page, theme: str, address: str = _ADDRESS, more: str = "") -> None:
+def serve(page: Page, theme: str, address: str = _ADDRESS, more: str = "", policy: str = "") -> None:
     """Has an address answer with an empty page of a front end, and the panel's script lie beside it.
 
     Args:
         theme: of `front_ends.PAGES`.
         more: HTML that stands below the panel.
+        policy: the page's Content-Security-Policy.
     """
     before = PAGES[theme]
     main = "" if "<main>" in before else "<main></main>"
     html = f"<!doctype html>{before}<style>body {{ margin: 10px; }}</style><style>{DoctorView._css}</style>{main}{more}"
-    page.route(address, lambda route: route.fulfill(body=html, content_type="text/html; charset=utf-8"))
+    headers = {"Content-Type": "text/html; charset=utf-8"} | ({"Content-Security-Policy": policy} if policy else {})
+    page.route(address, lambda route: route.fulfill(body=html, headers=headers))
     script = DoctorView._esm
     page.route(_SCRIPT, lambda route: route.fulfill(body=script, content_type="text/javascript; charset=utf-8"))
 
 
-def start(page: Page | Frame, shown: PanelInput, manager: bool = True) -> None:
+Manager = Literal["finds", "refuses", "none", "is not needed"]
+_MANAGERS: Final[dict[Manager, str]] = {
+    "finds": "{ get_model: async () => ({ get: (name) => carried[name] }) }",
+    "refuses": "{ get_model: async () => { throw new Error('widget model not found'); } }",
+    "none": "undefined",
+    "is not needed": "{ get_model: async () => { throw new Error('this is not asked'); } }",
+}
+
+
+def start(page: Page | Frame, shown: PanelInput, manager: Manager = "finds") -> None:
     """Draws the panel in a page that is there.
 
     Args:
-        manager: the page can find the loader; else, as with an old anywidget, the panel has to ask.
+        manager: what the page's widget manager does about the loader; where it is not needed, the panel brings along
+            what plots need.
     """
     carried = {"source": loader({}).source, "figure": loader({}).figure}
-    given = {"SCRIPT": _SCRIPT, "TRAITS": json.dumps(traits_of(shown)), "CARRIED": json.dumps(carried)}
+    traits = traits_of(shown)
+    if manager == "is not needed":
+        traits["bokeh"] |= carried
+    given = {"SCRIPT": _SCRIPT, "TRAITS": json.dumps(traits), "CARRIED": json.dumps(carried)}
+    given["MANAGER"] = _MANAGERS[manager]
     source = re.sub("|".join(given), lambda name: given[name[0]].replace("</", "<\\/"), _MODEL)
-    if not manager:
-        source = source.replace("  widget_manager:", "  no_manager:").replace(
-            "window.forget = panel.initialize", "void"
-        )
+    if manager == "none":
+        source = source.replace("window.forget = panel.initialize", "void")
     page.add_script_tag(content=source, type="module")
     page.locator("[data-gpu-doctor] .gd-text").wait_for(timeout=20_000)
 

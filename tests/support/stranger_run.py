@@ -1,7 +1,8 @@
 """Runs programs in this process, which does nothing else: bare, or watched by gpu_doctor; prints a line of JSON after
 each.
 
-`python -m tests.support.stranger_run cpu|gpu bare|watched FILE...`
+`python -m tests.support.stranger_run cpu|gpu bare|watched FILE...`; in the place of `bare` the JSON of knobs that are
+to be tried, such as `{"amp": "bf16"}`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,26 @@ import linecache
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 
 def bare(text: str, name: str, gpu: Any) -> dict[str, Any]:
+    """The program as it is, by `spanned`."""
+    return spanned(lambda: exec(compile(text, name, "exec"), {"__name__": "__main__"}), gpu)
+
+
+def tried(text: str, name: str, gpu: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """What knobs of gpu_doctor give: the program is run as it is, then with them, as a trial would."""
+    import gpu_doctor
+
+    case = gpu_doctor.case(text, {"__name__": "__main__"})
+    before, after = spanned(case.run, gpu), spanned(lambda: case.run(settings), gpu)
+    return {"gain": before["span_s"] / after["span_s"]}
+
+
+def spanned(execute: Callable[[], object], gpu: Any) -> dict[str, Any]:
     """Seconds from the end of the first optimizer step (of a program without one: from its first forward) to the end
     of the program, the steps after it, and how busy a card was meanwhile."""
     import torch
@@ -34,7 +50,7 @@ def bare(text: str, name: str, gpu: Any) -> dict[str, Any]:
     handle = torch.nn.modules.module.register_module_forward_pre_hook(forward)
     stepped = register_optimizer_step_post_hook(lambda *_: marks.append(now()))
     try:
-        exec(compile(text, name, "exec"), {"__name__": "__main__"})
+        execute()
     finally:
         stepped.remove()
     if gpu is not None:
@@ -56,7 +72,9 @@ def watched(text: str, name: str, gpu: Any) -> dict[str, Any]:
     findings = []
     for one in told.findings:
         gains = [p.predicted_speedup for p in one.prescriptions if p.predicted_speedup is not None]
-        findings.append({"rule": one.rule, "price": one.cost_share, "gain": gains[0] if gains else None})
+        settings = next((dict(p.settings) for p in one.prescriptions if p.settings), {})
+        told_gain = gains[0] if gains else None
+        findings.append({"rule": one.rule, "price": one.cost_share, "gain": told_gain, "settings": settings})
     vitals = told.vitals
     names: tuple[str, ...] = (
         "exposed_wait_share",
@@ -119,7 +137,10 @@ def main(device: str, how: str, *files: str) -> None:
     for file in files:
         text = Path(file).read_text(encoding="utf-8")
         sys.path.insert(0, str(Path(file).parent.resolve()))
-        found = (bare if how == "bare" else watched)(text, file, gpu)
+        if how in ("bare", "watched"):
+            found = (bare if how == "bare" else watched)(text, file, gpu)
+        else:
+            found = tried(text, file, gpu, json.loads(how))
         print("\n" + json.dumps(found), flush=True)
 
 

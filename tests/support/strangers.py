@@ -5,8 +5,10 @@ DIR holds plain scripts, `NAME_sick.py` beside `NAME_cured.py`, or `NAME_healthy
 `input|host`. Sick and cured must train on as many samples. Each is run bare, sick and cured by turns, which tells what
 the cure gives (a program whose cure gives next to nothing on this device is not sick here, and not judged); then the
 sick one runs under gpu_doctor. Where a card idles longer in the cured program than the cure gives, launches are the
-larger trouble of the two, whatever its author thought of. `--device gpu` is the stand-in of `stand_in_gpu`, on whose
-clocks both are measured. Every run is a process of its own.
+larger trouble of the two, whatever its author thought of. What is named on a healthy program is right if its cure,
+tried, gives as much as makes a program sick: float32 on a card may be its author's choice, and half precision still
+twice as fast. The cure is the finding's own settings, or a file, `NAME_RULE.py`. `--device gpu` is the stand-in
+of `stand_in_gpu`, on whose clocks both are measured. Every run is a process of its own.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ class Judged:
     """Bare sick over bare cured; None where nothing is to be cured."""
     idle: float = 0.0
     """Part of the cured program's time, 0..1, in which a card had nothing to do; 0 on a CPU."""
+    named: tuple[tuple[str, float | None], ...] = ()
+    """Of a healthy program: what was named, and what its cure gives when it is tried; None = it cannot be."""
 
     @property
     def classes(self) -> list[str]:
@@ -56,12 +60,15 @@ class Judged:
     @property
     def right(self) -> bool:
         """The class is the true one, and the first rule one of those that are right: none, of a healthy program."""
-        dear = [one["rule"] for one in self.told["findings"] if self.gain is not None or one["price"] >= HEALTHY_BAR]
+        if self.gain is None:
+            cures = all(gain is not None and gain >= SICK for _, gain in self.named)
+            return cures and self.told["class"] in self.classes
+        dear = [one["rule"] for one in self.told["findings"]]
         if self.launches and dear[:1] and dear[0] in LAUNCHES and self.told["class"] == "host":
             return True
         if self.told["class"] not in self.classes:
             return False
-        return dear[:1] == [] if not self.truth["rules"] else bool(dear) and dear[0] in self.truth["rules"]
+        return bool(dear) and dear[0] in self.truth["rules"]
 
     @property
     def launches(self) -> bool:
@@ -74,6 +81,11 @@ class Judged:
             return "not sick here"
         if self.right and self.told["class"] == "host" and self.launches:
             return f"right: cured, the card idles {self.idle:.0%}"
+        if self.named:
+            tried = (
+                f"{rule} {'cannot be tried' if gain is None else f'gives {gain:.2f}'}" for rule, gain in self.named
+            )
+            return f"{'right' if self.right else 'WRONG'}: {', '.join(tried)}"
         return "right" if self.right else "WRONG: " + ", ".join(self.truth["rules"] or ["nothing to name"])
 
     def row(self) -> list[str]:
@@ -92,7 +104,7 @@ class Judged:
 
 
 def run(program: Path, device: str, how: str, timeout_s: float = 600.0) -> dict[str, Any]:
-    """One run in a process of its own, `bare` or `watched`.
+    """One run in a process of its own, `bare` or `watched`, or a try of knobs (JSON).
 
     Raises:
         RuntimeError: if the program failed.
@@ -119,11 +131,25 @@ def truth(sick: Path, cured: Path, device: str, rounds: int = ROUNDS) -> tuple[f
     return statistics.median(gains), statistics.median(idle)
 
 
+def tried(healthy: Path, name: str, finding: dict[str, Any], device: str, rounds: int) -> float | None:
+    """What the cure of a finding on a healthy program gives; None where nobody wrote it and no settings are it."""
+    written = healthy.with_name(f"{name}_{finding['rule']}.py")
+    if written.exists():
+        return truth(healthy, written, device, rounds)[0]
+    if not finding["settings"]:
+        return None
+    how = json.dumps(finding["settings"])
+    return float(statistics.median(run(healthy, device, how)["gain"] for _ in range(rounds)))
+
+
 def judged(folder: Path, name: str, told_truth: dict[str, Any], device: str, rounds: int = ROUNDS) -> Judged:
     """One program: its truth measured, its diagnosis beside."""
-    sick = folder / f"{name}_sick.py"
+    sick, healthy = folder / f"{name}_sick.py", folder / f"{name}_healthy.py"
     if not sick.exists():
-        return Judged(name, told_truth, run(folder / f"{name}_healthy.py", device, "watched"), None)
+        told = run(healthy, device, "watched")
+        dear = [one for one in told["findings"] if one["price"] >= HEALTHY_BAR]
+        named = tuple((one["rule"], tried(healthy, name, one, device, rounds)) for one in dear)
+        return Judged(name, told_truth, told, None, named=named)
     gain, idle = truth(sick, folder / f"{name}_cured.py", device, rounds)
     return Judged(name, told_truth, run(sick, device, "watched"), gain, idle)
 

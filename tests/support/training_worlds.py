@@ -22,6 +22,8 @@ from gpu_doctor.trials.run import Result
 from tests.support.recordings import KEY, Loop
 
 FAR = 1e18
+BATCH = 32
+"""As written."""
 PACKS = 0.4
 """Ms of a worker for handing a batch over, which no fetch is billed for."""
 
@@ -39,6 +41,8 @@ class World:
     updates: float = 0.5
     """The optimizer, not fused."""
     fused_gain: float = 3.0
+    fixed: float = 0.0
+    """Part of `trains` that takes as long for any batch."""
     parallel: float = 0.0
     """Part of `trains` that more threads share."""
     forks: float = 0.3
@@ -61,6 +65,7 @@ class World:
         """Every setting."""
         plain: dict[str, Any] = {
             "num_workers": 0,
+            "batch_size": BATCH,
             "persistent_workers": False,
             "prefetch_factor": 2,
             "fused_optimizer": False,
@@ -68,11 +73,24 @@ class World:
         }
         return {**plain, **self.written, **settings}
 
+    def of_batch(self, size: int) -> World:
+        """The same loop with another batch."""
+        times = size / BATCH
+        return dataclasses.replace(
+            self,
+            waits=self.waits * times,
+            slow=self.slow * times,
+            computes=self.computes * times,
+            trains=self.trains * (self.fixed + (1.0 - self.fixed) * times),
+            epoch=round(self.epoch / times),
+        )
+
     def rate(self, settings: Settings, steps: int = 240) -> float:
         """Samples/s in the long run, without noise."""
-        played = play(dataclasses.replace(self, noise=0.0), self.all_of(settings), steps, np.random.default_rng(0))
+        full = self.all_of(settings)
+        played = play(dataclasses.replace(self, noise=0.0), full, steps, np.random.default_rng(0))
         late = steps // 4
-        return float(32 * (steps - late) / played.wall[late:].sum())
+        return float(full["batch_size"] * (steps - late) / played.wall[late:].sum())
 
 
 @dataclass
@@ -90,6 +108,7 @@ class Played:
 
 def play(world: World, settings: dict[str, Any], steps: int, rng: np.random.Generator) -> Played:
     """Runs a world for so many steps under all of its settings."""
+    world = world.of_batch(int(settings["batch_size"]))
     now, epoch_from = 0.0, 0
     mood = float(np.exp(rng.normal(0, world.noise / 5))) if world.noise else 1.0
     rows: list[tuple[float, float, float, float, float]] = []
@@ -238,9 +257,11 @@ def recorded(world: World, settings: Settings, steps: int, rng: np.random.Genera
     """What a run in a world leaves behind."""
     full = world.all_of(settings)
     played = play(world, full, steps, rng)
+    world = world.of_batch(int(full["batch_size"]))
     workers = int(full["num_workers"])
     loop = Loop(
         steps=steps,
+        batch=int(full["batch_size"]),
         workers=workers,
         steps_per_epoch=world.epoch,
         cores=world.cores,
@@ -269,7 +290,7 @@ def recorded(world: World, settings: Settings, steps: int, rng: np.random.Genera
         backward_s=0.6 * own,
         optimizer_s=played.update,
         cpu_s=own + played.update + (0.0 if workers else cpu),
-        samples=np.full(steps, 32.0),
+        samples=np.full(steps, float(full["batch_size"])),
         batches=np.ones(steps),
         epoch=np.arange(steps) // world.epoch,
     )

@@ -40,4 +40,6 @@ def instant() -> Iterator[None]:
     yield
     took = ended_cpu_s() - begin
     if took > MOST_CPU_S:
-        pytest.fail(f"{took:.1f} s of CPU time; a unit test takes under one, and fails at {MOST_CPU_S:.0f}.", pytrace=False)
+        pytest.fail(
+            f"{took:.1f} s of CPU time; a unit test takes under one, and fails at {MOST_CPU_S:.0f}.", pytrace=False
+        )

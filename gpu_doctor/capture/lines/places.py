@@ -29,6 +29,8 @@ class Place(NamedTuple):
     function: str
     in_torch: bool
     """Torch's Python lies inside it."""
+    innermost: bool = True
+    """No Python of any library does."""
 
 
 class Places:
@@ -42,13 +44,14 @@ class Places:
 
     def of(self, frame: FrameType | None) -> Place | None:
         """The innermost user frame's place; None if there is none above the floor."""
-        in_torch, floor = False, self._floor
+        in_torch, floor, innermost = False, self._floor, frame
         for _ in range(_DEEPEST):
             if frame is None or frame.f_code is floor:
                 return None
             name = frame.f_code.co_filename
             if self._is_user(name, frame):
-                return Place(name, frame.f_lineno or self._led_to(frame), frame.f_code.co_name, in_torch)
+                line = frame.f_lineno or self._led_to(frame)
+                return Place(name, line, frame.f_code.co_name, in_torch, frame is innermost)
             in_torch = in_torch or (_TORCH in name and not _takes_apart(name, frame.f_code.co_name))
             frame = frame.f_back
         return None

@@ -19,7 +19,7 @@ from gpu_doctor.capture.lines.places import MOST_THROUGH, Place, Places
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.step_clock import Look
-from gpu_doctor.cell import barred_rows, loop_rows, one_by_one_rows, saving_rows, trains_nothing
+from gpu_doctor.cell import barred_rows, loop_rows, one_by_one_rows, operator_rows, saving_rows, trains_nothing
 from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.steps import FORWARD, LOSS, NO_GRAD, OTHER, PHASE_NAMES
 
@@ -51,6 +51,8 @@ class _Told(NamedTuple):
     """through a statement that writes data to a file,"""
     one_by_one: str = ""
     """and through this call, made for one thing after the other without need."""
+    operates: bool = False
+    """Its innermost line, in a step and in no loop inside of it, only makes operations on whole tensors."""
 
 
 class LineSampler:
@@ -116,6 +118,7 @@ class LineSampler:
                 looped=phase in (LOSS, OTHER) and told.looped,
                 saves=phase == OTHER and told.saves,
                 one_by_one=told.one_by_one,
+                computes=phase in (LOSS, OTHER) and told.operates and (place.innermost or place.in_torch),
             )
             found[cost] = found.get(cost, 0.0) + seconds / total
         dearest = sorted(found.items(), key=lambda item: -item[1])[:SHOWN_LINES]
@@ -136,9 +139,10 @@ class LineSampler:
 def _asked(through: Way, texts: dict[str, str]) -> _Told:
     """What the texts tell of a way; nothing of a text that no parser gets through."""
     try:
-        beside, looped = _told(through, texts)
+        told = _told(through, texts)
         saves = any(line in saving_rows(texts[file]) for file, line in through)
-        return _Told(beside, looped, saves, _in_turn(through, texts))
+        told = told._replace(saves=saves, one_by_one=_in_turn(through, texts))
+        return told._replace(operates=told.operates and through[0][1] in operator_rows(texts[through[0][0]]))
     except (RecursionError, MemoryError, ValueError):
         return _Told()
 
@@ -155,15 +159,15 @@ def _in_turn(through: Way, texts: dict[str, str]) -> str:
     return ""
 
 
-def _told(through: Way, texts: dict[str, str]) -> tuple[str, bool]:
+def _told(through: Way, texts: dict[str, str]) -> _Told:
     """Whether the innermost statement of a step, or one of a forward in it, trains nothing, as `LineCost.beside`
-    says; and whether the way to it leads through a loop inside of the step."""
+    says; and whether the way to it leads through a loop inside of the step: then it may be of any number of calls."""
     looped, others = False, tuple(texts.values())
     for file, line in through:
         looped = looped or line in loop_rows(texts[file])
         told = trains_nothing(texts[file], line, others)
         if told == "model" and len(through) == MOST_THROUGH:
-            return "", False  # the step itself was not reached
+            break  # the step itself was not reached
         if told is not None:
-            return told, looped
-    return "", False
+            return _Told(told, looped, operates=not looped)
+    return _Told()

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.attention_cost import tell as tell_attention
 from gpu_doctor.capture.taps.backward import tap as compute
 from gpu_doctor.capture.taps.checkpointing import tap as checkpointing
 from gpu_doctor.capture.taps.clipping import tap as clipping
@@ -92,6 +93,7 @@ def listening(
                 scope.heard.clear()
     finally:
         tell_dispatching(recorder)
+        tell_attention(recorder)
     for note in patches.notes:
         recorder.note(note)
 

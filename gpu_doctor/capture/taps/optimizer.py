@@ -16,7 +16,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gpu_doctor.capture.describe import models
-from gpu_doctor.capture.events import ABANDONED, DONE, OURS, PHASE, STEP, STEPPED, ZERO
+from gpu_doctor.capture.events import ABANDONED, CPU, CPU_EVERY_NS, DONE, OURS, PHASE, STEP, STEPPED, ZERO
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import foreign
 from gpu_doctor.capture.taps.in_backward import StepsInBackward, on_autograds_thread
@@ -165,7 +165,11 @@ class Steps:
             self._open -= 1
             if log.marker is not None:
                 log.launched = log.mark(STEPPED)
-            log.note((STEPPED, log.clock(), id(optimizer)))
+            now = log.clock()
+            log.note((STEPPED, now, id(optimizer)))
+            if not log.pulled and now >= log.cpu_due_ns:  # where batches are pulled, it is read as they are asked for
+                log.cpu_due_ns = now + CPU_EVERY_NS
+                log.note((CPU, now, log.cpu_clock()))
             log.pulled = False
             if self._scope.stepped:
                 self._scope.steps[id(optimizer)] += 1

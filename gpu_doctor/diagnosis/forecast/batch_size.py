@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.prediction import BAND, Forecast, error_band
-from gpu_doctor.diagnosis.forecast.stages import fetched_s
+from gpu_doctor.diagnosis.forecast.stages import Stages, fetched_s, stages
 from gpu_doctor.diagnosis.vitals.arithmetic import CORE_FLOPS, flops_at_most
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
@@ -37,10 +38,79 @@ def batch_forecast(vitals: Vitals, size: int, others: Sequence[Vitals] = ()) -> 
     if now is None or v.step_wall_s is None or not written or size < 1 or v.measured_steps < FEWEST_STEPS:
         return None
     target = now * size / written
+    seen = _nearest(v, others, target)
+    return _one_size(v, target / now) if seen is None else _between_two(v, seen, target)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How many times as long the stages of a step take with another batch size."""
+
+    samples: float
+    """How many times as many samples a step has."""
+    fetch: float
+    own: tuple[float, float, float]
+    """The loop's own work: at most, usually, at least; it is fixed, or grows with the samples, or lies between."""
+    device: tuple[float, float, float]
+    """Of a GPU, likewise."""
+
+
+def growth(v: Vitals, now: Stages, size: int, others: Sequence[Vitals] = ()) -> Growth | None:
+    """What another batch size does to each stage; None where `batch_forecast` is.
+
+    Args:
+        v: of the loop as it is. now: its stages. size: of a batch. others: as for `batch_forecast`.
+    """
+    written = v.loader.batch_size if v.loader else None
+    if not written or batch_forecast(v, size, others) is None:
+        return None
+    factor = size / written
+    nearest = _nearest(v, others, (v.samples_per_step or 0.0) * factor)
+    seen = None if nearest is None else stages(nearest)
+    if nearest is None or seen is None or seen.workers != now.workers:
+        most, least = max(factor, 1.0), min(factor, 1.0)
+        fixed = min(_fixed_s(v, factor) / now.consumer, 1.0) if now.consumer > 0 else 0.0
+        own = fixed + (1.0 - fixed) * most
+        return Growth(factor, factor, (own, math.sqrt(own * least), least), (most, math.sqrt(most * least), least))
+    times = ((nearest.samples_per_step or 0.0) / (v.samples_per_step or 1.0), factor)
+    band = _band(v, times[0], factor)
+    fetch, own, device = (
+        _on_line(*pair, *times)
+        for pair in ((now.fetch, seen.fetch), (now.consumer, seen.consumer), (now.device, seen.device))
+    )
+    spread = (1.0 + band, 1.0, 1.0 - band)
+    return Growth(factor, fetch, _times(own, spread), _times(device, spread))
+
+
+def _times(usual: float, spread: tuple[float, float, float]) -> tuple[float, float, float]:
+    most, middle, least = (usual * one for one in spread)
+    return most, middle, least
+
+
+def _on_line(now: float, seen: float, times: float, wanted: float) -> float:
+    """How many times as long a stage takes, on the line through the two sizes that were seen."""
+    slope = max((seen - now) / (times - 1.0), 0.0)
+    return max(1.0 + slope * (wanted - 1.0) / now, 1e-3) if now > 0 else 1.0
+
+
+def _fixed_s(v: Vitals, factor: float) -> float:
+    """Seconds of a step that surely take as long for a batch so many times as large."""
+    if v.on_gpu:
+        return _launches_s(v) or 0.0 if factor > 1.0 else 0.0
+    if factor <= 1.0 or (v.dispatch_share or 0.0) < DISPATCH_SHARE or v.step_wall_s is None:
+        return 0.0
+    return (_operations_share(v, factor, v.step_wall_s) or 0.0) * v.step_wall_s
+
+
+def _nearest(v: Vitals, others: Sequence[Vitals], target: float) -> Vitals | None:
+    """Of the runs that differ in their batch size alone, the one next to so many samples a step."""
     known = [one for one in others if _same_but_batch(v, one)]
-    if known:  # of several sizes the one next to what is asked for
-        return _between_two(v, min(known, key=lambda one: _apart(one.samples_per_step, target)), target)
-    return _one_size(v, target / now)
+    return min(known, key=lambda one: _apart(one.samples_per_step, target), default=None)
+
+
+def _band(v: Vitals, seen: float, wanted: float) -> float:
+    """Relative error on the line through two sizes, wider beyond them; both as times the size now."""
+    return min(error_band(v) + BAND * math.log2(max(wanted / max(seen, 1.0), min(seen, 1.0) / wanted, 1.0)), 0.6)
 
 
 def _same_but_batch(v: Vitals, other: Vitals) -> bool:
@@ -64,7 +134,7 @@ def _between_two(v: Vitals, other: Vitals, target: float) -> Forecast | None:
     slope = max((s1 - s0) / (b1 - b0), 0.0)
     step = max(s0 + slope * (target - b0), 1e-9)
     speedup = target / step / (b0 / s0)
-    band = min(error_band(v) + BAND * math.log2(max(target / max(b0, b1), min(b0, b1) / target, 1.0)), 0.6)
+    band = _band(v, b1 / b0, target / b0)
     fit = fit_of_runs((v, other))
     peak = None if fit is None else fit.peak_bytes(target)
     total = v.memory_total_bytes
@@ -81,15 +151,11 @@ def _launch_bound(v: Vitals, factor: float) -> Forecast | None:
     larger: then nothing is gained. While they do not fill the GPU they take as long for a larger batch, which is the
     other end: how far they fill it no recording tells, and the forecast lies between the two. GPU: not yet run on one.
     """
-    step, wait = v.step_wall_s, v.exposed_wait_share
-    if factor <= 1.0 or step is None or wait is None:
+    step, launches = v.step_wall_s, _launches_s(v)
+    if factor <= 1.0 or step is None or launches is None:
         return None
-    if not v.launches_limit:
-        return None
-    feeding = min(wait + (v.exposed_transfer_share or 0.0) + v.tripped_share, 1.0)  # grows with the batch
-    launches = step * (1.0 - feeding)
     worst = step * factor
-    best = step * feeding * factor + launches
+    best = (step - launches) * factor + launches  # what feeds the GPU grows with the batch
     likely = math.sqrt(worst * best)
     speedup, off = factor * step / likely, error_band(v)
     total, peak = v.memory_total_bytes, v.peak_bytes
@@ -99,6 +165,14 @@ def _launch_bound(v: Vitals, factor: float) -> Forecast | None:
     return Forecast(speedup, low * (1 - off), high * (1 + off / 2), likely, why)
 
 
+def _launches_s(v: Vitals) -> float | None:
+    """Seconds of launches a step of a GPU that outruns its host; None of any other."""
+    if v.step_wall_s is None or v.exposed_wait_share is None or not v.launches_limit:
+        return None
+    feeding = min(v.exposed_wait_share + (v.exposed_transfer_share or 0.0) + v.tripped_share, 1.0)
+    return v.step_wall_s * (1.0 - feeding)
+
+
 def _dispatch_bound(v: Vitals, factor: float, step: float) -> Forecast | None:
     """A CPU that goes from operation to operation: they, and updates, take as long for any batch.
 
@@ -106,6 +180,18 @@ def _dispatch_bound(v: Vitals, factor: float, step: float) -> Forecast | None:
     no time. Whether fetching in the loop and Python between the phases grow with the batch no recording tells: the
     forecast lies between the two. What workers fetch meanwhile does grow.
     """
+    fixed, least = _operations_share(v, factor, step), factor * fetched_s(v)
+    if fixed is None:
+        return None
+    worst, best = max(step * (fixed + factor * (1.0 - fixed)), least), max(step, least)
+    likely, off = math.sqrt(worst * best), error_band(v)
+    why = f"{formatting.seconds(fixed * step)} of operations and updates a step that take as long for any batch"
+    low, high = (factor * step / one for one in (worst, best))
+    return Forecast(factor * step / likely, low * (1 - off), high * (1 + off / 2), likely, why)
+
+
+def _operations_share(v: Vitals, factor: float, step: float) -> float | None:
+    """Of a step, operations and updates; None where the arithmetic of such a batch may take as long as they do."""
     backward, ahead = v.backward_share or 0.0, (v.forward_share or 0.0) + (v.loss_share or 0.0)
     flops = flops_at_most(v.setup)
     if flops is None:
@@ -113,12 +199,7 @@ def _dispatch_bound(v: Vitals, factor: float, step: float) -> Forecast | None:
     calls = max((v.inputs.per_step if v.inputs is not None else None) or 1.0, 1.0)
     if factor * flops * calls / CORE_FLOPS > ARITHMETIC_SHARE * (ahead + backward) * step:
         return None
-    fixed, least = min(ahead + backward + (v.optimizer_share or 0.0), 1.0), factor * fetched_s(v)
-    worst, best = max(step * (fixed + factor * (1.0 - fixed)), least), max(step, least)
-    likely, off = math.sqrt(worst * best), error_band(v)
-    why = f"{formatting.seconds(fixed * step)} of operations and updates a step that take as long for any batch"
-    low, high = (factor * step / one for one in (worst, best))
-    return Forecast(factor * step / likely, low * (1 - off), high * (1 + off / 2), likely, why)
+    return min(ahead + backward + (v.optimizer_share or 0.0), 1.0)
 
 
 def _one_size(v: Vitals, factor: float) -> Forecast | None:

@@ -45,10 +45,10 @@ def fitted(
         part = within / _sum(early)
         late += [replace(one, share=one.share * (1.0 - part), before_backward=False) for one in early]
         early = [replace(one, share=one.share * part) for one in early if part > 0]
-    made = {(one.file, one.line, one.function) for one in targets if not one.in_torch}
+    made = {(one.file, one.line, one.function) for one in targets if not (one.in_torch or one.computes)}
 
     def no_loss(one: LineCost) -> bool:
-        return bool(one.beside) or ((one.file, one.line, one.function) in made and not one.in_torch)
+        return bool(one.beside) or ((one.file, one.line, one.function) in made and not (one.in_torch or one.computes))
 
     beside = sum(one.share for one in early if no_loss(one)) / _sum(early) if _enough(early, looks) else 0.0
     if not early:  # nothing tells them apart

@@ -198,6 +198,7 @@ function roundUp(value) {
 // src/live.js
 var MISSED_MS = 1500;
 var SILENT_MS = 3e4;
+var PROBED_MS = 6e3;
 var GREETED_AT = [1, 4, 12];
 var Live = class {
   /** @param {Model} model */
@@ -208,7 +209,7 @@ var Live = class {
     this.views = /* @__PURE__ */ new Set();
     this.lost = this.silent = false;
     this.greeted = 0;
-    this.quiet = void 0;
+    this.quiet = [];
     this.state = {};
     this.read();
     this.hearing = (message, buffers) => this.hear(message, buffers);
@@ -220,6 +221,7 @@ var Live = class {
     this.waiting = setTimeout(() => {
       if (!this.messages.last && this.state.busy) this.askForAll();
     }, MISSED_MS);
+    this.listen();
   }
   /** Takes what is written down in the traits, which is all there was when it was written. */
   read() {
@@ -251,17 +253,22 @@ var Live = class {
   /** No kernel hears the panel any more. */
   lose() {
     this.lost = true;
-    clearTimeout(this.quiet);
-    for (const view of this.views) view.lost();
+    this.hush();
+    for (const view of this.views) view.draw();
   }
   /** From now on silence is noticed, if something runs. */
   listen() {
-    clearTimeout(this.quiet);
+    this.hush();
     this.silent = false;
-    if (this.state.busy) this.quiet = setTimeout(() => {
+    if (!this.state.busy || this.lost) return;
+    const silent = () => {
       this.silent = true;
       for (const view of this.views) view.draw();
-    }, SILENT_MS);
+    };
+    this.quiet = [setTimeout(() => this.ask({ ask: "hello" }), PROBED_MS), setTimeout(silent, SILENT_MS)];
+  }
+  hush() {
+    for (const timer of this.quiet.splice(0)) clearTimeout(timer);
   }
   /** The kernel learns from where it hears this whether it hears clicks while a cell runs. */
   greet() {
@@ -292,7 +299,7 @@ var Live = class {
   /** The model goes: nothing of the page may hold what it had. */
   end() {
     clearTimeout(this.waiting);
-    clearTimeout(this.quiet);
+    this.hush();
     this.model.off("msg:custom", this.hearing);
     this.model.off("change:state", this.reading);
     this.model.off("comm_live_update", this.losing);
@@ -325,10 +332,12 @@ function numbered() {
   page2.gpuDoctorPanels = (page2.gpuDoctorPanels ?? 0) + 1;
   return page2.gpuDoctorPanels;
 }
-function hideStatic(el) {
+function staticBeside(el) {
   const area = el.closest(".jp-OutputArea, .output, .cell-output-ipywidget-background");
   const hidden = /* @__PURE__ */ new Set();
+  let shown = true;
   const hide = () => {
+    if (shown) return;
     for (const result of area?.querySelectorAll(".gpu-doctor-static") ?? []) {
       const child = (
         /** @type {HTMLElement} */
@@ -339,13 +348,22 @@ function hideStatic(el) {
       child.style.display = "none";
     }
   };
-  hide();
   const observer = new MutationObserver(hide);
   if (area) observer.observe(area, { childList: true, subtree: true });
-  return () => {
-    observer.disconnect();
+  const show = (on) => {
+    if (on === shown) return;
+    shown = on;
+    if (!on) {
+      hide();
+      return;
+    }
     for (const child of hidden) child.style.display = "";
+    hidden.clear();
   };
+  return { show, leave: () => {
+    observer.disconnect();
+    show(true);
+  } };
 }
 function whenInPage(el, then) {
   const waiting = setInterval(() => {
@@ -504,7 +522,8 @@ function phasesOf(before, after) {
 
 // src/elements.js
 function button(label, onclick, { off, tip, ...attributes } = {}) {
-  return h("button", { type: "button", onclick: off ? null : onclick, ...attributes, ...switchedOff(off), ...tipped(tip) }, label);
+  const key = attributes["data-ask"] ?? attributes["data-fold"];
+  return h("button", { type: "button", onclick: off ? null : onclick, ...key ? { key } : {}, ...attributes, ...switchedOff(off), ...tipped(tip) }, label);
 }
 function switchedOff(off) {
   return off ? { "aria-disabled": "true", "aria-describedby": off } : {};
@@ -515,8 +534,8 @@ function tipped(tip) {
 function worded(text) {
   return text.split(/`([^`]+)`/).map((part, index) => index % 2 ? h("code", {}, part) : part).filter(Boolean);
 }
-function counted(number, noun) {
-  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+function filled(text, given) {
+  return text.replace(/\{(\w+)\}/g, (_, name) => String(given[name] ?? ""));
 }
 
 // src/settings.js
@@ -554,24 +573,25 @@ function figure(value, decimals, { thousands, missing }) {
 
 // src/code.js
 function copyButton(text, label, panel, said) {
-  return button(panel.copied === text ? "copied" : label, () => panel.copy(text), { class: "gd-small", "aria-label": said });
+  return button(panel.copied === text ? panel.words.copied : label, () => panel.copy(text), { class: "gd-small", "aria-label": said });
 }
 function codePart(code, panel) {
-  return h("div", { class: "gd-code" }, h("pre", {}, code), copyButton(code, "copy", panel, "Copy these lines"));
+  const { words } = panel;
+  return h("div", { class: "gd-code" }, h("pre", {}, code), copyButton(code, words.copy, panel, words.copyLines));
 }
 function codeFold(label, what, settings, panel) {
   return button(label, () => panel.foldCode(what, settings), {
     class: "gd-link",
     "aria-expanded": String(panel.unfolded.has(what)),
     "data-fold": "code",
-    tip: "Your cells with the change: the changed lines or the whole cells"
+    tip: panel.words.codeTip
   });
 }
 function fixPart(settings, lines, panel) {
   const key = keyOf2(settings);
   const fix = Object.values(panel.live.state.fixes ?? {}).find((one) => keyOf2(one.settings ?? {}) === key);
   if (fix && !fix.error) return changePart(fix, key, panel);
-  const said = fix ? fix.error : panel.late(key) ? "The kernel is busy: the changed cells appear when it is free." : "Looking at your cells \u2026";
+  const said = fix ? fix.error : panel.late(key) ? panel.words.cellsWait : panel.words.looking;
   return h(
     "div",
     { class: "gd-fix" },
@@ -580,22 +600,23 @@ function fixPart(settings, lines, panel) {
   );
 }
 function changePart(fix, key, panel) {
+  const { words } = panel;
   const whole = panel.whole.has(key);
   const one = fix.cells.length === 1;
   const copies = fix.cells.map((cell) => copyButton(
     cell.text,
-    one ? "copy whole cell" : `copy ${cell.label}`,
+    one ? words.copyWhole : filled(words.copyCell, { cell: cell.label }),
     panel,
-    `Copy ${cell.label} with the change`
+    filled(words.copyChanged, { cell: cell.label })
   ));
   const body = whole ? fix.cells.map((cell) => h(
     "div",
     { key: cell.label },
     one ? null : h("div", { class: "gd-soft" }, cell.label),
-    h("pre", { class: "gd-diff", tabindex: "0", role: "region", "aria-label": `${cell.label}, whole` }, h("span", {}, cell.text))
+    h("pre", { class: "gd-diff", tabindex: "0", role: "region", "aria-label": filled(words.whole, { cell: cell.label }) }, h("span", {}, cell.text))
   )) : [h(
     "pre",
-    { class: "gd-diff", tabindex: "0", role: "region", "aria-label": "lines that change" },
+    { class: "gd-diff", tabindex: "0", role: "region", "aria-label": words.changedLines },
     fix.lines.map(([kind, text]) => h("span", { class: `gd-${kind}` }, text || " "))
   )];
   return h(
@@ -604,30 +625,26 @@ function changePart(fix, key, panel) {
     fix.cells.length ? h(
       "div",
       { class: "gd-row gd-fixhead" },
-      button("whole cell", () => panel.showWhole(key), { class: "gd-small gd-toggle", "aria-pressed": String(whole) }),
+      button(words.wholeCell, () => panel.showWhole(key), { class: "gd-small gd-toggle", "aria-pressed": String(whole) }),
       copies
     ) : null,
     fix.cells.length ? body : null,
     fix.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),
-    fix.paste ? [h("div", { class: "gd-soft" }, fix.complete ? "Or, to paste:" : panel.labels.paste), codePart(fix.paste, panel)] : null
+    fix.paste ? [h("div", { class: "gd-soft" }, fix.complete ? words.orPaste : panel.labels.paste), codePart(fix.paste, panel)] : null
   );
 }
 
 // src/header.js
-var LOST = "The kernel that ran this cell is gone: run the cell again.";
-var GONE = "no kernel";
-var SILENT = "No news from the kernel for half a minute. If it has ended, run the cell again.";
-var UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
 function statusOf(panel) {
   return `${panel.id}-status`;
 }
 function headerPart(state, panel) {
-  const { header, labels } = state;
+  const { header, labels, words } = state;
   const { progress } = header;
   const { lost, silent } = panel.live;
   const busy = state.busy && !lost;
   const stopping = panel.stopping && busy;
-  const stop = state.status === "waiting" ? "Stop: cancel the request before it begins" : "Stop the run";
+  const stop = state.status === "waiting" ? words.stopRequest : words.stopRun;
   const told = statusOf(panel);
   return h(
     "header",
@@ -638,24 +655,28 @@ function headerPart(state, panel) {
     h(
       "span",
       { class: "gd-live" },
-      h("span", { class: `gd-dot gd-${header.failed || lost ? "broken" : state.status}`, "aria-hidden": "true" }),
-      h("b", { role: "status", id: told }, lost ? GONE : stopping ? "stopping" : header.status),
+      h("span", { class: `gd-dot gd-${header.failed || lost || silent ? "broken" : state.status}`, "aria-hidden": "true" }),
+      h(
+        "b",
+        { role: "status", id: told },
+        lost ? words.gone : silent ? words.noNews : stopping ? words.stopping : header.status
+      ),
       header.settings ? h("span", { class: "gd-running" }, header.settings) : null
     ),
     h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  \xB7  ")),
-    button("Stop", () => panel.stop(), {
+    button(words.stop, () => panel.stop(), {
       class: "gd-stop",
       "data-ask": "stop",
       off: (!busy || stopping) && told,
       "aria-label": stop,
       tip: stop
     }),
-    busy && (header.stop || panel.unheard && stopping) ? h("span", { class: "gd-hint" }, header.stop || `No answer yet: ${labels.interrupt}.`) : null,
-    lost || silent || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, lost ? LOST : silent ? SILENT : UNANSWERED) : null,
+    busy && (header.stop || panel.unheard && stopping) ? h("span", { class: "gd-hint" }, header.stop || words.unheard) : null,
+    lost || silent || panel.unanswered ? h("span", { class: "gd-hint", role: "status" }, lost ? words.lost : silent ? words.silent : words.unanswered) : null,
     progress ? h(
       "div",
       { class: "gd-progress" },
-      h("progress", { max: "1", value: progress.share, "aria-label": "progress of the trial" }),
+      h("progress", { max: "1", value: progress.share, "aria-label": words.progress }),
       h("span", {}, [progress.text, progress.steps, progress.left].filter(Boolean).join("  \xB7  "))
     ) : null
   );
@@ -676,10 +697,10 @@ function verdictPart(state, panel) {
       verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null
     ),
     verdict.risk ? h("div", { class: "gd-risk" }, verdict.risk) : null,
-    advice ? advicePart(advice, state.busy, panel, "top") : h("div", { class: "gd-advice" })
+    advice ? advicePart(advice, state, panel, "top") : h("div", { class: "gd-advice" })
   );
 }
-function advicePart(advice, busy, panel, where) {
+function advicePart(advice, { busy, words }, panel, where) {
   const canTry = Object.keys(advice.settings).length > 0;
   const folded = (what) => `${where}:${what}`;
   const fold = (label, what) => button(label, () => panel.fold(folded(what)), {
@@ -687,7 +708,7 @@ function advicePart(advice, busy, panel, where) {
     "aria-expanded": String(panel.unfolded.has(folded(what))),
     "data-fold": what
   });
-  const code = canTry ? codeFold("code", folded("code"), advice.settings, panel) : advice.code ? fold("code", "code") : null;
+  const code = canTry ? codeFold(words.code, folded("code"), advice.settings, panel) : advice.code ? fold(words.code, "code") : null;
   return h(
     "div",
     { class: "gd-advice" },
@@ -697,14 +718,14 @@ function advicePart(advice, busy, panel, where) {
       h("span", { class: "gd-try" }, worded(advice.text.replace(/\.$/, ""))),
       advice.predicted ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
       h("span", { class: "gd-soft" }, advice.safety),
-      canTry ? button("Try it", () => panel.tryIt(advice.settings), {
-        class: "gd-primary",
+      canTry ? button(words.tryIt, () => panel.tryIt(advice.settings), {
+        class: where === "top" && panel.next === "try" ? "gd-primary" : "",
         "data-ask": "try",
         off: busy && statusOf(panel),
         onpointerenter: () => panel.near(),
         onfocus: () => panel.near()
       }) : null,
-      advice.page.length ? fold("why?", "why") : null,
+      advice.page.length ? fold(words.why, "why") : null,
       code
     ),
     advice.changes ? h("div", { class: "gd-soft" }, advice.changes) : null,
@@ -715,7 +736,7 @@ function advicePart(advice, busy, panel, where) {
 function pagePart(page2) {
   return h("div", { class: "gd-page" }, page2.map((one) => [one.title ? h("b", {}, one.title) : null, h("p", {}, worded(one.text))]));
 }
-function anatomyPart({ anatomy, status }) {
+function anatomyPart({ anatomy, status, labels, words }) {
   const { segments } = anatomy;
   const compared = status === "recording" ? null : anatomy.compared;
   const said = segments.map((one) => `${one.label} ${one.percent}`).join(", ");
@@ -725,12 +746,12 @@ function anatomyPart({ anatomy, status }) {
     h(
       "div",
       { class: "gd-title" },
-      h("b", {}, "anatomy of a step"),
+      h("b", {}, labels.anatomy),
       h("span", { class: "gd-soft" }, compared ? compared.of : anatomy.of),
       compared ? null : h("b", { class: "gd-total" }, anatomy.total)
     ),
     compared ? comparedPart(compared) : [
-      barPart(segments, said || "no step was measured yet"),
+      barPart(segments, said || words.unmeasured),
       h("div", { class: "gd-chips" }, segments.map((one) => h(
         "span",
         { key: one.phase },
@@ -759,7 +780,7 @@ function findingPart(finding, state, panel) {
     h("ul", {}, finding.evidence.map((text) => h("li", {}, worded(text)))),
     finding.prescriptions.map((one, number) => advicePart(
       { ...one, rule: finding.rule, page: number === 0 ? finding.page : [] },
-      state.busy,
+      state,
       panel,
       `${finding.rule}${number}`
     ))
@@ -770,22 +791,21 @@ function silencePart(one) {
   return h(
     "details",
     { class: "gd-why", key: one.reason },
-    h("summary", {}, `${one.reason}: ${counted(one.number, "rule")}`),
+    h("summary", {}, `${one.reason}: ${one.count}`),
     h("div", { class: "gd-soft" }, one.rules)
   );
 }
 function findingsPart(state, panel) {
-  const { findings, silent, labels } = state;
-  const unjudged = silent.reduce((sum, one) => sum + one.number, 0);
+  const { findings, silent, words } = state;
   return h(
     "section",
     { class: "gd-findings" },
-    findings.length ? h("div", { class: "gd-title" }, h("b", {}, "findings"), h("span", { class: "gd-soft" }, "share of the wall-clock; costs overlap")) : null,
+    findings.length ? h("div", { class: "gd-title" }, h("b", {}, words.findings), h("span", { class: "gd-soft" }, words.findingsOf)) : null,
     findings.map((finding) => findingPart(finding, state, panel)),
     silent.length ? h(
       "details",
       { key: "silent" },
-      h("summary", { class: "gd-soft" }, `${labels.notJudged}: ${counted(unjudged, "rule")}`),
+      h("summary", { class: "gd-soft" }, state.unjudged),
       silent.map((one) => silencePart(one))
     ) : null
   );
@@ -797,64 +817,92 @@ function footerPart({ footer }) {
     footer.notes.length ? h(
       "details",
       {},
-      h("summary", {}, counted(footer.notes.length, "note")),
+      h("summary", {}, footer.title),
       h("ul", {}, footer.notes.map((text) => h("li", {}, text)))
     ) : null,
     footer.overhead ? h("span", { class: "gd-own" }, footer.overhead) : null
   );
 }
 
+// src/focus.js
+var STOPS = "button, select, input, summary, [tabindex]";
+function keepFocus(root, redraw) {
+  const page2 = (
+    /** @type {Document | ShadowRoot} */
+    root.getRootNode()
+  );
+  const held = (
+    /** @type {HTMLElement | null} */
+    page2.activeElement
+  );
+  if (!held || !root.contains(held)) {
+    redraw();
+    return;
+  }
+  const stops = (
+    /** @type {HTMLElement[]} */
+    [...root.querySelectorAll(STOPS)]
+  );
+  redraw();
+  if (page2.activeElement === held) return;
+  const left = stops.slice(0, stops.indexOf(held) + 1).filter((one) => root.contains(one) && one.checkVisibility());
+  left.at(-1)?.focus({ preventScroll: true });
+}
+
 // src/forecast.js
 function forecastKey(settings) {
   return `forecast:${keyOf2(settings)}`;
 }
-function toldOf(forecasts, settings) {
-  const key = keyOf2(settings);
-  return forecasts.find((one) => keyOf2(one.settings) === key) ?? null;
+function toldOf({ forecasts, together, labels }, settings) {
+  const of = (wanted) => forecasts.find((one) => keyOf2(one.settings) === keyOf2(wanted));
+  const told = of(settings);
+  if (told) return told;
+  const text = foundIn(together, settings);
+  if (text) return { text, known: true };
+  const singles = Object.entries(settings).map(([name, value]) => of({ [name]: value }));
+  if (text === null && !singles.some((one) => one && !one.known)) return null;
+  const alone = singles.flatMap((one) => one ? [one.alone] : []);
+  return { text: `${labels.noneTogether}${alone.length ? ` (${alone.join("; ")})` : ""}`, known: false };
+}
+function foundIn({ knobs, values, texts }, settings) {
+  if (!Object.keys(settings).every((name) => knobs.includes(name))) return null;
+  let index = 0;
+  for (const [at, name] of knobs.entries()) {
+    const offered = values[at] ?? [];
+    const place2 = name in settings ? offered.indexOf(settings[name] ?? null) : 0;
+    if (place2 < 0) return null;
+    index = index * offered.length + place2;
+  }
+  return texts[index] ?? null;
 }
 function forecastOf(panel) {
   return `${panel.id}-forecast`;
 }
-function forecastPart({ forecasts, labels }, panel) {
+function forecastPart(state, panel) {
+  const { forecasts, labels, words } = state;
   const turned = Object.keys(panel.chosen).length > 0;
   const id = forecastOf(panel);
-  if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, "turn a knob first");
+  if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, words.turnFirst);
   if (!forecasts.length) return h("span", { role: "status", id });
-  const told = toldOf(forecasts, panel.chosen);
+  const told = toldOf(state, panel.chosen);
   const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
   return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", id, "data-forecast": "" }, said);
 }
 
-// src/words.js
-var PURPOSES = {
-  trial: "Runs the code as written and with these settings in turn, from the same state, then restores everything",
-  treat: "Tries each recommendation, and keeps what is confirmed when it is measured again",
-  real: "Runs the whole cell once more, in your namespace, under these settings",
-  largest: "Finds the largest batch that fits and the best one for samples/s, in at most three short trials",
-  sweep: "Compares every combination of the values that you tick with the code as written"
-};
-function changesPart(knob, id) {
-  return h(
-    "li",
-    { id, key: id, class: knob.safe ? "" : "gd-changes" },
-    h("b", {}, knob.label),
-    knob.safe ? ` is safe. ${knob.changes || "All results stay the same."}` : ` changes the training. ${knob.changes}`
-  );
-}
-
 // src/searches.js
 function furtherPart(state, act, panel) {
+  const { words } = state;
   const open = panel.unfolded.has("sweep");
   const why = `${panel.id}-no-largest`;
   return [
     h(
       "div",
       { class: "gd-row gd-further" },
-      button("Sweep", () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), tip: PURPOSES.sweep, class: "gd-opens" }),
+      button(words.sweep, () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), tip: words.purposes.sweep, class: "gd-opens" }),
       h(
         "span",
         { class: "gd-choice" },
-        act("largest", "Find the largest batch", state.noLargest ? why : null, false),
+        act("largest", words.largest, state.noLargest ? why : null, false),
         state.noLargest ? h("span", { class: "gd-soft gd-fine", id: why }, state.noLargest) : null
       )
     ),
@@ -862,6 +910,7 @@ function furtherPart(state, act, panel) {
   ];
 }
 function gridPart(state, act, panel) {
+  const { words } = state;
   const some = panel.grid.num_workers?.length ? Math.max(...panel.grid.num_workers.map(Number)) : void 0;
   const knobs = asTurned(state.knobs, some).filter((knob) => !knob.refusal || panel.grid[knob.name]);
   const whole = panel.unfolded.has("sweep:more");
@@ -869,17 +918,17 @@ function gridPart(state, act, panel) {
   const count = combinations(panel.grid);
   const many = count > state.sweepMost;
   const told = `${panel.id}-sweep-said`;
-  const said = !count ? "Tick values: every combination is compared with the code as written." : many ? `${count} combinations are too many: a sweep takes at most ${state.sweepMost}. Tick fewer values.` : `${counted(count, "combination")}, each compared with the code as written. Clearly slower ones stop early.`;
+  const said = filled(!count ? words.sweepEmpty : many ? words.sweepMany : words.sweepCount, { count, most: state.sweepMost });
   return h(
     "div",
-    { class: "gd-grid-of", key: "sweep", role: "group", "aria-label": "values of the sweep" },
+    { class: "gd-grid-of", key: "sweep", role: "group", "aria-label": words.sweepValues },
     h("div", { class: "gd-ticks" }, shown.map((knob) => ticksPart(knob, state.busy, panel))),
     h(
       "div",
       { class: "gd-row gd-actions" },
-      act("sweep", "Run the sweep", !count || many ? told : null, true),
+      act("sweep", words.sweepRun, !count || many ? told : null, true),
       h("span", { class: many ? "gd-changes" : "gd-soft", role: "status", id: told }, said),
-      knobs.some((knob) => !knob.front) ? button("more knobs", () => panel.fold("sweep:more"), {
+      knobs.some((knob) => !knob.front) ? button(words.moreKnobs, () => panel.fold("sweep:more"), {
         class: "gd-link",
         "aria-expanded": String(whole),
         "data-fold": "sweep-more"
@@ -918,14 +967,17 @@ function refusalOf(knob, panel) {
   return `${panel.id}-${knob.name}-unticked`;
 }
 function refusalPart(knob, panel) {
-  const said = knob.refusal ? [`changed: ${knob.refusal}`] : knob.partly;
+  const said = knob.refusal ? [`${panel.words.unchangeable} ${knob.refusal}`] : knob.partly;
   const id = refusalOf(knob, panel);
-  return h("li", { id, key: id }, said.map((text) => h("div", {}, h("b", {}, knob.label), ` cannot be ${text}`)));
+  return h("li", { id, key: id }, said.map((text) => h("div", {}, h("b", {}, knob.label), ` ${text}`)));
 }
 function changesOf(knobs, panel) {
-  return knobs.length ? h("ul", { class: "gd-said" }, knobs.map((knob) => changesPart(knob, `${panel.id}-${knob.name}-ticked`))) : null;
+  return knobs.length ? h("ul", { class: "gd-said" }, knobs.map((knob) => turnedPart(knob, `${panel.id}-${knob.name}-ticked`))) : null;
 }
-function sweepPart({ sweep, busy, labels }, panel) {
+function turnedPart(knob, id) {
+  return h("li", { id, key: id, class: knob.safe ? "" : "gd-changes" }, h("b", {}, knob.label), ` ${knob.turned}`);
+}
+function sweepPart({ sweep, busy, labels, words }, panel) {
   if (!sweep) return h("section", { class: "gd-plan", hidden: true });
   const found = Object.keys(sweep.settings).length > 0;
   const rungs = sweep.places.map((one, number) => barPart2(one.label, one.share, one.faster ? "gd-gain" : "gd-was", one.total, one.said, number, one.best));
@@ -938,21 +990,21 @@ function sweepPart({ sweep, busy, labels }, panel) {
       { class: "gd-row gd-planhead" },
       h("b", {}, labels.sweep),
       h("span", { class: "gd-sum" }, sweep.sentence),
-      found ? button("set the knobs to this", () => panel.turnTo(sweep.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null,
-      found ? codeFold("code", "sweep:code", sweep.settings, panel) : null
+      found ? button(words.setKnobs, () => panel.turnTo(sweep.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null,
+      found ? codeFold(words.code, "sweep:code", sweep.settings, panel) : null
     ),
     found && panel.unfolded.has("sweep:code") ? fixPart(sweep.settings, "", panel) : null,
-    barsPart(rungs.slice(0, sweep.first + 1), "speed of each combination"),
+    barsPart(rungs.slice(0, sweep.first + 1), words.sweepBars),
     later.length ? h(
       "details",
       { key: "later" },
-      h("summary", { class: "gd-soft" }, counted(later.length, "more combination")),
-      barsPart(later, "the other combinations")
+      h("summary", { class: "gd-soft" }, sweep.later),
+      barsPart(later, words.sweepLater)
     ) : null,
     sweep.notes.map((text) => h("div", { class: "gd-note", key: text }, text))
   );
 }
-function largestPart({ largest, busy, labels }, panel) {
+function largestPart({ largest, busy, labels, words }, panel) {
   if (!largest) return h("section", { class: "gd-plan", hidden: true });
   const size = largest.settings.batch_size;
   return h(
@@ -963,11 +1015,11 @@ function largestPart({ largest, busy, labels }, panel) {
       { class: "gd-row gd-planhead" },
       h("b", {}, labels.largest),
       h("span", { class: "gd-sum" }, largest.sentence),
-      size ? button(`set the knob to ${size}`, () => panel.turnTo(largest.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null
+      size ? button(filled(words.setKnob, { value: String(size) }), () => panel.turnTo(largest.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null
     ),
     barsPart(
       largest.sizes.map((one, number) => barPart2(one.label, one.share, !one.peak ? "gd-lost" : one.chosen ? "gd-gain" : "gd-was", one.peak, one.said, number, one.chosen)),
-      "memory of each batch size"
+      words.largestBars
     ),
     largest.notes.map((text) => h("div", { class: "gd-note", key: text }, text))
   );
@@ -987,8 +1039,6 @@ function barPart2(label, share, tone, total, said, number, strong) {
 }
 
 // src/knobs.js
-var BEFORE = "A trial restores model, optimizer, loaders, random generators, your variables and the files that your cell writes. It does not undo data that it sends.";
-var BUDGET = "Steps of each side, and seconds to measure in all: they count from the end of the warm-up. Set-up, compile and downloads have their own time, told while they last.";
 function knobPart(knob, knobs, panel) {
   const id = `${panel.id}-${knob.name}`;
   const chosen = panel.chosen[knob.name] ?? knob.written;
@@ -1023,16 +1073,16 @@ function knobSentences(knobs, panel) {
     if (knob.refusal) {
       const alike = knobs.filter((one) => one.refusal === knob.refusal);
       const names = h("b", {}, alike.map((one) => one.label).join(", "));
-      return alike[0] === knob ? [h("li", { id, key: id }, names, ` cannot be changed: ${knob.refusal}`)] : [];
+      return alike[0] === knob ? [h("li", { id, key: id }, names, ` ${panel.words.unchangeable} ${knob.refusal}`)] : [];
     }
-    const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` cannot be ${text}`));
-    if (moved2) said.unshift(changesPart(knob, id));
+    const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` ${text}`));
+    if (moved2) said.unshift(turnedPart(knob, id));
     return said;
   });
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
 }
 function knobsPart(state, panel) {
-  const { knobs: offered, busy, before, labels } = state;
+  const { knobs: offered, busy, before, labels, words } = state;
   const knobs = asTurned(offered, panel.chosen.num_workers);
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
@@ -1042,13 +1092,13 @@ function knobsPart(state, panel) {
   const act = (what, label, why, primary) => button(label, () => panel.ask(what), {
     class: primary ? "gd-primary" : "",
     "data-ask": what,
-    tip: PURPOSES[what],
+    tip: words.purposes[what],
     off: busy ? statusOf(panel) : unknown ? none : why,
     onpointerenter: () => panel.near(),
     onfocus: () => panel.near()
   });
   const open = panel.unfolded.has("more");
-  const real = () => act("real", moved2 ? "Run for real with these settings" : "Run for real again", null, false);
+  const real = () => act("real", moved2 ? words.real : words.realAgain, null, panel.next === "real");
   return h(
     "section",
     { class: "gd-knobs" },
@@ -1056,28 +1106,28 @@ function knobsPart(state, panel) {
       "div",
       { class: "gd-row" },
       front.map((knob) => knobPart(knob, knobs, panel)),
-      act("trial", "Rerun as a trial", moved2 ? null : forecastOf(panel), true),
+      act("trial", words.trial, moved2 ? null : forecastOf(panel), panel.next === "trial"),
       forecastPart(state, panel)
     ),
     moved2 ? h(
       "div",
       { class: "gd-row gd-actions", key: "moved" },
       real(),
-      button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: "Reset every knob" }),
-      codeFold("code of these", "chosen", panel.chosen, panel)
+      button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: words.resetTip, key: "reset", "data-reset": "" }),
+      codeFold(words.codeOfThese, "chosen", panel.chosen, panel)
     ) : null,
     unknown ? h("div", { class: "gd-soft", id: none }, knobs[0]?.refusal) : knobSentences(front, panel),
     h(
       "div",
       { class: "gd-row gd-actions" },
-      act("treat", "Treat: find the best safe settings", null, false),
+      act("treat", words.treat, null, false),
       h(
         "label",
         { class: "gd-tick" },
         h("input", { type: "checkbox", checked: panel.changesTraining, onchange: ({ target }) => panel.setChanges(target.checked) }),
-        "treat may change batch size and precision"
+        words.treatMore
       ),
-      button(`more${more.some((knob) => panel.chosen[knob.name] !== void 0) ? " \u2022" : ""}`, () => panel.fold("more"), {
+      button(more.some((knob) => panel.chosen[knob.name] !== void 0) ? words.moreTurned : words.more, () => panel.fold("more"), {
         class: "gd-link",
         "aria-expanded": String(open),
         "data-fold": "more"
@@ -1088,37 +1138,36 @@ function knobsPart(state, panel) {
     open ? h("div", { class: "gd-row gd-actions", key: "further" }, budgetPart(state, panel), moved2 ? null : real()) : null,
     open && !unknown ? furtherPart(state, act, panel) : null,
     moved2 && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
-    unknown ? null : beforePart(before)
+    unknown ? null : beforePart(before ?? [{ text: words.before, tone: "" }])
   );
 }
-function budgetPart({ trial, labels }, panel) {
+function budgetPart({ trial, labels, words }, panel) {
   const field = (what, label, limits) => h("input", {
     type: "number",
     ...limits,
     value: panel.budget?.[what],
     "data-budget": what,
     "aria-label": label,
-    ...tipped(BUDGET),
+    ...tipped(words.budgetTip),
     oninput: ({ target }) => panel.setBudget(what, target.value)
   });
   return h(
     "span",
-    { class: "gd-steps", role: "group", "aria-label": "length of a trial" },
-    "trial of",
+    { class: "gd-steps", role: "group", "aria-label": words.length },
+    words.lengthBefore,
     field("steps", labels.steps, { min: "5", step: "5", max: String(trial.mostSteps) }),
-    "steps,",
+    words.lengthSteps,
     field("seconds", labels.seconds, { min: "1", step: "10", max: String(trial.mostSeconds) }),
-    "s"
+    words.lengthSeconds
   );
 }
-function beforePart(before) {
-  const said = before ?? [{ text: BEFORE, tone: "" }];
+function beforePart(said) {
   return h("ul", { class: "gd-said gd-before" }, said.map((one) => h("li", { key: one.text, class: one.tone ? "gd-changes" : "" }, one.text)));
 }
 
 // src/legend.js
 var STROKES = { dashed: "dashed", dotted: "dotted", dotdash: "dashed" };
-function legendPart(plot, plots, written) {
+function legendPart(plot, plots, written, words) {
   const { points, pointedAt } = plots;
   const valuesOf = (key) => {
     const [now, then] = ["base", "trial"].map((layer) => points.value(`${layer}:${key}`, pointedAt));
@@ -1134,16 +1183,16 @@ function legendPart(plot, plots, written) {
       return button([h("i", { style }), h("span", {}, line.label), h("b", {}, valuesOf(line.key))], () => plots.toggle(line.key), {
         key: line.key,
         class: "gd-line",
-        tip: `${line.title}: hides or shows the line`,
+        tip: filled(words.lineTip, { line: line.title }),
         "aria-pressed": String(!plots.hidden.has(line.key))
       });
     })
   ];
 }
-function plotsKeyPart(head, pointedAt) {
-  const parts = [h("span", {}, pointedAt === null ? "seconds since the start" : `at ${pointedAt.toFixed(2)} s`)];
-  if (head.epochs.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-epoch" }), "epoch"));
-  if (head.evaluations.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-evaluation" }), "evaluation"));
+function plotsKeyPart(head, pointedAt, words) {
+  const parts = [h("span", {}, pointedAt === null ? words.secondsSince : filled(words.pointedAt, { seconds: pointedAt.toFixed(2) }))];
+  if (head.epochs.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-epoch" }), words.epoch));
+  if (head.evaluations.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-evaluation" }), words.evaluation));
   if (head.names.trial) {
     parts.push(h("span", {}, h("i", { class: "gd-thin" }), head.names.base ?? ""));
     parts.push(h("span", {}, h("i", { class: "gd-broad" }), head.names.trial));
@@ -1163,12 +1212,16 @@ function there(version) {
 }
 async function plotting(model, waits) {
   const { version, loader } = model.get("bokeh");
-  const { source, figure: figure2 } = await carried(model, loader) ?? await asked(model, waits);
+  const { source, figure: figure2 } = brought(model) ?? await carried(model, loader) ?? await asked(model, waits);
   if (!there(version)) evaluate(source);
   const bokeh = there(version);
   if (!bokeh) throw new Error(`BokehJS ${version} did not load`);
   const own = model.get("figure");
   return { bokeh, figure: own?.doc ? own : figure2 };
+}
+function brought(model) {
+  const { source, figure: figure2 } = model.get("bokeh");
+  return source ? { source, figure: figure2 } : null;
 }
 async function carried(model, loader) {
   const manager = model.widget_manager;
@@ -1194,10 +1247,10 @@ function inTime(promise, ms) {
 function asked(model, waits) {
   return new Promise((then) => {
     const look = () => {
-      const { source, figure: figure2 } = model.get("bokeh");
-      if (!source) return false;
+      const found = brought(model);
+      if (!found) return false;
       model.off("change:bokeh", look);
-      then({ source, figure: figure2 });
+      then(found);
       return true;
     };
     if (look()) return;
@@ -1248,22 +1301,16 @@ var Plots = class {
     const turn = this.turn;
     const { bokeh, figure: figure2 } = await plotting(model, waits);
     if (turn !== this.turn) return;
-    const roots = Object.fromEntries(figure2.plots.map((plot, index) => [plot.figure, cells[index]?.id]));
-    const item = { docid: "gpu_doctor", roots, root_ids: Object.keys(roots) };
+    const places = [[figure2.root, cells[0]?.id], ...figure2.plots.map((plot, index) => [plot.figure, cells[index]?.id])];
+    const item = { docid: "gpu_doctor", roots: Object.fromEntries(places), root_ids: places.map(([root]) => root) };
     const [views] = await bokeh.embed.embed_items({ gpu_doctor: figure2.doc }, [item]);
     if (!views) return;
     const letGo = () => release(bokeh, views);
-    const doc = documentOf(views);
-    for (const plot of figure2.plots.slice(1)) {
-      await nextTask();
-      if (turn !== this.turn) break;
-      doc?.add_root(doc.get_model_by_id(plot.figure));
-    }
-    await nextTask();
     if (turn !== this.turn) {
       letGo();
       return;
     }
+    const doc = documentOf(views);
     this.figure = figure2;
     this.letGo = letGo;
     this.doc = doc;
@@ -1278,6 +1325,11 @@ var Plots = class {
       const fig = this.get(plot.figure);
       fig.on_event("mousemove", (event) => this.point(event.x));
       fig.on_event("mouseleave", () => this.point(null));
+    }
+    for (const plot of figure2.plots) {
+      await nextTask();
+      if (turn !== this.turn) return;
+      doc?.add_root(doc.get_model_by_id(plot.figure));
     }
   }
   /** Takes the figures out of the page and out of Bokeh's list of documents, those too that are still being made. */
@@ -1436,7 +1488,7 @@ function unbroken(text) {
   const [, words = text, interval = ""] = /^(.*?)(\([^()]*\))?$/s.exec(text) ?? [];
   return [words, interval ? h("span", { class: "gd-together" }, interval) : null];
 }
-function resultPart({ result, busy, labels }, panel) {
+function resultPart({ result, busy, labels, words }, panel) {
   if (!result) return h("section", { class: "gd-result", hidden: true });
   const code = "result:code";
   return h(
@@ -1447,8 +1499,13 @@ function resultPart({ result, busy, labels }, panel) {
       "div",
       { class: "gd-row" },
       result.more ? h("span", { class: result.warns ? "gd-warns" : "gd-soft" }, result.more) : null,
-      codeFold("code", code, result.settings, panel),
-      button(labels.useIt, () => panel.turnTo(result.settings), { class: "gd-link", off: busy && statusOf(panel), "data-use": "result" })
+      codeFold(words.code, code, result.settings, panel),
+      button(labels.useIt, () => panel.turnTo(result.settings), {
+        class: panel.next === "use" ? "gd-primary" : "",
+        off: busy && statusOf(panel),
+        "data-use": "result",
+        key: "use"
+      })
     ),
     panel.unfolded.has(code) ? fixPart(result.settings, "", panel) : null
   );
@@ -1463,7 +1520,7 @@ function tablePart({ table }, panel) {
   const many = table.rows.length > MANY_ROWS;
   return h("section", { class: "gd-runs" }, h(
     "div",
-    { class: many ? "gd-scroll gd-many" : "gd-scroll", tabindex: "0", role: "region", "aria-label": "runs and trials" },
+    { class: many ? "gd-scroll gd-many" : "gd-scroll", tabindex: "0", role: "region", "aria-label": panel.words.runs },
     // The roles are said: a table whose cells are stacked, as in a narrow panel, would be none for a screen reader.
     h(
       "table",
@@ -1484,7 +1541,7 @@ function rowParts(row, detail, number, head, panel) {
     class: "gd-link gd-rowname",
     "aria-expanded": String(open),
     "data-fold": "row",
-    tip: cell.title || "losses, notes, code"
+    tip: cell.title || panel.words.rowTip
   }) : figurePart(cell);
   const cells = row.map((cell, index) => h("td", {
     role: "cell",
@@ -1509,7 +1566,7 @@ function besides(row, head) {
   return row.flatMap(({ title }, index) => title && index ? [`${head[index]}: ${title}`] : []);
 }
 function detailPart(detail, beside, what, panel) {
-  const { labels } = panel;
+  const { labels, words } = panel;
   const code = `${what}:code`;
   return h(
     "div",
@@ -1530,28 +1587,28 @@ function detailPart(detail, beside, what, panel) {
       "div",
       { class: "gd-said-of" },
       detail.judged.map((text, index) => h("div", { key: text, class: index ? "gd-soft" : detail.warns ? "gd-judged gd-warns" : "gd-judged" }, text)),
-      detail.losses || detail.judged.length ? null : h("div", { class: "gd-soft" }, "There are no losses to compare."),
+      detail.losses || detail.judged.length ? null : h("div", { class: "gd-soft" }, words.noLosses),
       detail.notes.length ? h("ul", {}, detail.notes.map((text) => h("li", { key: text }, text))) : null,
       detail.measured ? h("div", { class: "gd-soft" }, detail.measured) : null,
       beside.length ? h("div", { class: "gd-soft" }, beside.join(" \xB7 ")) : null,
-      codeFold("code", code, detail.settings, panel),
+      codeFold(words.code, code, detail.settings, panel),
       panel.unfolded.has(code) ? fixPart(detail.settings, "", panel) : null
     )
   );
 }
-function outputPart({ output, labels }) {
+function outputPart({ output, labels, words }) {
   if (!output) return h("section", { class: "gd-output", hidden: true });
   return h("section", { class: "gd-output" }, h(
     "details",
     { open: true },
     h("summary", {}, labels.output),
     output.text ? h("pre", { tabindex: "0", role: "region", "aria-label": labels.output }, output.text) : null,
-    output.images.map((src, index) => h("img", { src, alt: `picture ${index + 1} of the run`, key: String(index) }))
+    output.images.map((src, index) => h("img", { src, alt: filled(words.picture, { number: index + 1 }), key: String(index) }))
   ));
 }
 
 // src/treatment.js
-function planPart({ plan, busy, labels }, panel) {
+function planPart({ plan, busy, labels, words }, panel) {
   if (!plan) return h("section", { class: "gd-plan", hidden: true });
   const kept2 = Object.keys(plan.settings).length > 0;
   return h(
@@ -1562,11 +1619,11 @@ function planPart({ plan, busy, labels }, panel) {
       { class: "gd-row gd-planhead" },
       h("b", {}, labels.treatment),
       h("span", { class: "gd-sum" }, plan.sentence),
-      kept2 ? button("set the knobs to this", () => panel.turnTo(plan.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null
+      kept2 ? button(words.setKnobs, () => panel.turnTo(plan.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null
     ),
     plan.steps.length ? h(
       "div",
-      { class: "gd-waterfall", role: "table", "aria-label": "measured gains" },
+      { class: "gd-waterfall", role: "table", "aria-label": words.gains },
       plan.steps.map((one, number) => rungPart(one, number))
     ) : null,
     plan.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),
@@ -1621,7 +1678,7 @@ function showTips(root) {
   root.append(tip);
   const { signal } = ending;
   for (const type of ["pointerover", "focusin"]) root.addEventListener(type, show, { signal });
-  for (const type of ["pointerleave", "focusout"]) root.addEventListener(type, hide, { signal });
+  for (const type of ["pointerleave", "focusout", "click"]) root.addEventListener(type, hide, { signal });
   root.addEventListener("keydown", ({ key }) => {
     if (key === "Escape") hide();
   }, { signal });
@@ -1641,7 +1698,6 @@ function place(tip, of) {
 // src/panel.js
 var UNHEARD_MS = 2500;
 var COPIED_MS = 1500;
-var PLOTS_WAIT = "The plots come as soon as the kernel is free.";
 function made(name) {
   return Object.assign(document.createElement("div"), { className: name });
 }
@@ -1677,7 +1733,8 @@ var Panel = class {
     this.legends = [];
     this.key = made("gd-key gd-soft");
     this.plots = new Plots(live.points, () => this.drawLegends());
-    this.whenLost = () => {
+    this.unplotted = false;
+    this.showStatic = (_) => {
     };
     this.makePlots();
     this.endTips = showTips(this.root);
@@ -1697,14 +1754,16 @@ var Panel = class {
     this.middle.append(grid, this.key);
   }
   async showPlots() {
-    const waits = () => this.sayOfPlots(PLOTS_WAIT);
+    const waits = () => this.sayOfPlots(this.state?.words.plotsWait ?? "");
     try {
       this.broken = null;
+      this.plotless(false);
       await this.plots.show(this.live.model, this.cells, waits);
       if (this.plots.doc) this.sayOfPlots(null);
     } catch (error) {
       const said = error instanceof Error ? error.message : String(error);
-      this.sayOfPlots(`The plots could not be drawn (${said}). The run is not affected.`);
+      this.sayOfPlots(filled(this.state?.words.plotsFailed ?? "{why}", { why: said }));
+      this.plotless(true);
     }
   }
   /** @param {string | null} why there are no plots */
@@ -1734,7 +1793,27 @@ var Panel = class {
       this.live.state.labels
     );
   }
+  /** As well. */
+  get words() {
+    return (
+      /** @type {State} */
+      this.live.state.words
+    );
+  }
+  /**
+   * What a person does next, the one button that stands out: try the advice; use what was proved; with turned knobs try
+   * them, or run them for real if they are what was proved.
+   * @returns {"try" | "use" | "trial" | "real"}
+   */
+  get next() {
+    const { result } = this.live.state;
+    if (!Object.keys(this.chosen).length) return result ? "use" : "try";
+    return result && keyOf2(result.settings) === keyOf2(this.chosen) ? "real" : "trial";
+  }
   draw() {
+    keepFocus(this.root, () => this.redraw());
+  }
+  redraw() {
     const { state } = this;
     if (this.gone || !state) return;
     this.budget ??= { steps: String(state.trial.steps), seconds: String(state.trial.seconds) };
@@ -1760,6 +1839,26 @@ var Panel = class {
       footerPart(state)
     ]);
     this.showNewRow(state.table.rows.length);
+    this.besides();
+  }
+  /**
+   * It stands in the page.
+   * @param {(on: boolean) => void} showStatic shows and hides the static result
+   */
+  stands(showStatic) {
+    this.showStatic = showStatic;
+    this.besides();
+  }
+  /** @param {boolean} on whether there are no plots, and none will come */
+  plotless(on) {
+    this.unplotted = on;
+    this.middle.firstElementChild.hidden = on;
+    this.besides();
+  }
+  /** The static result is there where the panel does not tell as much. */
+  besides() {
+    const { lost, silent } = this.live;
+    this.showStatic(lost || silent || this.unplotted);
   }
   /**
    * The verdict for a screen reader: again when it changes in kind or a run begins or ends, not with every figure.
@@ -1781,14 +1880,15 @@ var Panel = class {
   }
   drawLegends() {
     const { figure: figure2, doc } = this.plots;
-    if (!doc || !figure2 || this.broken) return;
+    const words = this.state?.words;
+    if (!doc || !figure2 || this.broken || !words) return;
     figure2.plots.forEach((plot, index) => {
       const [cell, legend] = [this.cells[index], this.legends[index]];
       if (!cell || !legend) return;
-      cell.ariaLabel = `${plot.title} in ${plot.unit} over seconds; the figures are above`;
-      patch(legend, legendPart(plot, this.plots, figure2));
+      cell.ariaLabel = filled(words.plot, { title: plot.title, unit: plot.unit });
+      patch(legend, legendPart(plot, this.plots, figure2, words));
     });
-    patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt));
+    patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt, words));
   }
   /**
    * Does something later, unless the panel is gone by then.
@@ -1802,19 +1902,20 @@ var Panel = class {
     }, ms);
     this.timers.add(timer);
   }
-  /** The view goes: the figures leave Bokeh, nothing is drawn any more. */
+  /**
+   * The view goes: the figures leave Bokeh, nothing is drawn any more. JupyterLab keeps the element of a view that it has
+   * removed: nothing of ours stays in it.
+   */
   close() {
     this.gone = true;
     for (const timer of this.timers) clearTimeout(timer);
     this.plots.clear();
     this.endTips();
+    this.showStatic = () => {
+    };
+    this.root.remove();
     delete this.root.gpuDoctor;
     delete this.el.gpuDoctor;
-  }
-  /** No kernel hears it any more: it says so, and the static result is shown again. */
-  lost() {
-    this.draw();
-    this.whenLost();
   }
   // ---- what a person does ----------------------------------------------------------------------------------------
   /**
@@ -1827,11 +1928,12 @@ var Panel = class {
     this.foretell();
     this.draw();
   }
-  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is. */
+  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is, and those of
+   * several but for values that no knob offers, and while a loop runs for the first time. */
   foretell() {
     const { state, chosen } = this;
     const key = forecastKey(chosen);
-    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state.forecasts, chosen) !== null) return;
+    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state, chosen) !== null) return;
     this.asked.set(key, Date.now());
     this.live.ask({ ask: "forecast", settings: { ...chosen } });
     this.later(() => this.draw(), UNHEARD_MS);
@@ -1978,13 +2080,13 @@ function render({ model, el }) {
     panel.drawLegends();
   };
   const letKeysGo = keepKeys(panel.root);
-  let [showStatic, leaveGround] = [() => {
+  let [leaveStatic, leaveGround] = [() => {
   }, () => {
   }];
   const waiting = whenInPage(el, () => {
-    showStatic = hideStatic(el);
-    panel.whenLost = showStatic;
-    if (live.lost) showStatic();
+    const beside = staticBeside(el);
+    leaveStatic = beside.leave;
+    panel.stands(beside.show);
     leaveGround = followGround(panel.root, recoloured);
     panel.showPlots();
   });
@@ -1998,7 +2100,7 @@ function render({ model, el }) {
     live.views.delete(panel);
     model.off("change:figure", redrawn);
     panel.close();
-    showStatic();
+    leaveStatic();
   };
 }
 var BUILD = "BUILD_DIGEST";

@@ -15,6 +15,7 @@ from typing import Any, Literal, NewType, TypeAlias, TypedDict
 
 from gpu_doctor.recording import SettingValue
 from gpu_doctor.report.labels import Labels
+from gpu_doctor.report.panel.words import Words
 from gpu_doctor.report.plan import Dropped, Step
 from gpu_doctor.report.runs import Unfolded
 from gpu_doctor.report.searches import Place, Size
@@ -197,7 +198,7 @@ class Offer:
     refusal: str
     """Why the knob cannot be turned at all; empty if it can."""
     partly: tuple[str, ...]
-    """Where only some values cannot be had: which, and why."""
+    """Where only some values cannot be had: which, and why, in words that follow its label."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +210,8 @@ class KnobShown(Offer):
     front: bool
     """It stands in the first row."""
     safe: bool
-    changes: str
-    """What turning it changes in the training; empty where it changes nothing."""
+    turned: str
+    """What turning it does to the training, in words that follow its label."""
     written: SettingValue | None
     otherwise: Offer | None
     """What is offered once num_workers is turned from none to some, or from some to none; None where that is the same.
@@ -226,6 +227,20 @@ class ForecastShown:
     """`predicted 1.9x (1.5-2.4)`, `measured 1.8x (1.7-1.9) in trial 2`, or that there is no forecast."""
     known: bool
     """There is a forecast, or a measurement."""
+    alone: str
+    """What is said of it beside others: `num_workers=2 alone predicted 1.9x (1.5-2.4)`, `amp=bf16 has none`."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """What several knobs give at once, of every combination of the values that have a forecast."""
+
+    knobs: tuple[str, ...]
+    """Empty while a loop runs for the first time: then the page asks."""
+    values: tuple[tuple[SettingValue | None, ...], ...]
+    """Of each knob, the value as written first."""
+    texts: tuple[str, ...]
+    """Of each combination, the last knob's values changing fastest; empty where there is no forecast."""
 
 
 @dataclass(frozen=True)
@@ -285,6 +300,8 @@ class SweepShown:
     places: tuple[Place, ...]
     first: int
     """So many are drawn at once, after the code as written."""
+    later: str
+    """What the others are folded under: `3 more combinations`."""
     notes: tuple[str, ...]
     settings: Mapping[str, SettingValue]
     """Of the best; empty where none is verified."""
@@ -340,7 +357,8 @@ class Silence:
     """Rules that could not judge, for one reason."""
 
     reason: str
-    number: int
+    count: str
+    """`9 rules`."""
     rules: str
     folded: bool
     """They are too many to be named at once."""
@@ -352,6 +370,8 @@ class Footer:
 
     overhead: str
     notes: tuple[str, ...]
+    title: str
+    """`3 notes`."""
 
 
 @dataclass(frozen=True)
@@ -379,6 +399,7 @@ class PanelState:
     busy: bool
     message: str
     labels: Labels
+    words: Words
     header: Header
     result: Result | None
     """None while no trial was clearly faster than the code as written."""
@@ -390,11 +411,14 @@ class PanelState:
     table: Table
     findings: tuple[FindingShown, ...]
     silent: tuple[Silence, ...]
+    unjudged: str
+    """`not judged: 9 rules`."""
     footer: Footer
     knobs: tuple[KnobShown, ...]
     forecasts: tuple[ForecastShown, ...]
-    """Of every single value that can be chosen, and of the settings that were asked for last; empty while the loop as
-    written was not measured."""
+    """Of every single value that can be chosen, of what was tried, and of the settings that were asked for last; empty
+    while the loop as written was not measured."""
+    together: Together
     trial: Budget
     sweep_most: int
     """Combinations that a sweep takes."""

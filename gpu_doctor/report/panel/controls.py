@@ -58,10 +58,17 @@ def _made(knob: Knob, offer: Offer, written: SettingValue | None, otherwise: Off
         label=knob.label,
         front=knob.front,
         safe=knob.safety is Safety.SAFE,
-        changes=formatting.clean(knob.changes, 600),
+        turned=_turned(knob),
         written=written,
         otherwise=otherwise,
     )
+
+
+def _turned(knob: Knob) -> str:
+    changes = formatting.clean(knob.changes, 600)
+    if knob.safety is Safety.SAFE:
+        return f"is safe. {changes or 'All results stay the same.'}"
+    return f"changes the training. {changes}".rstrip()
 
 
 def _control(knob: Knob, setup: Setup, as_written: bool) -> KnobShown:
@@ -87,7 +94,8 @@ def _offer(knob: Knob, written: Any, setup: Setup) -> Offer:
     reasons = list(dict.fromkeys(one.refusal for one in offered if one.refusal))
     refusal = "" if free else reasons[0] if reasons else "This loop has no other value to choose."
     partly = [
-        f"{', '.join(_short(one) for one in offered if one.refusal == reason)}: {formatting.clean(reason, 300)}"
+        f"cannot be {', '.join(_short(one) for one in offered if one.refusal == reason)}: "
+        + formatting.clean(reason, 300)
         for reason in reasons
     ]
     return Offer(

@@ -258,3 +258,35 @@ def test_the_clock_of_a_second_forward_is_its_own() -> None:
     assert {one.beside for one in again} == {"step"} and {one.phase for one in again} == {"forward"}
     assert sum(one.share for one in again) == pytest.approx(vitals.no_grad_share)
     assert not any(one.beside for one in vitals.lines if one.phase == "forward" and not one.no_grad)
+
+
+AUGMENTED = """
+def augment(x):
+    return torch.where(torch.rand(len(x), 1) < 0.5, x.flip(-1), x) + torch.randn_like(x)
+def one_by_one(x):
+    for i in range(len(x)):
+        x[i] = torch.where(torch.rand(1) < 0.5, x[i].flip(-1), x[i])
+    return x
+net = torch.nn.Linear(2000, 8)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(40):
+    x = make(rows)
+    loss = net(x).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(("made", "python"), [("augment", False), ("one_by_one", True)])
+def test_operations_on_a_whole_batch_are_told_from_python_over_its_rows(made: str, python: bool) -> None:
+    """Both call torch's compiled code, of which no frame is seen; only one is a loop that Python runs."""
+    namespace: dict[str, Any] = {"torch": torch, "rows": torch.rand(500, 2000)}
+    diagnosis = gpu_doctor.diagnose(gpu_doctor.case(AUGMENTED.replace("make(", f"{made}("), namespace).run())
+    seen = [one for one in diagnosis.vitals.lines if one.phase == "other" and "torch.where" in one.text]
+    assert seen and sum(one.share for one in seen) > 0.2
+    assert all(one.computes is not python for one in seen)
+    told = [one for one in diagnosis.findings if one.rule in ("slow-python", "slow-generator")]
+    assert any(one.rule == "slow-python" for one in told) <= python
+    texts = [cure.text for one in told for cure in one.prescriptions]
+    assert any("ectorise" in text for text in texts) is python, "at most workers can make it beside the training"

@@ -172,7 +172,7 @@ def test_few_steps_widen_the_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"amp": "bf16"}, {"compile": True}, {"pin_memory": True}, {}, {"num_workers": 2, "batch_size": 64}]
+    "settings", [{"amp": "bf16"}, {"compile": True}, {"pin_memory": True}, {}, {"num_workers": 2, "amp": "bf16"}]
 )
 def test_what_cannot_be_known_is_none(settings: dict[str, object]) -> None:
     assert forecast(SLEEPING.vitals(), settings) is None  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import threading
 import weakref
 
 import bokeh
@@ -36,6 +37,16 @@ def test_only_what_changed_of_the_state_is_sent(bench: Bench) -> None:
     bench.input = shown(bench.recording, message="Done.")
     bench.dashboard.push()
     assert {"message", "verdict", "table"} <= bench.messages[2]["state"].keys()
+
+
+def test_the_runs_own_thread_refreshes_only_what_the_panel_shows(bench: Bench) -> None:
+    """As in Colab; a trial that a cell asks for does not end with a last message."""
+    bench.dashboard.beat()
+    assert bench.messages == []
+    bench.dashboard._thread = threading.current_thread()
+    bench.dashboard.beat()
+    assert len(bench.messages) == 1
+    bench.dashboard._thread = None
 
 
 def test_a_candidate_is_laid_over_its_baseline_and_a_run_clears_both(bench: Bench) -> None:
@@ -147,6 +158,9 @@ def test_bokeh_travels_once_a_kernel_and_again_where_it_is_asked_for(bench: Benc
     one._handle_custom_msg({"ask": "bokeh"}, [])
     assert one.bokeh["source"] == bokeh_script() and one.bokeh["figure"] == shared.figure
     assert "source" not in other.bokeh
+    later = DoctorView(lambda _: None, {})
+    assert later.bokeh["source"] == bokeh_script(), "a page of this kernel did not find the loader: nor will others"
+    later.close()
     assert bench.requests == [], "nothing that a person asked for"
     shared.close()
     again = DoctorView(bench.requests.append, {"doc": "a third"})

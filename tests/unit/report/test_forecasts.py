@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -9,14 +10,15 @@ import pytest
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.notebook.details import MOST_FIXES, Details
-from gpu_doctor.recording import Settings
+from gpu_doctor.recording import Settings, describe
+from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel import PanelInput, state
 from gpu_doctor.report.panel import forecasts as told
 from gpu_doctor.report.panel.contract import ForecastShown
 from gpu_doctor.report.panel.controls import checked_request, controls
-from gpu_doctor.report.panel.forecasts import TOGETHER
 from gpu_doctor.report.words import NO_FORECAST, forecast_words
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
@@ -62,8 +64,55 @@ def test_of_several_knobs_each_is_told_alone() -> None:
     both: Settings = {"num_workers": 2, "amp": "bf16"}
     neither: Settings = {"amp": "bf16", "threads": 1}
     given = shown(starved(), asked=(both, neither))
-    assert said(given, both).startswith(f"{TOGETHER} (num_workers=2 alone predicted 2.4x (")
-    assert said(given, neither) == TOGETHER
+    none = LABELS.none_together
+    assert said(given, both).startswith(f"{none} (num_workers=2 alone predicted 2.4x (")
+    assert said(given, both).endswith("; amp=bf16 has none)")
+    assert said(given, neither) == f"{none} (amp=bf16 has none; threads=1 has none)"
+
+
+def combinations(given: PanelInput) -> dict[str, str]:
+    """What is told of each combination, by its settings."""
+    sent = state(given, knobs.KNOBS)["together"]
+    if not sent["knobs"]:
+        return {}
+    turned = [
+        {name: value for name, value, first in zip(sent["knobs"], one, firsts, strict=True) if value != first}
+        for firsts in [[values[0] for values in sent["values"]]]
+        for one in itertools.product(*sent["values"])
+    ]
+    return {describe(one): text for one, text in zip(turned, sent["texts"], strict=True)}
+
+
+def test_of_knobs_with_a_forecast_every_combination_is_told() -> None:
+    given = shown(starved())
+    told, vitals = combinations(given), measure(starved())
+    both: Settings = {"num_workers": 2, "batch_size": 256}
+    found = forecast(vitals, both)
+    assert found is not None
+    words = f"predicted {forecast_words(found.speedup, found.low, found.high)}"
+    assert told[describe(both)] == words == said(replace(given, asked=(both,)), both)
+    assert told["num_workers=2"] == said(given, {"num_workers": 2})
+    assert told["num_workers=3, persistent_workers=True"].startswith("predicted"), "advised, though no knob offers it"
+    assert told["persistent_workers=True"] == "", "there are no workers that could"
+    assert not any("amp" in one for one in told)
+
+
+def test_combinations_are_worked_out_while_nothing_runs() -> None:
+    once, again = starved(), starved(wait_s=0.020)
+    first = shown(once, status="recording")
+    assert combinations(first) == {}, "the page asks"
+    after = combinations(shown(once, diagnosis=(judged := diagnose(once))))
+    assert len(after) > 20
+    tried = (Effect({"num_workers": 2}, {}, 2.1, 2.0, 2.2, "faster"),)
+    during = shown(once, diagnosis=judged, status="trial", effects=tried)
+    assert combinations(during) == after, "it is kept, and nothing is worked out beside a trial"
+    assert combinations(shown(again, status="recording")) == {}, "they are not those of another run"
+
+
+def test_so_many_combinations_that_they_take_long_are_left_to_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(told, "MOST_TOGETHER", 12)
+    sent = state(shown(starved()), knobs.KNOBS)["together"]
+    assert "num_workers" in sent["knobs"] and 0 < len(sent["texts"]) <= 12
 
 
 def test_what_was_tried_is_told_as_measured() -> None:
@@ -71,9 +120,11 @@ def test_what_was_tried_is_told_as_measured() -> None:
         Effect({"num_workers": 2}, {}, 2.1, 2.0, 2.2, "faster"),
         Effect({"amp": "bf16"}, {}, outcome="failed", reason="Why."),
         Effect({"num_workers": 4}, {"num_workers": 2}, 1.1, 1.0, 1.2, "faster"),
+        Effect({"num_workers": 1}, {}, 1.28, 0.97, 1.7, "inconclusive"),
     )
     given = shown(starved(), effects=effects)
     assert said(given, {"num_workers": 2}) == "measured 2.10x (2.0-2.2) in trial 1"
+    assert said(given, {"num_workers": 1}).endswith(" in trial 4: inconclusive"), "not told as a gain"
     assert said(given, {"num_workers": 4}).startswith("predicted"), "it was tried over other settings"
     assert said(given, {"amp": "bf16"}) == NO_FORECAST
 
@@ -97,7 +148,7 @@ def test_they_are_worked_out_when_something_changes_and_no_more(monkeypatch: pyt
 
     def counted(shown: Any, vitals: Any, settings: Settings) -> ForecastShown:
         worked.append(settings)
-        return ForecastShown(settings, NO_FORECAST, False)
+        return ForecastShown(settings, NO_FORECAST, False, "")
 
     monkeypatch.setattr(told, "_foretold", counted)
     given = shown(starved())
@@ -107,6 +158,12 @@ def test_they_are_worked_out_when_something_changes_and_no_more(monkeypatch: pyt
     assert len(worked) == once > 10
     state(replace(given, asked=({"num_workers": 2, "amp": "bf16"},)), knobs.KNOBS)
     assert len(worked) == 2 * once + 1
+
+
+def test_what_was_tried_together_is_told_as_measured() -> None:
+    both: Settings = {"num_workers": 2, "amp": "bf16"}
+    given = shown(starved(), effects=(Effect(both, {}, 2.1, 2.0, 2.2, "faster"),))
+    assert said(given, both) == "measured 2.10x (2.0-2.2) in trial 1"
 
 
 def test_a_page_that_asks_is_answered_at_once_while_something_runs() -> None:

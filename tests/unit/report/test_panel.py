@@ -122,19 +122,20 @@ def test_knobs_offer_what_they_can_honour_and_say_why_not() -> None:
     amp = control(found, "amp")
     assert not amp["refusal"]
     assert any("fp16" in text for text in amp["partly"])
-    assert "learning rate" in control(found, "batch_size")["changes"]
-    assert workers["safe"] and "augmentation" in workers["changes"]
+    assert "learning rate" in control(found, "batch_size")["turned"]
+    assert workers["safe"] and "augmentation" in workers["turned"]
 
 
 def test_every_knob_says_how_safe_it_is_and_what_it_changes() -> None:
     """Nothing is said of those alone that leave every number as it is."""
     found = drawn(shown(starved()))["knobs"]
     assert {one["name"] for one in found if not one["safe"]} == {"batch_size", "amp", "tf32"}
-    same = {one["name"] for one in found if not one["changes"]}
+    same = {one["name"] for one in found if one["turned"] == "is safe. All results stay the same."}
     assert same == {"pin_memory", "non_blocking", "prefetch_factor"}
     for one in found:
-        assert not one["changes"] or one["changes"].endswith("."), one["name"]
-        assert not one["safe"] or len(one["changes"]) <= 150, "one line or two under the controls"
+        assert one["turned"].startswith("is safe. " if one["safe"] else "changes the training. ")
+        assert one["turned"].endswith("."), one["name"]
+        assert not one["safe"] or len(one["turned"]) <= 160, "one line or two under the controls"
 
 
 def test_a_loader_that_refuses_disables_the_knob_with_its_reason() -> None:
@@ -172,7 +173,7 @@ def test_silent_rules_are_named_with_their_reason() -> None:
     found = drawn(shown(starved()))
     by_reason = {one["reason"]: one for one in found["silent"]}
     assert len(by_reason) == len(found["silent"]) <= 12
-    assert by_reason["no GPU"]["folded"] and by_reason["no GPU"]["number"] > 20
+    assert by_reason["no GPU"]["folded"] and int(by_reason["no GPU"]["count"].split()[0]) > 20
     assert "small-batch" in by_reason["no GPU"]["rules"]
 
 

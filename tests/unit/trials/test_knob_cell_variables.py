@@ -111,7 +111,7 @@ def test_the_panel_offers_them_as_controls_and_takes_them_back() -> None:
     table = {**knobs.KNOBS, **knobs_of(BY_HAND, parse_variations(["lr=1e-3,3e-4", "name=other"]))}
     control = {one.name: one for one in controls(table, Setup(torch_version="2"), True)}["vary.lr"]
     assert [choice.value for choice in control.choices] == [1e-3, 3e-4]
-    assert control.front and control.refusal == "" and "loss" in control.changes
+    assert control.front and control.refusal == "" and "loss" in control.turned
     taken = checked_request({"ask": "trial", "settings": {"vary.lr": 3e-4, "vary.name": "other"}, "steps": 5}, table)
     assert taken["settings"] == {"vary.lr": 3e-4, "vary.name": "other"}
 

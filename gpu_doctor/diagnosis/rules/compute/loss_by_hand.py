@@ -67,10 +67,10 @@ FUSED: Final = {"indices": (2, 4), "one-hot": (2, 4), "smoothed": (3, 6)}
 `label_smoothing` a sum, and two gradients that are added."""
 DENSE_TARGETS = 5
 """Passes over float32 that `F.one_hot(y, classes).float()` makes: 8 bytes a number written, read, and 4 written."""
-GAINS: Final = (0.7, 0.9, 1.5)
-"""Low, usual, high: so many times what the passes say was saved (CPU, torch 2.13, 1 thread: 0.78 to 1.13 times for five
-losses of 384 x 8000 and 256 x 2000 logits alone, by CPU seconds; 0.73 to 1.47 times in loops of small language models
-on a busy machine)."""
+GAINS: Final = (0.7, 0.9)
+"""Low, usual: so many times what the passes say was saved (CPU, torch 2.13, 1 thread: 0.78 to 1.13 times for five
+losses of 384 x 8000 and 256 x 2000 logits alone, by CPU seconds). The most is no factor: a fused loss cannot save more
+than the one by hand takes, forth and back, and nears that where memory is slow beside arithmetic."""
 MAKES = re.compile(r"\bone_hot\b|\.scatter_?\(|\beye\(")
 """In the text of a cell that makes dense targets from class numbers."""
 BY_NUMBERS: Final = (
@@ -110,9 +110,10 @@ def check(vitals: Vitals) -> Finding | None:
     ahead, back = _passes(one.operations)
     fused_ahead, fused_back = _fused(one)
     made = DENSE_TARGETS if one.labels in ("one-hot", "smoothed") and MAKES.search(vitals.source) else 0
-    saved = loss * (ahead + made - fused_ahead) / (ahead + made)
-    saved += min(loss * (back - fused_back) / (ahead + made), backward)
-    low, cost, high = (gpu_pace.at_most(vitals, min(saved * part, MOST)) for part in GAINS)
+    a_pass = loss / (ahead + made)
+    saved = a_pass * (ahead + made - fused_ahead) + min(a_pass * (back - fused_back), backward)
+    parts = (*(saved * part for part in GAINS), loss + min(a_pass * back, backward))
+    low, cost, high = (gpu_pace.at_most(vitals, min(one, MOST)) for one in parts)
     if cost < NAMING_BAR:
         return None
     fused_by = "cross_entropy" if one.labels in FUSED else "log_softmax"

@@ -11,7 +11,8 @@ Why it costs you
     a matrix of tokens times tokens for each head (PyTorch's tutorial of this function: 2.28 ms by flash, 4.38 and 87.4
     by the others; a run of it on an A100 with an older torch: 2.83, 3.01 and 7.00). GPU: not yet run on one. Measured
     on a CPU (torch 2.13, 1 thread): with dropout inside, a step of a small language model took 1.2 times as long with
-    64 tokens, 1.2 to 2.6 times with 256, 2.8 times with 1024. A mask cost nothing up to 512 tokens.
+    64 tokens, 1.2 to 2.6 times with 256, 2.8 times with 1024. A mask cost nothing up to 512 tokens. What it costs here
+    is measured: after the run both ways are timed, with its shapes.
 
 What to try
     `is_causal=True` instead of a causal mask; sequences of like length, or none padded, instead of a padding mask, or
@@ -30,7 +31,7 @@ from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, S
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import AttentionCalls
 
-NEEDS = ("forward_share", "backward_share", "model")
+NEEDS = ("forward_share", "backward_share")
 
 CAPABILITY = (8, 0)
 """The flash kernel needs it; below, the memory-efficient one is the fastest there is."""
@@ -41,8 +42,6 @@ TIMES_AS_LONG: Final = {"efficient": (1.0, 1.8, 1.9), "math": (1.5, 2.5, 8.4)}
 """Kernel of a GPU -> times as long as flash, low, usual, high: 4.20 and 19.2 to 2.30 ms, 4.38 to 2.28 in two editions
 of the tutorial of the page; 7.00 to 2.83 on an A100, which is also what nanoGPT's step says (see attention-by-hand). A
 mask that has to stay saves nothing."""
-ON_CPU: Final = (3.0, 3.5, 5.0)
-"""The same of separate operations with dropout on a CPU: measured 3.1 to 5.0, in the middle 3.5."""
 
 MASK, DTYPE, SIZE, DROPOUT, LEARNED, UNKNOWN = "mask", "dtype", "size", "dropout", "learned", "unknown"
 CAUSES: Final = {
@@ -94,17 +93,16 @@ CURES: Final = {
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where attention that a faster kernel could compute has its part in forward and backward."""
-    calls, model, spent = vitals.setup.attention_calls, vitals.model, _spent(vitals)
-    if not calls or model is None or not model.product_weights or not spent or not gpu_pace.kernels_set_it(vitals):
+    calls, spent = vitals.setup.attention_calls, _spent(vitals)
+    if not calls or not spent or not gpu_pace.kernels_set_it(vitals):
         return None
     slow = [(one, cause) for one in calls if (cause := _cause(vitals, one))]
     if not slow:
         return None
-    whole = sum(map(_products, calls)) + model.product_weights * max(one.samples * one.queries for one in calls)
-    shares = [_excess(vitals, slow, at) / whole for at in range(3)]
-    low, cost, high = (gpu_pace.at_most(vitals, spent * one / (1.0 + one)) for one in shares)
-    if cost < NAMING_BAR:
+    found = _estimated(vitals, slow, spent) if vitals.on_gpu else _measured(vitals, spent)
+    if found is None or found[1] < NAMING_BAR:
         return None
+    low, cost, high = found
     worst, cause = max(slow, key=lambda one: _products(one[0]))
     bounds = [1.0 / (1.0 - min(one, 0.95)) for one in (low, cost, high)]
     text, code, changes = CURES[cause]
@@ -116,8 +114,7 @@ def check(vitals: Vitals) -> Finding | None:
             CAUSES[cause].format(calls=_counted(worst), dtype=worst.dtype, size=worst.head_size),
             f"{worst.samples} samples, {worst.heads} heads, {worst.queries} tokens; in the first backward these calls "
             f"went to {_kernel(worst)}",
-            f"estimated for a kernel {formatting.forecast(_times(vitals, worst)[1])} as fast and by the number of "
-            f"products; forward and backward take {formatting.share(spent)} of the time",
+            f"{_source(vitals, worst)}; forward and backward take {formatting.share(spent)} of the time",
         ),
         prescriptions=(
             Prescription(
@@ -163,13 +160,35 @@ def _about(cause: str) -> str:
     return "up to" if cause == MASK else "about"
 
 
-def _excess(vitals: Vitals, slow: list[tuple[AttentionCalls, str]], at: int) -> float:
-    """Products for which there would be time in what these calls take longer; `at`: low, usual or high."""
-    return sum(_products(one) * (_times(vitals, one)[at] - 1.0) for one, _ in slow)
+def _estimated(
+    vitals: Vitals, slow: list[tuple[AttentionCalls, str]], spent: float
+) -> tuple[float, float, float] | None:
+    """Shares of the wall-clock, low, usual and high, by how much longer these kernels take, and by products."""
+    calls, model = vitals.setup.attention_calls, vitals.model
+    if not calls or model is None or not model.product_weights:
+        return None
+    whole = sum(map(_products, calls)) + model.product_weights * max(one.samples * one.queries for one in calls)
+    shares = (sum(_products(one) * (TIMES_AS_LONG[one.kernel][at] - 1.0) for one, _ in slow) / whole for at in range(3))
+    low, usual, high = (gpu_pace.at_most(vitals, spent * one / (1.0 + one)) for one in shares)
+    return low, usual, high
 
 
-def _times(vitals: Vitals, one: AttentionCalls) -> tuple[float, float, float]:
-    return ON_CPU if not vitals.on_gpu else TIMES_AS_LONG[one.kernel]
+def _measured(vitals: Vitals, spent: float) -> tuple[float, float, float] | None:
+    """The same as both ways were timed on this CPU after the run, as often as a step has a round of them."""
+    longer, step_s = vitals.setup.attention_longer_s, vitals.host_step_s
+    if longer is None or len(longer) != 3 or not step_s:
+        return None
+    rounds = max(vitals.micro_batches or 1.0, 1.0)
+    low, usual, high = (min(one * rounds / step_s, spent) for one in longer)
+    return low, usual, high
+
+
+def _source(vitals: Vitals, worst: AttentionCalls) -> str:
+    if vitals.on_gpu:
+        times = formatting.forecast(TIMES_AS_LONG[worst.kernel][1])
+        return f"estimated for a kernel {times} as fast and by the number of products"
+    longer = (vitals.setup.attention_longer_s or (0.0, 0.0))[1]
+    return f"after the run this shape was timed both ways: the fused kernel saves {formatting.seconds(longer)}"
 
 
 def _products(one: AttentionCalls) -> float:

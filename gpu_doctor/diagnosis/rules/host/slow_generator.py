@@ -63,6 +63,7 @@ TAKEN_FROM = re.compile(r"\.(get\(\s*(\)|timeout\b|block\b|True\b)|get_nowait\(|
 """Text of a line that takes something out of a queue, or from another thread or process (a dict's `get` has a key)."""
 HARDLY = 0.5
 """A way out that saves less than half of what the next one does is not said first."""
+MOSTLY = 0.5
 CHEAPER = 2.0
 LEFT_OF_MAKING = 0.1
 """Vectorised, a batch that is made by a Python loop over its elements takes a tenth of the time or less (see
@@ -111,6 +112,9 @@ def check(vitals: Vitals) -> Finding | None:
         share = min(share, max(vitals.gpu_idle_at_most - (vitals.exposed_transfer_share or 0.0), 0.0))
     if share < MAKING_SHARE or share * step_s < CHEAP_S:
         return None
+    ways = _ways_out(vitals, min(share, 0.99), step_s)
+    if not ways:
+        return None
     waited = f"The loop waits for the queue that its batches come from: {formatting.share(share)} of the time."
     made = f"The loop makes its batches itself: {formatting.share(share)} of the time, in which it does not "
     made += "predict." if vitals.predicts else "train."
@@ -123,12 +127,15 @@ def check(vitals: Vitals) -> Finding | None:
             "used",
             *dearest_lines(making_lines(vitals), vitals.source),
         ),
-        prescriptions=_ways_out(vitals, min(share, 0.99), step_s),
+        prescriptions=ways,
     )
 
 
 def _ways_out(vitals: Vitals, share: float, step_s: float) -> tuple[Prescription, ...]:
-    """With one worker the longer of making and training is left of a step, with many the training, if cores suffice."""
+    """With one worker the longer of making and training is left of a step, with many the training, if cores suffice.
+
+    Empty where no worker gains anything, and a CPU computes the whole batch in a few operations already.
+    """
     vectorise = Prescription(
         text="Make a batch cheaper: vectorise over the batch, or preprocess once and store the result",
         safety=Safety.BY_HAND,
@@ -147,11 +154,20 @@ def _ways_out(vitals: Vitals, share: float, step_s: float) -> tuple[Prescription
     ways = [one for one in (alone, several) if one is not None]
     if several is not None and (alone is None or _saves(alone) < HARDLY * min(share, _saves(several))):
         ways.reverse()  # making is so much of a step that doing it beside the training saves hardly anything
+    if _vectorised(vitals):
+        return tuple(ways)
     # Where even a worker that runs ahead gains nothing, a batch that computes has to become cheaper: that is the cure.
     sooner = alone is not None or (several is not None and _waits(vitals, share, step_s))
     left = min((1.0 - _saves(one) for one in ways), default=1.0)
     cheaper = CHEAPER * (1.0 - share + LEFT_OF_MAKING * share) < left and not _waits(vitals, share, step_s)
     return (*ways, vectorise) if sooner and not cheaper else (vectorise, *ways)
+
+
+def _vectorised(vitals: Vitals) -> bool:
+    """Whether batches are mostly made by operations on whole tensors, where they run: on the CPU."""
+    lines = making_lines(vitals)
+    operated = sum(one.share for one in lines if one.computes)
+    return not vitals.on_gpu and operated > MOSTLY * sum(one.share for one in lines)
 
 
 def _saves(one: Prescription) -> float:

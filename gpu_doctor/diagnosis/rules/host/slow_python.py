@@ -15,7 +15,8 @@ What to try
 When to leave it
     When the line is the training itself (a custom update written in Python), or the figure is what you want to see. In
     a loop without an optimizer, lines that read or clear gradients (`p -= lr * p.grad`) or change a parameter's data in
-    place (`p.data.add_(...)`) are that update: they are left out of the figure.
+    place (`p.data.add_(...)`) are that update: they are left out of the figure. So is, on a CPU, what the step needs of
+    a few operations on whole tensors: torch computes there, not Python.
 """
 
 import re
@@ -134,9 +135,9 @@ def _part_in_python(vitals: Vitals, own: list[LineCost], updates: list[LineCost]
     (`.tolist()` of a large tensor) is seen by few of them, or by none.
     """
     python = sum(one.share for one in own)
-    in_torch = sum(
-        one.share for one in _between(vitals) if one.in_torch and one not in (*own, *updates) and not one.saves
-    )
+    named = {*own, *updates}
+    in_torch = sum(one.share for one in _between(vitals) if one.in_torch and one not in named and not one.saves)
+    in_torch += sum(one.share for one in _python(vitals) if _operates(vitals, one) and one not in named)
     if not any(one.before_backward for one in vitals.lines):
         # The loss was measured and taken off: looks that fell into it say nothing about what is left.
         in_torch = max(in_torch - (vitals.loss_share or 0.0), 0.0)
@@ -223,19 +224,25 @@ def _update_lines(vitals: Vitals) -> list[LineCost]:
 
 
 def _own_lines(vitals: Vitals) -> list[LineCost]:
-    """Lines outside of every phase that run Python: none that makes batches, leaves a loop, or is a chore or a file's.
+    """Lines of the loop's own Python, and of what computes in torch, those statements that train nothing."""
+    beside = set(beside_lines(vitals.source, vitals.lines))
+    return [
+        one for one in _python(vitals) if one.beside or one in beside or not (one.in_torch or _operates(vitals, one))
+    ]
 
-    Of what computes inside torch, those statements of the loop that train nothing.
-    """
+
+def _python(vitals: Vitals) -> list[LineCost]:
+    """Lines outside of every phase that make no batches, leave no loop, and are no chore or a file's."""
     made = {(one.file, one.line) for one in (*making_lines(vitals), *leaving_lines(vitals))}
     chores = {(one.file, one.line) for one in vitals.chores or ()}
     chores |= {(one.file, one.line) for one in (*hidden_sync.priced_lines(vitals), *_in_turn(vitals))}
-    beside = set(beside_lines(vitals.source, vitals.lines))
     return [
         one
         for one in _between(vitals)
-        if (not one.in_torch or one.beside or one in beside)
-        and not one.saves
-        and (one.file, one.line) not in made
-        and (one.file, one.line) not in chores
+        if not one.saves and (one.file, one.line) not in made and (one.file, one.line) not in chores
     ]
+
+
+def _operates(vitals: Vitals, one: LineCost) -> bool:
+    """Whether the CPU computes there, in torch's own code: on a GPU the host launches, which takes it no longer."""
+    return one.computes and not one.in_torch and not vitals.on_gpu

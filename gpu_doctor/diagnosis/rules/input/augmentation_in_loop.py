@@ -131,7 +131,8 @@ def _most(vitals: Vitals, lines: list[LineCost]) -> bool:
     own = [
         one
         for one in vitals.lines
-        if one.phase == "other" and not (one.in_worker or one.before_backward or (one.in_torch and not one.beside))
+        if one.phase == "other" and not (one.in_worker or one.before_backward)
+        if one.beside or not (one.in_torch or (one.computes and not vitals.on_gpu))
     ]
     rest = sum(one.share for one in own if one not in lines and not ASKS.search(one.text))
     return sum(one.share for one in lines) >= rest

@@ -28,12 +28,22 @@ function there(version) {
  */
 export async function plotting(model, waits) {
   const { version, loader } = model.get("bokeh");
-  const { source, figure } = (await carried(model, loader)) ?? (await asked(model, waits));
+  const { source, figure } = brought(model) ?? (await carried(model, loader)) ?? (await asked(model, waits));
   if (!there(version)) evaluate(source);
   const bokeh = there(version);
   if (!bokeh) throw new Error(`BokehJS ${version} did not load`);
   const own = model.get("figure");
   return { bokeh, figure: own?.doc ? own : figure };
+}
+
+/**
+ * The same in the panel's own trait, where the kernel has put it; null = it has not.
+ * @param {Model} model
+ * @returns {Shared | null}
+ */
+function brought(model) {
+  const { source, figure } = model.get("bokeh");
+  return source ? { source, figure } : null;
 }
 
 /**
@@ -67,7 +77,7 @@ function inTime(promise, ms) {
 }
 
 /**
- * The same by way of the panel's own trait: the kernel puts it there when it is asked, which may be after the cell.
+ * What the kernel brings when it is asked, which may be after the cell.
  * @param {Model} model
  * @param {() => void} waits
  * @returns {Promise<Shared>}
@@ -75,10 +85,10 @@ function inTime(promise, ms) {
 function asked(model, waits) {
   return new Promise((then) => {
     const look = () => {
-      const { source, figure } = model.get("bokeh");
-      if (!source) return false;
+      const found = brought(model);
+      if (!found) return false;
       model.off("change:bokeh", look);
-      then({ source, figure });
+      then(found);
       return true;
     };
     if (look()) return;

@@ -1,6 +1,6 @@
 // Code in the panel: the change of a person's own cells as a diff or whole, lines to paste, and what copies them.
 
-import { button } from "./elements.js";
+import { button, filled } from "./elements.js";
 import { keyOf } from "./settings.js";
 import { h } from "./vdom.js";
 
@@ -15,7 +15,7 @@ import { h } from "./vdom.js";
  * @param {string} said
  */
 function copyButton(text, label, panel, said) {
-  return button(panel.copied === text ? "copied" : label, () => panel.copy(text), { class: "gd-small", "aria-label": said });
+  return button(panel.copied === text ? panel.words.copied : label, () => panel.copy(text), { class: "gd-small", "aria-label": said });
 }
 
 /**
@@ -23,7 +23,8 @@ function copyButton(text, label, panel, said) {
  * @param {Panel} panel
  */
 export function codePart(code, panel) {
-  return h("div", { class: "gd-code" }, h("pre", {}, code), copyButton(code, "copy", panel, "Copy these lines"));
+  const { words } = panel;
+  return h("div", { class: "gd-code" }, h("pre", {}, code), copyButton(code, words.copy, panel, words.copyLines));
 }
 
 /**
@@ -36,7 +37,7 @@ export function codePart(code, panel) {
 export function codeFold(label, what, settings, panel) {
   return button(label, () => panel.foldCode(what, settings), {
     class: "gd-link", "aria-expanded": String(panel.unfolded.has(what)), "data-fold": "code",
-    tip: "Your cells with the change: the changed lines or the whole cells",
+    tip: panel.words.codeTip,
   });
 }
 
@@ -50,8 +51,7 @@ export function fixPart(settings, lines, panel) {
   const key = keyOf(settings);
   const fix = Object.values(panel.live.state.fixes ?? {}).find((one) => keyOf(one.settings ?? {}) === key);
   if (fix && !fix.error) return changePart(fix, key, panel);
-  const said = fix ? fix.error : panel.late(key)
-    ? "The kernel is busy: the changed cells appear when it is free." : "Looking at your cells …";
+  const said = fix ? fix.error : panel.late(key) ? panel.words.cellsWait : panel.words.looking;
   return h("div", { class: "gd-fix" },
     h("div", { class: "gd-soft", role: "status" }, said),
     lines ? [h("div", { class: "gd-soft" }, panel.labels.paste), codePart(lines, panel)] : null);
@@ -64,19 +64,20 @@ export function fixPart(settings, lines, panel) {
  * @param {Panel} panel
  */
 export function changePart(fix, key, panel) {
+  const { words } = panel;
   const whole = panel.whole.has(key);
   const one = fix.cells.length === 1;
-  const copies = fix.cells.map((cell) => copyButton(cell.text, one ? "copy whole cell" : `copy ${cell.label}`, panel,
-    `Copy ${cell.label} with the change`));
+  const copies = fix.cells.map((cell) => copyButton(cell.text, one ? words.copyWhole : filled(words.copyCell, { cell: cell.label }), panel,
+    filled(words.copyChanged, { cell: cell.label })));
   const body = whole
     ? fix.cells.map((cell) => h("div", { key: cell.label }, one ? null : h("div", { class: "gd-soft" }, cell.label),
-      h("pre", { class: "gd-diff", tabindex: "0", role: "region", "aria-label": `${cell.label}, whole` }, h("span", {}, cell.text))))
-    : [h("pre", { class: "gd-diff", tabindex: "0", role: "region", "aria-label": "lines that change" },
+      h("pre", { class: "gd-diff", tabindex: "0", role: "region", "aria-label": filled(words.whole, { cell: cell.label }) }, h("span", {}, cell.text))))
+    : [h("pre", { class: "gd-diff", tabindex: "0", role: "region", "aria-label": words.changedLines },
       fix.lines.map(([kind, text]) => h("span", { class: `gd-${kind}` }, text || " ")))];
   return h("div", { class: "gd-fix" },
     fix.cells.length ? h("div", { class: "gd-row gd-fixhead" },
-      button("whole cell", () => panel.showWhole(key), { class: "gd-small gd-toggle", "aria-pressed": String(whole) }), copies) : null,
+      button(words.wholeCell, () => panel.showWhole(key), { class: "gd-small gd-toggle", "aria-pressed": String(whole) }), copies) : null,
     fix.cells.length ? body : null,
     fix.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),
-    fix.paste ? [h("div", { class: "gd-soft" }, fix.complete ? "Or, to paste:" : panel.labels.paste), codePart(fix.paste, panel)] : null);
+    fix.paste ? [h("div", { class: "gd-soft" }, fix.complete ? words.orPaste : panel.labels.paste), codePart(fix.paste, panel)] : null);
 }

@@ -24,6 +24,7 @@ export interface PanelState {
   busy: boolean;
   message: string;
   labels: Labels;
+  words: Words;
   header: Header;
   /** null while no trial was clearly faster than the code as written. */
   result: Result | null;
@@ -35,13 +36,16 @@ export interface PanelState {
   table: Table;
   findings: Finding[];
   silent: Silence[];
+  /** `not judged: 9 rules`. */
+  unjudged: string;
   footer: Footer;
   knobs: Knob[];
   /**
-   * Of every single value that can be chosen, and of the settings that were asked for last; empty while the loop
-   * as written was not measured.
+   * Of every single value that can be chosen, of what was tried, and of the settings that were asked for last;
+   * empty while the loop as written was not measured.
    */
   forecasts: Forecast[];
+  together: Together;
   trial: Budget;
   /** Combinations that a sweep takes. */
   sweepMost: number;
@@ -60,6 +64,7 @@ export interface Labels {
   asWritten: string;
   baseline: string;
   candidate: string;
+  anatomy: string;
   losses: string;
   treatment: string;
   changed: string;
@@ -74,8 +79,96 @@ export interface Labels {
   seconds: string;
   useIt: string;
   asking: string;
+  noneTogether: string;
   noAnswer: string;
   interrupt: string;
+}
+
+/** What the page alone says. */
+export interface Words {
+  purposes: Purposes;
+  stop: string;
+  stopRun: string;
+  stopRequest: string;
+  stopping: string;
+  unheard: string;
+  lost: string;
+  gone: string;
+  noNews: string;
+  silent: string;
+  unanswered: string;
+  progress: string;
+  tryIt: string;
+  why: string;
+  code: string;
+  codeTip: string;
+  unmeasured: string;
+  secondsSince: string;
+  pointedAt: string;
+  epoch: string;
+  evaluation: string;
+  lineTip: string;
+  plot: string;
+  plotsWait: string;
+  plotsFailed: string;
+  turnFirst: string;
+  trial: string;
+  treat: string;
+  treatMore: string;
+  real: string;
+  realAgain: string;
+  resetTip: string;
+  codeOfThese: string;
+  unchangeable: string;
+  more: string;
+  moreTurned: string;
+  length: string;
+  lengthBefore: string;
+  lengthSteps: string;
+  lengthSeconds: string;
+  budgetTip: string;
+  before: string;
+  sweep: string;
+  largest: string;
+  sweepValues: string;
+  sweepRun: string;
+  sweepEmpty: string;
+  sweepCount: string;
+  sweepMany: string;
+  moreKnobs: string;
+  sweepBars: string;
+  sweepLater: string;
+  largestBars: string;
+  setKnobs: string;
+  setKnob: string;
+  gains: string;
+  runs: string;
+  rowTip: string;
+  noLosses: string;
+  picture: string;
+  copy: string;
+  copied: string;
+  copyLines: string;
+  copyWhole: string;
+  copyCell: string;
+  copyChanged: string;
+  wholeCell: string;
+  whole: string;
+  changedLines: string;
+  looking: string;
+  cellsWait: string;
+  orPaste: string;
+  findings: string;
+  findingsOf: string;
+}
+
+/** What the buttons that ask for something are for, by what they ask. */
+export interface Purposes {
+  trial: string;
+  treat: string;
+  real: string;
+  largest: string;
+  sweep: string;
 }
 
 /** The machine, and how far the run is. */
@@ -262,6 +355,8 @@ export interface Sweep {
   places: Place[];
   /** So many are drawn at once, after the code as written. */
   first: number;
+  /** What the others are folded under: `3 more combinations`. */
+  later: string;
   notes: string[];
   /** Of the best; empty where none is verified. */
   settings: Settings;
@@ -355,7 +450,8 @@ export interface Prescription {
 /** Rules that could not judge, for one reason. */
 export interface Silence {
   reason: string;
-  number: number;
+  /** `9 rules`. */
+  count: string;
   rules: string;
   /** They are too many to be named at once. */
   folded: boolean;
@@ -365,6 +461,8 @@ export interface Silence {
 export interface Footer {
   overhead: string;
   notes: string[];
+  /** `3 notes`. */
+  title: string;
 }
 
 /** A knob. */
@@ -372,15 +470,15 @@ export interface Knob {
   choices: Choice[];
   /** Why the knob cannot be turned at all; empty if it can. */
   refusal: string;
-  /** Where only some values cannot be had: which, and why. */
+  /** Where only some values cannot be had: which, and why, in words that follow its label. */
   partly: string[];
   name: string;
   label: string;
   /** It stands in the first row. */
   front: boolean;
   safe: boolean;
-  /** What turning it changes in the training; empty where it changes nothing. */
-  changes: string;
+  /** What turning it does to the training, in words that follow its label. */
+  turned: string;
   written: Value;
   /**
    * What is offered once num_workers is turned from none to some, or from some to none; null where that is the
@@ -403,7 +501,7 @@ export interface Offer {
   choices: Choice[];
   /** Why the knob cannot be turned at all; empty if it can. */
   refusal: string;
-  /** Where only some values cannot be had: which, and why. */
+  /** Where only some values cannot be had: which, and why, in words that follow its label. */
   partly: string[];
 }
 
@@ -414,6 +512,18 @@ export interface Forecast {
   text: string;
   /** There is a forecast, or a measurement. */
   known: boolean;
+  /** What is said of it beside others: `num_workers=2 alone predicted 1.9x (1.5-2.4)`, `amp=bf16 has none`. */
+  alone: string;
+}
+
+/** What several knobs give at once, of every combination of the values that have a forecast. */
+export interface Together {
+  /** Empty while a loop runs for the first time: then the page asks. */
+  knobs: string[];
+  /** Of each knob, the value as written first. */
+  values: Value[][];
+  /** Of each combination, the last knob's values changing fastest; empty where there is no forecast. */
+  texts: string[];
 }
 
 /** How long a trial is at first, and at most. */

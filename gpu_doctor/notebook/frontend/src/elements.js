@@ -5,13 +5,15 @@ import { h } from "./vdom.js";
 /** @typedef {import("./vdom").Offered} Offered */
 
 /**
- * A button. One that cannot act keeps the focus and says why; what it is for stands beside it when it is reached.
+ * A button. One that cannot act keeps the focus and says why; what it is for stands beside it when it is reached. What it
+ * asks for or unfolds tells it from its neighbours: it stays the same element, with the focus, where others come and go.
  * @param {Offered} label
  * @param {() => void} onclick
  * @param {import("./vdom").Attributes & { off?: string | null | false }} attributes `off` is the id of what says why it cannot act
  */
 export function button(label, onclick, { off, tip, ...attributes } = {}) {
-  return h("button", { type: "button", onclick: off ? null : onclick, ...attributes, ...switchedOff(off), ...tipped(tip) }, label);
+  const key = attributes["data-ask"] ?? attributes["data-fold"];
+  return h("button", { type: "button", onclick: off ? null : onclick, ...(key ? { key } : {}), ...attributes, ...switchedOff(off), ...tipped(tip) }, label);
 }
 
 /**
@@ -38,8 +40,8 @@ export function worded(text) {
 }
 
 /**
- * `1 note`, `3 notes`.
- * @param {number} number
- * @param {string} noun
+ * A sentence of the state's with what only the page knows: `Copy {cell}`.
+ * @param {string} text
+ * @param {Record<string, string | number>} given
  */
-export function counted(number, noun) { return `${number} ${noun}${number === 1 ? "" : "s"}`; }
+export function filled(text, given) { return text.replace(/\{(\w+)\}/g, (_, name) => String(given[name] ?? "")); }

@@ -14,6 +14,8 @@ export interface Plot {
 export interface Figure {
   /** A Bokeh document as JSON. */
   doc: object;
+  /** Its root, which shows nothing and has the figures as tags. */
+  root: string;
   x: string;
   plots: Plot[];
   /** How figures are written. */

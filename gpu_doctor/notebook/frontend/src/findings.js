@@ -1,6 +1,6 @@
 // The findings, the rules that could not judge, the notes.
 
-import { counted, worded } from "./elements.js";
+import { worded } from "./elements.js";
 import { h } from "./vdom.js";
 import { advicePart } from "./verdict.js";
 
@@ -19,7 +19,7 @@ function findingPart(finding, state, panel) {
     finding.risk ? h("div", { class: "gd-risk" }, finding.risk) : null,
     h("ul", {}, finding.evidence.map((text) => h("li", {}, worded(text)))),
     finding.prescriptions.map((one, number) => advicePart(
-      { ...one, rule: finding.rule, page: number === 0 ? finding.page : [] }, state.busy, panel, `${finding.rule}${number}`)));
+      { ...one, rule: finding.rule, page: number === 0 ? finding.page : [] }, state, panel, `${finding.rule}${number}`)));
 }
 
 /**
@@ -29,7 +29,7 @@ function findingPart(finding, state, panel) {
 function silencePart(one) {
   if (!one.folded) return h("div", { class: "gd-why", key: one.reason }, `${one.reason}: `, h("span", { class: "gd-soft" }, one.rules));
   return h("details", { class: "gd-why", key: one.reason },
-    h("summary", {}, `${one.reason}: ${counted(one.number, "rule")}`), h("div", { class: "gd-soft" }, one.rules));
+    h("summary", {}, `${one.reason}: ${one.count}`), h("div", { class: "gd-soft" }, one.rules));
 }
 
 /**
@@ -37,13 +37,12 @@ function silencePart(one) {
  * @param {Panel} panel
  */
 export function findingsPart(state, panel) {
-  const { findings, silent, labels } = state;
-  const unjudged = silent.reduce((sum, one) => sum + one.number, 0);
+  const { findings, silent, words } = state;
   return h("section", { class: "gd-findings" },
-    findings.length ? h("div", { class: "gd-title" }, h("b", {}, "findings"), h("span", { class: "gd-soft" }, "share of the wall-clock; costs overlap")) : null,
+    findings.length ? h("div", { class: "gd-title" }, h("b", {}, words.findings), h("span", { class: "gd-soft" }, words.findingsOf)) : null,
     findings.map((finding) => findingPart(finding, state, panel)),
     silent.length ? h("details", { key: "silent" },
-      h("summary", { class: "gd-soft" }, `${labels.notJudged}: ${counted(unjudged, "rule")}`),
+      h("summary", { class: "gd-soft" }, state.unjudged),
       silent.map((one) => silencePart(one))) : null);
 }
 
@@ -52,7 +51,7 @@ export function findingsPart(state, panel) {
  */
 export function footerPart({ footer }) {
   return h("footer", { class: "gd-footer" },
-    footer.notes.length ? h("details", {}, h("summary", {}, counted(footer.notes.length, "note")),
+    footer.notes.length ? h("details", {}, h("summary", {}, footer.title),
       h("ul", {}, footer.notes.map((text) => h("li", {}, text)))) : null,
     footer.overhead ? h("span", { class: "gd-own" }, footer.overhead) : null);
 }

@@ -5,6 +5,8 @@ import { h } from "./vdom.js";
 
 /** @typedef {import("./contract").Forecast} Forecast */
 /** @typedef {import("./contract").Settings} Settings */
+/** @typedef {import("./contract").Together} Together */
+/** @typedef {Pick<import("./contract").PanelState, "forecasts" | "together" | "labels">} Told */
 
 /**
  * Under what the panel notes when it asked for a forecast.
@@ -13,13 +15,39 @@ import { h } from "./vdom.js";
 export function forecastKey(settings) { return `forecast:${keyOf(settings)}`; }
 
 /**
- * What the kernel has told of settings; null while it has not.
- * @param {Forecast[]} forecasts
+ * What is known of settings: what the kernel has told of them, or of all knobs together; null where it has to be asked.
+ * @param {Told} told
+ * @param {Settings} settings
+ * @returns {Pick<Forecast, "text" | "known"> | null}
+ */
+export function toldOf({ forecasts, together, labels }, settings) {
+  const of = (/** @type {Settings} */ wanted) => forecasts.find((one) => keyOf(one.settings) === keyOf(wanted));
+  const told = of(settings);
+  if (told) return told;
+  const text = foundIn(together, settings);
+  if (text) return { text, known: true };
+  const singles = Object.entries(settings).map(([name, value]) => of({ [name]: value }));
+  // One without a forecast leaves the whole without; where all have one the kernel may know more than was sent.
+  if (text === null && !singles.some((one) => one && !one.known)) return null;
+  const alone = singles.flatMap((one) => (one ? [one.alone] : []));
+  return { text: `${labels.noneTogether}${alone.length ? ` (${alone.join("; ")})` : ""}`, known: false };
+}
+
+/**
+ * What stands of settings in the table of combinations, empty for no forecast; null where it does not have them.
+ * @param {Together} together
  * @param {Settings} settings
  */
-export function toldOf(forecasts, settings) {
-  const key = keyOf(settings);
-  return forecasts.find((one) => keyOf(one.settings) === key) ?? null;
+function foundIn({ knobs, values, texts }, settings) {
+  if (!Object.keys(settings).every((name) => knobs.includes(name))) return null;
+  let index = 0;
+  for (const [at, name] of knobs.entries()) {
+    const offered = values[at] ?? [];
+    const place = name in settings ? offered.indexOf(settings[name] ?? null) : 0;
+    if (place < 0) return null;
+    index = index * offered.length + place;
+  }
+  return texts[index] ?? null;
 }
 
 /**
@@ -32,12 +60,13 @@ export function forecastOf(panel) { return `${panel.id}-forecast`; }
  * @param {import("./contract").PanelState} state
  * @param {import("./panel").Panel} panel
  */
-export function forecastPart({ forecasts, labels }, panel) {
+export function forecastPart(state, panel) {
+  const { forecasts, labels, words } = state;
   const turned = Object.keys(panel.chosen).length > 0;
   const id = forecastOf(panel);
-  if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, "turn a knob first");
+  if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, words.turnFirst);
   if (!forecasts.length) return h("span", { role: "status", id });
-  const told = toldOf(forecasts, panel.chosen);
+  const told = toldOf(state, panel.chosen);
   const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
   return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", id, "data-forecast": "" }, said);
 }

@@ -3,11 +3,6 @@
 import { button } from "./elements.js";
 import { h } from "./vdom.js";
 
-const LOST = "The kernel that ran this cell is gone: run the cell again.";
-const GONE = "no kernel";
-const SILENT = "No news from the kernel for half a minute. If it has ended, run the cell again.";
-const UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run the cell again.";
-
 /**
  * The id of what says whether something runs: why most controls cannot act.
  * @param {import("./panel").Panel} panel
@@ -19,30 +14,31 @@ export function statusOf(panel) { return `${panel.id}-status`; }
  * @param {import("./panel").Panel} panel
  */
 export function headerPart(state, panel) {
-  const { header, labels } = state;
+  const { header, labels, words } = state;
   const { progress } = header;
   const { lost, silent } = panel.live;
   const busy = state.busy && !lost;
   const stopping = panel.stopping && busy;
-  const stop = state.status === "waiting" ? "Stop: cancel the request before it begins" : "Stop the run";
+  const stop = state.status === "waiting" ? words.stopRequest : words.stopRun;
   const told = statusOf(panel);
   return h("header", { class: "gd-header" },
     h("span", { class: "gd-name" }, labels.product),
     header.name ? h("span", { class: "gd-case" }, header.name) : null,
     h("span", { class: "gd-machine" }, header.machine),
     h("span", { class: "gd-live" },
-      h("span", { class: `gd-dot gd-${header.failed || lost ? "broken" : state.status}`, "aria-hidden": "true" }),
-      h("b", { role: "status", id: told }, lost ? GONE : stopping ? "stopping" : header.status),
+      h("span", { class: `gd-dot gd-${header.failed || lost || silent ? "broken" : state.status}`, "aria-hidden": "true" }),
+      h("b", { role: "status", id: told },
+        lost ? words.gone : silent ? words.noNews : stopping ? words.stopping : header.status),
       header.settings ? h("span", { class: "gd-running" }, header.settings) : null),
     h("span", { class: "gd-figures" }, [header.clock, header.steps, header.rate].filter(Boolean).join("  ·  ")),
-    button("Stop", () => panel.stop(), {
+    button(words.stop, () => panel.stop(), {
       class: "gd-stop", "data-ask": "stop", off: (!busy || stopping) && told, "aria-label": stop, tip: stop,
     }),
     busy && (header.stop || (panel.unheard && stopping))
-      ? h("span", { class: "gd-hint" }, header.stop || `No answer yet: ${labels.interrupt}.`) : null,
+      ? h("span", { class: "gd-hint" }, header.stop || words.unheard) : null,
     lost || silent || panel.unanswered
-      ? h("span", { class: "gd-hint", role: "status" }, lost ? LOST : silent ? SILENT : UNANSWERED) : null,
+      ? h("span", { class: "gd-hint", role: "status" }, lost ? words.lost : silent ? words.silent : words.unanswered) : null,
     progress ? h("div", { class: "gd-progress" },
-      h("progress", { max: "1", value: progress.share, "aria-label": "progress of the trial" }),
+      h("progress", { max: "1", value: progress.share, "aria-label": words.progress }),
       h("span", {}, [progress.text, progress.steps, progress.left].filter(Boolean).join("  ·  "))) : null);
 }

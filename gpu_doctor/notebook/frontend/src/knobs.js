@@ -4,18 +4,13 @@ import { codeFold, fixPart } from "./code.js";
 import { button, tipped } from "./elements.js";
 import { forecastOf, forecastPart } from "./forecast.js";
 import { statusOf } from "./header.js";
-import { furtherPart } from "./searches.js";
+import { furtherPart, turnedPart } from "./searches.js";
 import { asTurned } from "./settings.js";
 import { h } from "./vdom.js";
-import { PURPOSES, changesPart } from "./words.js";
 
 /** @typedef {import("./contract").Knob} Knob */
 /** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./panel").Panel} Panel */
-
-const BEFORE = "A trial restores model, optimizer, loaders, random generators, your variables and the files that your cell writes. It does not undo data that it sends.";
-
-const BUDGET = "Steps of each side, and seconds to measure in all: they count from the end of the warm-up. Set-up, compile and downloads have their own time, told while they last.";
 
 /**
  * @param {Knob} knob
@@ -63,23 +58,23 @@ function knobSentences(knobs, panel) {
     if (knob.refusal) {
       const alike = knobs.filter((one) => one.refusal === knob.refusal);
       const names = h("b", {}, alike.map((one) => one.label).join(", "));
-      return alike[0] === knob ? [h("li", { id, key: id }, names, ` cannot be changed: ${knob.refusal}`)] : [];
+      return alike[0] === knob ? [h("li", { id, key: id }, names, ` ${panel.words.unchangeable} ${knob.refusal}`)] : [];
     }
-    const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` cannot be ${text}`));
-    if (moved) said.unshift(changesPart(knob, id));
+    const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` ${text}`));
+    if (moved) said.unshift(turnedPart(knob, id));
     return said;
   });
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
 }
 
-/** @typedef {(what: import("./contract").Ask["ask"], label: string, why: string | null, primary: boolean) => import("./vdom").Drawn} Act A button that asks the kernel for something, or the id of what says why it cannot. */
+/** @typedef {(what: keyof import("./contract").Purposes, label: string, why: string | null, primary: boolean) => import("./vdom").Drawn} Act A button that asks the kernel for something, or the id of what says why it cannot. */
 
 /**
  * @param {State} state
  * @param {Panel} panel
  */
 export function knobsPart(state, panel) {
-  const { knobs: offered, busy, before, labels } = state;
+  const { knobs: offered, busy, before, labels, words } = state;
   const knobs = asTurned(offered, panel.chosen.num_workers);
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
@@ -88,25 +83,25 @@ export function knobsPart(state, panel) {
   const unknown = knobs.length > 0 && knobs.every((knob) => (knob.choices[0]?.value ?? null) === null);
   /** @type {Act} */
   const act = (what, label, why, primary) => button(label, () => panel.ask(what), {
-    class: primary ? "gd-primary" : "", "data-ask": what, tip: PURPOSES[what], off: busy ? statusOf(panel) : unknown ? none : why,
+    class: primary ? "gd-primary" : "", "data-ask": what, tip: words.purposes[what], off: busy ? statusOf(panel) : unknown ? none : why,
     onpointerenter: () => panel.near(), onfocus: () => panel.near(),
   });
   const open = panel.unfolded.has("more");
-  const real = () => act("real", moved ? "Run for real with these settings" : "Run for real again", null, false);
+  const real = () => act("real", moved ? words.real : words.realAgain, null, panel.next === "real");
   return h("section", { class: "gd-knobs" },
     h("div", { class: "gd-row" }, front.map((knob) => knobPart(knob, knobs, panel)),
-      act("trial", "Rerun as a trial", moved ? null : forecastOf(panel), true),
+      act("trial", words.trial, moved ? null : forecastOf(panel), panel.next === "trial"),
       forecastPart(state, panel)),
     moved ? h("div", { class: "gd-row gd-actions", key: "moved" }, real(),
-      button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: "Reset every knob" }),
-      codeFold("code of these", "chosen", panel.chosen, panel)) : null,
+      button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: words.resetTip, key: "reset", "data-reset": "" }),
+      codeFold(words.codeOfThese, "chosen", panel.chosen, panel)) : null,
     unknown ? h("div", { class: "gd-soft", id: none }, knobs[0]?.refusal) : knobSentences(front, panel),
     h("div", { class: "gd-row gd-actions" },
-      act("treat", "Treat: find the best safe settings", null, false),
+      act("treat", words.treat, null, false),
       h("label", { class: "gd-tick" },
         h("input", { type: "checkbox", checked: panel.changesTraining, onchange: (/** @type {{ target: HTMLInputElement }} */ { target }) => panel.setChanges(target.checked) }),
-        "treat may change batch size and precision"),
-      button(`more${more.some((knob) => panel.chosen[knob.name] !== undefined) ? " •" : ""}`, () => panel.fold("more"), {
+        words.treatMore),
+      button(more.some((knob) => panel.chosen[knob.name] !== undefined) ? words.moreTurned : words.more, () => panel.fold("more"), {
         class: "gd-link", "aria-expanded": String(open), "data-fold": "more",
       })),
     open ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
@@ -114,7 +109,7 @@ export function knobsPart(state, panel) {
     open ? h("div", { class: "gd-row gd-actions", key: "further" }, budgetPart(state, panel), moved ? null : real()) : null,
     open && !unknown ? furtherPart(state, act, panel) : null,
     moved && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
-    unknown ? null : beforePart(before));
+    unknown ? null : beforePart(before ?? [{ text: words.before, tone: "" }]));
 }
 
 /**
@@ -122,20 +117,19 @@ export function knobsPart(state, panel) {
  * @param {State} state
  * @param {Panel} panel
  */
-function budgetPart({ trial, labels }, panel) {
+function budgetPart({ trial, labels, words }, panel) {
   const field = (/** @type {"steps" | "seconds"} */ what, /** @type {string} */ label, /** @type {import("./vdom").Attributes} */ limits) => h("input", {
-    type: "number", ...limits, value: panel.budget?.[what], "data-budget": what, "aria-label": label, ...tipped(BUDGET), oninput: (/** @type {{ target: HTMLInputElement }} */ { target }) => panel.setBudget(what, target.value),
+    type: "number", ...limits, value: panel.budget?.[what], "data-budget": what, "aria-label": label, ...tipped(words.budgetTip), oninput: (/** @type {{ target: HTMLInputElement }} */ { target }) => panel.setBudget(what, target.value),
   });
-  return h("span", { class: "gd-steps", role: "group", "aria-label": "length of a trial" }, "trial of",
-    field("steps", labels.steps, { min: "5", step: "5", max: String(trial.mostSteps) }), "steps,",
-    field("seconds", labels.seconds, { min: "1", step: "10", max: String(trial.mostSeconds) }), "s");
+  return h("span", { class: "gd-steps", role: "group", "aria-label": words.length }, words.lengthBefore,
+    field("steps", labels.steps, { min: "5", step: "5", max: String(trial.mostSteps) }), words.lengthSteps,
+    field("seconds", labels.seconds, { min: "1", step: "10", max: String(trial.mostSeconds) }), words.lengthSeconds);
 }
 
 /**
  * What a trial keeps and what it cannot put back, said before the click.
- * @param {State["before"]} before
+ * @param {NonNullable<State["before"]>} said
  */
-function beforePart(before) {
-  const said = before ?? [{ text: BEFORE, tone: "" }];
+function beforePart(said) {
   return h("ul", { class: "gd-said gd-before" }, said.map((one) => h("li", { key: one.text, class: one.tone ? "gd-changes" : "" }, one.text)));
 }

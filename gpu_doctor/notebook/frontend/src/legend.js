@@ -1,6 +1,6 @@
 // What stands over and under the plots: titles, a switch for each line with its value, the key.
 
-import { button } from "./elements.js";
+import { button, filled } from "./elements.js";
 import { figure } from "./settings.js";
 import { h } from "./vdom.js";
 
@@ -12,8 +12,9 @@ const STROKES = { dashed: "dashed", dotted: "dotted", dotdash: "dashed" };
  * @param {import("./figure").Plot} plot
  * @param {import("./plots").Plots} plots
  * @param {import("./figure").Figure} written how figures are written
+ * @param {import("./contract").Words} words
  */
-export function legendPart(plot, plots, written) {
+export function legendPart(plot, plots, written, words) {
   const { points, pointedAt } = plots;
   const valuesOf = (/** @type {string} */ key) => {
     const [now, then] = ["base", "trial"].map((layer) => points.value(`${layer}:${key}`, pointedAt));
@@ -26,7 +27,7 @@ export function legendPart(plot, plots, written) {
     plot.lines.filter((line) => points.drawn(line.key)).map((line) => {
       const style = `border-top: 3px ${STROKES[line.dash] ?? "solid"} ${plots.colour(line)}`;
       return button([h("i", { style }), h("span", {}, line.label), h("b", {}, valuesOf(line.key))], () => plots.toggle(line.key), {
-        key: line.key, class: "gd-line", tip: `${line.title}: hides or shows the line`, "aria-pressed": String(!plots.hidden.has(line.key)),
+        key: line.key, class: "gd-line", tip: filled(words.lineTip, { line: line.title }), "aria-pressed": String(!plots.hidden.has(line.key)),
       });
     }),
   ];
@@ -35,11 +36,12 @@ export function legendPart(plot, plots, written) {
 /**
  * @param {import("./contract").Points} head
  * @param {number | null} pointedAt
+ * @param {import("./contract").Words} words
  */
-export function plotsKeyPart(head, pointedAt) {
-  const parts = [h("span", {}, pointedAt === null ? "seconds since the start" : `at ${pointedAt.toFixed(2)} s`)];
-  if (head.epochs.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-epoch" }), "epoch"));
-  if (head.evaluations.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-evaluation" }), "evaluation"));
+export function plotsKeyPart(head, pointedAt, words) {
+  const parts = [h("span", {}, pointedAt === null ? words.secondsSince : filled(words.pointedAt, { seconds: pointedAt.toFixed(2) }))];
+  if (head.epochs.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-epoch" }), words.epoch));
+  if (head.evaluations.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-evaluation" }), words.evaluation));
   if (head.names.trial) {
     parts.push(h("span", {}, h("i", { class: "gd-thin" }), head.names.base ?? ""));
     parts.push(h("span", {}, h("i", { class: "gd-broad" }), head.names.trial));

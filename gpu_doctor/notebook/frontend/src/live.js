@@ -7,11 +7,13 @@ import { Points } from "./points.js";
 /** @typedef {import("./contract").News | import("./contract").Whole} Message */
 /** @typedef {import("./types").Model} Model */
 /** @typedef {ReturnType<Points["take"]>} Changed */
-/** @typedef {{ told(changed: Changed): void, draw(): void, lost(): void }} View */
+/** @typedef {{ told(changed: Changed): void, draw(): void }} View */
 
 const MISSED_MS = 1500;
 /** The kernel sends twice a second while something runs, every few seconds where it can spare little time. */
 const SILENT_MS = 30_000;
+/** A kernel that was killed says nothing, but nothing can be sent to it either. */
+const PROBED_MS = 6_000;
 /** With these messages of a run; the first one may come before the page has its own way to the kernel. */
 const GREETED_AT = [1, 4, 12];
 
@@ -25,8 +27,8 @@ export class Live {
     this.views = new Set();
     this.lost = this.silent = false;
     this.greeted = 0;
-    /** @type {ReturnType<typeof setTimeout> | undefined} */
-    this.quiet = undefined;
+    /** @type {ReturnType<typeof setTimeout>[]} */
+    this.quiet = [];
     /** @type {Partial<State>} */
     this.state = {};
     this.read();
@@ -39,6 +41,7 @@ export class Live {
     model.on("comm_live_update", this.losing);
     // A page that was loaded while a run goes on has missed what came before.
     this.waiting = setTimeout(() => { if (!this.messages.last && this.state.busy) this.askForAll(); }, MISSED_MS);
+    this.listen();
   }
 
   /** Takes what is written down in the traits, which is all there was when it was written. */
@@ -74,16 +77,20 @@ export class Live {
   /** No kernel hears the panel any more. */
   lose() {
     this.lost = true;
-    clearTimeout(this.quiet);
-    for (const view of this.views) view.lost();
+    this.hush();
+    for (const view of this.views) view.draw();
   }
 
   /** From now on silence is noticed, if something runs. */
   listen() {
-    clearTimeout(this.quiet);
+    this.hush();
     this.silent = false;
-    if (this.state.busy) this.quiet = setTimeout(() => { this.silent = true; for (const view of this.views) view.draw(); }, SILENT_MS);
+    if (!this.state.busy || this.lost) return;
+    const silent = () => { this.silent = true; for (const view of this.views) view.draw(); };
+    this.quiet = [setTimeout(() => this.ask({ ask: "hello" }), PROBED_MS), setTimeout(silent, SILENT_MS)];
   }
+
+  hush() { for (const timer of this.quiet.splice(0)) clearTimeout(timer); }
 
   /** The kernel learns from where it hears this whether it hears clicks while a cell runs. */
   greet() {
@@ -116,7 +123,7 @@ export class Live {
   /** The model goes: nothing of the page may hold what it had. */
   end() {
     clearTimeout(this.waiting);
-    clearTimeout(this.quiet);
+    this.hush();
     this.model.off("msg:custom", this.hearing);
     this.model.off("change:state", this.reading);
     this.model.off("comm_live_update", this.losing);

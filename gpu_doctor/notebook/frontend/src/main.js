@@ -2,7 +2,7 @@
 
 import { followGround } from "./ground.js";
 import { forget, liveOf } from "./live.js";
-import { hideStatic, keepKeys, whenInPage } from "./page.js";
+import { keepKeys, staticBeside, whenInPage } from "./page.js";
 import { Panel } from "./panel.js";
 
 /** @typedef {import("./types").Model} Model */
@@ -20,11 +20,11 @@ function render({ model, el }) {
   const redrawn = () => { panel.showPlots(); };
   const recoloured = () => { panel.plots.recolour(panel.root); panel.drawLegends(); };
   const letKeysGo = keepKeys(panel.root);
-  let [showStatic, leaveGround] = [() => {}, () => {}];
+  let [leaveStatic, leaveGround] = [() => {}, () => {}];
   const waiting = whenInPage(el, () => {
-    showStatic = hideStatic(el);
-    panel.whenLost = showStatic;
-    if (live.lost) showStatic();
+    const beside = staticBeside(el);
+    leaveStatic = beside.leave;
+    panel.stands(beside.show);
     leaveGround = followGround(panel.root, recoloured);
     panel.showPlots();
   });
@@ -38,7 +38,7 @@ function render({ model, el }) {
     live.views.delete(panel);
     model.off("change:figure", redrawn);
     panel.close();
-    showStatic();
+    leaveStatic();
   };
 }
 

@@ -8,14 +8,16 @@ export function numbered() {
 }
 
 /**
- * Hides the static result beside the live panel, also one that comes later; returns what shows it again.
+ * The static result beside the live panel, also one that comes later: hidden while the panel tells as much.
  * @param {HTMLElement} el
  */
-export function hideStatic(el) {
+export function staticBeside(el) {
   const area = el.closest(".jp-OutputArea, .output, .cell-output-ipywidget-background");
   /** @type {Set<HTMLElement>} */
   const hidden = new Set();
+  let shown = true;
   const hide = () => {
+    if (shown) return;
     for (const result of area?.querySelectorAll(".gpu-doctor-static") ?? []) {
       const child = /** @type {HTMLElement} */ (result.closest(".jp-OutputArea-child, .output_area") ?? result);
       if (child.contains(el) || hidden.has(child)) continue;
@@ -23,13 +25,16 @@ export function hideStatic(el) {
       child.style.display = "none";
     }
   };
-  hide();
   const observer = new MutationObserver(hide);
   if (area) observer.observe(area, { childList: true, subtree: true });
-  return () => {
-    observer.disconnect();
+  const show = (/** @type {boolean} */ on) => {
+    if (on === shown) return;
+    shown = on;
+    if (!on) { hide(); return; }
     for (const child of hidden) child.style.display = "";
+    hidden.clear();
   };
+  return { show, leave: () => { observer.disconnect(); show(true); } };
 }
 
 /**

@@ -2,6 +2,8 @@
 
 import { anatomyPart, verdictPart } from "./verdict.js";
 import { findingsPart, footerPart } from "./findings.js";
+import { filled } from "./elements.js";
+import { keepFocus } from "./focus.js";
 import { forecastKey, toldOf } from "./forecast.js";
 import { headerPart } from "./header.js";
 import { knobsPart } from "./knobs.js";
@@ -24,7 +26,6 @@ import { h, patch } from "./vdom.js";
 
 const UNHEARD_MS = 2500;
 const COPIED_MS = 1500;
-const PLOTS_WAIT = "The plots come as soon as the kernel is free.";
 
 /** @param {string} name */
 function made(name) { return Object.assign(document.createElement("div"), { className: name }); }
@@ -73,7 +74,8 @@ export class Panel {
     this.legends = [];
     this.key = made("gd-key gd-soft");
     this.plots = new Plots(live.points, () => this.drawLegends());
-    this.whenLost = () => {};
+    this.unplotted = false;
+    this.showStatic = (/** @type {boolean} */ _) => {};
     this.makePlots();
     this.endTips = showTips(this.root);
     this.root.gpuDoctor = el.gpuDoctor = { rows: () => this.plots.rows(), state: () => live.state, plots: this.plots, live };
@@ -94,14 +96,16 @@ export class Panel {
   }
 
   async showPlots() {
-    const waits = () => this.sayOfPlots(PLOTS_WAIT);
+    const waits = () => this.sayOfPlots(this.state?.words.plotsWait ?? "");
     try {
       this.broken = null;
+      this.plotless(false);
       await this.plots.show(this.live.model, this.cells, waits);
       if (this.plots.doc) this.sayOfPlots(null);
     } catch (error) {
       const said = error instanceof Error ? error.message : String(error);
-      this.sayOfPlots(`The plots could not be drawn (${said}). The run is not affected.`);
+      this.sayOfPlots(filled(this.state?.words.plotsFailed ?? "{why}", { why: said }));
+      this.plotless(true);
     }
   }
 
@@ -126,7 +130,23 @@ export class Panel {
   /** Only asked for while there is a state. */
   get labels() { return /** @type {State} */ (this.live.state).labels; }
 
-  draw() {
+  /** As well. */
+  get words() { return /** @type {State} */ (this.live.state).words; }
+
+  /**
+   * What a person does next, the one button that stands out: try the advice; use what was proved; with turned knobs try
+   * them, or run them for real if they are what was proved.
+   * @returns {"try" | "use" | "trial" | "real"}
+   */
+  get next() {
+    const { result } = this.live.state;
+    if (!Object.keys(this.chosen).length) return result ? "use" : "try";
+    return result && keyOf(result.settings) === keyOf(this.chosen) ? "real" : "trial";
+  }
+
+  draw() { keepFocus(this.root, () => this.redraw()); }
+
+  redraw() {
     const { state } = this;
     if (this.gone || !state) return;
     this.budget ??= { steps: String(state.trial.steps), seconds: String(state.trial.seconds) };
@@ -146,6 +166,29 @@ export class Panel {
       tablePart(state, this), outputPart(state), findingsPart(state, this), footerPart(state),
     ]);
     this.showNewRow(state.table.rows.length);
+    this.besides();
+  }
+
+  /**
+   * It stands in the page.
+   * @param {(on: boolean) => void} showStatic shows and hides the static result
+   */
+  stands(showStatic) {
+    this.showStatic = showStatic;
+    this.besides();
+  }
+
+  /** @param {boolean} on whether there are no plots, and none will come */
+  plotless(on) {
+    this.unplotted = on;
+    /** @type {HTMLElement} */ (this.middle.firstElementChild).hidden = on;
+    this.besides();
+  }
+
+  /** The static result is there where the panel does not tell as much. */
+  besides() {
+    const { lost, silent } = this.live;
+    this.showStatic(lost || silent || this.unplotted);
   }
 
   /**
@@ -170,14 +213,15 @@ export class Panel {
 
   drawLegends() {
     const { figure, doc } = this.plots;
-    if (!doc || !figure || this.broken) return;
+    const words = this.state?.words;
+    if (!doc || !figure || this.broken || !words) return;
     figure.plots.forEach((plot, index) => {
       const [cell, legend] = [this.cells[index], this.legends[index]];
       if (!cell || !legend) return;
-      cell.ariaLabel = `${plot.title} in ${plot.unit} over seconds; the figures are above`;
-      patch(legend, legendPart(plot, this.plots, figure));
+      cell.ariaLabel = filled(words.plot, { title: plot.title, unit: plot.unit });
+      patch(legend, legendPart(plot, this.plots, figure, words));
     });
-    patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt));
+    patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt, words));
   }
 
   /**
@@ -190,20 +234,19 @@ export class Panel {
     this.timers.add(timer);
   }
 
-  /** The view goes: the figures leave Bokeh, nothing is drawn any more. */
+  /**
+   * The view goes: the figures leave Bokeh, nothing is drawn any more. JupyterLab keeps the element of a view that it has
+   * removed: nothing of ours stays in it.
+   */
   close() {
     this.gone = true;
     for (const timer of this.timers) clearTimeout(timer);
     this.plots.clear();
     this.endTips();
+    this.showStatic = () => {};
+    this.root.remove();
     delete this.root.gpuDoctor;
     delete this.el.gpuDoctor;
-  }
-
-  /** No kernel hears it any more: it says so, and the static result is shown again. */
-  lost() {
-    this.draw();
-    this.whenLost();
   }
 
   // ---- what a person does ----------------------------------------------------------------------------------------
@@ -219,11 +262,12 @@ export class Panel {
     this.draw();
   }
 
-  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is. */
+  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is, and those of
+   * several but for values that no knob offers, and while a loop runs for the first time. */
   foretell() {
     const { state, chosen } = this;
     const key = forecastKey(chosen);
-    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state.forecasts, chosen) !== null) return;
+    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state, chosen) !== null) return;
     this.asked.set(key, Date.now());
     this.live.ask({ ask: "forecast", settings: { ...chosen } });
     this.later(() => this.draw(), UNHEARD_MS);

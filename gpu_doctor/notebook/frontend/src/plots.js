@@ -55,20 +55,13 @@ export class Plots {
     const turn = this.turn;
     const { bokeh, figure } = await plotting(model, waits);
     if (turn !== this.turn) return;
-    const roots = Object.fromEntries(figure.plots.map((plot, index) => [plot.figure, cells[index]?.id]));
-    const item = { docid: "gpu_doctor", roots, root_ids: Object.keys(roots) };
+    const places = [[figure.root, cells[0]?.id], ...figure.plots.map((plot, index) => [plot.figure, cells[index]?.id])];
+    const item = { docid: "gpu_doctor", roots: Object.fromEntries(places), root_ids: places.map(([root]) => root) };
     const [views] = await bokeh.embed.embed_items({ gpu_doctor: figure.doc }, [item]);
     if (!views) return;
     const letGo = () => release(bokeh, views);
-    const doc = documentOf(views);
-    // The first figure is drawn; each of the others is a task of its own, so that the page is never busy for long.
-    for (const plot of figure.plots.slice(1)) {
-      await nextTask();
-      if (turn !== this.turn) break;
-      doc?.add_root(doc.get_model_by_id(plot.figure));
-    }
-    await nextTask(); // Bokeh makes the views of a root that is added in its own time
     if (turn !== this.turn) { letGo(); return; }
+    const doc = documentOf(views);
     this.figure = figure;
     this.letGo = letGo;
     this.doc = doc;
@@ -80,6 +73,13 @@ export class Plots {
       const fig = this.get(plot.figure);
       fig.on_event("mousemove", (/** @type {{ x: number }} */ event) => this.point(event.x));
       fig.on_event("mouseleave", () => this.point(null));
+    }
+    // Each figure is drawn in a task of its own, so that the page is never busy for long, with the colours and points that
+    // it has by now.
+    for (const plot of figure.plots) {
+      await nextTask();
+      if (turn !== this.turn) return;
+      doc?.add_root(doc.get_model_by_id(plot.figure));
     }
   }
 

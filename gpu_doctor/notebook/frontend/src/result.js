@@ -21,14 +21,16 @@ function unbroken(text) {
  * @param {State} state
  * @param {Panel} panel
  */
-export function resultPart({ result, busy, labels }, panel) {
+export function resultPart({ result, busy, labels, words }, panel) {
   if (!result) return h("section", { class: "gd-result", hidden: true });
   const code = "result:code";
   return h("section", { class: "gd-result" },
     h("div", { class: "gd-proved", role: "status" }, unbroken(result.text)),
     h("div", { class: "gd-row" },
       result.more ? h("span", { class: result.warns ? "gd-warns" : "gd-soft" }, result.more) : null,
-      codeFold("code", code, result.settings, panel),
-      button(labels.useIt, () => panel.turnTo(result.settings), { class: "gd-link", off: busy && statusOf(panel), "data-use": "result" })),
+      codeFold(words.code, code, result.settings, panel),
+      button(labels.useIt, () => panel.turnTo(result.settings), {
+        class: panel.next === "use" ? "gd-primary" : "", off: busy && statusOf(panel), "data-use": "result", key: "use",
+      })),
     panel.unfolded.has(code) ? fixPart(result.settings, "", panel) : null);
 }

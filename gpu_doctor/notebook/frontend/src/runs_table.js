@@ -1,6 +1,6 @@
 // The table of runs and trials, what a row unfolds, what a run for real wrote.
 
-import { button, tipped } from "./elements.js";
+import { button, filled, tipped } from "./elements.js";
 import { codeFold, fixPart } from "./code.js";
 import { h } from "./vdom.js";
 
@@ -19,7 +19,7 @@ export function tablePart({ table }, panel) {
   const wordy = (/** @type {number} */ index) => (index < 2 ? "gd-word" : "");
   const drawn = table.rows.flatMap((row, number) => rowParts(row, table.details[number] ?? null, number, table.head, panel));
   const many = table.rows.length > MANY_ROWS;
-  return h("section", { class: "gd-runs" }, h("div", { class: many ? "gd-scroll gd-many" : "gd-scroll", tabindex: "0", role: "region", "aria-label": "runs and trials" },
+  return h("section", { class: "gd-runs" }, h("div", { class: many ? "gd-scroll gd-many" : "gd-scroll", tabindex: "0", role: "region", "aria-label": panel.words.runs },
     // The roles are said: a table whose cells are stacked, as in a narrow panel, would be none for a screen reader.
     h("table", { role: "table" },
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" },
@@ -39,7 +39,7 @@ function rowParts(row, detail, number, head, panel) {
   const what = `row${number}`;
   const open = panel.unfolded.has(what);
   const name = (/** @type {import("./contract").Cell} */ cell) => (detail ? button(cell.text, () => panel.fold(what), {
-    class: "gd-link gd-rowname", "aria-expanded": String(open), "data-fold": "row", tip: cell.title || "losses, notes, code",
+    class: "gd-link gd-rowname", "aria-expanded": String(open), "data-fold": "row", tip: cell.title || panel.words.rowTip,
   }) : figurePart(cell));
   const cells = row.map((cell, index) => h("td", {
     role: "cell", class: `${index < 2 ? "gd-word" : ""} ${cell.tone ? `gd-${cell.tone}` : ""}`,
@@ -75,7 +75,7 @@ function besides(row, head) {
  * @param {Panel} panel
  */
 function detailPart(detail, beside, what, panel) {
-  const { labels } = panel;
+  const { labels, words } = panel;
   const code = `${what}:code`;
   return h("div", { class: "gd-more-of" },
     detail.losses ? h("figure", {},
@@ -84,11 +84,11 @@ function detailPart(detail, beside, what, panel) {
         h("span", { class: "gd-soft" }, labels.losses))) : null,
     h("div", { class: "gd-said-of" },
       detail.judged.map((text, index) => h("div", { key: text, class: index ? "gd-soft" : detail.warns ? "gd-judged gd-warns" : "gd-judged" }, text)),
-      detail.losses || detail.judged.length ? null : h("div", { class: "gd-soft" }, "There are no losses to compare."),
+      detail.losses || detail.judged.length ? null : h("div", { class: "gd-soft" }, words.noLosses),
       detail.notes.length ? h("ul", {}, detail.notes.map((text) => h("li", { key: text }, text))) : null,
       detail.measured ? h("div", { class: "gd-soft" }, detail.measured) : null,
       beside.length ? h("div", { class: "gd-soft" }, beside.join(" · ")) : null,
-      codeFold("code", code, detail.settings, panel),
+      codeFold(words.code, code, detail.settings, panel),
       panel.unfolded.has(code) ? fixPart(detail.settings, "", panel) : null));
 }
 
@@ -96,9 +96,9 @@ function detailPart(detail, beside, what, panel) {
  * What the last run for real wrote: it was started by a click, so no cell shows it.
  * @param {State} state
  */
-export function outputPart({ output, labels }) {
+export function outputPart({ output, labels, words }) {
   if (!output) return h("section", { class: "gd-output", hidden: true });
   return h("section", { class: "gd-output" }, h("details", { open: true }, h("summary", {}, labels.output),
     output.text ? h("pre", { tabindex: "0", role: "region", "aria-label": labels.output }, output.text) : null,
-    output.images.map((src, index) => h("img", { src, alt: `picture ${index + 1} of the run`, key: String(index) }))));
+    output.images.map((src, index) => h("img", { src, alt: filled(words.picture, { number: index + 1 }), key: String(index) }))));
 }

@@ -1,11 +1,10 @@
 // Several values at once: the grid of a sweep, and what a sweep or the search for the largest batch found. No state of its own.
 
 import { codeFold, fixPart } from "./code.js";
-import { button, counted, switchedOff } from "./elements.js";
+import { button, filled, switchedOff } from "./elements.js";
 import { statusOf } from "./header.js";
 import { asTurned, combinations } from "./settings.js";
 import { h } from "./vdom.js";
-import { PURPOSES, changesPart } from "./words.js";
 
 /** @typedef {import("./contract").Knob} Knob */
 /** @typedef {import("./contract").PanelState} State */
@@ -20,13 +19,14 @@ import { PURPOSES, changesPart } from "./words.js";
  * @param {Panel} panel
  */
 export function furtherPart(state, act, panel) {
+  const { words } = state;
   const open = panel.unfolded.has("sweep");
   const why = `${panel.id}-no-largest`;
   return [
     h("div", { class: "gd-row gd-further" },
-      button("Sweep", () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), tip: PURPOSES.sweep, class: "gd-opens" }),
+      button(words.sweep, () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), tip: words.purposes.sweep, class: "gd-opens" }),
       h("span", { class: "gd-choice" },
-        act("largest", "Find the largest batch", state.noLargest ? why : null, false),
+        act("largest", words.largest, state.noLargest ? why : null, false),
         state.noLargest ? h("span", { class: "gd-soft gd-fine", id: why }, state.noLargest) : null)),
     open ? gridPart(state, act, panel) : null,
   ];
@@ -39,6 +39,7 @@ export function furtherPart(state, act, panel) {
  * @param {Panel} panel
  */
 function gridPart(state, act, panel) {
+  const { words } = state;
   const some = panel.grid.num_workers?.length ? Math.max(...panel.grid.num_workers.map(Number)) : undefined;
   const knobs = asTurned(state.knobs, some).filter((knob) => !knob.refusal || panel.grid[knob.name]);
   const whole = panel.unfolded.has("sweep:more");
@@ -46,15 +47,13 @@ function gridPart(state, act, panel) {
   const count = combinations(panel.grid);
   const many = count > state.sweepMost;
   const told = `${panel.id}-sweep-said`;
-  const said = !count ? "Tick values: every combination is compared with the code as written."
-    : many ? `${count} combinations are too many: a sweep takes at most ${state.sweepMost}. Tick fewer values.`
-    : `${counted(count, "combination")}, each compared with the code as written. Clearly slower ones stop early.`;
-  return h("div", { class: "gd-grid-of", key: "sweep", role: "group", "aria-label": "values of the sweep" },
+  const said = filled(!count ? words.sweepEmpty : many ? words.sweepMany : words.sweepCount, { count, most: state.sweepMost });
+  return h("div", { class: "gd-grid-of", key: "sweep", role: "group", "aria-label": words.sweepValues },
     h("div", { class: "gd-ticks" }, shown.map((knob) => ticksPart(knob, state.busy, panel))),
     h("div", { class: "gd-row gd-actions" },
-      act("sweep", "Run the sweep", !count || many ? told : null, true),
+      act("sweep", words.sweepRun, !count || many ? told : null, true),
       h("span", { class: many ? "gd-changes" : "gd-soft", role: "status", id: told }, said),
-      knobs.some((knob) => !knob.front) ? button("more knobs", () => panel.fold("sweep:more"), {
+      knobs.some((knob) => !knob.front) ? button(words.moreKnobs, () => panel.fold("sweep:more"), {
         class: "gd-link", "aria-expanded": String(whole), "data-fold": "sweep-more",
       }) : null),
     shown.some(refuses) ? h("ul", { class: "gd-said" }, shown.filter(refuses).map((knob) => refusalPart(knob, panel))) : null,
@@ -97,9 +96,9 @@ function refusalOf(knob, panel) { return `${panel.id}-${knob.name}-unticked`; }
  * @param {Panel} panel
  */
 function refusalPart(knob, panel) {
-  const said = knob.refusal ? [`changed: ${knob.refusal}`] : knob.partly;
+  const said = knob.refusal ? [`${panel.words.unchangeable} ${knob.refusal}`] : knob.partly;
   const id = refusalOf(knob, panel);
-  return h("li", { id, key: id }, said.map((text) => h("div", {}, h("b", {}, knob.label), ` cannot be ${text}`)));
+  return h("li", { id, key: id }, said.map((text) => h("div", {}, h("b", {}, knob.label), ` ${text}`)));
 }
 
 /**
@@ -108,7 +107,16 @@ function refusalPart(knob, panel) {
  * @param {Panel} panel
  */
 function changesOf(knobs, panel) {
-  return knobs.length ? h("ul", { class: "gd-said" }, knobs.map((knob) => changesPart(knob, `${panel.id}-${knob.name}-ticked`))) : null;
+  return knobs.length ? h("ul", { class: "gd-said" }, knobs.map((knob) => turnedPart(knob, `${panel.id}-${knob.name}-ticked`))) : null;
+}
+
+/**
+ * What turning a knob does to the training.
+ * @param {Knob} knob
+ * @param {string} id
+ */
+export function turnedPart(knob, id) {
+  return h("li", { id, key: id, class: knob.safe ? "" : "gd-changes" }, h("b", {}, knob.label), ` ${knob.turned}`);
 }
 
 /**
@@ -116,19 +124,19 @@ function changesOf(knobs, panel) {
  * @param {State} state
  * @param {Panel} panel
  */
-export function sweepPart({ sweep, busy, labels }, panel) {
+export function sweepPart({ sweep, busy, labels, words }, panel) {
   if (!sweep) return h("section", { class: "gd-plan", hidden: true });
   const found = Object.keys(sweep.settings).length > 0;
   const rungs = sweep.places.map((one, number) => barPart(one.label, one.share, one.faster ? "gd-gain" : "gd-was", one.total, one.said, number, one.best));
   const later = rungs.slice(sweep.first + 1);
   return h("section", { class: "gd-plan gd-sweep" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.sweep), h("span", { class: "gd-sum" }, sweep.sentence),
-      found ? button("set the knobs to this", () => panel.turnTo(sweep.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null,
-      found ? codeFold("code", "sweep:code", sweep.settings, panel) : null),
+      found ? button(words.setKnobs, () => panel.turnTo(sweep.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null,
+      found ? codeFold(words.code, "sweep:code", sweep.settings, panel) : null),
     found && panel.unfolded.has("sweep:code") ? fixPart(sweep.settings, "", panel) : null,
-    barsPart(rungs.slice(0, sweep.first + 1), "speed of each combination"),
-    later.length ? h("details", { key: "later" }, h("summary", { class: "gd-soft" }, counted(later.length, "more combination")),
-      barsPart(later, "the other combinations")) : null,
+    barsPart(rungs.slice(0, sweep.first + 1), words.sweepBars),
+    later.length ? h("details", { key: "later" }, h("summary", { class: "gd-soft" }, sweep.later),
+      barsPart(later, words.sweepLater)) : null,
     sweep.notes.map((text) => h("div", { class: "gd-note", key: text }, text)));
 }
 
@@ -137,14 +145,14 @@ export function sweepPart({ sweep, busy, labels }, panel) {
  * @param {State} state
  * @param {Panel} panel
  */
-export function largestPart({ largest, busy, labels }, panel) {
+export function largestPart({ largest, busy, labels, words }, panel) {
   if (!largest) return h("section", { class: "gd-plan", hidden: true });
   const size = largest.settings.batch_size;
   return h("section", { class: "gd-plan gd-largest" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.largest), h("span", { class: "gd-sum" }, largest.sentence),
-      size ? button(`set the knob to ${size}`, () => panel.turnTo(largest.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null),
+      size ? button(filled(words.setKnob, { value: String(size) }), () => panel.turnTo(largest.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null),
     barsPart(largest.sizes.map((one, number) => barPart(one.label, one.share, !one.peak ? "gd-lost" : one.chosen ? "gd-gain" : "gd-was", one.peak, one.said, number, one.chosen)),
-      "memory of each batch size"),
+      words.largestBars),
     largest.notes.map((text) => h("div", { class: "gd-note", key: text }, text)));
 }
 

@@ -19,7 +19,8 @@ export function showTips(root) {
   root.append(tip);
   const { signal } = ending;
   for (const type of ["pointerover", "focusin"]) root.addEventListener(type, show, { signal });
-  for (const type of ["pointerleave", "focusout"]) root.addEventListener(type, hide, { signal });
+  // Once it is pressed, the panel changes around it: the tip would stand over something else.
+  for (const type of ["pointerleave", "focusout", "click"]) root.addEventListener(type, hide, { signal });
   root.addEventListener("keydown", ({ key }) => { if (key === "Escape") hide(); }, { signal });
   window.addEventListener("scroll", hide, { capture: true, passive: true, signal });
   return () => ending.abort();

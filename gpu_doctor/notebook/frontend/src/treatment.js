@@ -12,13 +12,13 @@ import { h } from "./vdom.js";
  * @param {State} state
  * @param {Panel} panel
  */
-export function planPart({ plan, busy, labels }, panel) {
+export function planPart({ plan, busy, labels, words }, panel) {
   if (!plan) return h("section", { class: "gd-plan", hidden: true });
   const kept = Object.keys(plan.settings).length > 0;
   return h("section", { class: "gd-plan" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.treatment), h("span", { class: "gd-sum" }, plan.sentence),
-      kept ? button("set the knobs to this", () => panel.turnTo(plan.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null),
-    plan.steps.length ? h("div", { class: "gd-waterfall", role: "table", "aria-label": "measured gains" },
+      kept ? button(words.setKnobs, () => panel.turnTo(plan.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null),
+    plan.steps.length ? h("div", { class: "gd-waterfall", role: "table", "aria-label": words.gains },
       plan.steps.map((one, number) => rungPart(one, number))) : null,
     plan.notes.map((text) => h("div", { class: "gd-note", key: text }, text)),
     plan.dropped.length ? h("div", { class: "gd-dropped gd-soft" }, labels.dropped,

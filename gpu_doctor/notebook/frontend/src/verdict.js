@@ -23,33 +23,33 @@ export function verdictPart(state, panel) {
       verdict.kind ? h("span", { class: "gd-kind" }, verdict.kind) : null,
       verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null),
     verdict.risk ? h("div", { class: "gd-risk" }, verdict.risk) : null,
-    advice ? advicePart(advice, state.busy, panel, "top") : h("div", { class: "gd-advice" }));
+    advice ? advicePart(advice, state, panel, "top") : h("div", { class: "gd-advice" }));
 }
 
 /**
  * What to try: its price, a button that tries it, and, folded, why and the lines to paste.
  * @param {Advice} advice
- * @param {boolean} busy
+ * @param {State} state
  * @param {Panel} panel
  * @param {string} where
  */
-export function advicePart(advice, busy, panel, where) {
+export function advicePart(advice, { busy, words }, panel, where) {
   const canTry = Object.keys(advice.settings).length > 0;
   const folded = (/** @type {string} */ what) => `${where}:${what}`;
   const fold = (/** @type {string} */ label, /** @type {string} */ what) => button(label, () => panel.fold(folded(what)), {
     class: "gd-link", "aria-expanded": String(panel.unfolded.has(folded(what))), "data-fold": what,
   });
-  const code = canTry ? codeFold("code", folded("code"), advice.settings, panel)
-    : advice.code ? fold("code", "code") : null;
+  const code = canTry ? codeFold(words.code, folded("code"), advice.settings, panel)
+    : advice.code ? fold(words.code, "code") : null;
   return h("div", { class: "gd-advice" },
     h("div", { class: "gd-row" },
       h("span", { class: "gd-try" }, worded(advice.text.replace(/\.$/, ""))),
       advice.predicted ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
       h("span", { class: "gd-soft" }, advice.safety),
-      canTry ? button("Try it", () => panel.tryIt(advice.settings), {
-        class: "gd-primary", "data-ask": "try", off: busy && statusOf(panel), onpointerenter: () => panel.near(), onfocus: () => panel.near(),
+      canTry ? button(words.tryIt, () => panel.tryIt(advice.settings), {
+        class: where === "top" && panel.next === "try" ? "gd-primary" : "", "data-ask": "try", off: busy && statusOf(panel), onpointerenter: () => panel.near(), onfocus: () => panel.near(),
       }) : null,
-      advice.page.length ? fold("why?", "why") : null,
+      advice.page.length ? fold(words.why, "why") : null,
       code),
     advice.changes ? h("div", { class: "gd-soft" }, advice.changes) : null,
     !panel.unfolded.has(folded("code")) ? null
@@ -68,15 +68,15 @@ function pagePart(page) {
  * The run that goes on; after a trial both of its sides.
  * @param {State} state
  */
-export function anatomyPart({ anatomy, status }) {
+export function anatomyPart({ anatomy, status, labels, words }) {
   const { segments } = anatomy;
   const compared = status === "recording" ? null : anatomy.compared;
   const said = segments.map((one) => `${one.label} ${one.percent}`).join(", ");
   return h("section", { class: "gd-anatomy" },
-    h("div", { class: "gd-title" }, h("b", {}, "anatomy of a step"), h("span", { class: "gd-soft" }, compared ? compared.of : anatomy.of),
+    h("div", { class: "gd-title" }, h("b", {}, labels.anatomy), h("span", { class: "gd-soft" }, compared ? compared.of : anatomy.of),
       compared ? null : h("b", { class: "gd-total" }, anatomy.total)),
     compared ? comparedPart(compared) : [
-      barPart(segments, said || "no step was measured yet"),
+      barPart(segments, said || words.unmeasured),
       h("div", { class: "gd-chips" }, segments.map((one) => h("span", { key: one.phase },
         h("i", { style: `background: ${one.colour}` }), one.label, h("b", {}, one.percent), h("span", { class: "gd-soft" }, one.time)))),
     ]);

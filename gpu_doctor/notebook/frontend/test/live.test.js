@@ -148,7 +148,7 @@ test("a view that failed says so in the state alone", () => {
   const live = new Live(page);
   clearTimeout(live.waiting);
   const told = [];
-  live.views.add({ told: () => told.push(live.state.message), draw: () => {}, lost: () => {} });
+  live.views.add({ told: () => told.push(live.state.message), draw: () => {} });
   page.set({ state: { header: 1, message: "The live view stopped." } });
   assert.deepEqual(told, ["The live view stopped."]);
 });
@@ -159,7 +159,7 @@ test("a kernel that is gone is said to be, and nothing throws", () => {
   const live = new Live(page);
   clearTimeout(live.waiting);
   let drawn = 0;
-  live.views.add({ told: () => {}, draw: () => {}, lost: () => { drawn += 1; } });
+  live.views.add({ told: () => {}, draw: () => { drawn += 1; } });
   live.ask({ ask: "stop" });
   assert.equal(live.lost, true);
   assert.equal(drawn, 1);
@@ -183,11 +183,56 @@ test("Jupyter's word that no kernel hears the model is passed on", () => {
   const page = model();
   const live = new Live(page);
   let lost = 0;
-  live.views.add({ told: () => {}, draw: () => {}, lost: () => { lost += 1; } });
+  live.views.add({ told: () => {}, draw: () => { lost += 1; } });
   page.call("comm_live_update");
   assert.deepEqual([live.lost, lost], [true, 1]);
   live.end();
   assert.equal(page.listening(), 0);
+});
+
+test("half a minute without news is noticed while something runs, and forgotten with the next news", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const kernel = new Kernel(chance(6));
+  const page = model();
+  const live = new Live(page);
+  let drawn = 0;
+  live.views.add({ told: () => {}, draw: () => { drawn += 1; } });
+  page.hear(...kernel.message());
+  t.mock.timers.tick(29_000);
+  page.hear(...kernel.message());
+  t.mock.timers.tick(29_999);
+  assert.deepEqual([live.silent, live.lost, drawn], [false, false, 0]);
+  t.mock.timers.tick(1);
+  assert.deepEqual([live.silent, live.lost, drawn], [true, false, 1]);
+  page.hear(...kernel.message());
+  assert.equal(live.silent, false);
+  const [last, data] = kernel.message();
+  page.hear({ ...last, state: { ...last.state, busy: false } }, data);
+  t.mock.timers.tick(120_000);
+  assert.deepEqual([live.silent, live.lost], [false, false], "where nothing runs there is no news");
+  live.end();
+});
+
+test("a page that was made while something ran notices the silence, too", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const live = new Live(model());
+  t.mock.timers.tick(30_000);
+  assert.equal(live.silent, true);
+  live.end();
+});
+
+test("a kernel that was killed is found by a message that cannot be sent, long before half a minute", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const page = model();
+  const live = new Live(page);
+  page.hear(...new Kernel(chance(7)).message());
+  page.send = () => { throw new Error("Cannot send"); };
+  t.mock.timers.tick(6_000);
+  assert.deepEqual([live.lost, live.silent], [true, false]);
+  page.hear(...new Kernel(chance(7)).message());
+  t.mock.timers.tick(60_000);
+  assert.equal(live.silent, false, "one sentence is enough");
+  live.end();
 });
 
 test("nothing listens and nothing is held after the model has gone", () => {

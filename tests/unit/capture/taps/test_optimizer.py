@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.optim import optimizer as torch_optimizer
@@ -41,6 +42,22 @@ def test_steps_are_heard(kind: Any) -> None:
     steps = recorder.close().steps
     assert len(steps) == 3
     assert steps.optimizer_s.sum() > 0
+
+
+def test_a_loop_without_a_loader_has_the_cpu_time_of_its_steps() -> None:
+    """Where nothing is asked for that has a clock: a row without a reading is NaN, never 0."""
+    now = Ticking()
+    recorder, net = Recorder(clock=now), model()
+    recorder.log.cpu_clock = lambda: now.ns // 2
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with on(tap, recorder):
+        for _ in range(4):
+            now.ns += 10_000_000
+            net(torch.rand(2, 4)).sum().backward()
+            optimizer.step()
+    steps = recorder.close().steps
+    assert np.isnan(steps.cpu_s[0])
+    np.testing.assert_allclose(steps.cpu_s[1:], 0.005, rtol=0.01)
 
 
 def test_an_optimizer_is_met_once_before_its_first_use() -> None:

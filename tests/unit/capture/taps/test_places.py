@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import json
 import sys
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -54,6 +55,34 @@ def test_what_torchs_own_python_computes_is_torchs() -> None:
 
     Net()(torch.zeros(1))
     assert seen[0] is not None and seen[0].file == HERE and seen[0].in_torch
+
+
+def test_a_line_is_innermost_where_no_library_runs_inside_of_it() -> None:
+    seen: list[Place | None] = []
+
+    def look(_: int) -> int:
+        seen.append(Places().of(sys._getframe()))
+        return 0
+
+    sorted([1], key=look)
+    here = Places().of(sys._getframe())
+    assert here is not None and here.innermost
+    assert seen[0] is not None and seen[0].innermost, "compiled code has no frames"
+    (asked,) = (one for one in [Places().of(frame) for frame in _within_a_library()] if one is not None)
+    assert asked.file == HERE and not asked.innermost
+
+
+def _within_a_library() -> list[FrameType]:
+    """The frame of `json`'s own Python that calls back."""
+    frames: list[FrameType] = []
+
+    def parsed(_: str) -> int:
+        frame = sys._getframe(1)
+        frames.append(frame)
+        return 1
+
+    json.loads("[1]", parse_int=parsed)
+    return frames
 
 
 LOOPS = """

@@ -35,6 +35,18 @@ def test_sick() -> None:
     assert named(taught(0.4)) == [RULE]
 
 
+def test_the_training_finds_its_caches_warm_without_it() -> None:
+    """As after any work beside the training: more goes than the forwards take, the more the shorter a step is."""
+    ends = []
+    for times in (1.0, 4.0):
+        probe = Loop(forward=6.0 * times, backward=times, optimizer=times, setup={"parameter_bytes": 2_000_000})
+        (cure,) = sick(RULE, taught(0.5, probe, passes=1e9)).prescriptions
+        assert cure.predicted_low and cure.predicted_speedup and cure.predicted_high
+        assert cure.predicted_low < 2.0 < cure.predicted_speedup < cure.predicted_high
+        ends.append(cure.predicted_high)
+    assert ends[0] > ends[1] > 2.0
+
+
 def test_the_dearest_of_several_is_named() -> None:
     loop = taught(0.4)
     small = replace(TEACHER, model="Small", wall_s=1e-3)

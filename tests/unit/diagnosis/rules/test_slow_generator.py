@@ -65,6 +65,17 @@ def test_making_inside_of_torch_counts() -> None:
     assert asked(RULE, MAKING.but(lines=(at(3, 0.5, "batches", in_torch=True),))) is not None
 
 
+def test_a_batch_that_is_made_in_a_few_operations_is_not_to_be_vectorised() -> None:
+    """A worker can still make it beside the training, where there is a core for it."""
+    whole = replace(at(3, 0.5, "batches"), computes=True)
+    cures = sick(RULE, MAKING.but(lines=(whole,))).prescriptions
+    assert cures and not any("ectorise" in one.text for one in cures)
+    alone = MAKING.but(lines=(whole,), setup={**SETUP, "usable_cores": 1})
+    assert asked(RULE, alone) is None, "no worker gains anything, and nothing makes it cheaper"
+    python = sick(RULE, alone.but(lines=(at(3, 0.5, "batches"),))).prescriptions
+    assert "vectorise" in python[0].text
+
+
 def test_a_generator_of_another_cell_and_what_it_calls() -> None:
     """`download` is known to nobody here; the loop calls nothing else that could have called it."""
     source = "for x in batches(140):\n    loss = net(x).mean()\n    loss.backward()\n    opt.step()\n    {}\n"

@@ -80,6 +80,18 @@ def test_what_the_lines_spend_inside_torch_is_not_python() -> None:
     assert asked(RULE, LOGGING.but(lines=(line("z = x @ w", 0.5, in_torch=True),))) is None
 
 
+def test_a_few_operations_on_whole_tensors_are_no_python() -> None:
+    """As judged on a stranger's loop: crops and flips of the whole batch, by indexing, took a fifth of it."""
+    crop = replace(line("x = torch.where(flip, x.flip(-1), x)", 0.5), computes=True)
+    assert asked(RULE, LOGGING.but(lines=(crop,))) is None
+    plot = replace(line("plot(history)", 0.25), line=9)
+    beside = sick(RULE, LOGGING.but(lines=(replace(crop, share=0.25), plot)))
+    assert beside.cost_share == pytest.approx(0.25) and not any("flip" in one for one in beside.evidence)
+    assert asked(RULE, LOGGING.but(lines=(replace(crop, beside="step"),))) is not None, "it trains nothing"
+    hosts = on_gpu(other=5.0, gpu_gap=5.0, gpu_work=10.0, lines=(crop,))
+    assert asked(RULE, hosts) is not None, "while it computes, the GPU has nothing to do"
+
+
 def test_a_call_that_keeps_the_lock_is_seen_by_few_looks_and_priced_by_the_clock() -> None:
     seldom = asked(RULE, LOGGING.but(lines=(line("rows = logits.tolist()", 0.02),)))
     never = asked(RULE, LOGGING.but(lines=(line("x = y", 0.5, phase="forward"),)))

@@ -1,0 +1,93 @@
+"""Measures how much longer attention by separate operations takes on this CPU than the fused kernel for the same shape.
+
+How that compares depends on the length of the sequences, the size of the heads, the threads and the machine; products
+alone do not tell: what takes longer are passes over the attention weights, of which each takes about as long whatever
+the size of the heads (12 to 24 ns a weight for heads of 8 to 64, by CPU time). So both ways are timed, forward and
+backward, when the run is over: with the shapes of the run, on as many of its samples and heads as take some ms.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.recording.setup import AttentionCalls
+
+ROUNDS: Final = 8
+"""Of both ways by turns."""
+WEIGHTS: Final = 1 << 18
+"""Attention weights (tokens by tokens, of so many samples and heads) that are computed for it, at most: 1 MiB, some
+5 ms; each thread gets its head at least."""
+MOST_WEIGHTS: Final = 1 << 23
+"""Where one head of each thread is more, it is not timed: it would take a second."""
+DROPPED: Final = 0.1
+"""What share is dropped does not change the time."""
+KINDS: Final = 2
+Clocks: TypeAlias = "tuple[Callable[[], float], Callable[[], float]]"
+"""The wall's, and the CPU clock of the calling thread, in seconds."""
+_CLOCKS: Final[Clocks] = (time.perf_counter, time.thread_time)
+
+
+def tell(recorder: Recorder) -> None:
+    """Lets the recorder of an ended run know the figure, where a CPU computed attention so; never raises.
+
+    On the training thread, when nothing of ours stands in torch any more.
+    """
+    calls = recorder.facts.get("attention_calls") or ()
+    slow = [one for one in calls if one.kernel == "math" and one.head_size is not None][:KINDS]
+    if not slow or recorder.facts.get("device", "cpu") != "cpu":
+        return
+    try:
+        longer = [longer_s(one) for one in slow]
+        if all(longer):
+            least, usual, most = (sum(one[at] for one in longer if one) for at in range(3))
+            recorder.facts["attention_longer_s"] = (least, usual, most)
+    except Exception as error:
+        recorder.note(f"The attention could not be timed: {error}")
+
+
+def longer_s(calls: AttentionCalls, clocks: Clocks = _CLOCKS) -> tuple[float, float, float] | None:
+    """Seconds, least, median and most, that a forward and backward of these calls take longer than by the fused kernel.
+
+    Compared by the CPU clock of the calling thread, which takes its part in all that is computed, and stretched as much
+    as all of it together took longer by the wall: where others use the cores, the run's own steps were stretched too.
+    The caller's modes and random numbers are left as they are. None where they are too large to be tried.
+    """
+    pairs, weights = calls.samples * calls.heads, calls.queries * calls.keys
+    tried = max(min(pairs, WEIGHTS // max(weights, 1)), min(pairs, torch.get_num_threads()), 1)
+    if tried * weights > MOST_WEIGHTS:
+        return None
+    wall, cpu = clocks
+    with torch.random.fork_rng(devices=()), torch.inference_mode(False), torch.enable_grad():
+        with torch.autocast("cpu", enabled=False):
+            given = [_tensors(tried, tokens, calls) for tokens in (calls.queries, calls.keys, calls.keys)]
+            mask = torch.zeros(calls.queries, calls.keys, dtype=given[0].dtype, device="cpu") if calls.masked else None
+            _timed(given, mask, calls.drops, cpu), _timed(given, mask, None, cpu)  # pays for what is met once
+            begin_wall, begin_cpu = wall(), cpu()
+            took = [(_timed(given, mask, calls.drops, cpu), _timed(given, mask, None, cpu)) for _ in range(ROUNDS)]
+            stretched = max((wall() - begin_wall) / max(cpu() - begin_cpu, 1e-9), 1.0)
+    longer = sorted(max(slow - fused, 0.0) * stretched * calls.calls * pairs / tried for slow, fused in took)
+    return longer[0], statistics.median(longer), longer[-1]
+
+
+def _tensors(pairs: int, tokens: int, calls: AttentionCalls) -> torch.Tensor:
+    dtype = getattr(torch, calls.dtype)
+    return torch.full((1, pairs, tokens, calls.head_size or 1), 0.1, dtype=dtype, device="cpu", requires_grad=True)
+
+
+def _timed(given: list[torch.Tensor], mask: Any, drops: bool | None, clock: Callable[[], float]) -> float:
+    """A forward and its backward, by separate operations with or without dropout; None: by the fused kernel."""
+    with nullcontext() if drops is None else sdpa_kernel(SDPBackend.MATH):
+        query, key, value = given
+        begin = clock()
+        out = scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=DROPPED if drops else 0.0)
+        torch.autograd.grad(out, given, out)
+        return clock() - begin

@@ -1,0 +1,40 @@
+"""Strangers' programs judged: what is named on a healthy one is right only where its cure, tried, gives a lot."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.strangers import SICK, Judged
+
+TRUTH = {"class": "compute", "rules": [], "why": ""}
+
+
+def healthy(*named: tuple[str, float | None], klass: str = "compute") -> Judged:
+    return Judged("vision", TRUTH, {"class": klass, "findings": []}, None, named=named)
+
+
+@pytest.mark.parametrize(
+    ("named", "right"),
+    [
+        ((), True),
+        ((("full-precision", SICK),), True),
+        ((("full-precision", 1.05),), False),
+        ((("slow-python", None),), False),
+        ((("full-precision", 2.0), ("slow-python", None)), False),
+    ],
+)
+def test_what_is_named_on_a_healthy_program(named: tuple[tuple[str, float | None], ...], right: bool) -> None:
+    one = healthy(*named)
+    assert one.right is right
+    assert one.row()[-1].startswith("right" if right else "WRONG")
+
+
+def test_its_class_is_judged_all_the_same() -> None:
+    assert not healthy(("full-precision", 2.0), klass="transfer").right
+
+
+def test_a_sick_one_is_judged_by_its_first_finding() -> None:
+    told = {"class": "input", "findings": [{"rule": "slow-getitem", "price": 0.05, "gain": None}]}
+    sick = Judged("vision", {"class": "input|host", "rules": ["slow-getitem"]}, told, 2.0)
+    assert sick.right and sick.row()[-1] == "right"
+    assert not Judged("vision", {"class": "compute", "rules": ["slow-getitem"]}, told, 2.0).right
