@@ -189,6 +189,9 @@ class InputFacts:
     """Of them, so many in a step, most_per_step at most; None = not known."""
     most_per_step: int = 0
     """So many forwards of a step are looked at, at most."""
+    indices: int | None = None
+    """Elements of all integer tensors of one forward, the most that were seen: no table is looked up in more often.
+    None = not counted."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,10 @@ MOST_WATCHED: Final = 512
 """Evaluation forwards looked at in a run."""
 FEW_FORWARDS: Final = 3
 """After so many forwards in which no optimizer stepped the loop may well be one that only predicts."""
+MOST_TENSORS: Final = 64
+"""Of one forward's arguments: models of tables have some dozens of columns."""
+INDICES: Final = (torch.int32, torch.int64)
+"""What an embedding can be asked with."""
 MOST_NODES: Final = 8
 """Tensors of an output that are followed: loss and logits come first, caches last."""
 
@@ -182,10 +186,11 @@ class Looker:
         if not learns and not module.training:
             self.clean = False
             self.evaluated(output)
-        given = next(tensors_in((args, kwargs)), None)
-        if given is not None and not given.is_nested:  # a nested tensor has no shape
+        handed = list(itertools.islice(tensors_in((args, kwargs)), MOST_TENSORS))
+        if handed and not handed[0].is_nested:  # a nested tensor has no shape
             logs = self.seen if learns else self.idle
-            logs.setdefault(id(module), Shapes()).add(given)
+            indices = sum(one.numel() for one in handed if one.dtype in INDICES)
+            logs.setdefault(id(module), Shapes()).add(handed[0], indices)
         if self.room == ROOM - FEW_FORWARDS:
             self.predicts()
 

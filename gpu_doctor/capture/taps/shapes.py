@@ -32,6 +32,8 @@ class Shapes:
         self._new_at: list[int] = []
         """Numbers of the forwards with a shape that was not known, so many that are told apart."""
         self.counts: Counter[tuple[int, ...]] = Counter()
+        self.indices = 0
+        """Elements of all integer tensors of one forward, the most that were seen."""
         self.dtype = self.device = ""
         self.channels_last = False
         self._steps = self._cut = 0
@@ -40,8 +42,9 @@ class Shapes:
         self._open: list[tuple[tuple[int, ...], bool]] = []
         """As above, of forwards whose step has not ended."""
 
-    def add(self, given: torch.Tensor) -> None:
-        """One forward's input; its values are not read."""
+    def add(self, given: torch.Tensor, indices: int = 0) -> None:
+        """One forward's first tensor, and how many integers all of them hold; values are not read."""
+        self.indices = max(self.indices, indices)
         shape = tuple(int(length) for length in given.shape)
         new = shape not in self.counts and self.looked_at > 0
         if shape not in self.counts and self.looked_at > 0:
@@ -116,6 +119,7 @@ class Shapes:
             new_late=sum(at >= self.looked_at / 2 for at in self._new_at),
             per_step=self.looked_at / steps if steps else None,
             most_per_step=most,
+            indices=self.indices,
         )
 
 

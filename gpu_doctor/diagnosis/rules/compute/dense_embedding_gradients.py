@@ -25,6 +25,7 @@ import re
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.recording.setup import InputFacts
 
 NEEDS = ("model", "inputs", "optimizer_share", "backward_share", "optimizer_facts", "step_wall_s")
 
@@ -51,9 +52,10 @@ def check(vitals: Vitals) -> Finding | None:
     if model is None or inputs is None or not facts or share is None or backward is None or not step_s:
         return None
     stepped = sum(one.elements for one in facts)
-    if vitals.on_gpu or not model.tables or "int" not in inputs.dtype or not stepped:
+    indices = _indices(inputs)
+    if vitals.on_gpu or not model.tables or not indices or not stepped:
         return None
-    looked_up = math.prod(inputs.shape) * max(vitals.batches_per_step or 1.0, 1.0)
+    looked_up = indices * max(vitals.batches_per_step or 1.0, 1.0)
     touched = looked_up / _rows(model.tables[0])
     if touched > TOUCHED:
         return None
@@ -70,8 +72,8 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             *model.tables[:3],
-            f"the model's first input has {formatting.grouped(looked_up)} indices a step: {formatting.share(touched)} "
-            "of the largest table's rows",
+            f"the model's inputs have {formatting.grouped(looked_up)} indices a step: at most "
+            f"{formatting.share(touched)} of the largest table's rows",
             f"updating whole tables takes {formatting.seconds(stepping * step_s)} a step, and writing their gradients "
             f"at least {formatting.seconds(zeros_s)}",
         ),
@@ -83,20 +85,26 @@ def _cure(optimizer: str, table: str) -> Prescription:
     sparse = f"nn.{'EmbeddingBag' if 'EmbeddingBag' in table else 'Embedding'}(rows, width, sparse=True)"
     if optimizer in SAME:
         return Prescription(
-            text="Use sparse gradients for the embedding (gains about this, if no other input looks up more rows)",
+            text="Use sparse gradients for the embedding",
             safety=Safety.BY_HAND,
             code=sparse,
             changes="The same updates, as long as the optimizer has no momentum and no weight decay.",
         )
     own = "torch.optim.SparseAdam" if optimizer in ADAMS else "torch.optim.SGD"
     return Prescription(
-        text="Use sparse gradients for the embedding, with an optimizer of its own (gains about this, if no other "
-        "input looks up more rows)",
+        text="Use sparse gradients for the embedding, with an optimizer of its own",
         safety=Safety.BY_HAND,
         code=f"{sparse}\n"
         f"table_optimizer = {own}(embedding.parameters(), lr=...)  # beside {optimizer} for all other parameters",
         changes="Rows that were not looked up stay as they are: compare the losses.",
     )
+
+
+def _indices(inputs: InputFacts) -> int:
+    """So many rows are looked up in one forward, at most; old recordings know the first tensor alone."""
+    if inputs.indices is not None:
+        return inputs.indices
+    return math.prod(inputs.shape) if "int" in inputs.dtype else 0
 
 
 def _rows(table: str) -> int:

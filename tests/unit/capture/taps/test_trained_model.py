@@ -213,6 +213,30 @@ def test_keyword_inputs_and_images() -> None:
     assert inputs is not None and inputs.shape == (2, 3, 8, 8) and inputs.channels_last
 
 
+def test_integers_of_all_inputs_are_counted() -> None:
+    """Of a model of clicks the first tensor is the dense one."""
+
+    class Clicks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.users, self.layer = nn.Embedding(50, 4), nn.Linear(4, 1)
+
+        def forward(self, dense: torch.Tensor, columns: torch.Tensor, *, kept: torch.Tensor) -> Any:
+            return self.layer(dense + self.users(columns[:, 0]) * kept[:, None])
+
+    def loop(net: nn.Module) -> None:
+        optimizer = sgd(net)
+        for _ in range(3):
+            net(
+                torch.rand(8, 4), torch.zeros(8, 3, dtype=torch.int64), kept=torch.ones(8, dtype=torch.bool)
+            ).sum().backward()
+            optimizer.step()
+
+    inputs = run(loop, net=Clicks()).inputs
+    assert inputs is not None
+    assert inputs.dtype == "float32" and inputs.indices == 24
+
+
 def test_evaluation_that_records_gradients() -> None:
     def loop(net: nn.Module) -> None:
         optimizer = sgd(net)

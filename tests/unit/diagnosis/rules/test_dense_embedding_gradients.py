@@ -28,7 +28,7 @@ def test_sick() -> None:
     found = sick(RULE, TRAINING)
     stepping, zeros = 0.45 * 12.8 / 12.9, 4 * 12.8e6 / 4e9 / 0.020
     assert found.cost_share == pytest.approx((1 - 256 / 200_000) * (stepping + min(zeros, 0.5)), rel=0.01)
-    assert found.evidence[0] == "users: Embedding 200000 x 64" and "has 256 indices" in found.evidence[1]
+    assert found.evidence[0] == "users: Embedding 200000 x 64" and "have 256 indices" in found.evidence[1]
     (cure,) = found.prescriptions
     assert cure.code == "nn.Embedding(rows, width, sparse=True)" and "same updates" in cure.changes
     assert top(TRAINING) == RULE
@@ -71,3 +71,10 @@ def test_what_a_gpu_needs_for_it_is_not_known() -> None:
 
 def test_inputs_that_are_no_indices_say_nothing() -> None:
     assert asked(RULE, but(inputs=InputFacts(40, 1, (256, 16), "float32", "cpu"))) is None
+
+
+def test_indices_behind_other_inputs_count() -> None:
+    """Of a model of many columns the first tensor is often the dense one."""
+    beside = InputFacts(40, 1, (256, 16), "float32", "cpu", indices=256)
+    assert sick(RULE, but(inputs=beside)).cost_share == sick(RULE, TRAINING).cost_share
+    assert asked(RULE, but(inputs=InputFacts(40, 1, (256, 16), "float32", "cpu", indices=0))) is None
