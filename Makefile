@@ -71,7 +71,7 @@ gpu-wheels:
 	$(GPU_PYTHON) -m benchmarks.gpu.wheels
 
 shots: $(VENV)/.dev-ready browser
-	$(PY) -m tests.run browser $(PYTEST_ARGS)
+	$(PY) -m tests.run pages browser $(PYTEST_ARGS)
 	@ls -1 tests/artifacts/*.png
 
 clinic: $(VENV)/.dev-ready

@@ -51,6 +51,11 @@ def pytest_of(*words: str) -> tuple[tuple[str, ...], ...]:
 
 OLD_PAGE: Final = "tests/browser/test_old_notebook.py"
 """It needs the environment with Colab's versions."""
+PAGES: Final = tuple(
+    f"tests/browser/test_{one}.py"
+    for one in ("accessible", "front_ends", "still", "still_asks", "still_kept", "still_story")
+)
+"""They need no Jupyter."""
 APART: Final = ("taps", "restore", "faults", "test_clinic.py")
 """Of `real_clock`, parts of their own."""
 PARTS: Final = {
@@ -74,7 +79,12 @@ PARTS: Final = {
         Part("quickstart", "the quickstart notebook", pytest_of("tests/kernel/test_notebooks.py", "-k", "quickstart")),
         Part("notebooks", "every notebook, from first to last cell", pytest_of("tests/kernel/test_notebooks.py")),
         Part("old-kernel", "a kernel as old as Colab's", pytest_of("tests/kernel/test_old_kernel.py", OLD_PAGE)),
-        Part("browser", "every scene in JupyterLab", pytest_of("tests/browser", f"--ignore={OLD_PAGE}")),
+        Part("pages", "the panel in pages of ours, which act out front ends", pytest_of(*PAGES)),
+        Part(
+            "browser",
+            "every scene in JupyterLab, Notebook 7 and nbclassic",
+            pytest_of("tests/browser", *(f"--ignore={one}" for one in (OLD_PAGE, *PAGES))),
+        ),
         Part("external", "frameworks, Ray and trackers, run unchanged", pytest_of("tests/external")),
         Part("taps", "what each tap hears, in real time", pytest_of("tests/real_clock/taps")),
         Part(

@@ -78,7 +78,7 @@ def test_a_name_alone_changes_nothing(blank: Page) -> None:
     assert not blank.evaluate(DARK_NOW), "what is behind the panel is white still"
 
 
-PLOTTED = "document.querySelectorAll('.gd-cell > *').length === 3"
+PLOTTED = "document.querySelectorAll('.gd-cell > .bk-Figure').length === 3"
 
 
 def cells_of_colab(page: Page, count: int) -> list[Frame]:

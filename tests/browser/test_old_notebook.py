@@ -52,7 +52,7 @@ def test_the_quickstart_in_a_page(old_page: Page, tmp_path: Path) -> None:
         wait_until(lambda: rows(page) > 5, 60, "No row came to the page while the cell ran")
         before = rows(page)
         wait_until(lambda: rows(page) > before + 20, 30, "The plots do not move")
-        assert page.locator(".gd-cell > *").count() == 3, "the loader was found while the cell ran"
+        assert page.locator(".gd-cell > .bk-Figure").count() == 3, "the loader was found while the cell ran"
         hint = page.locator(".gd-header .gd-hint")
         hint.get_by_text("To stop, interrupt the kernel").wait_for(timeout=20_000)
         notebook.interrupt()

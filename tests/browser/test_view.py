@@ -94,7 +94,7 @@ def measured(page: Page) -> dict[str, Any]:
         " const box = root.getBoundingClientRect();"
         " const cells = [...root.querySelectorAll('.gd-cell')].map((one) => one.getBoundingClientRect());"
         " return {over: root.scrollWidth - root.clientWidth, columns: new Set(cells.map((one) => one.x)).size,"
-        " drawn: root.querySelectorAll('.gd-cell > *').length,"
+        " drawn: root.querySelectorAll('.gd-cell > .bk-Figure').length,"
         " spill: Math.max(...cells.map((one) => one.right)) - box.right,"
         " colour: getComputedStyle(root).color}; })()"
     )

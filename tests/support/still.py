@@ -80,7 +80,7 @@ def show(page: Page, shown: PanelInput, theme: str = "light", width: int = 1000,
     page.goto(_ADDRESS)
     start(page, shown)
     if plots:
-        page.wait_for_function("document.querySelectorAll('.gd-cell > *').length === 3", timeout=20_000)
+        page.wait_for_function("document.querySelectorAll('.gd-cell > .bk-Figure').length === 3", timeout=20_000)
     return errors
 
 
