@@ -96,7 +96,7 @@ def test_what_is_hidden_behind_the_gpu_gains_nothing() -> None:
 def test_what_cannot_be_known_is_none() -> None:
     assert forecast(Loop(transfer=5.0).vitals(), {"pin_memory": True}) is None, "no GPU is invented"
     assert forecast(PAGEABLE.vitals(), {"pin_memory": True}) is None, "pinned as it is"
-    assert forecast(unpinned().vitals(), {"pin_memory": True, "num_workers": 8}) is None
+    assert forecast(unpinned().vitals(), {"pin_memory": True, "prefetch_factor": 8}) is None, "of one nothing is known"
 
 
 def test_the_rule_says_what_is_forecast() -> None:
