@@ -13,6 +13,7 @@ BETTER: Final = (
     ('<aside class="toc-drawer', '<aside aria-label="This page" class="toc-drawer'),
     ("<pre>", '<pre tabindex="0">'),
     ('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),
+    ('overflow-x:auto">', 'overflow-x:auto" tabindex="0">'),
     ('<div id="search-results">', '<h1>Search</h1>\n<div id="search-results">'),
     ('<th class="head"><p></p></th>', "<td></td>"),
 )
