@@ -6,7 +6,6 @@ versions of `package-lock.json`. Whoever only uses the package needs neither: wh
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,8 +19,6 @@ from tests.support.repository import ROOT
 FRONTEND: Final = ROOT / "gpu_doctor" / "notebook" / "frontend"
 STATIC: Final = ROOT / "gpu_doctor" / "notebook" / "static"
 BUILT: Final = ("panel.js", "panel.css")
-_TYPES: Final = re.compile(r"^[ \t]*/\*\*(?:[^*]|\*(?!/))*\*/\n", re.MULTILINE)
-"""Comments in the form of JSDoc that have their lines for themselves."""
 
 
 def install() -> int:
@@ -46,13 +43,10 @@ def tested() -> subprocess.CompletedProcess[Any]:
 
 
 def built(folder: Path) -> dict[str, str]:
-    """What the sources give, by file name. Types are left to the sources: the script travels with every panel."""
+    """What the sources give, by file name."""
     done = ran("build", "--", f"--outdir={folder}", "--log-level=warning")
     if done.returncode:
         raise RuntimeError(done.stderr)
-    for name in BUILT:
-        path = folder / name
-        path.write_text(_TYPES.sub("", path.read_text(encoding="utf-8")), encoding="utf-8")
     return {name: (folder / name).read_text(encoding="utf-8") for name in BUILT}
 
 

@@ -61,6 +61,7 @@ function followGround(root, changed) {
 // src/messages.js
 var PATIENCE = 20;
 var Messages = class {
+  /** @param {number} last number of the message up to which the page has everything. */
   constructor(last = 0) {
     this.last = last;
     this.whole = last;
@@ -68,6 +69,10 @@ var Messages = class {
     this.askedAt = null;
     this.patience = PATIENCE;
   }
+  /**
+   * @param {{ seq: number, kind: string }} message
+   * @returns {{ take: "all" | "news" | "nothing", ask: boolean }}
+   */
   heard({ seq, kind }) {
     if (kind === "state") return this.heardAll(seq);
     if (seq <= this.last) return { take: "nothing", ask: false };
@@ -76,11 +81,13 @@ var Messages = class {
     if (!this.missing) this.whole = seq;
     return { take: "news", ask: this.missing && this.due() };
   }
+  /** @param {number} seq */
   heardAll(seq) {
     this.askedAt = null;
     if (seq < this.last) {
       this.missing = true;
       return { take: (
+        /** @type {const} */
         "nothing"
       ), ask: true };
     }
@@ -88,12 +95,17 @@ var Messages = class {
     this.missing = false;
     this.patience = PATIENCE;
     return { take: (
+      /** @type {const} */
       "all"
     ), ask: false };
   }
   due() {
     return this.askedAt === null || this.last - this.askedAt >= this.patience;
   }
+  /**
+   * The question for all; noted, so that it is asked once.
+   * @returns {import("./contract").Ask}
+   */
   question() {
     if (this.askedAt !== null) this.patience *= 2;
     this.askedAt = this.last;
@@ -109,6 +121,12 @@ var Points = class {
     this.lines = /* @__PURE__ */ new Map();
     this.head = { clear: [], lines: [], names: {}, end: 0, tops: {}, epochs: [], evaluations: [] };
   }
+  /**
+   * Takes in what a message brings.
+   * @param {Head} head
+   * @param {ArrayBufferView | undefined} buffer
+   * @returns {{ whole: Set<string>, fresh: Map<string, Line> }} lines to be set whole, increments of the others
+   */
   take(head, buffer) {
     const values = buffer ? new Float32Array(buffer.buffer.slice(buffer.byteOffset, buffer.byteOffset + buffer.byteLength)) : new Float32Array();
     const whole = new Set([...this.lines.keys()].filter((name) => head.clear.includes(layerOf(name))));
@@ -133,9 +151,15 @@ var Points = class {
     this.head = head;
     return { whole, fresh };
   }
+  /** @param {string} key */
   drawn(key) {
     return ["base", "trial"].some((layer) => this.lines.get(`${layer}:${key}`)?.x.length);
   }
+  /**
+   * The value of a line at a moment, or, without one, the mean of its newest seconds; null = none.
+   * @param {string} name
+   * @param {number | null} moment
+   */
   value(name, moment) {
     const line = this.lines.get(name);
     if (!line?.x.length) return null;
@@ -147,6 +171,7 @@ function layerOf(name) {
 }
 function newest({ x, y }) {
   const since = (
+    /** @type {number} */
     x.at(-1) - NEWEST_S
   );
   const known2 = y.slice(x.findIndex((one) => one >= since)).filter((one) => !Number.isNaN(one));
@@ -159,6 +184,7 @@ function nearest({ x, y }, moment) {
   x[at - 1] < /** @type {number} */
   x[at] - moment) at -= 1;
   const value = (
+    /** @type {number} */
     y[at]
   );
   return Number.isNaN(value) ? null : value;
@@ -175,6 +201,7 @@ var SILENT_MS = 3e4;
 var PROBED_MS = 6e3;
 var GREETED_AT = [1, 4, 12];
 var Live = class {
+  /** @param {Model} model */
   constructor(model) {
     this.model = model;
     this.points = new Points();
@@ -196,12 +223,14 @@ var Live = class {
     }, MISSED_MS);
     this.listen();
   }
+  /** Takes what is written down in the traits, which is all there was when it was written. */
   read() {
     this.state = { ...this.model.get("state") };
     const { head, data, seq } = this.model.get("rows") ?? {};
     if (seq) this.messages = new Messages(seq);
     return head ? this.points.take(head, data) : null;
   }
+  /** The traits were written anew: at the end of a run, with every point, or where the view has failed. */
   readAgain() {
     const { seq } = this.model.get("rows") ?? {};
     const behind = seq > this.messages.last || this.messages.missing && seq === this.messages.last;
@@ -210,6 +239,10 @@ var Live = class {
     this.listen();
     this.tell(changed ?? { whole: /* @__PURE__ */ new Set(), fresh: /* @__PURE__ */ new Map() });
   }
+  /**
+   * Posts a request. A kernel that was restarted takes no message from this panel any more: sending throws.
+   * @param {import("./contract").Ask | { ask: "hello" }} request
+   */
   ask(request) {
     try {
       this.model.send(request);
@@ -217,11 +250,13 @@ var Live = class {
       this.lose();
     }
   }
+  /** No kernel hears the panel any more. */
   lose() {
     this.lost = true;
     this.hush();
     for (const view of this.views) view.draw();
   }
+  /** From now on silence is noticed, if something runs. */
   listen() {
     this.hush();
     this.silent = false;
@@ -235,6 +270,7 @@ var Live = class {
   hush() {
     for (const timer of this.quiet.splice(0)) clearTimeout(timer);
   }
+  /** The kernel learns from where it hears this whether it hears clicks while a cell runs. */
   greet() {
     this.greeted = this.state.busy ? this.greeted + 1 : 0;
     if (GREETED_AT.includes(this.greeted)) this.ask({ ask: "hello" });
@@ -242,6 +278,10 @@ var Live = class {
   askForAll() {
     this.ask(this.messages.question());
   }
+  /**
+   * @param {Message} message
+   * @param {ArrayBufferView[]} buffers
+   */
   hear(message, buffers) {
     if (!message?.seq || !message.rows) return;
     const { take, ask } = this.messages.heard(message);
@@ -252,9 +292,11 @@ var Live = class {
     this.listen();
     this.tell(this.points.take(message.rows, buffers?.[0]));
   }
+  /** @param {Changed} changed */
   tell(changed) {
     for (const view of this.views) view.told(changed);
   }
+  /** The model goes: nothing of the page may hold what it had. */
   end() {
     clearTimeout(this.waiting);
     this.hush();
@@ -284,6 +326,7 @@ function forget(model) {
 // src/page.js
 function numbered() {
   const page2 = (
+    /** @type {any} */
     globalThis
   );
   page2.gpuDoctorPanels = (page2.gpuDoctorPanels ?? 0) + 1;
@@ -297,6 +340,7 @@ function staticBeside(el) {
     if (shown) return;
     for (const result of area?.querySelectorAll(".gpu-doctor-static") ?? []) {
       const child = (
+        /** @type {HTMLElement} */
         result.closest(".jp-OutputArea-child, .output_area") ?? result
       );
       if (child.contains(el) || hidden.has(child)) continue;
@@ -352,6 +396,7 @@ function patch(parent, offered) {
   const keys = new Set(wanted.map((one) => typeof one === "string" ? void 0 : one.attributes.key).filter((key) => key !== void 0));
   wanted.forEach((one, index) => {
     const there2 = (
+      /** @type {Made | undefined} */
       parent.childNodes[index]
     );
     if (typeof one === "string") patchText(parent, there2, one, keys);
@@ -363,6 +408,7 @@ function moved(parent, there2, wanted) {
   const { key } = wanted.attributes;
   if (key === void 0 || !there2 || there2.gpuDoctorTag === wanted.tag && there2.gpuDoctorKey === key) return there2;
   for (let one = (
+    /** @type {Made | null} */
     there2.nextSibling
   ); one; one = /** @type {Made | null} */
   one.nextSibling) {
@@ -383,6 +429,7 @@ function patchElement(parent, there2, wanted, keys) {
   const { tag, attributes, children } = wanted;
   const same = there2?.gpuDoctorTag === tag && there2.gpuDoctorKey === attributes.key;
   const node = (
+    /** @type {HTMLElement & Made} */
     same ? there2 : put(parent, there2, document.createElement(tag), keys)
   );
   if (!same) Object.assign(node, { gpuDoctorTag: tag, gpuDoctorKey: attributes.key, gpuDoctorAttributes: {} });
@@ -466,6 +513,7 @@ function phasesOf(before, after) {
   const phases = [.../* @__PURE__ */ new Set([...was.keys(), ...is.keys()])];
   return phases.map((phase) => {
     const { label, colour } = (
+      /** @type {Segment} */
       was.get(phase) ?? is.get(phase)
     );
     return { label, colour, was: was.get(phase)?.time ?? "0", is: is.get(phase)?.time ?? "0" };
@@ -516,6 +564,7 @@ function figure(value, decimals, { thousands, missing }) {
   if (value === null) return missing;
   const [, digits] = decimals.find(([least]) => Math.abs(value) >= least) ?? [0, 0];
   const [whole, part] = (
+    /** @type {[string, string?]} */
     value.toFixed(digits).split(".")
   );
   const grouped = whole.replace(/\B(?=(\d{3})+$)/g, thousands);
@@ -779,9 +828,11 @@ function footerPart({ footer }) {
 var STOPS = "button, select, input, summary, [tabindex]";
 function keepFocus(root, redraw) {
   const page2 = (
+    /** @type {Document | ShadowRoot} */
     root.getRootNode()
   );
   const held = (
+    /** @type {HTMLElement | null} */
     page2.activeElement
   );
   if (!held || !root.contains(held)) {
@@ -789,6 +840,7 @@ function keepFocus(root, redraw) {
     return;
   }
   const stops = (
+    /** @type {HTMLElement[]} */
     [...root.querySelectorAll(STOPS)]
   );
   redraw();
@@ -1153,6 +1205,7 @@ var PATIENCE_MS = 3e3;
 var EVERY_MS = 100;
 function there(version) {
   const bokeh = (
+    /** @type {any} */
     globalThis.Bokeh
   );
   return bokeh?.version === version ? bokeh : bokeh?.[version];
@@ -1215,6 +1268,10 @@ var MOST_POINTS = 4e3;
 var FIRST_S = 2;
 var LAYERS = ["base", "trial"];
 var Plots = class {
+  /**
+   * @param {import("./points").Points} points
+   * @param {() => void} redrawLegends
+   */
   constructor(points, redrawLegends) {
     this.points = points;
     this.redrawLegends = redrawLegends;
@@ -1228,9 +1285,16 @@ var Plots = class {
     this.ink = "currentColor";
     this.dark = false;
   }
+  /** @returns {any} a model of Bokeh's */
   get(id) {
     return this.doc?.get_model_by_id(id) ?? null;
   }
+  /**
+   * Draws the figures into `cells`, one element per plot; an element needs an id.
+   * @param {import("./types").Model} model
+   * @param {HTMLElement[]} cells
+   * @param {() => void} waits
+   */
   async show(model, cells, waits) {
     this.clear();
     for (const cell of cells) cell.replaceChildren();
@@ -1252,6 +1316,7 @@ var Plots = class {
     this.doc = doc;
     this.followed = {};
     this.recolour(
+      /** @type {HTMLElement} */
       cells[0]
     );
     for (const key of this.hidden) this.showLine(key);
@@ -1267,6 +1332,7 @@ var Plots = class {
       doc?.add_root(doc.get_model_by_id(plot.figure));
     }
   }
+  /** Takes the figures out of the page and out of Bokeh's list of documents, those too that are still being made. */
   clear() {
     this.turn += 1;
     this.letGo?.();
@@ -1276,6 +1342,10 @@ var Plots = class {
     const lines = (this.figure?.plots ?? []).flatMap((plot) => plot.lines);
     return Math.max(0, ...lines.map((line) => this.get(line.base.source)?.get_length() ?? 0));
   }
+  /**
+   * @param {Set<string>} whole
+   * @param {Map<string, { x: number[], y: number[] }>} fresh
+   */
   fill(whole, fresh) {
     if (!this.doc || !this.figure) return;
     for (const plot of this.figure.plots) {
@@ -1293,6 +1363,10 @@ var Plots = class {
     }
     this.follow(this.figure);
   }
+  /**
+   * Moves the axes along, unless a person has moved them; the reset tool brings them back.
+   * @param {Figure} figure
+   */
   follow(figure2) {
     const { end, tops } = this.points.head;
     this.moveEnd(this.get(figure2.x), "x", Math.max(end * 1.01, FIRST_S));
@@ -1301,6 +1375,11 @@ var Plots = class {
       if (top && top > 0) this.moveEnd(this.get(plot.y), plot.name, roundUp(top));
     }
   }
+  /**
+   * @param {any} range of Bokeh's
+   * @param {string} name
+   * @param {number} end
+   */
   moveEnd(range, name, end) {
     const last = this.followed[name] ?? range.reset_end;
     if (range.start === 0 && range.end === last) {
@@ -1312,11 +1391,13 @@ var Plots = class {
     }
     this.followed[name] = end;
   }
+  /** @param {string} key */
   toggle(key) {
     if (!this.hidden.delete(key)) this.hidden.add(key);
     this.showLine(key);
     this.redrawLegends();
   }
+  /** @param {string} key */
   showLine(key) {
     if (!this.doc) return;
     for (const plot of this.figure?.plots ?? []) {
@@ -1325,6 +1406,10 @@ var Plots = class {
       }
     }
   }
+  /**
+   * A moment pointed at: a line through all plots, and the legends show the values there.
+   * @param {number | null} x
+   */
   point(x) {
     if (!this.doc) return;
     this.pointedAt = x;
@@ -1334,10 +1419,15 @@ var Plots = class {
     }
     this.redrawLegends();
   }
+  /** @param {Line} line */
   colour(line) {
     if (line.colour === "ink") return this.ink;
     return this.dark ? line.onDark : line.colour;
   }
+  /**
+   * Text, axes and lines follow the page's theme.
+   * @param {HTMLElement} element
+   */
   recolour(element) {
     if (!this.doc) return;
     const style = getComputedStyle(element);
@@ -1359,6 +1449,7 @@ var Plots = class {
       for (const line of plot.lines) this.recolourLine(line);
     }
   }
+  /** @param {Line} line */
   recolourLine(line) {
     const value = this.colour(line);
     for (const id of [...line.base.glyphs, ...line.trial.glyphs]) {
@@ -1367,6 +1458,7 @@ var Plots = class {
       if (glyph.properties.fill_color) glyph.fill_color = { value };
     }
     const trial = this.get(
+      /** @type {string} */
       line.trial.glyphs[0]
     ).glyph;
     trial.line_alpha = { value: this.dark ? 0.6 : 0.48 };
@@ -1610,6 +1702,10 @@ function made(name) {
   return Object.assign(document.createElement("div"), { className: name });
 }
 var Panel = class {
+  /**
+   * @param {import("./live").Live} live
+   * @param {HTMLElement & { gpuDoctor?: object }} el
+   */
   constructor(live, el) {
     this.live = live;
     this.el = el;
@@ -1670,32 +1766,45 @@ var Panel = class {
       this.plotless(true);
     }
   }
+  /** @param {string | null} why there are no plots */
   sayOfPlots(why) {
     if (this.gone) return;
     this.broken = why;
     if (why) patch(this.key, [why]);
     else this.drawLegends();
   }
+  /** @param {import("./live").Changed} changed */
   told({ whole, fresh }) {
     this.unanswered = false;
     this.plots.fill(whole, fresh);
     this.draw();
   }
+  /** What the kernel has told, once it has told all of it at least once. */
   get state() {
     return this.live.state.header ? (
+      /** @type {State} */
       this.live.state
     ) : null;
   }
+  /** Only asked for while there is a state. */
   get labels() {
     return (
+      /** @type {State} */
       this.live.state.labels
     );
   }
+  /** As well. */
   get words() {
     return (
+      /** @type {State} */
       this.live.state.words
     );
   }
+  /**
+   * What a person does next, the one button that stands out: try the advice; use what was proved; with turned knobs try
+   * them, or run them for real if they are what was proved.
+   * @returns {"try" | "use" | "trial" | "real"}
+   */
   get next() {
     const { result } = this.live.state;
     if (!Object.keys(this.chosen).length) return result ? "use" : "try";
@@ -1732,24 +1841,38 @@ var Panel = class {
     this.showNewRow(state.table.rows.length);
     this.besides();
   }
+  /**
+   * It stands in the page.
+   * @param {(on: boolean) => void} showStatic shows and hides the static result
+   */
   stands(showStatic) {
     this.showStatic = showStatic;
     this.besides();
   }
+  /** @param {boolean} on whether there are no plots, and none will come */
   plotless(on) {
     this.unplotted = on;
     this.middle.firstElementChild.hidden = on;
     this.besides();
   }
+  /** The static result is there where the panel does not tell as much. */
   besides() {
     const { lost, silent } = this.live;
     this.showStatic(lost || silent || this.unplotted);
   }
+  /**
+   * The verdict for a screen reader: again when it changes in kind or a run begins or ends, not with every figure.
+   * @param {State} state
+   */
   aloud({ status, verdict }) {
     const news = `${status}: ${verdict.kind}: ${verdict.advice?.text ?? ""}`;
     if (news !== this.heard.news) this.heard = { news, text: verdict.text };
     return this.heard.text;
   }
+  /**
+   * Of many rows only some are seen at once: a new one comes into sight.
+   * @param {number} count
+   */
   showNewRow(count) {
     const many = count > this.rowCount ? this.bottom.querySelector(".gd-many") : null;
     if (many) many.scrollTop = many.scrollHeight;
@@ -1767,6 +1890,11 @@ var Panel = class {
     });
     patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt, words));
   }
+  /**
+   * Does something later, unless the panel is gone by then.
+   * @param {() => void} what
+   * @param {number} ms
+   */
   later(what, ms) {
     const timer = setTimeout(() => {
       this.timers.delete(timer);
@@ -1774,6 +1902,10 @@ var Panel = class {
     }, ms);
     this.timers.add(timer);
   }
+  /**
+   * The view goes: the figures leave Bokeh, nothing is drawn any more. JupyterLab keeps the element of a view that it has
+   * removed: nothing of ours stays in it.
+   */
   close() {
     this.gone = true;
     for (const timer of this.timers) clearTimeout(timer);
@@ -1786,12 +1918,18 @@ var Panel = class {
     delete this.el.gpuDoctor;
   }
   // ---- what a person does ----------------------------------------------------------------------------------------
+  /**
+   * @param {Knob} knob
+   * @param {Value} value
+   */
   choose(knob, value) {
     if (value === knob.written || value === null) delete this.chosen[knob.name];
     else this.chosen[knob.name] = value;
     this.foretell();
     this.draw();
   }
+  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is, and those of
+   * several but for values that no knob offers, and while a loop runs for the first time. */
   foretell() {
     const { state, chosen } = this;
     const key = forecastKey(chosen);
@@ -1804,14 +1942,25 @@ var Panel = class {
     this.chosen = {};
     this.draw();
   }
+  /**
+   * Takes a value into the sweep, or out of it.
+   * @param {Knob} knob
+   * @param {NonNullable<Value>} value
+   */
   tick(knob, value) {
     this.grid = ticked(this.grid, knob.name, value);
     this.draw();
   }
+  /** @param {string} what */
   fold(what) {
     if (!this.unfolded.delete(what)) this.unfolded.add(what);
     this.draw();
   }
+  /**
+   * Unfolds the change of the person's own cells, which the kernel works out when it is asked.
+   * @param {string} what
+   * @param {Settings} settings
+   */
   foldCode(what, settings) {
     if (!this.unfolded.has(what)) {
       this.asked.set(keyOf2(settings), Date.now());
@@ -1820,34 +1969,48 @@ var Panel = class {
     }
     this.fold(what);
   }
+  /**
+   * Whether the kernel has not answered for a while what was asked for.
+   * @param {string} key
+   */
   late(key) {
     return Date.now() - (this.asked.get(key) ?? 0) >= UNHEARD_MS;
   }
+  /** @param {string} key */
   showWhole(key) {
     if (!this.whole.delete(key)) this.whole.add(key);
     this.draw();
   }
+  /** A person comes near the buttons: what a trial cannot put back is looked up, once a run. */
   near() {
     const { state } = this;
     if (!state || this.nearing || state.busy || state.before !== null || !state.table.rows.length) return;
     this.nearing = true;
     this.live.ask({ ask: "before" });
   }
+  /** @param {Settings} settings */
   turnTo(settings) {
     this.chosen = { ...settings };
     this.foretell();
     this.draw();
   }
+  /**
+   * @param {"steps" | "seconds"} what
+   * @param {string} text
+   */
   setBudget(what, text) {
     if (this.budget) this.budget[what] = text;
   }
+  /** @param {boolean} on */
   setChanges(on) {
     this.changesTraining = on;
   }
+  /** @param {Settings} settings */
   tryIt(settings) {
     this.chosen = { ...settings };
     this.ask("trial");
   }
+  /** @param {Ask["ask"]} what */
   ask(what) {
     const { state, live, budget } = this;
     if (!state || !budget) return;
@@ -1880,6 +2043,7 @@ var Panel = class {
     }, UNHEARD_MS);
     this.draw();
   }
+  /** @param {string} code */
   async copy(code) {
     try {
       await navigator.clipboard.writeText(code);
@@ -1941,6 +2105,7 @@ function render({ model, el }) {
 }
 var BUILD = "BUILD_DIGEST";
 var page = (
+  /** @type {{ gpuDoctorBuilds?: Record<string, { initialize: typeof initialize, render: typeof render }> }} */
   globalThis
 );
 var builds = page.gpuDoctorBuilds ??= {};
