@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ WORTH_IT: Final = 0.8
 _BROKEN: Final = (
     *(OSError, EOFError, LookupError, ValueError, TypeError, AttributeError),
     *(ArithmeticError, MemoryError, RuntimeError),  # an endless number, a claim of 70 TiB; no end of brackets, a cipher
-    *(zipfile.BadZipFile, zlib.error),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),  # numpy reads a header that is no Python token by token
 )
 """What reading a damaged file may raise, in zipfile, numpy, json and our own types."""
 

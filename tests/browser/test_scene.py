@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.support.lab import Lab
+from tests.support.links import INSTALL_ID
 from tests.support.open_notebook import Notebook, wait_until
 from tests.support.repository import ROOT
 from tests.support.still import unfold
@@ -43,7 +44,8 @@ def state_of_training():
 def quickstart_cells(epochs: int = 2) -> list[str]:
     """The quickstart up to its training cell, with a generator in the loader that a trial must restore."""
     notebook = nbformat.read(QUICKSTART, as_version=4)
-    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"][:4]
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code" and cell.id != INSTALL_ID]
+    cells = code[:4]
     assert cells[3].startswith("%%gpudoctor\n")
     cells[1] = cells[1].replace("num_workers=0", "num_workers=0, generator=torch.Generator().manual_seed(3)")
     assert "generator" in cells[1]

@@ -9,10 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import nbformat
 from playwright.sync_api import sync_playwright
 
-from tests.browser.test_scene import QUICKSTART, finished, tried
+from tests.browser.test_scene import QUICKSTART, finished, quickstart_cells, tried
 from tests.support.lab import Lab, launch_chromium, new_page
 from tests.support.open_notebook import wait_until
 
@@ -21,7 +20,7 @@ PICTURE = QUICKSTART.parent / "images" / "panel.png"
 
 def main(picture: Path = PICTURE) -> None:
     """Runs the scene and writes the picture."""
-    cells = [cell.source for cell in nbformat.read(QUICKSTART, as_version=4).cells if cell.cell_type == "code"][:4]
+    cells = quickstart_cells()
     with tempfile.TemporaryDirectory() as home, Lab(Path(home) / "home") as lab, sync_playwright() as playwright:
         browser = launch_chromium(playwright)
         _, page = new_page(browser, 1180, 1900)

@@ -90,6 +90,17 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "run.npz")
 
 
+def test_an_array_whose_header_is_no_python_is_refused(tmp_path: Path) -> None:
+    """numpy then reads it token by token, and raises what its own reader does."""
+    saved = full().save(tmp_path / "run.npz")
+    with zipfile.ZipFile(saved) as whole, zipfile.ZipFile(tmp_path / "broken.npz", "w") as broken:
+        for name in whole.namelist():
+            data = whole.read(name)
+            broken.writestr(name, data.replace(b"(", b"[", 1) if name == "steps.wall_s.npy" else data)
+    with pytest.raises(RecordingError, match="not a complete gpu_doctor recording"):
+        load(tmp_path / "broken.npz")
+
+
 @pytest.mark.parametrize("text", [b"", b"hello", b"PK\x03\x04", json.dumps({"schema": 1}).encode()])
 def test_something_else_is_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "other.npz"
