@@ -96,7 +96,7 @@ def test_an_array_whose_header_is_no_python_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(saved) as whole, zipfile.ZipFile(tmp_path / "broken.npz", "w") as broken:
         for name in whole.namelist():
             data = whole.read(name)
-            broken.writestr(name, data.replace(b"(", b"[", 1) if name == "steps.wall_s.npy" else data)
+            broken.writestr(name, data.replace(b")", b" ", 1) if name == "steps.wall_s.npy" else data)
     with pytest.raises(RecordingError, match="not a complete gpu_doctor recording"):
         load(tmp_path / "broken.npz")
 
