@@ -621,6 +621,12 @@ var UNANSWERED = "No answer yet: the kernel is busy. If it was restarted, run th
 function statusOf(panel) {
   return `${panel.id}-status`;
 }
+function noTrialsOf(panel) {
+  return `${panel.id}-no-trials`;
+}
+function heldBy({ busy, noTrials }, panel) {
+  return busy ? statusOf(panel) : noTrials ? noTrialsOf(panel) : null;
+}
 function headerPart(state, panel) {
   const { header, labels } = state;
   const { progress } = header;
@@ -634,6 +640,7 @@ function headerPart(state, panel) {
     { class: "gd-header" },
     h("span", { class: "gd-name" }, labels.product),
     header.name ? h("span", { class: "gd-case" }, header.name) : null,
+    header.replay ? h("span", { class: "gd-replay" }, header.replay) : null,
     h("span", { class: "gd-machine" }, header.machine),
     h(
       "span",
@@ -676,10 +683,10 @@ function verdictPart(state, panel) {
       verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null
     ),
     verdict.risk ? h("div", { class: "gd-risk" }, verdict.risk) : null,
-    advice ? advicePart(advice, state.busy, panel, "top") : h("div", { class: "gd-advice" })
+    advice ? advicePart(advice, heldBy(state, panel), panel, "top") : h("div", { class: "gd-advice" })
   );
 }
-function advicePart(advice, busy, panel, where) {
+function advicePart(advice, held, panel, where) {
   const canTry = Object.keys(advice.settings).length > 0;
   const folded = (what) => `${where}:${what}`;
   const fold = (label, what) => button(label, () => panel.fold(folded(what)), {
@@ -700,7 +707,7 @@ function advicePart(advice, busy, panel, where) {
       canTry ? button("Try it", () => panel.tryIt(advice.settings), {
         class: "gd-primary",
         "data-ask": "try",
-        off: busy && statusOf(panel),
+        off: held,
         onpointerenter: () => panel.near(),
         onfocus: () => panel.near()
       }) : null,
@@ -759,7 +766,7 @@ function findingPart(finding, state, panel) {
     h("ul", {}, finding.evidence.map((text) => h("li", {}, worded(text)))),
     finding.prescriptions.map((one, number) => advicePart(
       { ...one, rule: finding.rule, page: number === 0 ? finding.page : [] },
-      state.busy,
+      heldBy(state, panel),
       panel,
       `${finding.rule}${number}`
     ))
@@ -1032,7 +1039,7 @@ function knobSentences(knobs, panel) {
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
 }
 function knobsPart(state, panel) {
-  const { knobs: offered, busy, before, labels } = state;
+  const { knobs: offered, before, noTrials, labels } = state;
   const knobs = asTurned(offered, panel.chosen.num_workers);
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
@@ -1043,7 +1050,7 @@ function knobsPart(state, panel) {
     class: primary ? "gd-primary" : "",
     "data-ask": what,
     tip: PURPOSES[what],
-    off: busy ? statusOf(panel) : unknown ? none : why,
+    off: heldBy(state, panel) ?? (unknown ? none : why),
     onpointerenter: () => panel.near(),
     onfocus: () => panel.near()
   });
@@ -1066,6 +1073,7 @@ function knobsPart(state, panel) {
       button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: "Reset every knob" }),
       codeFold("code of these", "chosen", panel.chosen, panel)
     ) : null,
+    noTrials ? h("div", { class: "gd-soft", id: noTrialsOf(panel), key: "no-trials" }, noTrials) : null,
     unknown ? h("div", { class: "gd-soft", id: none }, knobs[0]?.refusal) : knobSentences(front, panel),
     h(
       "div",
@@ -1085,10 +1093,10 @@ function knobsPart(state, panel) {
     ),
     open ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
     open && !unknown ? knobSentences(more, panel) : null,
-    open ? h("div", { class: "gd-row gd-actions", key: "further" }, budgetPart(state, panel), moved2 ? null : real()) : null,
+    open ? h("div", { class: "gd-row gd-actions", key: "further" }, noTrials ? null : budgetPart(state, panel), moved2 ? null : real()) : null,
     open && !unknown ? furtherPart(state, act, panel) : null,
     moved2 && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
-    unknown ? null : beforePart(before)
+    unknown || noTrials ? null : beforePart(before)
   );
 }
 function budgetPart({ trial, labels }, panel) {

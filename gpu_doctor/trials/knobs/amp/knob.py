@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
-from gpu_doctor.cell import Edits
+from gpu_doctor.cell import Edits, NotPlaced
 from gpu_doctor.cell.switches import own_amp_off
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
@@ -103,8 +103,10 @@ class Amp:
         value = settings[self.name]
         if value not in HALF:
             return own_amp_off(draft.cells)
-        from gpu_doctor.trials.knobs.amp.edit import autocast
-
+        try:
+            from gpu_doctor.trials.knobs.amp.edit import autocast
+        except ImportError:
+            raise NotPlaced("Where the model is called is found with torch, which is not installed here.") from None
         torch, edits = draft.torch()
         dtype = "bfloat16" if value == "bf16" else "float16"
         return [*edits, *autocast(draft.loop, torch, draft.device, dtype)]
