@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpu_doctor.diagnosis import explain as explain
     from gpu_doctor.diagnosis.vitals.measure import measure as measure
     from gpu_doctor.machine.checkup.check import check as check
+    from gpu_doctor.notebook.replay import replay as replay
     from gpu_doctor.recording import Recording as Recording
     from gpu_doctor.recording import RecordingError as RecordingError
     from gpu_doctor.recording import load as load
@@ -39,6 +40,7 @@ _PUBLIC = {
     "last_case": "trials.case",
     "load": "recording",
     "measure": "diagnosis.vitals.measure",
+    "replay": "notebook.replay",
     "watch": "trials.watch",
 }
 __all__ = ["__version__", "load_ipython_extension", "unload_ipython_extension", *_PUBLIC]

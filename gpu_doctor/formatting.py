@@ -229,6 +229,11 @@ def factor(value: float | None, missing: str = NOT_MEASURED) -> str:
     return "infinite" if math.isinf(value) else f"{grouped(value, 2 if value < 9.995 else 1 if value < 99.95 else 0)}x"
 
 
+def times(value: float) -> str:
+    """How many times as fast, as a person has asked for it: `20x`, `0.5x`."""
+    return f"{value:g}x"
+
+
 def forecast(value: float | None, missing: str = NOT_MEASURED) -> str:
     """A predicted speed-up, which is known less well than a measured one: `2.9x`, `1.15x`, `12x`."""
     if value is None or math.isnan(value):

@@ -7,25 +7,20 @@ the saved notebook; what the cell raised is raised last, so that nobody misses t
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
-from collections.abc import Callable
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.display import display
 
-from gpu_doctor import formatting, report
+from gpu_doctor import report
 from gpu_doctor.capture import Recorder, running
 from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.notebook import panel_needs
 from gpu_doctor.notebook.cell_runner import Cell
-from gpu_doctor.notebook.details import Details
+from gpu_doctor.notebook.details import Details, sentences
 from gpu_doctor.notebook.live_verdict import LiveVerdict
-from gpu_doctor.notebook.open_panels import opened
 from gpu_doctor.notebook.output import RealOutput
 from gpu_doctor.notebook.representations import Answer
+from gpu_doctor.notebook.screen import Screen, plainly
 from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.report.panel import PanelInput, Progress, Status
 from gpu_doctor.trials import Case, knobs
@@ -62,12 +57,9 @@ class Controller:
         self.status: Status = "starting"
         self._recorder: Recorder | None = None
         self._verdict = LiveVerdict()
-        self._dashboard: Dashboard | None = None
-        self._lost = ""
-        """Why the panel is there no more, in one sentence for the static result."""
+        self._screen = Screen(shell, self._withdraw)
         self._actions: Actions | None = None
-        self._result: Any = None
-        self.details = Details(self.case)
+        self.details = Details(self.case.fix, lambda: sentences(self.case))
         self.plan: Plan | None = None
         """What the last treatment arrived at."""
         self.sweep: Sweep | None = None
@@ -111,7 +103,7 @@ class Controller:
         error: BaseException | None = None
         try:
             try:
-                self._on_panel(lambda panel: panel.start())
+                self._screen.act(lambda panel: panel.start())
                 self.case.run(settings, steps=steps, seconds=seconds)
             except Refused as refusal:
                 raise UsageError(str(refusal)) from None
@@ -127,7 +119,7 @@ class Controller:
         """The run or trial is over: final state to the panel, result to its output."""
         self.status = "idle"
         self._recorder = None
-        self._on_panel(self._brought_to_its_end)
+        self._screen.end()
         try:
             self.show_result()
         except Exception as error:  # a page that cannot be written to must not hide what the cell raised
@@ -149,62 +141,29 @@ class Controller:
     def busy(self, status: Status) -> None:
         """A trial or a treatment begins: the panel shows its progress."""
         self.status = status
-        self._on_panel(lambda panel: panel.start())
+        self._screen.act(lambda panel: panel.start())
 
     def redraw(self) -> None:
         """Draws the panel once, now."""
-        self._on_panel(lambda panel: panel.push())
+        self._screen.act(lambda panel: panel.push())
 
     # ---- what is seen -------------------------------------------------------------------------------------------
 
     def _open_panel(self) -> None:
-        if self._options.no_view or not hasattr(self._shell, "kernel"):
-            return
-        try:
-            from gpu_doctor.notebook.actions import Actions
-            from gpu_doctor.notebook.live_view import Dashboard
+        if not self._options.no_view:
+            self._screen.open(self._made)
 
-            panel_needs.check()
-            self._actions = Actions(self)
-            self._dashboard = Dashboard(self.look, self._actions.take, self._knobs)
-            opened(self, getattr(self._shell, "parent_header", {}).get("metadata") or {})
-            self._dashboard.show()
-        except Exception as error:
-            self._dashboard = None
-            with contextlib.suppress(Exception):  # it is said at once: a long run is not waited for in vain
-                display(_plainly(panel_needs.no_panel(error)))
+    def _made(self) -> Dashboard:
+        from gpu_doctor.notebook.actions import Actions
+        from gpu_doctor.notebook.live_view import Dashboard
 
-    def _on_panel(self, act: Callable[[Dashboard], Any]) -> None:
-        """Has the panel do something; one that fails is let go of, and the run goes on."""
-        panel = self._dashboard
-        if panel is None:
-            return
-        try:
-            act(panel)
-        except Exception as error:
-            self._dashboard = None
-            self._lost = f"The live panel stopped ({formatting.raised(error)}); the run is not affected."
-            with contextlib.suppress(Exception):
-                panel.stop()
+        self._actions = Actions(self)
+        return Dashboard(self.look, self._actions.take, self._knobs)
 
-    def _brought_to_its_end(self, panel: Dashboard) -> None:
-        """The last picture, and why there is none: one closed in the page or by `Widget.close_all()` hears no more."""
-        panel.stop()
-        panel.last()
-        self._lost = panel.failure
-        comm, manager = panel.view.comm, getattr(self._shell.kernel, "comm_manager", None)
-        still_open = getattr(manager, "comms", None)
-        if comm is None or (still_open is not None and comm.comm_id not in still_open):
-            self._dashboard = None
-            self._lost = "The live panel was closed while the cell ran; the run is not affected."
-
-    def close_panel(self) -> None:
-        """Takes the panel out of kernel and page, and a request that still waits with it; the case stays."""
-        dashboard, self._dashboard = self._dashboard, None
+    def _withdraw(self) -> None:
+        """The panel is closed, and a request that still waits with it; the case stays."""
         if self._actions is not None:
             self._actions.withdraw()
-        if dashboard is not None:
-            dashboard.close()
 
     def _began(self, recorder: Recorder, role: str) -> None:
         """A run, or a side of a trial, begins: the panel follows it."""
@@ -215,7 +174,7 @@ class Controller:
         if self.stopping:
             self.case.stop()
         if role != "probe":  # its memory is all that it is there for: no line to draw
-            self._on_panel(lambda panel: _followed(panel, recorder, role))
+            self._screen.act(lambda panel: _followed(panel, recorder, role))
 
     def look(self) -> PanelInput:
         """All that the panel shows, as it stands; called on the refresher's thread."""
@@ -275,17 +234,14 @@ class Controller:
         try:
             shown = self._reported(newest, case.diagnosis)
         except Exception as error:  # a report that fails must not hide what the cell raised
-            shown = _plainly(f"The report failed ({type(error).__name__}: {error}); the run is not affected.")
-        if self._result is None:
-            self._result = display(shown, display_id=True)
-        else:
-            self._result.update(shown)
+            shown = plainly(f"The report failed ({type(error).__name__}: {error}); the run is not affected.")
+        self._screen.show_result(shown)
 
     def _reported(self, newest: Recording, diagnosis: Diagnosis | None) -> Answer:
         if diagnosis is None:  # it failed: why is the run's last note
-            return _plainly(newest.notes[-1] if newest.notes else "There is no diagnosis of this run.")
+            return plainly(newest.notes[-1] if newest.notes else "There is no diagnosis of this run.")
         case, effects = self.case, tuple(self.case.effects)
-        notes = tuple(note for note in (self.message, self._lost) if note)
+        notes = tuple(note for note in (self.message, self._screen.lost) if note)
         found = {"plan": self.plan, "sweep": self.sweep, "largest": self.largest}
         more: dict[str, Any] = {"trials": tuple(case.trials), "notes": notes, **found}
         html = report.html(diagnosis, tuple(case.recordings), effects, title=case.name, **more)
@@ -316,12 +272,6 @@ def _varied(source: str, options: argparse.Namespace) -> KnobTable:
         return cell_variables.knobs_of(source, getattr(options, "vary", {}))
     except ValueError as error:
         raise UsageError(str(error)) from None
-
-
-def _plainly(sentence: str) -> Answer:
-    """One sentence in the place of the result."""
-    said = formatting.clean(f"{report.LABELS.product}: {sentence}", 600)
-    return Answer(said, f'<div class="gpu-doctor-static">{escape(said)}</div>')
 
 
 def _since(read: Any) -> Any:

@@ -8,13 +8,15 @@ large namespace takes a few tenths of a second.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor import formatting
 from gpu_doctor.recording import Settings, describe
 from gpu_doctor.report.panel import FixShown, Said, fix_shown
 
 if TYPE_CHECKING:
+    from gpu_doctor.cell import Fix
     from gpu_doctor.trials import Case
 
 MOST_FIXES: Final = 16
@@ -24,8 +26,9 @@ MOST_FIXES: Final = 16
 class Details:
     """What of one case is unfolded."""
 
-    def __init__(self, case: Case) -> None:
-        self._case = case
+    def __init__(self, fix: Callable[[dict[str, Any]], Fix], before: Callable[[], tuple[Said, ...]] = tuple) -> None:
+        """`fix`: works out the change for settings. `before`: what to know before a trial."""
+        self._fix, self._before = fix, before
         self.fixes: dict[str, FixShown] = {}
         """By `describe(settings)`; the page finds one by its settings, as it writes some figures in another way."""
         self.asked: tuple[Settings, ...] = ()
@@ -36,7 +39,7 @@ class Details:
     def fix(self, settings: Settings) -> None:
         """Works out the change of the user's cells for settings."""
         try:
-            shown = fix_shown(self._case.fix(dict(settings)), settings)
+            shown = fix_shown(self._fix(dict(settings)), settings)
         except Exception as error:
             why = f"The change could not be written into your cells: {formatting.clean(error)}"
             shown = FixShown((), (), (), paste="", complete=False, error=why, settings=settings)
@@ -51,7 +54,7 @@ class Details:
     def look_ahead(self) -> None:
         """Looks what a trial would touch."""
         try:
-            self.before = sentences(self._case)
+            self.before = self._before()
         except Exception as error:
             reason = f"{type(error).__name__}: {formatting.clean(error, 200)}"
             unknown = f"It is not known what a trial cannot restore ({reason})."

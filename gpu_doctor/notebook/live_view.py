@@ -102,12 +102,16 @@ class Dashboard:
             self._cleared.add(layer)
             self._feed = feed
 
-    def start(self) -> None:
-        """Starts the refresher if it is not running; a view that failed before gets another chance."""
-        if self._thread is not None:
-            return
+    def begin(self) -> None:
+        """Something begins to run; a view that failed before gets another chance."""
         self.failure = ""
         self._started_s, self.view.greeted = time.monotonic(), None
+
+    def start(self) -> None:
+        """Something begins to run: starts the refresher if it is not running."""
+        if self._thread is not None:
+            return
+        self.begin()
         self._stopping.clear()
         self._thread = threading.Thread(target=self._refresh, name="gpu_doctor-refresher", daemon=True)
         self._thread.start()

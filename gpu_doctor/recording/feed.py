@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gpu_doctor.recording import cut
 from gpu_doctor.recording.recording import Metric, Recording, Series
 from gpu_doctor.recording.steps import Column, Steps
 
@@ -72,6 +73,10 @@ class Replay:
         """Plays `recording`; `until_s` (seconds after its begin) hides what came later, None shows all."""
         self.recording = recording
         self.until_s = until_s
+
+    def so_far(self) -> Recording:
+        """The recording at that moment, as `cut` has it."""
+        return self.recording if self.until_s is None else cut.until(self.recording, self.until_s)
 
     def news(self, cursor: Cursor) -> News:
         """See `Feed.news`."""

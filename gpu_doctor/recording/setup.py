@@ -375,6 +375,11 @@ class LoaderSetup:
     refusals: Mapping[str, str] = field(default_factory=dict)
     """Knob name -> why this loader cannot honour it, in one sentence."""
 
+    @property
+    def stem(self) -> str:
+        """`key` without its ordinal: the same for loaders that are alike in everything else."""
+        return self.key.rpartition(" #")[0] or self.key
+
 
 @dataclass(frozen=True)
 class DeviceSetup:

@@ -18,13 +18,14 @@ STATUS: Final[Mapping[str, str]] = {
     "starting": "starting",
     "waiting": "waiting for the kernel",
     "recording": "recording",
+    "replaying": "replaying",
     "trial": "trial",
     "treating": "treating",
     "sweeping": "sweep",
     "searching": "looking for the largest batch",
     "idle": "finished",
 }
-BUSY: Final = ("waiting", "recording", "trial", "treating", "sweeping", "searching")
+BUSY: Final = ("waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching")
 SETTLED: Final = ("waiting", "idle")
 """Nothing runs now: what was seen is all there is."""
 PROMISED_S: Final = 5.0
@@ -82,6 +83,10 @@ class PanelInput:
     trial_steps: int = 50
     trial_seconds: float = 60.0
     """Budget that the page offers for a trial at first."""
+    replay_speed: float | None = None
+    """How many times as fast as it was a recording is played; None of a run."""
+    no_trials: str = ""
+    """Why nothing can be run again; empty where it can."""
     stop_live: bool = True
     """A click on Stop is heard while the cell runs; else the panel says how to interrupt the kernel."""
 

@@ -201,6 +201,7 @@ def header(shown: PanelInput) -> Header:
     heard = shown.stop_live or shown.status == "waiting"
     return Header(
         machine=" · ".join(machine_facts(setup, bool(shown.step_count))) if setup != Setup() else "",
+        replay="" if shown.replay_speed is None else f"replay at {formatting.times(shown.replay_speed)}",
         status=ended(shown) or STATUS.get(shown.status, shown.status),
         failed=failed(shown),
         name=formatting.clean(shown.name, 80),

@@ -117,7 +117,7 @@ def _fails(*_: Any, **__: Any) -> Any:
     raise ZeroDivisionError("by our own fault")
 
 
-@pytest.mark.parametrize("ours", ["diagnosis.diagnosis.measure", "report.html", "notebook.controller.display"])
+@pytest.mark.parametrize("ours", ["diagnosis.diagnosis.measure", "report.html", "notebook.screen.display"])
 @pytest.mark.parametrize("theirs", ["", "\nraise KeyError('theirs')"])
 def test_what_fails_of_ours_hides_nothing_of_the_users(
     shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, ours: str, theirs: str

@@ -76,6 +76,10 @@ class Kernel:
         self.listen(lambda: asked in self.done, "A cell did not end", timeout_s)
         return self.printed.get(asked, "")
 
+    def interrupt(self) -> None:
+        """As the stop button of a notebook does."""
+        self._manager.interrupt_kernel()
+
     def subshell(self) -> str:
         """A further shell, on a thread of its own: JupyterLab sends what widgets say there."""
         self.client.control_channel.send(self.client.session.msg("create_subshell_request"))

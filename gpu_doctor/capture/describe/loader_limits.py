@@ -19,17 +19,13 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from gpu_doctor.capture.describe.forked import FORKED_THREADS
 from gpu_doctor.capture.describe.sharding import OBJECT_DEPTH, can_be_read, draws_at_random, parts
 from gpu_doctor.capture.describe.sharding import shards_itself as shards_itself
 
 KNOBS_ON_LOADERS: Final = (
     *("num_workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers", "worker_threads"),
 )
-FORKED_THREADS: Final = (
-    "Forked workers with more than one thread hang, because OpenMP does not survive a fork: keep worker_threads=1."
-)
-"""Tried (torch 2.13, Linux): a worker forked after a parallel product in the training process never came back."""
-
 _GUARD: Final = re.compile(r"""__name__\s*==\s*["']__main__|["']__main__["']\s*==\s*__name__""")
 _HANDLES: Final = frozenset({"_thread", "_socket", "socket", "sqlite3", "_sqlite3", "h5py._hl.files", "lmdb"})
 """Where types come from whose objects are bound to the process: locks, connections, open databases."""

@@ -64,11 +64,6 @@ def key_stem_of(loader: AnyLoader) -> str:
     return f"{type(dataset).__name__}[{size}] batch {batch} {_sampler_name(loader)}"
 
 
-def key_stem(key: str) -> str:
-    """`key` of a `LoaderSetup` without its ordinal, to be compared with `key_stem_of`."""
-    return key.rpartition(" #")[0] or key
-
-
 def batch_size_of(loader: AnyLoader) -> int | None:
     """Samples per batch, also where a plain `BatchSampler` was given; None where something else owns the batches."""
     if loader.batch_size is not None:

@@ -638,6 +638,12 @@ function changePart(fix, key, panel) {
 function statusOf(panel) {
   return `${panel.id}-status`;
 }
+function noTrialsOf(panel) {
+  return `${panel.id}-no-trials`;
+}
+function heldBy({ busy, noTrials }, panel) {
+  return busy ? statusOf(panel) : noTrials ? noTrialsOf(panel) : null;
+}
 function headerPart(state, panel) {
   const { header, labels, words } = state;
   const { progress } = header;
@@ -651,6 +657,7 @@ function headerPart(state, panel) {
     { class: "gd-header" },
     h("span", { class: "gd-name" }, labels.product),
     header.name ? h("span", { class: "gd-case" }, header.name) : null,
+    header.replay ? h("span", { class: "gd-replay" }, header.replay) : null,
     h("span", { class: "gd-machine" }, header.machine),
     h(
       "span",
@@ -697,10 +704,10 @@ function verdictPart(state, panel) {
       verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null
     ),
     verdict.risk ? h("div", { class: "gd-risk" }, verdict.risk) : null,
-    advice ? advicePart(advice, state, panel, "top") : h("div", { class: "gd-advice" })
+    advice ? advicePart(advice, state, heldBy(state, panel), panel, "top") : h("div", { class: "gd-advice" })
   );
 }
-function advicePart(advice, { busy, words }, panel, where) {
+function advicePart(advice, { words }, held, panel, where) {
   const canTry = Object.keys(advice.settings).length > 0;
   const folded = (what) => `${where}:${what}`;
   const fold = (label, what) => button(label, () => panel.fold(folded(what)), {
@@ -721,7 +728,7 @@ function advicePart(advice, { busy, words }, panel, where) {
       canTry ? button(words.tryIt, () => panel.tryIt(advice.settings), {
         class: where === "top" && panel.next === "try" ? "gd-primary" : "",
         "data-ask": "try",
-        off: busy && statusOf(panel),
+        off: held,
         onpointerenter: () => panel.near(),
         onfocus: () => panel.near()
       }) : null,
@@ -781,6 +788,7 @@ function findingPart(finding, state, panel) {
     finding.prescriptions.map((one, number) => advicePart(
       { ...one, rule: finding.rule, page: number === 0 ? finding.page : [] },
       state,
+      heldBy(state, panel),
       panel,
       `${finding.rule}${number}`
     ))
@@ -1082,7 +1090,7 @@ function knobSentences(knobs, panel) {
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
 }
 function knobsPart(state, panel) {
-  const { knobs: offered, busy, before, labels, words } = state;
+  const { knobs: offered, before, noTrials, labels, words } = state;
   const knobs = asTurned(offered, panel.chosen.num_workers);
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
@@ -1093,7 +1101,7 @@ function knobsPart(state, panel) {
     class: primary ? "gd-primary" : "",
     "data-ask": what,
     tip: words.purposes[what],
-    off: busy ? statusOf(panel) : unknown ? none : why,
+    off: heldBy(state, panel) ?? (unknown ? none : why),
     onpointerenter: () => panel.near(),
     onfocus: () => panel.near()
   });
@@ -1116,6 +1124,7 @@ function knobsPart(state, panel) {
       button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: words.resetTip, key: "reset", "data-reset": "" }),
       codeFold(words.codeOfThese, "chosen", panel.chosen, panel)
     ) : null,
+    noTrials ? h("div", { class: "gd-soft", id: noTrialsOf(panel), key: "no-trials" }, noTrials) : null,
     unknown ? h("div", { class: "gd-soft", id: none }, knobs[0]?.refusal) : knobSentences(front, panel),
     h(
       "div",
@@ -1135,10 +1144,10 @@ function knobsPart(state, panel) {
     ),
     open ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
     open && !unknown ? knobSentences(more, panel) : null,
-    open ? h("div", { class: "gd-row gd-actions", key: "further" }, budgetPart(state, panel), moved2 ? null : real()) : null,
+    open ? h("div", { class: "gd-row gd-actions", key: "further" }, noTrials ? null : budgetPart(state, panel), moved2 ? null : real()) : null,
     open && !unknown ? furtherPart(state, act, panel) : null,
     moved2 && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
-    unknown ? null : beforePart(before ?? [{ text: words.before, tone: "" }])
+    unknown || noTrials ? null : beforePart(before ?? [{ text: words.before, tone: "" }])
   );
 }
 function budgetPart({ trial, labels, words }, panel) {

@@ -25,7 +25,7 @@ Changed = NewType("Changed", dict[str, Any])
 """Some sections of a PanelState."""
 Tone: TypeAlias = Literal["", "good", "bad"]
 Status: TypeAlias = Literal[
-    "starting", "waiting", "recording", "trial", "treating", "sweeping", "searching", "idle"
+    "starting", "waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching", "idle"
 ]  # fmt: skip
 
 
@@ -47,6 +47,8 @@ class Header:
     """The machine, and how far the run is."""
 
     machine: str
+    replay: str
+    """That a recording is played, and how fast; empty for a run."""
     status: str
     """In words."""
     failed: bool
@@ -422,6 +424,8 @@ class PanelState:
     trial: Budget
     sweep_most: int
     """Combinations that a sweep takes."""
+    no_trials: str
+    """Why nothing can be run again here; empty if it can."""
     no_largest: str
     """Why the largest batch cannot be looked for; empty if it can."""
     fixes: Mapping[str, FixShown]

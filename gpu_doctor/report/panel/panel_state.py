@@ -35,6 +35,7 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
             together=together(shown, offered),
             trial=Budget(shown.trial_steps, shown.trial_seconds, MOST_STEPS, MOST_SECONDS),
             sweep_most=SWEEP_TRIALS,
+            no_trials=shown.no_trials,
             no_largest=no_largest(shown.setup) if known else UNKNOWN,
             fixes=shown.fixes,
             before=shown.before,

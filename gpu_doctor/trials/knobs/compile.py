@@ -18,21 +18,20 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-import torch
-from torch import nn
-
 from gpu_doctor.capture import Patches
-from gpu_doctor.capture.describe import compiles_itself
 from gpu_doctor.cell import Edits
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
-from gpu_doctor.trials.knobs.trained_modules import TrainedModules, device_type
+from gpu_doctor.trials.knobs.this_machine import torch_of
+
+if TYPE_CHECKING:
+    from torch import nn
 
 WRAPPERS: Final = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 _PYTHONS: Final = ((3, 14), (2, 10)), ((3, 13), (2, 6)), ((3, 12), (2, 4)), ((3, 11), (2, 1))
@@ -57,6 +56,8 @@ def unsupported(device: str, thorough: bool = False) -> str:
     """
     if device not in DEVICES:
         return f"torch.compile is offered on CUDA devices and the CPU, not on {device}."
+    import torch
+
     torch_version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     python = sys.version_info[:2]
     needed = next((version for since, version in _PYTHONS if python >= since), (2, 0))
@@ -95,6 +96,8 @@ def _asked(device: str) -> str:
 
 def weakly(original: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
     """`original` of this module, compiled at its first call; knows the module only while it runs."""
+    import torch
+
     compiled = torch.compile(original)
     seen = weakref.ref(module)
     return lambda *args, **kwargs: compiled(seen(), *args, **kwargs)
@@ -194,7 +197,7 @@ class Compile(OnOffKnob):
         wrapper = setup.model.wrapper if setup.model is not None else ""
         if wrapper:
             return _wrapped(wrapper)
-        return unsupported(setup.device.partition(":")[0])
+        return unsupported(setup.device.partition(":")[0]) if torch_of(setup) is not None else ""
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
         return _turned(bool(value), scope, value == self.found(scope.setup))
@@ -218,11 +221,16 @@ def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
     if as_written or not value:
         yield
         return
+    import torch
+
+    from gpu_doctor.trials.knobs.trained_modules import TrainedModules
+
     device = scope.setup.device.partition(":")[0] if scope.setup != Setup() else ""
     said = unsupported(device or ("cuda" if torch.cuda.is_available() else "cpu"), thorough=True)
     if said:
         raise Refused(said)
-    patches, compiled = Patches(), WeakKeyDictionary[nn.Module, Callable[..., Any]]()
+    patches = Patches()
+    compiled: WeakKeyDictionary[nn.Module, Callable[..., Any]] = WeakKeyDictionary()
 
     def call(original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         trained.called(module)
@@ -256,6 +264,11 @@ def _allow(module: nn.Module) -> None:
     Raises:
         Refused: with the reason.
     """
+    import torch
+
+    from gpu_doctor.capture.describe import compiles_itself
+    from gpu_doctor.trials.knobs.trained_modules import device_type
+
     name = type(module).__name__
     if name in WRAPPERS:
         raise Refused(_wrapped(name))

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-import torch
-
 from gpu_doctor.cell import Edits
 from gpu_doctor.cell.switches import switched
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.held_switch import held
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
 
@@ -60,6 +57,10 @@ def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
     if as_written:
         yield
         return
+    import torch
+
+    from gpu_doctor.trials.knobs.held_switch import held
+
     if scope.setup == Setup() and not torch.cuda.is_available():
         raise Refused("No GPU: cuDNN computes convolutions on CUDA devices only.")
     before = torch.backends.cudnn.benchmark

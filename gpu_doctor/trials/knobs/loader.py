@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from math import gcd
 from typing import Any
 
-from gpu_doctor.capture.describe import loaders
 from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.trials.knobs.found_loaders import meant
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
-from gpu_doctor.trials.knobs.loader_change import changing
 
 MOST = 2**31 - 1
 MOST_AT_ONCE = 256
@@ -34,7 +32,7 @@ def batch_sizes(value: int, setup: Setup) -> dict[str, int]:
     Raises:
         Refused: if a batch would not be a whole number of samples.
     """
-    sizes = {loaders.key_stem(one.key): one.batch_size for one in meant(setup) if one.batch_size is not None}
+    sizes = {one.stem: one.batch_size for one in meant(setup) if one.batch_size is not None}
     first = next(iter(sizes.values()), 1)
     found: dict[str, int] = {}
     for stem, size in sizes.items():
@@ -58,9 +56,12 @@ def loaders_turned(knob: str, value: SettingValue, scope: TrialScope) -> Iterato
     Raises:
         Refused: if a loader that is known to train cannot honour it.
     """
-    training = {loaders.key_stem(one.key) for one in meant(scope.setup)}
-    unable = {loaders.key_stem(one.key) for one in meant(scope.setup) if one.refusals.get(knob)}
-    others = {loaders.key_stem(one.key) for one in scope.setup.loaders if one.role == "unknown"} - training
+    from gpu_doctor.capture.describe import loaders
+    from gpu_doctor.trials.knobs.loader_change import changing
+
+    training = {one.stem for one in meant(scope.setup)}
+    unable = {one.stem for one in meant(scope.setup) if one.refusals.get(knob)}
+    others = {one.stem for one in scope.setup.loaders if one.role == "unknown"} - training
     turned = training | (others if knob != "batch_size" else set())
     only: Callable[[Any], bool] | None = (lambda one: loaders.key_stem_of(one) in turned) if training else None
     sizes = batch_sizes(int(value), scope.setup) if knob == "batch_size" else {}

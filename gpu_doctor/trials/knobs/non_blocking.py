@@ -11,9 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final
-
-import torch
+from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor.capture import Patches, Seam
 from gpu_doctor.cell import Edits, LoopLines, NotPlaced
@@ -27,6 +25,9 @@ from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
+
+if TYPE_CHECKING:
+    import torch
 
 NO_GPU = "The loop trains on the CPU: there is no copy to a GPU."
 _DTYPES: Final = ("float", "half", "double", "int", "long", "bool", "dtype", "bfloat")
@@ -78,6 +79,8 @@ def _turned(value: bool, scope: TrialScope) -> Iterator[None]:
     if not value:
         yield
         return
+    import torch
+
     if scope.setup == Setup() and not torch.cuda.is_available():
         raise Refused("No GPU: non_blocking acts on copies to a GPU only.")
     acted = 0

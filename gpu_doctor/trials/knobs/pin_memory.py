@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-import torch
-
 from gpu_doctor.cell import Edits
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
@@ -55,6 +53,8 @@ class PinMemory(OnOffKnob):
 @contextmanager
 def _pinned(value: bool, scope: TrialScope) -> Iterator[None]:
     """Where no run has told yet whether the loop uses a GPU, a pinning that did nothing is noted at its end."""
+    import torch
+
     with loaders_turned("pin_memory", value, scope):
         yield
     if value and scope.setup == Setup() and not torch.cuda.is_initialized():

@@ -9,17 +9,14 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
-import torch
-
 from gpu_doctor.cell import Edits
 from gpu_doctor.cell.switches import switched
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.held_switch import held
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
-from gpu_doctor.trials.matmul_precision import precisions, put_back
+from gpu_doctor.trials.knobs.this_machine import torch_of
 
 CAPABILITY: Final = 8
 """TF32 came with compute capability 8.0 (Ampere; NVIDIA's Ampere tuning guide)."""
@@ -47,7 +44,8 @@ class TF32(OnOffKnob):
             return ""
         if not setup.on_gpu:
             return NO_CARD.format("the CPU" if setup.device == "cpu" else setup.device)
-        if torch.version.hip is not None:
+        torch = torch_of(setup)
+        if torch is not None and torch.version.hip is not None:
             return NO_CARD.format("an AMD card")
         device = setup.card
         if device is not None and device.capability is not None and device.capability[0] < CAPABILITY:
@@ -79,6 +77,11 @@ def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
     if as_written:
         yield
         return
+    import torch
+
+    from gpu_doctor.trials.knobs.held_switch import held
+    from gpu_doctor.trials.matmul_precision import precisions, put_back
+
     if scope.setup == Setup():  # no run has told yet where the loop trains
         _refuse_without_card()
     kept = precisions()
@@ -101,6 +104,8 @@ def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
 
 
 def _refuse_without_card() -> None:
+    import torch
+
     if not torch.cuda.is_available() or torch.version.hip is not None:
         raise Refused("No GPU: TF32 needs an NVIDIA card with compute capability 8.0 or more.")
     capability = torch.cuda.get_device_capability()

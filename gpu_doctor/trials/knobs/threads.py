@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import torch
-
 from gpu_doctor.capture import Patches
 from gpu_doctor.cell import Edits
 from gpu_doctor.cell.switches import switched
@@ -60,6 +58,8 @@ KNOB = Threads()
 
 @contextmanager
 def _turned(count: int, scope: TrialScope) -> Iterator[None]:
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     held = _Held(count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import gpu_doctor
 from gpu_doctor.recording import PHASES
+from tests.support.repository import ROOT
 
 SAVED = Path(__file__).parent / "saved"
 
@@ -40,3 +42,13 @@ def test_it_is_saved_again_as_it_is(tmp_path: Path) -> None:
         again = gpu_doctor.load(gpu_doctor.load(path).save(tmp_path / path.name))
         assert repr(again.setup) == repr(gpu_doctor.load(path).setup)  # NaN is not equal to itself
         np.testing.assert_array_equal(again.steps.wall_s, gpu_doctor.load(path).steps.wall_s)
+
+
+def test_the_recording_to_replay_is_small_and_names_nobodys_machine() -> None:
+    path = ROOT / "notebooks" / "recordings" / "images-on-a-cpu.npz"
+    recording = gpu_doctor.load(path)
+    assert path.stat().st_size < 100_000
+    assert recording.setup.host == "a virtual machine with two cores"
+    places = {one.file for one in recording.lines}
+    assert not [one for one in places if os.sep in one], "files of the machine that it was made on"
+    assert gpu_doctor.diagnose(recording).findings[0].rule == "loader-without-workers"

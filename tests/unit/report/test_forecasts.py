@@ -168,7 +168,7 @@ def test_what_was_tried_together_is_told_as_measured() -> None:
 
 def test_a_page_that_asks_is_answered_at_once_while_something_runs() -> None:
     visit: Any = Visited()
-    visit.details = Details(visit.case)
+    visit.details = Details(None)  # type: ignore[arg-type]
     actions = Actions(visit)
     actions._busy = True
     settings = {"num_workers": 2, "amp": "bf16"}

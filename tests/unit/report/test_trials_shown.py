@@ -320,10 +320,10 @@ def test_a_fix_is_shown_as_lines_and_copied_to_the_letter() -> None:
 
 
 def test_a_fix_that_fails_is_one_sentence_and_few_are_kept() -> None:
-    details = Details(Asked(ValueError("no place for it")))  # type: ignore[arg-type]
+    details = Details(Asked(ValueError("no place for it")).fix)
     details.fix({"num_workers": 2})
     assert details.fixes["num_workers=2"].error == "The change could not be written into your cells: no place for it"
-    details = Details(Asked(fix()))  # type: ignore[arg-type]
+    details = Details(Asked(fix()).fix)
     for number in range(MOST_FIXES + 5):
         details.fix({"num_workers": number})
     assert len(details.fixes) == MOST_FIXES and "num_workers=20" in details.fixes
@@ -375,16 +375,15 @@ def test_a_state_that_does_not_fit_is_said_before_the_click(monkeypatch: pytest.
 
 
 def test_looking_ahead_never_raises() -> None:
-    details = Details(Asked(fix()))  # type: ignore[arg-type]
-    details._case.beforehand = None  # type: ignore[method-assign,assignment]
-    details.look_ahead()
-    assert details.before is not None and details.before[0].tone == "bad"
+    unfolded = Details(Asked(fix()).fix, lambda: details.sentences(None))  # type: ignore[arg-type]
+    unfolded.look_ahead()
+    assert unfolded.before is not None and unfolded.before[0].tone == "bad"
 
 
 def test_unfolding_is_served_at_once_and_while_a_trial_waits() -> None:
     drawn_again: list[int] = []
     visit: Any = types.SimpleNamespace(
-        details=Details(Asked(fix())),  # type: ignore[arg-type]
+        details=Details(Asked(fix()).fix),
         redraw=lambda: drawn_again.append(1),
         message="",
     )

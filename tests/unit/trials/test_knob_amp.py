@@ -16,8 +16,9 @@ from gpu_doctor.capture import patching
 from gpu_doctor.recording import DeviceSetup, Setup
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.knobs.amp.autocast import in_fp32
-from gpu_doctor.trials.knobs.amp.knob import KNOB, _names_amp, lstm_in_bf16, mixed_precision
+from gpu_doctor.trials.knobs.amp.knob import KNOB, _names_amp, lstm_in_bf16
 from gpu_doctor.trials.knobs.amp.loss_scaling import LossScaling, loss_scaling
+from gpu_doctor.trials.knobs.amp.mixed import mixed_precision
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from tests.support.knob_amp_parts import Net
 from tests.support.knob_amp_parts import data as data

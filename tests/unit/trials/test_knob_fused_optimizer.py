@@ -14,7 +14,8 @@ from gpu_doctor.capture import patching
 from gpu_doctor.recording import Setup
 from gpu_doctor.recording.setup import OptimizerFacts
 from gpu_doctor.trials import knobs
-from gpu_doctor.trials.knobs.fused_optimizer import KNOB, why_not
+from gpu_doctor.trials.knobs.fused_optimizer import KNOB
+from gpu_doctor.trials.knobs.fusing import why_not
 from gpu_doctor.trials.knobs.knob import TrialScope
 from tests.support.knob_fused_optimizer_parts import train
 

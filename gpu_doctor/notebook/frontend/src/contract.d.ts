@@ -20,7 +20,7 @@ export interface Whole {
 
 /** All that the page draws but the plots. */
 export interface PanelState {
-  status: "starting" | "waiting" | "recording" | "trial" | "treating" | "sweeping" | "searching" | "idle";
+  status: "starting" | "waiting" | "recording" | "replaying" | "trial" | "treating" | "sweeping" | "searching" | "idle";
   busy: boolean;
   message: string;
   labels: Labels;
@@ -49,6 +49,8 @@ export interface PanelState {
   trial: Budget;
   /** Combinations that a sweep takes. */
   sweepMost: number;
+  /** Why nothing can be run again here; empty if it can. */
+  noTrials: string;
   /** Why the largest batch cannot be looked for; empty if it can. */
   noLargest: string;
   /** Changes that were unfolded, to be found by their settings. */
@@ -174,6 +176,8 @@ export interface Purposes {
 /** The machine, and how far the run is. */
 export interface Header {
   machine: string;
+  /** That a recording is played, and how fast; empty for a run. */
+  replay: string;
   /** In words. */
   status: string;
   /** The newest run broke, and nothing goes on. */

@@ -10,6 +10,19 @@ import { h } from "./vdom.js";
 export function statusOf(panel) { return `${panel.id}-status`; }
 
 /**
+ * The id of what says why a panel whose recording is only played starts nothing.
+ * @param {import("./panel").Panel} panel
+ */
+export function noTrialsOf(panel) { return `${panel.id}-no-trials`; }
+
+/**
+ * The id of what says why nothing can be started now; null where it can.
+ * @param {import("./contract").PanelState} state
+ * @param {import("./panel").Panel} panel
+ */
+export function heldBy({ busy, noTrials }, panel) { return busy ? statusOf(panel) : noTrials ? noTrialsOf(panel) : null; }
+
+/**
  * @param {import("./contract").PanelState} state
  * @param {import("./panel").Panel} panel
  */
@@ -24,6 +37,7 @@ export function headerPart(state, panel) {
   return h("header", { class: "gd-header" },
     h("span", { class: "gd-name" }, labels.product),
     header.name ? h("span", { class: "gd-case" }, header.name) : null,
+    header.replay ? h("span", { class: "gd-replay" }, header.replay) : null,
     h("span", { class: "gd-machine" }, header.machine),
     h("span", { class: "gd-live" },
       h("span", { class: `gd-dot gd-${header.failed || lost || silent ? "broken" : state.status}`, "aria-hidden": "true" }),

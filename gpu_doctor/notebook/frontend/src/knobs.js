@@ -3,7 +3,7 @@
 import { codeFold, fixPart } from "./code.js";
 import { button, tipped } from "./elements.js";
 import { forecastOf, forecastPart } from "./forecast.js";
-import { statusOf } from "./header.js";
+import { heldBy, noTrialsOf } from "./header.js";
 import { furtherPart, turnedPart } from "./searches.js";
 import { asTurned } from "./settings.js";
 import { h } from "./vdom.js";
@@ -74,7 +74,7 @@ function knobSentences(knobs, panel) {
  * @param {Panel} panel
  */
 export function knobsPart(state, panel) {
-  const { knobs: offered, busy, before, labels, words } = state;
+  const { knobs: offered, before, noTrials, labels, words } = state;
   const knobs = asTurned(offered, panel.chosen.num_workers);
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
@@ -83,7 +83,7 @@ export function knobsPart(state, panel) {
   const unknown = knobs.length > 0 && knobs.every((knob) => (knob.choices[0]?.value ?? null) === null);
   /** @type {Act} */
   const act = (what, label, why, primary) => button(label, () => panel.ask(what), {
-    class: primary ? "gd-primary" : "", "data-ask": what, tip: words.purposes[what], off: busy ? statusOf(panel) : unknown ? none : why,
+    class: primary ? "gd-primary" : "", "data-ask": what, tip: words.purposes[what], off: heldBy(state, panel) ?? (unknown ? none : why),
     onpointerenter: () => panel.near(), onfocus: () => panel.near(),
   });
   const open = panel.unfolded.has("more");
@@ -95,6 +95,7 @@ export function knobsPart(state, panel) {
     moved ? h("div", { class: "gd-row gd-actions", key: "moved" }, real(),
       button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: words.resetTip, key: "reset", "data-reset": "" }),
       codeFold(words.codeOfThese, "chosen", panel.chosen, panel)) : null,
+    noTrials ? h("div", { class: "gd-soft", id: noTrialsOf(panel), key: "no-trials" }, noTrials) : null,
     unknown ? h("div", { class: "gd-soft", id: none }, knobs[0]?.refusal) : knobSentences(front, panel),
     h("div", { class: "gd-row gd-actions" },
       act("treat", words.treat, null, false),
@@ -106,10 +107,10 @@ export function knobsPart(state, panel) {
       })),
     open ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
     open && !unknown ? knobSentences(more, panel) : null,
-    open ? h("div", { class: "gd-row gd-actions", key: "further" }, budgetPart(state, panel), moved ? null : real()) : null,
+    open ? h("div", { class: "gd-row gd-actions", key: "further" }, noTrials ? null : budgetPart(state, panel), moved ? null : real()) : null,
     open && !unknown ? furtherPart(state, act, panel) : null,
     moved && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
-    unknown ? null : beforePart(before ?? [{ text: words.before, tone: "" }]));
+    unknown || noTrials ? null : beforePart(before ?? [{ text: words.before, tone: "" }]));
 }
 
 /**

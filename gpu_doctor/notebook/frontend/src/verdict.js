@@ -3,7 +3,7 @@
 import { barPart, comparedPart } from "./before_after.js";
 import { codeFold, codePart, fixPart } from "./code.js";
 import { button, worded } from "./elements.js";
-import { statusOf } from "./header.js";
+import { heldBy } from "./header.js";
 import { h } from "./vdom.js";
 
 /** @typedef {import("./contract").Advice} Advice */
@@ -23,17 +23,18 @@ export function verdictPart(state, panel) {
       verdict.kind ? h("span", { class: "gd-kind" }, verdict.kind) : null,
       verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null),
     verdict.risk ? h("div", { class: "gd-risk" }, verdict.risk) : null,
-    advice ? advicePart(advice, state, panel, "top") : h("div", { class: "gd-advice" }));
+    advice ? advicePart(advice, state, heldBy(state, panel), panel, "top") : h("div", { class: "gd-advice" }));
 }
 
 /**
  * What to try: its price, a button that tries it, and, folded, why and the lines to paste.
  * @param {Advice} advice
  * @param {State} state
+ * @param {string | null} held the id of what says why nothing can be started
  * @param {Panel} panel
  * @param {string} where
  */
-export function advicePart(advice, { busy, words }, panel, where) {
+export function advicePart(advice, { words }, held, panel, where) {
   const canTry = Object.keys(advice.settings).length > 0;
   const folded = (/** @type {string} */ what) => `${where}:${what}`;
   const fold = (/** @type {string} */ label, /** @type {string} */ what) => button(label, () => panel.fold(folded(what)), {
@@ -47,7 +48,7 @@ export function advicePart(advice, { busy, words }, panel, where) {
       advice.predicted ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
       h("span", { class: "gd-soft" }, advice.safety),
       canTry ? button(words.tryIt, () => panel.tryIt(advice.settings), {
-        class: where === "top" && panel.next === "try" ? "gd-primary" : "", "data-ask": "try", off: busy && statusOf(panel), onpointerenter: () => panel.near(), onfocus: () => panel.near(),
+        class: where === "top" && panel.next === "try" ? "gd-primary" : "", "data-ask": "try", off: held, onpointerenter: () => panel.near(), onfocus: () => panel.near(),
       }) : null,
       advice.page.length ? fold(words.why, "why") : null,
       code),

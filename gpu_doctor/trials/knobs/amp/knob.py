@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
-import torch
-
-from gpu_doctor.cell import Edits
+from gpu_doctor.cell import Edits, NotPlaced
 from gpu_doctor.cell.switches import own_amp_off
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
-from gpu_doctor.trials.knobs.amp.autocast import autocasting
-from gpu_doctor.trials.knobs.amp.edit import autocast
-from gpu_doctor.trials.knobs.amp.loss_scaling import LBFGS, LossScaling, loss_scaling
-from gpu_doctor.trials.knobs.amp.own_amp import own_switched_off
+from gpu_doctor.trials.knobs.amp.closures import LBFGS
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
+from gpu_doctor.trials.knobs.this_machine import torch_of
 
 OFF: Final = "off"
-DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
+HALF: Final = ("bf16", "fp16")
 _SHORT: Final = {"bfloat16": "bf16", "float16": "fp16"}
 BF16_CAPABILITY: Final = 8
 """From compute capability 8.0 (Ampere) on, tensor cores compute bf16; before, it is emulated (CUDA C guide)."""
@@ -51,19 +47,19 @@ class Amp:
         labels = {yours: f"{yours} (yours)"} if yours else {}
         if setup.grad_scaler and not yours:
             labels[OFF] = f"{OFF} (your GradScaler)"
-        return tuple(Choice(value, labels.get(value, value), self.refusal(value, setup)) for value in (OFF, *DTYPES))
+        return tuple(Choice(value, labels.get(value, value), self.refusal(value, setup)) for value in (OFF, *HALF))
 
     def parsed(self, text: str) -> str:
         word = text.strip().lower()
         word = {"false": OFF, "none": OFF, "bfloat16": "bf16", "float16": "fp16"}.get(word, word)
-        if word not in (OFF, *DTYPES):
+        if word not in (OFF, *HALF):
             raise ValueError("amp takes off, bf16 or fp16, such as amp=bf16.")
         return word
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
         if value == self.found(setup):
             return ""
-        if value not in (OFF, *DTYPES):
+        if value not in (OFF, *HALF):
             return "amp takes off, bf16 or fp16."
         if setup.autocast:
             own = f"Your code enters autocast ({setup.autocast}) itself: change its dtype there."
@@ -105,8 +101,12 @@ class Amp:
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
         value = settings[self.name]
-        if value not in ("bf16", "fp16"):
+        if value not in HALF:
             return own_amp_off(draft.cells)
+        try:
+            from gpu_doctor.trials.knobs.amp.edit import autocast
+        except ImportError:
+            raise NotPlaced("Where the model is called is found with torch, which is not installed here.") from None
         torch, edits = draft.torch()
         dtype = "bfloat16" if value == "bf16" else "float16"
         return [*edits, *autocast(draft.loop, torch, draft.device, dtype)]
@@ -116,21 +116,15 @@ KNOB = Amp()
 
 
 @contextmanager
-def mixed_precision(dtype: torch.dtype, scope: TrialScope, allow: Any = None) -> Iterator[LossScaling | None]:
-    """Runs trained modules in `dtype`; with fp16, scales the loss too. Yields the scaling, None for bf16."""
-    with ExitStack() as stack:
-        scaling = stack.enter_context(loss_scaling(LossScaling())) if dtype == torch.float16 else None
-        stack.enter_context(autocasting(dtype, scope, allow, scaling.meet if scaling else None))
-        yield scaling
-        if scaling is not None and scaling.skipped:
-            scope.notes.append(f"fp16 skipped {scaling.skipped} steps while it searched for the loss scale.")
-
-
-@contextmanager
 def _turned(value: str, scope: TrialScope, as_written: bool) -> Iterator[None]:
     if as_written:
         yield
         return
+    import torch
+
+    from gpu_doctor.trials.knobs.amp.mixed import DTYPES, mixed_precision
+    from gpu_doctor.trials.knobs.amp.own_amp import own_switched_off
+
     if value == OFF:
         with own_switched_off(scope):
             yield
@@ -175,6 +169,8 @@ def lstm_in_bf16() -> bool:
     oneDNN has no such kernel below AVX-512 ("could not create a primitive descriptor", torch 2.13 on AVX2), where GRU,
     RNN, products and convolutions run all the same.
     """
+    import torch
+
     try:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     except (AttributeError, RuntimeError):  # a build without oneDNN has nothing that could raise
@@ -182,7 +178,7 @@ def lstm_in_bf16() -> bool:
 
 
 def _bf16_refusal(setup: Setup) -> str:
-    if not setup.on_gpu and "LSTM" in setup.layers and not lstm_in_bf16():
+    if not setup.on_gpu and "LSTM" in setup.layers and torch_of(setup) is not None and not lstm_in_bf16():
         return LSTM_BF16
     if setup.card is None or not setup.card.capability or setup.card.capability[0] >= BF16_CAPABILITY:
         return ""

@@ -20,13 +20,13 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gpu_doctor.capture import Patches
+from gpu_doctor.trials.knobs.amp.closures import LBFGS
 from gpu_doctor.trials.knobs.knob import Refused
 
 INITIAL_SCALE: Final = 65536.0
 GROWTH: Final = 2.0
 BACKOFF: Final = 0.5
 GROWTH_INTERVAL: Final = 2000
-LBFGS: Final = "LBFGS evaluates the loss several times a step, which gradient scaling cannot follow: try bf16."
 
 
 class LossScaling:
