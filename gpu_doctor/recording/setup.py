@@ -180,6 +180,10 @@ class UnusedLogits:
     dtype: str = "float32"
     sides: int = 2
     """Products of the layer in a backward: one for its weight, one for its input."""
+    bias: bool = False
+    behind: int = 1
+    """Positions of a sample, where the loss takes the classes before them (`logits.transpose(1, 2)`); 1 = it takes the
+    classes last."""
     all_products: float = 0.0
     """Multiplications of numbers in the products with weights of all layers, of those backwards."""
     longer_s: tuple[float, ...] | None = None

@@ -8,7 +8,7 @@ masks that the operations keep: these are counted where they lie, and nothing wa
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,8 @@ from torch import Tensor
 from gpu_doctor.capture.describe.backward_graph import VIEWS
 from gpu_doctor.capture.describe.nodes import dimension, dtype_of, factor_of, name_of, saved, shape_of, users_of
 
-LAYERS: Final = ("AddmmBackward", "MmBackward")
+BIASED: Final = "AddmmBackward"
+LAYERS: Final = (BIASED, "MmBackward")
 SOFTMAX: Final = "LogSoftmaxBackward"
 ROW_BY_ROW: Final = tuple(
     f"{name}Backward"
@@ -51,6 +52,9 @@ class Layer:
     width: int
     dtype: str
     sides: int
+    bias: bool
+    behind: int
+    """Positions of a sample that lie behind the classes where the softmax is taken."""
     limits: tuple[Limit, ...]
     """What leaves positions out; none where the loss reads all."""
 
@@ -69,19 +73,23 @@ def layers_of_losses(nodes: Collection[Any]) -> list[Layer]:
 
 def _from(layer: Any, users: Mapping[Any, list[Any]]) -> Layer | None:
     """What becomes of one layer's results; None where that is no loss over its classes."""
-    shape, sizes = shape_of(layer), getattr(layer, "_saved_mat2_sym_sizes", ())
+    shape = shape_of(layer)
+    sizes: Sequence[int] = getattr(layer, "_saved_mat2_sym_sizes", ())
     if len(shape) != 2 or len(sizes) != 2 or min(shape) < 2:
         return None
     rows, classes = shape
     node = _next(layer, users)
     while node is not None and name_of(node) != SOFTMAX:
         node = _next(node, users) if _row_by_row(node) else None
-    inside = shape_of(node) if node is not None else ()
-    if not inside or inside[dimension(int(node._saved_dim), len(inside))] != classes:
+    if node is None or not (inside := shape_of(node)):
+        return None
+    at = dimension(int(node._saved_dim), len(inside))
+    if inside[at] != classes:
         return None
     limits = (*_picked("picked logits", math.prod(inside) // classes, rows), *_of_the_loss(node, users, rows, classes))
     sides = sum(one is not None for one, _ in layer.next_functions[-2:])
-    return Layer(rows, classes, int(sizes[0]), dtype_of(layer), sides, limits)
+    bias, behind = name_of(layer) == BIASED, math.prod(inside[at + 1 :])
+    return Layer(rows, classes, int(sizes[0]), dtype_of(layer), sides, bias, behind, limits)
 
 
 def _next(node: Any, users: Mapping[Any, list[Any]]) -> Any | None:

@@ -62,8 +62,8 @@ def longer_s(calls: AttentionCalls, clocks: Clocks = CLOCKS) -> tuple[float, ...
     with both_ways.as_in_training():
         given = [_tensors(tried, tokens, calls) for tokens in (calls.queries, calls.keys, calls.keys)]
         mask = torch.zeros(calls.queries, calls.keys, dtype=given[0].dtype, device="cpu") if calls.masked else None
-        ways = (partial(_timed, given, mask, drops, clocks[1]) for drops in (calls.drops, None))
-        longer = both_ways.longer_s(*ways, clocks)
+        slow, fused = (partial(_timed, given, mask, drops, clocks[1]) for drops in (calls.drops, None))
+        longer = both_ways.longer_s(slow, fused, clocks)
     return tuple(one * calls.calls * pairs / tried for one in longer)
 
 

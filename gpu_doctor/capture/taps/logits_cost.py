@@ -8,7 +8,7 @@ ten ms: what is saved grows with either.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -48,24 +48,31 @@ def longer_s(one: UnusedLogits, clocks: Clocks = CLOCKS) -> tuple[float, ...]:
     rows = max(one.rows // one.looked_at, 1)
     classes = max(min(one.classes, PRODUCTS // one.width), 2)
     tried = max(min(rows, LOGITS // classes, PRODUCTS // (classes * one.width)), 1)
+    behind = min(one.behind, tried)
+    tried -= tried % behind
     used = max(round(tried * (1.0 - one.unused)), 1)
-    made = {"dtype": getattr(torch, one.dtype), "device": "cpu"}
+    made: dict[str, Any] = {"dtype": getattr(torch, one.dtype), "device": "cpu"}
     at = torch.arange(used, device="cpu") * tried // used
     target = torch.full((tried,), IGNORED, device="cpu").index_fill(0, at, 0)
     with both_ways.as_in_training():
         inputs = torch.full((tried, one.width), 0.1, requires_grad=True, **made)
         weight = torch.full((classes, one.width), 0.1, requires_grad=one.sides > 1, **made)
+        bias = torch.zeros(classes, requires_grad=one.sides > 1, **made) if one.bias else None
 
         def whole() -> Tensor:
-            logits = functional.linear(inputs, weight).float()
+            logits = functional.linear(inputs, weight, bias)
             if one.told_by == "picked logits":
-                return functional.cross_entropy(logits[at], target[at])
-            return functional.cross_entropy(logits, target, ignore_index=IGNORED)
+                return functional.cross_entropy(logits[at].float(), target[at])
+            if behind > 1:
+                samples = logits.view(-1, behind, classes).transpose(1, 2)
+                return functional.cross_entropy(samples.float(), target.view(-1, behind), ignore_index=IGNORED)
+            return functional.cross_entropy(logits.float(), target, ignore_index=IGNORED)
 
         def picked() -> Tensor:
-            return functional.cross_entropy(functional.linear(inputs[at], weight).float(), target[at])
+            return functional.cross_entropy(functional.linear(inputs[at], weight, bias).float(), target[at])
 
-        learned = [side for side in (inputs, weight) if side.requires_grad]
-        longer = both_ways.longer_s(*(both_ways.passes(way, learned, clocks) for way in (whole, picked)), clocks)
+        learned = [side for side in (inputs, weight, bias) if side is not None and side.requires_grad]
+        slow, fast = (both_ways.passes(way, learned, clocks) for way in (whole, picked))
+        longer = both_ways.longer_s(slow, fast, clocks)
     times = rows * one.classes / (tried * classes)
     return tuple(seconds * times for seconds in longer)

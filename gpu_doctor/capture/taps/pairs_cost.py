@@ -76,6 +76,7 @@ def longer_s(one: PairsByBroadcast, clocks: Clocks = CLOCKS) -> tuple[float, ...
             sides.append(side.requires_grad_(learned))
         taking = [side for side in sides if side.requires_grad]
         ways = (lambda: LARGE[one.kind](*sides), lambda: BY_PRODUCT[one.kind](*sides))
-        longer = both_ways.longer_s(*(both_ways.passes(way, taking, clocks) for way in ways), clocks)
+        slow, fast = (both_ways.passes(way, taking, clocks) for way in ways)
+        longer = both_ways.longer_s(slow, fast, clocks)
     times = one.calls * one.numbers / (samples * rows * columns * size)
     return tuple(seconds * times for seconds in longer)

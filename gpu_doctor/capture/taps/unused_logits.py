@@ -53,7 +53,7 @@ class Seen:
             return None
         one = self.layers[0]
         told_by = min(limits, key=lambda limit: int(limit.left)).told_by
-        size = (one.classes, one.width, one.dtype, one.sides)
+        size = (one.classes, one.width, one.dtype, one.sides, one.bias, one.behind)
         return UnusedLogits(told_by, self.looks, rows, used, *size, self.all_products)
 
     def read(self) -> None:

@@ -81,12 +81,15 @@ def scaled(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> list[Callable[[
 
 
 @pytest.mark.parametrize("told_by", ["ignore_index", "picked logits"])
+@pytest.mark.parametrize(("bias", "behind"), [(False, 1), (True, 20)])
 def test_logits_are_timed_for_all_positions_and_for_those_that_are_used(
-    monkeypatch: pytest.MonkeyPatch, told_by: str
+    monkeypatch: pytest.MonkeyPatch, told_by: str, bias: bool, behind: int
 ) -> None:
     machine = Machine(3e-3, 1e-3)
     forwards = scaled(monkeypatch, machine)
-    assert logits_cost.longer_s(replace(LOGITS, told_by=told_by), machine.clocks) == pytest.approx((2e-3,) * 3)
+    assert logits_cost.longer_s(
+        replace(LOGITS, told_by=told_by, bias=bias, behind=behind), machine.clocks
+    ) == pytest.approx((2e-3,) * 3)
     whole, picked = forwards
     assert torch.allclose(whole(), picked()), "the same loss"
 

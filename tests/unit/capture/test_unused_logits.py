@@ -78,6 +78,13 @@ def test_positions_that_a_loss_leaves_out(loss: Callable[[], Tensor], told_by: s
     assert (layer.rows, layer.classes, layer.width, layer.dtype, layer.sides) == (12, 5, 8, "float32", 2)
 
 
+def test_where_the_classes_are_and_whether_they_have_a_bias() -> None:
+    (last,) = seen(functional.cross_entropy(logits().flatten(0, 1), LABELS.flatten()))
+    (before,) = seen(functional.cross_entropy(functional.linear(X, HEAD.weight).transpose(1, 2), LABELS))
+    assert (last.bias, last.behind) == (True, 1)
+    assert (before.bias, before.behind) == (False, 6)
+
+
 def test_of_two_that_leave_positions_out_both_are_told() -> None:
     """The last position has no next word, and prompts are ignored."""
     (layer,) = seen(functional.cross_entropy(logits()[:, :-1].flatten(0, 1), LABELS[:, 1:].flatten()))

@@ -35,7 +35,7 @@ def test_it_is_counted_over_backwards() -> None:
     recorder, _ = trained([2, 4, 3])
     head, body = 8 * 5 * 4, 8 * 4 * 4
     assert recorder.facts["unused_logits"] == UnusedLogits(
-        "ignore_index", 3, 24, 9, 5, 4, "float32", 2, all_products=2 * head + body
+        "ignore_index", 3, 24, 9, 5, 4, "float32", 2, True, all_products=2 * head + body
     )
 
 
@@ -60,10 +60,10 @@ def test_of_two_layers_that_which_wastes_more() -> None:
 
 
 def test_what_lies_on_a_device_is_read_at_the_end() -> None:
-    seen = Seen(1, [Layer(8, 5, 4, "float32", 2, (Limit("ignore_index", torch.tensor(3)),))])
+    seen = Seen(1, [Layer(8, 5, 4, "float32", 2, True, 1, (Limit("ignore_index", torch.tensor(3)),))])
     assert seen.fact() is None, "reading it would wait for the device"
     seen.read()
-    assert seen.fact() == UnusedLogits("ignore_index", 1, 8, 3, 5, 4)
+    assert seen.fact() == UnusedLogits("ignore_index", 1, 8, 3, 5, 4, bias=True)
 
 
 def test_a_large_graph_is_let_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,12 @@ def test_distances_are_rounded_more() -> None:
     assert "nearly equal" in sick(RULE, on_cpu(replace(PAIRS, kind="norm"))).prescriptions[0].changes
 
 
-CARD = {"gpu_busy_share": 0.95, "gpu_forward_share": 0.2, "gpu_backward_share": 0.5, "gpu_optimizer_share": 0.05}
+CARD: dict[str, Any] = {
+    "gpu_busy_share": 0.95,
+    "gpu_forward_share": 0.2,
+    "gpu_backward_share": 0.5,
+    "gpu_optimizer_share": 0.05,
+}
 """What is left lies between forward and backward: a fifth of the time."""
 
 
