@@ -33,9 +33,11 @@ from gpu_doctor.recording.setup import (
     ModelFacts,
     OptimizerFacts,
     Padding,
+    PairsByBroadcast,
     Recomputation,
     Setup,
     Traffic,
+    UnusedLogits,
     World,
     of_plain,
 )
@@ -54,6 +56,8 @@ _FACTS: Final = {
     "evaluation": EvaluationFacts,
     "kept_graphs": KeptGraphs,
     "loss_by_hand": LossByHand,
+    "unused_logits": UnusedLogits,
+    "pairs_by_broadcast": PairsByBroadcast,
     "world": World,
     "recomputation": Recomputation,
 }

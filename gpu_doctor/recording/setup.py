@@ -24,9 +24,11 @@ __all__ = [
     "ModelFacts",
     "OptimizerFacts",
     "Padding",
+    "PairsByBroadcast",
     "Recomputation",
     "Setup",
     "Traffic",
+    "UnusedLogits",
     "World",
     "of_plain",
 ]
@@ -137,6 +139,11 @@ class AttentionCalls:
     learned_mask: bool = False
     """The mask gets a gradient."""
 
+    @property
+    def products(self) -> float:
+        """Multiplications of numbers in a forward of these calls: queries with keys, weights with values."""
+        return 2.0 * self.calls * self.samples * self.heads * self.queries * self.keys * (self.head_size or 0)
+
 
 @dataclass(frozen=True)
 class LossByHand:
@@ -151,6 +158,69 @@ class LossByHand:
     classes: int = 0
     dtype: str = "float32"
     """Of the softmax."""
+
+
+@dataclass(frozen=True)
+class UnusedLogits:
+    """A layer that gives a number for each class at positions which the loss leaves out, in those backwards that were
+    looked at."""
+
+    told_by: str = ""
+    """What leaves them out: `ignore_index`, `mask` (zeros that the losses are multiplied by), `index` (some losses are
+    picked), `picked logits` (some rows are picked before the softmax)."""
+    looked_at: int = 0
+    """Backwards; `rows`, `used` and the products are sums over them."""
+    rows: int = 0
+    """Positions for which the layer computed,"""
+    used: int = 0
+    """and those of them that the loss reads."""
+    classes: int = 0
+    width: int = 0
+    """Of the layer's input."""
+    dtype: str = "float32"
+    sides: int = 2
+    """Products of the layer in a backward: one for its weight, one for its input."""
+    bias: bool = False
+    behind: int = 1
+    """Positions of a sample, where the loss takes the classes before them (`logits.transpose(1, 2)`); 1 = it takes the
+    classes last."""
+    all_products: float = 0.0
+    """Multiplications of numbers in the products with weights of all layers, of those backwards."""
+    longer_s: tuple[float, ...] | None = None
+    """Seconds, least, usual and most, that a forward and backward of the layer and its loss take longer for all
+    positions than for the used ones, measured after the run; None on a GPU, or where nobody timed it."""
+
+    @property
+    def unused(self) -> float:
+        """Part of the positions, 0..1."""
+        return 1.0 - self.used / self.rows if self.rows else 0.0
+
+
+@dataclass(frozen=True)
+class PairsByBroadcast:
+    """Rows compared pair by pair in a tensor of rows x columns x size, which is summed over the size: in the first
+    backward of the run, those of the largest such tensor."""
+
+    kind: str = ""
+    """`product`, `cosine` (each row divided by its length), `squares` (of differences), or `norm` (of differences)."""
+    calls: int = 1
+    samples: int = 1
+    """Pairs of sets of rows: each sample has its own."""
+    rows: int = 0
+    columns: int = 0
+    size: int = 0
+    """Of a row: what is summed over."""
+    dtype: str = "float32"
+    learned: int = 2
+    """Of the two sides, those that get gradients."""
+    longer_s: tuple[float, ...] | None = None
+    """Seconds, least, usual and most, that a forward and backward of it take longer than by a matrix product, measured
+    after the run; None on a GPU, or where nobody timed it."""
+
+    @property
+    def numbers(self) -> int:
+        """Of one such tensor."""
+        return self.samples * self.rows * self.columns * self.size
 
 
 @dataclass(frozen=True)
@@ -449,6 +519,10 @@ class Setup:
     """An operation of that backward works on samples without their padding: packed or nested sequences."""
     loss_by_hand: LossByHand | None = None
     """The largest loss of that kind in that backward; None = none was seen."""
+    unused_logits: UnusedLogits | None = None
+    """The largest layer of that kind; None = none was seen."""
+    pairs_by_broadcast: PairsByBroadcast | None = None
+    """None = none were seen."""
     padding: tuple[Padding, ...] | None = None
     """What is padded in the batches of the training loader; None = none was looked at on the CPU's side."""
     frozen: tuple[FrozenForward, ...] | None = None

@@ -13,7 +13,16 @@ from typing import Any, Final
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import DeviceSetup, Recording
-from gpu_doctor.recording.setup import AttentionCalls, InputFacts, LossByHand, ModelFacts, OptimizerFacts, Recomputation
+from gpu_doctor.recording.setup import (
+    AttentionCalls,
+    InputFacts,
+    LossByHand,
+    ModelFacts,
+    OptimizerFacts,
+    PairsByBroadcast,
+    Recomputation,
+    UnusedLogits,
+)
 from tests.support.found import BY_NAME
 from tests.support.gpu_loops import CARD_BYTES, Way, Work, pace_us, recorded
 
@@ -136,6 +145,15 @@ def _fused_loss(work: Work, way: Way) -> tuple[Work, Way]:
     return replace(work, losses=6, launches=work.launches - 9), way
 
 
+def _compared(work: Work) -> Work:
+    """Products of pairs in one tensor: each pass is 3 kernels, 2 passes ahead and 4 back."""
+    return replace(work, losses=6, launches=work.launches + 12)
+
+
+def _multiplied(work: Work, way: Way) -> tuple[Work, Way]:
+    return replace(work, losses=0, launches=work.launches - 12), way
+
+
 def _recomputed(recording: Recording) -> dict[str, Any]:
     """A quarter of all launches, where the backward with them has two thirds."""
     steps = recording.steps
@@ -159,6 +177,11 @@ _MASKED: Final = AttentionCalls("efficient", 12, 16, 12, 1024, 1024, 64, "bfloat
 _MISSED: Final = 1.8
 """The memory-efficient kernel takes so many times as long as flash."""
 
+_UNREAD: Final = UnusedLogits(
+    *("ignore_index", 1, 8192, 1638, 50257, 768, "bfloat16", 2), all_products=3 * 2.0 * 8192 * 50257 * 768
+)
+"""A third of all products are the last layer's."""
+
 CASES: Final = (
     Case("full-precision", kernels(1.5), _FLOAT32),
     Case("tf32-off", kernels(1.3), _FLOAT32),
@@ -180,6 +203,14 @@ CASES: Final = (
         _fused_loss,
         {"loss_by_hand": LossByHand(("softmax", "log", "gather"), "indices", 8192, 50257)},
         _lost,
+        (*INPUT, "host"),
+    ),
+    Case("unused-logits", kernels(1e9, _UNREAD.unused / 3), {"unused_logits": _UNREAD}),
+    Case(
+        "broadcast-similarity",
+        _multiplied,
+        {"pairs_by_broadcast": PairsByBroadcast("product", 1, 1, 4096, 4096, 128)},
+        _compared,
         (*INPUT, "host"),
     ),
     Case("attention-by-hand", kernels(1e9, _PART), {"model": _GPT, "inputs": _TOKENS}),

@@ -30,8 +30,10 @@ from gpu_doctor.recording.setup import (
     ModelFacts,
     OptimizerFacts,
     Padding,
+    PairsByBroadcast,
     Recomputation,
     Traffic,
+    UnusedLogits,
     World,
 )
 from gpu_doctor.recording.steps import STEP_COLUMNS
@@ -109,6 +111,8 @@ def full() -> Recording:
         graph_packed=True,
         frozen=(FrozenForward("Teacher", 30, 0.5, 2.0, 64.0),),
         loss_by_hand=LossByHand(("softmax", "log", "mul", "sum"), "one-hot", 384, 8000, "bfloat16"),
+        unused_logits=UnusedLogits("mask", 3, 96, 12, 50, 8, "bfloat16", 1, True, 16, 2e6, (0.001, 0.002, 0.004)),
+        pairs_by_broadcast=PairsByBroadcast("norm", 2, 3, 4, 5, 6, "bfloat16", 1, (0.001, 0.002, 0.004)),
         padding=(Padding("input_ids", "attention_mask", 20, 18, 144, 4608, 1200, 720, 9, 80, 256, 257),),
         recomputation=Recomputation(24, 0.5, 2048.0),
         compilations=(Compilation("forward", "cell.py", 3, 1.5, 0.25, "self.n == 1", 4, "return x * self.n", True),),

@@ -17,8 +17,10 @@ from gpu_doctor.recording.setup import (
     ModelFacts,
     OptimizerFacts,
     Padding,
+    PairsByBroadcast,
     Recomputation,
     Traffic,
+    UnusedLogits,
     World,
 )
 from tests.support.recordings import line, on_gpu
@@ -355,6 +357,20 @@ ON_CPU = (
         "loss-by-hand",
         {"loss": 4.0, "backward": 4.0},
         setup={"loss_by_hand": LossByHand(("log_softmax", "mul", "sum"), "one-hot", 384, 8000)},
+        gpu=False,
+    ),
+    Trouble(
+        "logits that no loss reads",
+        "unused-logits",
+        {"forward": 4.0, "backward": 4.0},
+        setup={"unused_logits": UnusedLogits("ignore_index", 4, 3072, 460, 8000, 160, longer_s=(0.006, 0.007, 0.008))},
+        gpu=False,
+    ),
+    Trouble(
+        "pairs in one tensor",
+        "broadcast-similarity",
+        {"loss": 4.0, "backward": 4.0},
+        setup={"pairs_by_broadcast": PairsByBroadcast("cosine", 1, 1, 128, 128, 128, longer_s=(0.006, 0.007, 0.008))},
         gpu=False,
     ),
     Trouble(

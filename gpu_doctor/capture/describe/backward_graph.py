@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from gpu_doctor.capture.describe.nodes import behind
 from gpu_doctor.recording.setup import AttentionCalls
 
 LEAF: Final = "AccumulateGrad"
@@ -63,31 +64,24 @@ class BackwardGraph:
 
 def backward_graph(results: Any) -> BackwardGraph:
     """The graph behind a loss or a sequence of results; some 6 us an operation, ends at MOST_OPERATIONS."""
-    given = results if isinstance(results, (tuple, list)) else (results,)
-    ways: list[Any] = [one.grad_fn for one in given if isinstance(one, Tensor) and one.grad_fn is not None]
-    seen, found = set(ways), {}
-    calls: Counter[AttentionCalls] = Counter()
+    nodes, whole = behind(results, MOST_OPERATIONS)
+    found, calls = {}, Counter[AttentionCalls]()
     dropped: set[Any] = set()
-    while ways and len(seen) < MOST_OPERATIONS:
-        node = ways.pop()
+    for node in nodes:
         name = type(node).__name__  # whose function is written in Python may have set any attribute, `name` too
         if name == LEAF:
             found[id(node.variable)] = node.variable
         if name in DROPS:
             dropped.update(one for one, _ in node.next_functions if type(one).__name__ in KERNELS)
-        for further, _ in node.next_functions:
-            if further is not None and further not in seen:
-                seen.add(further)
-                ways.append(further)
-    for node in seen:
+    for node in nodes:
         kernel = KERNELS.get(type(node).__name__)
         call = _call(node, kernel, node in dropped) if kernel else None
         if call is not None:
             calls[call] += 1
     attention = tuple(replace(one, calls=number) for one, number in calls.most_common())
-    packed = any(word in type(node).__name__ for node in seen for word in PACKS)
-    nbytes = None if ways else _result_bytes(seen)
-    return BackwardGraph(tuple(found.values()), len(seen), nbytes, attention, packed, seen)
+    packed = any(word in type(node).__name__ for node in nodes for word in PACKS)
+    nbytes = _result_bytes(nodes) if whole else None
+    return BackwardGraph(tuple(found.values()), len(nodes), nbytes, attention, packed, nodes)
 
 
 def _result_bytes(nodes: Iterable[Any]) -> float | None:

@@ -22,13 +22,16 @@ from gpu_doctor.capture.taps.environment import accelerated as torch_accelerated
 from gpu_doctor.capture.taps.environment import tap as scenery
 from gpu_doctor.capture.taps.frozen import tap as recomputed
 from gpu_doctor.capture.taps.gpu_clock import tap as stopwatch
+from gpu_doctor.capture.taps.logits_cost import tell as tell_logits
 from gpu_doctor.capture.taps.operation_cost import tell as tell_dispatching
 from gpu_doctor.capture.taps.optimizer import tap as optimizer
+from gpu_doctor.capture.taps.pairs_cost import tell as tell_pairs
 from gpu_doctor.capture.taps.switch_interval import tap as turns
 from gpu_doctor.capture.taps.sync import tap as sync
 from gpu_doctor.capture.taps.tap import Tap, TapScope
 from gpu_doctor.capture.taps.trained_model import tap as makes
 from gpu_doctor.capture.taps.transfer import tap as transfer
+from gpu_doctor.capture.taps.unused_logits import tap as left_out
 from gpu_doctor.capture.taps.wrapping import tap as wrapping
 
 _HERE: Final = str(Path(__file__).parents[1])
@@ -41,6 +44,7 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("transfer", transfer),
     ("compute", compute),
     ("checkpointing", checkpointing),
+    ("left_out", left_out),
     ("makes", makes),
     ("recomputed", recomputed),
     ("optimizer", optimizer),
@@ -92,8 +96,8 @@ def listening(
                 scope.backed.clear()
                 scope.heard.clear()
     finally:
-        tell_dispatching(recorder)
-        tell_attention(recorder)
+        for tell in (tell_dispatching, tell_attention, tell_logits, tell_pairs):
+            tell(recorder)
     for note in patches.notes:
         recorder.note(note)
 

@@ -8,21 +8,20 @@ backward, when the run is over: with the shapes of the run, on as many of its sa
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Any, Final
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import both_ways
+from gpu_doctor.capture.taps.both_ways import CLOCKS, Clocks
 from gpu_doctor.recording.setup import AttentionCalls
 
-ROUNDS: Final = 8
-"""Of both ways by turns."""
 WEIGHTS: Final = 1 << 18
 """Attention weights (tokens by tokens, of so many samples and heads) that are computed for it, at most: 1 MiB, some
 5 ms; each thread gets its head at least."""
@@ -31,9 +30,6 @@ MOST_WEIGHTS: Final = 1 << 23
 DROPPED: Final = 0.1
 """What share is dropped does not change the time."""
 KINDS: Final = 2
-Clocks: TypeAlias = "tuple[Callable[[], float], Callable[[], float]]"
-"""The wall's, and the CPU clock of the calling thread, in seconds."""
-_CLOCKS: Final[Clocks] = (time.perf_counter, time.thread_time)
 
 
 def tell(recorder: Recorder) -> None:
@@ -54,29 +50,21 @@ def tell(recorder: Recorder) -> None:
         recorder.note(f"The attention could not be timed: {error}")
 
 
-def longer_s(calls: AttentionCalls, clocks: Clocks = _CLOCKS) -> tuple[float, float, float] | None:
+def longer_s(calls: AttentionCalls, clocks: Clocks = CLOCKS) -> tuple[float, ...] | None:
     """Seconds, least, median and most, that a forward and backward of these calls take longer than by the fused kernel.
 
-    Compared by the CPU clock of the calling thread, which takes its part in all that is computed, and stretched as much
-    as all of it together took longer by the wall: where others use the cores, the run's own steps were stretched too.
-    The caller's modes and random numbers are left as they are. None where they are too large to be tried.
+    None where they are too large to be tried.
     """
     pairs, weights = calls.samples * calls.heads, calls.queries * calls.keys
     tried = max(min(pairs, WEIGHTS // max(weights, 1)), min(pairs, torch.get_num_threads()), 1)
     if tried * weights > MOST_WEIGHTS:
         return None
-    wall, cpu = clocks
-    with torch.random.fork_rng(devices=()), torch.inference_mode(False), torch.enable_grad():
-        with torch.autocast("cpu", enabled=False):
-            given = [_tensors(tried, tokens, calls) for tokens in (calls.queries, calls.keys, calls.keys)]
-            mask = torch.zeros(calls.queries, calls.keys, dtype=given[0].dtype, device="cpu") if calls.masked else None
-            for drops in (calls.drops, None):  # pays for what is met once
-                _timed(given, mask, drops, cpu)
-            begin_wall, begin_cpu = wall(), cpu()
-            took = [(_timed(given, mask, calls.drops, cpu), _timed(given, mask, None, cpu)) for _ in range(ROUNDS)]
-            stretched = max((wall() - begin_wall) / max(cpu() - begin_cpu, 1e-9), 1.0)
-    longer = sorted(max(slow - fused, 0.0) * stretched * calls.calls * pairs / tried for slow, fused in took)
-    return longer[0], statistics.median(longer), longer[-1]
+    with both_ways.as_in_training():
+        given = [_tensors(tried, tokens, calls) for tokens in (calls.queries, calls.keys, calls.keys)]
+        mask = torch.zeros(calls.queries, calls.keys, dtype=given[0].dtype, device="cpu") if calls.masked else None
+        slow, fused = (partial(_timed, given, mask, drops, clocks[1]) for drops in (calls.drops, None))
+        longer = both_ways.longer_s(slow, fused, clocks)
+    return tuple(one * calls.calls * pairs / tried for one in longer)
 
 
 def _tensors(pairs: int, tokens: int, calls: AttentionCalls) -> torch.Tensor:

@@ -20,6 +20,7 @@ from torch import nn
 
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.backward_graph import backward_graph
+from gpu_doctor.capture.describe.broadcast_pairs import pairs_by_broadcast
 from gpu_doctor.capture.describe.loss_by_hand import loss_by_hand
 from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT
 from gpu_doctor.capture.recorder import Recorder
@@ -225,7 +226,8 @@ def _backward(
             recorder.facts.update(graph_result_bytes=graph.result_bytes, attention_calls=graph.attention)
             recorder.facts.update(graph_packed=graph.packed)
             try:
-                recorder.facts.update(loss_by_hand=loss_by_hand(graph.nodes))
+                pairs = pairs_by_broadcast(graph.nodes)
+                recorder.facts.update(loss_by_hand=loss_by_hand(graph.nodes), pairs_by_broadcast=pairs)
             except Exception as error:
                 recorder.note(f"How the loss is computed could not be read: {error}")
         recorder.loss_kept()

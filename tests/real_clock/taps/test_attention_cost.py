@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.capture.taps.attention_cost import MOST_WEIGHTS, WEIGHTS, Clocks, longer_s
+from gpu_doctor.capture.taps.attention_cost import MOST_WEIGHTS, WEIGHTS, longer_s
+from gpu_doctor.capture.taps.both_ways import Clocks
 from gpu_doctor.recording.setup import AttentionCalls
 
 MODULE = importlib.import_module("gpu_doctor.capture.taps.attention_cost")

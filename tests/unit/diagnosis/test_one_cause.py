@@ -36,7 +36,7 @@ SECONDS: dict[str, str] = {
     "kernels": "full-precision double-precision tf32-off cudnn-not-tuned channels-first-convolutions unaligned-shapes"
     " attention-by-hand emulated-half-precision throttled capped-clocks shared-gpu changing-shapes unused-gradients"
     " redundant-forward per-sample-forward loss-in-a-loop slow-attention-kernel needless-checkpointing"
-    " wasted-padding loss-by-hand frozen-recomputed",
+    " wasted-padding loss-by-hand frozen-recomputed unused-logits broadcast-similarity",
     "evaluation": "heavy-evaluation eval-with-gradients",
     "ranks": "communication-bound sync-on-every-microbatch straggler data-parallel",
     "on the CPU": "model-on-cpu cpu-oversubscription cpu-only-torch driver-too-old dense-embedding-gradients",
@@ -63,8 +63,7 @@ CODE = {
 }
 NEEDLESS = {
     *("unused-gradients", "per-sample-forward", "loss-in-a-loop", "needless-checkpointing", "wasted-padding"),
-    "loss-by-hand",
-    "frozen-recomputed",
+    *("loss-by-hand", "frozen-recomputed", "unused-logits", "broadcast-similarity"),
 }
 STAND: tuple[tuple[set[str], set[str], str], ...] = (
     # the wait for data

@@ -4,6 +4,7 @@ from types import ModuleType
 
 from gpu_doctor.diagnosis.rules.compute import (
     attention_by_hand,
+    broadcast_similarity,
     changing_shapes,
     channels_first_convolutions,
     cudnn_not_tuned,
@@ -28,6 +29,7 @@ from gpu_doctor.diagnosis.rules.compute import (
     unaligned_shapes,
     unfused_optimizer,
     unused_gradients,
+    unused_logits,
     wasted_padding,
 )
 
@@ -43,7 +45,9 @@ MODULES: tuple[ModuleType, ...] = (
     redundant_forward,
     per_sample_forward,
     recompiles,
+    unused_logits,
     loss_by_hand,
+    broadcast_similarity,
     loss_in_a_loop,
     changing_shapes,
     channels_first_convolutions,

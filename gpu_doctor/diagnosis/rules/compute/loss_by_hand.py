@@ -30,7 +30,7 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import MOST
-from gpu_doctor.diagnosis.rules import gpu_pace
+from gpu_doctor.diagnosis.rules import gpu_pace, passes
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import LossByHand
@@ -101,7 +101,7 @@ TOLD: Final = {
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where a fused loss moves less, and the loss has its part in the time."""
-    one, loss, backward = vitals.setup.loss_by_hand, _loss(vitals), _backward(vitals)
+    one, loss, backward = vitals.setup.loss_by_hand, passes.loss(vitals), passes.backward(vitals)
     if one is None or not loss or backward is None or not one.rows or not gpu_pace.kernels_set_it(vitals):
         return None
     nbytes = float(one.rows) * one.classes * (2 if "16" in one.dtype else 4)
@@ -158,16 +158,3 @@ def _fused(one: LossByHand) -> tuple[int, int]:
         return FUSED[one.labels]
     logged = one.operations.index("log") + 1 if "log" in one.operations else 1
     return _passes(("log_softmax" if "log" in one.operations else one.operations[0], *one.operations[logged:]))
-
-
-def _loss(vitals: Vitals) -> float | None:
-    """Share of the wall-clock between forward and backward: by the device's clock what is left of its phases."""
-    if not vitals.on_gpu:
-        return vitals.loss_share
-    parts = (vitals.gpu_forward_share, vitals.gpu_backward_share, vitals.gpu_optimizer_share)
-    busy = vitals.gpu_busy_share
-    return None if busy is None or None in parts else max(busy - sum(part or 0.0 for part in parts), 0.0)
-
-
-def _backward(vitals: Vitals) -> float | None:
-    return vitals.gpu_backward_share if vitals.on_gpu else vitals.backward_share

@@ -26,7 +26,7 @@ When to leave it
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
+from gpu_doctor.diagnosis.rules import gpu_pace, passes
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import AttentionCalls
@@ -93,17 +93,17 @@ CURES: Final = {
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where attention that a faster kernel could compute has its part in forward and backward."""
-    calls, spent = vitals.setup.attention_calls, _spent(vitals)
+    calls, spent = vitals.setup.attention_calls, passes.both(vitals)
     if not calls or not spent or not gpu_pace.kernels_set_it(vitals):
         return None
     slow = [(one, cause) for one in calls if (cause := _cause(vitals, one))]
     if not slow:
         return None
-    found = _estimated(vitals, slow, spent) if vitals.on_gpu else _measured(vitals, spent)
+    found = _priced(vitals, slow, spent)
     if found is None or found[1] < NAMING_BAR:
         return None
     low, cost, high = found
-    worst, cause = max(slow, key=lambda one: _products(one[0]))
+    worst, cause = max(slow, key=lambda one: one[0].products)
     bounds = [1.0 / (1.0 - min(one, 0.95)) for one in (low, cost, high)]
     text, code, changes = CURES[cause]
     return Finding(
@@ -130,15 +130,6 @@ def check(vitals: Vitals) -> Finding | None:
     )
 
 
-def _spent(vitals: Vitals) -> float | None:
-    """Share of the wall-clock in which the device has forward and backward to do."""
-    if vitals.on_gpu:
-        return half_precision.products_share(vitals)
-    if vitals.forward_share is None or vitals.backward_share is None:
-        return None
-    return min(vitals.forward_share + (vitals.loss_share or 0.0) + vitals.backward_share, 1.0)
-
-
 def _cause(vitals: Vitals, one: AttentionCalls) -> str:
     """Why these calls are not on the fastest kernel of the device; empty where they are, or nothing is better."""
     if one.kernel == "math":
@@ -160,26 +151,16 @@ def _about(cause: str) -> str:
     return "up to" if cause == MASK else "about"
 
 
-def _estimated(
-    vitals: Vitals, slow: list[tuple[AttentionCalls, str]], spent: float
-) -> tuple[float, float, float] | None:
-    """Shares of the wall-clock, low, usual and high, by how much longer these kernels take, and by products."""
+def _priced(vitals: Vitals, slow: list[tuple[AttentionCalls, str]], spent: float) -> tuple[float, float, float] | None:
+    """Shares of the wall-clock, low, usual and high: timed on a CPU; on a GPU by products and kernels."""
+    if not vitals.on_gpu:
+        return passes.saved(vitals, vitals.setup.attention_longer_s)
     calls, model = vitals.setup.attention_calls, vitals.model
     if not calls or model is None or not model.product_weights:
         return None
-    whole = sum(map(_products, calls)) + model.product_weights * max(one.samples * one.queries for one in calls)
-    shares = (sum(_products(one) * (TIMES_AS_LONG[one.kernel][at] - 1.0) for one, _ in slow) / whole for at in range(3))
+    whole = sum(one.products for one in calls) + model.product_weights * max(one.samples * one.queries for one in calls)
+    shares = (sum(one.products * (TIMES_AS_LONG[one.kernel][at] - 1.0) for one, _ in slow) / whole for at in range(3))
     low, usual, high = (gpu_pace.at_most(vitals, spent * one / (1.0 + one)) for one in shares)
-    return low, usual, high
-
-
-def _measured(vitals: Vitals, spent: float) -> tuple[float, float, float] | None:
-    """The same as both ways were timed on this CPU after the run, as often as a step has a round of them."""
-    longer, step_s = vitals.setup.attention_longer_s, vitals.host_step_s
-    if longer is None or len(longer) != 3 or not step_s:
-        return None
-    rounds = max(vitals.micro_batches or 1.0, 1.0)
-    low, usual, high = (min(one * rounds / step_s, spent) for one in longer)
     return low, usual, high
 
 
@@ -189,11 +170,6 @@ def _source(vitals: Vitals, worst: AttentionCalls) -> str:
         return f"estimated for a kernel {times} as fast and by the number of products"
     longer = (vitals.setup.attention_longer_s or (0.0, 0.0))[1]
     return f"after the run this shape was timed both ways: the fused kernel saves {formatting.seconds(longer)}"
-
-
-def _products(one: AttentionCalls) -> float:
-    """Products of numbers in a forward of these calls: queries with keys, weights with values."""
-    return 2.0 * one.calls * one.samples * one.heads * one.queries * one.keys * (one.head_size or 0)
 
 
 def _counted(one: AttentionCalls) -> str:
