@@ -94,6 +94,7 @@ class _Known:
         self.plain = plain - self.changed
         self.reached, self.given = {"forward"}, set[str]()
         """Functions that run whenever a forward does, and those of them that are only called with what is the same."""
+        self.touched = lru_cache(maxsize=None)(_touched)
         self._scopes: dict[tuple[int, bool], _Scope] = {}
         self._closed: dict[str, bool] = {}
 
@@ -145,6 +146,7 @@ class _Scope:
     def __init__(self, function: Function, known: _Known, given: bool) -> None:
         """Args: given: its arguments are the same, too."""
         self._body, self._known = function.body, known
+        self._calls: list[_Call] | None = None
         every = list(ast.walk(function))
         arguments = {one.arg for one in every if isinstance(one, ast.arg)}
         inner = {name for one in every if isinstance(one, ast.comprehension) for name in _named(one.target)}
@@ -158,8 +160,13 @@ class _Scope:
         while lost := self._lost() & self._names - known.plain:  # what changes one of those, is known
             self._names -= lost
 
-    def calls(self) -> Iterator[_Call]:
+    def calls(self) -> list[_Call]:
         """Of functions of the texts."""
+        if self._calls is None:
+            self._calls = list(self._called())
+        return self._calls
+
+    def _called(self) -> Iterator[_Call]:
         for statement, new in self._statements(self._body):
             whole = self._is_same(statement)
             for one in _of_itself(statement):
@@ -254,7 +261,7 @@ class _Scope:
         function, name = call.func, name_of(call)
         if not all(self._same(one, more) for one in (*call.args, *(word.value for word in call.keywords))):
             return False
-        if isinstance(function, ast.Name) or ast.unparse(function) == f"self.{name}":
+        if isinstance(function, ast.Name) or dotted(function) == ["self", name]:
             if name in self._known.functions:
                 return self._known.closed(name)
             return isinstance(function, ast.Name) and name in _BUILTINS
@@ -323,8 +330,12 @@ def _of_itself(statement: ast.stmt) -> Iterator[ast.AST]:
             yield from ast.walk(one)
 
 
-def _touched(statement: ast.stmt) -> Iterator[str]:
+def _touched(statement: ast.stmt) -> frozenset[str]:
     """Names that it binds, and of what it may change in place."""
+    return frozenset(_touching(statement))
+
+
+def _touching(statement: ast.stmt) -> Iterator[str]:
     if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
         yield statement.name
     alone = statement.value if isinstance(statement, ast.Expr) else None

@@ -35,12 +35,13 @@ def plain_names(modules: Iterable[nn.Module]) -> frozenset[str]:
         modules: outermost ones.
     """
     plain: dict[str, bool] = {}
-    kinds: dict[type, None] = {}
+    own: dict[type, list[type]] = {}
     for part in {id(one): one for module in modules for one in module.modules()}.values():
-        own = [kind for kind in type(part).__mro__ if _is_of_the_user(kind)]
-        if own:
-            kinds.update(dict.fromkeys(own))
+        if type(part) not in own:
+            own[type(part)] = [kind for kind in type(part).__mro__ if _is_of_the_user(kind)]
+        if own[type(part)]:
             _add(plain, "self.", _held(part))
+    kinds = dict.fromkeys(kind for kinds in own.values() for kind in kinds)
     spaces = {id(one.__globals__): one.__globals__ for kind in kinds for one in _functions(kind)}
     for kind in kinds:
         _add(plain, "self.", {name: value for name, value in vars(kind).items() if not hasattr(value, "__get__")})

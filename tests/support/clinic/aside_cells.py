@@ -301,12 +301,12 @@ CONSTANT_IN_FORWARD = Cell(
     name="a-constant-made-in-every-forward",
     klass="host",
     top=("python-in-forward",),
-    before=digits(120)
+    before=digits(200)
     + """
         import math
 
         class Windowed(nn.Module):
-            side, widths = 28, (4, 6, 8, 12, 16, 24)
+            side, widths = 28, tuple(range(4, 32, 2))
             def __init__(self):
                 super().__init__()
                 self.net = model

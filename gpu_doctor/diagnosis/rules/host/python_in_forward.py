@@ -4,8 +4,9 @@ What it means
     Statements of a `forward`, and of forward hooks that return nothing, are told apart by their text. Some do nothing
     for the output: statistics, prints, checks, kept activations, on which nothing that is returned depends, and which
     keep nothing that is read in any text that the run has passed through. Others make the same in every step: anchors,
-    grids, tables and masks that are made of plain values alone, not of the batch, the weights or chance. Looks at the
-    running loop tell how long they take. GPU: not yet run on one.
+    grids, tables and masks that are made of plain values alone, not of the batch, the weights or chance. What is made
+    of the batch's sizes (`torch.arange(x.size(1))`) is not named: the text does not tell whether they change. Looks at
+    the running loop tell how long all that takes. GPU: not yet run on one.
 
 Why it costs you
     They run in every step, and often fetch values from the device, turn tensors into Python numbers one by one, or
