@@ -17,7 +17,8 @@ SVG = {"text/html": '<img src="data:image/svg+xml;base64,AA/tmp/BB">', "image/pn
 
 
 def cell(source: str = "1", *outputs: dict[str, Any], count: int | None = 1) -> dict[str, Any]:
-    return {"cell_type": "code", "source": source, "outputs": list(outputs), "execution_count": count, "metadata": {}}
+    found = {"cell_type": "code", "id": "a", "metadata": {}, "source": source}
+    return {**found, "outputs": list(outputs), "execution_count": count}
 
 
 def stream(text: str, name: str = "stdout") -> dict[str, Any]:
