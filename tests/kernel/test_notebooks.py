@@ -15,6 +15,9 @@ pytestmark = pytest.mark.timeout(900)
 
 SAID: Final = {
     "01_quickstart": "loader-without-workers",
+    "05_memory": "memory-growth",
+    "06_lightning_accelerate_transformers": "loader-without-workers",
+    "07_treat_and_sweep": "loader-without-workers",
 }
 """By notebook, the rule that its first doctored cell names first. Its last one is cured of it."""
 PROBE: Final = """
@@ -37,7 +40,8 @@ def found(executed: Any) -> list[list[str]]:
 @pytest.mark.parametrize("executed", course.NOTEBOOKS, ids=lambda path: path.stem, indirect=True)
 def test_it_runs_and_its_panels_say_what_its_text_speaks_of(executed: Any, request: pytest.FixtureRequest) -> None:
     rules = found(executed)
-    assert rules, "a notebook of ours shows the doctor at work"
+    doctored = [cell for cell in executed.cells if cell.cell_type == "code" and stored_notebooks.doctored(cell.source)]
+    assert doctored, "a notebook of ours shows the doctor at work"
     name = Path(request.node.callspec.params["executed"]).stem
     if name in SAID:
         assert rules[0][:1] == [SAID[name]]
