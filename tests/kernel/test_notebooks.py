@@ -19,6 +19,9 @@ SAID: Final = {
     "02_feeding_the_device": "loader-without-workers",
     "03_mixed_precision_and_batch_size": "compute",
     "04_waiting_for_your_own_code": "slow-python",
+    "05_memory": "memory-growth",
+    "06_lightning_accelerate_transformers": "loader-without-workers",
+    "07_treat_and_sweep": "loader-without-workers",
 }
 """By notebook, what its first doctored cell has for the dearest finding, or for the bottleneck where none is to be cured.
 
@@ -45,7 +48,8 @@ def found(executed: Any) -> list[list[str]]:
 @pytest.mark.parametrize("executed", course.NOTEBOOKS, ids=lambda path: path.stem, indirect=True)
 def test_it_runs_and_its_panels_say_what_its_text_speaks_of(executed: Any, request: pytest.FixtureRequest) -> None:
     rules = found(executed)
-    assert rules, "a notebook of ours shows the doctor at work"
+    doctored = [cell for cell in executed.cells if cell.cell_type == "code" and stored_notebooks.doctored(cell.source)]
+    assert doctored, "a notebook of ours shows the doctor at work"
     name = Path(request.node.callspec.params["executed"]).stem
     if name in SAID:
         assert rules[0][0] == SAID[name]

@@ -36,6 +36,11 @@ def complaints(text: str) -> list[str]:
     return found
 
 
+def doctored(source: str) -> bool:
+    """Whether a code cell shows a panel: it is watched, or a recording is played."""
+    return source.startswith(("%%gpudoctor", "gpu_doctor.replay("))
+
+
 def _troubles(cell: dict[str, Any]) -> list[str]:
     """What is wrong with a code cell."""
     outputs: list[dict[str, Any]] = cell["outputs"]
@@ -44,7 +49,7 @@ def _troubles(cell: dict[str, Any]) -> list[str]:
     found += [f"wrote to stderr: {_joined(one['text']).strip()}" for one in outputs if one.get("name") == "stderr"]
     if any(VIEW in one.get("data", {}) for one in outputs):
         found.append("holds a live widget")
-    if "".join(cell["source"]).startswith("%%gpudoctor") and not any(RESULT in _said(one) for one in outputs):
+    if doctored("".join(cell["source"])) and not any(RESULT in _said(one) for one in outputs):
         found.append("has no result of gpu_doctor below it")
     found += [
         f"names a place of the machine that ran it: {path}" for one in outputs for path in _PATH.findall(_said(one))

@@ -98,8 +98,11 @@ def test_every_direct_dependency_is_pinned() -> None:
     assert not named - pins().keys() - bench_only - {"jupyter-gpu-doctor"}
 
 
-def test_binder_takes_the_same_torch() -> None:
-    assert f"torch=={pins()['torch']}+cpu" in (ROOT / "binder" / "requirements.txt").read_text(encoding="utf-8")
+def test_binder_takes_the_tested_versions() -> None:
+    wanted = (ROOT / "binder" / "requirements.txt").read_text(encoding="utf-8")
+    asked = dict(re.findall(r"^([\w.-]+)==(\S+)$", wanted, re.M))
+    assert asked.pop("torch") == f"{pins()['torch']}+cpu"
+    assert asked and asked == {name: pins()[name] for name in asked}
 
 
 def test_the_changelog_names_this_version() -> None:

@@ -47,6 +47,7 @@ def test_one_that_was_run_is_as_it_should_be() -> None:
         (cell("1", stream("UserWarning: old", "stderr")), "stderr: UserWarning: old"),
         (cell("%%gpudoctor", STATIC, LIVE), "live widget"),
         (cell("%%gpudoctor", stream("loss")), "no result"),
+        (cell("gpu_doctor.replay(path)"), "no result"),
         (cell("1", stream("wrote /tmp/ab12/x.npz")), "/tmp/ab12/x.npz"),
         (cell("1", {"output_type": "execute_result", "data": {"text/plain": ["'/home/me/x'"]}}), "/home/me/x"),
     ],
