@@ -86,7 +86,7 @@ def played(notebook: Notebook) -> None:
     notebook.run_cell(3)
     page.locator("[data-gpu-doctor]").first.wait_for(timeout=30_000)
     page.locator("[data-gpu-doctor]").first.evaluate("(panel) => panel.scrollIntoView()")
-    wait_until(lambda: page.wait_for_timeout(50) or finished(page), 200, "The run did not end")
+    wait_until(lambda: finished(page), 200, "The run did not end")
     page.wait_for_timeout(1500)
     pick(page, "num_workers", "2")
     page.wait_for_timeout(1500)
