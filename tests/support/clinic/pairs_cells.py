@@ -11,7 +11,7 @@ VIEWS = """
         torch.manual_seed(5)
         views = torch.rand(40, 2, {rows}, 64)
         other = torch.arange(2 * {rows}).roll({rows})
-        model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64))
+        model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 64))
         prototypes = nn.Parameter(torch.randn(96, 64))
         scores = nn.Linear(64, 1)
         optimizer = torch.optim.SGD([*model.parameters(), *scores.parameters(), prototypes], lr=0.01)
