@@ -43,6 +43,23 @@ def test_another_call_with_something_new_counts() -> None:
     assert constant_rows((DETECTOR, "callback(detector.make)\n"), PLAIN)[0] == set(), "nobody knows who calls it"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "model.sizes = (4, 8)",
+        "model.sizes[0] += 1",
+        "setattr(model, 'sizes', now)",
+        "model.sizes.append(3)",
+        "for SIZE in range(9):\n    pass",
+        "SIZE += 1",
+        "def f():\n    global SIZE",
+    ],
+)
+def test_what_some_text_changes_is_new(change: str) -> None:
+    rows = constant_rows((DETECTOR, f"{change}\n"), PLAIN)[0]
+    assert not rows & {9, 10}, "their sizes may be others each time"
+
+
 def test_functions_are_followed_across_files() -> None:
     helper = "def table(n, d):\n    t = torch.arange(n)[:, None] / 10000 ** (torch.arange(d) / d)\n    return t.sin()\n"
     model = (
