@@ -362,7 +362,8 @@ def _changed(tree: ast.Module) -> Iterator[str]:
             if id(one) not in once:
                 yield _held(one.func.value)
         elif isinstance(one, ast.Call) and name_of(one) == "setattr" and id(one) not in once:
-            yield from (f"self.{each.value}" for each in one.args[1:2] if isinstance(each, ast.Constant))
+            names = [each.value for each in one.args[1:2] if isinstance(each, ast.Constant)]
+            yield from (f"self.{name}" for name in names if isinstance(name, str))
         elif isinstance(one, (ast.Global, ast.Nonlocal)):
             yield from one.names
         elif isinstance(one, ast.AugAssign):

@@ -34,7 +34,8 @@ def at_most(vitals: Vitals, share: float) -> float:
 
     Launches, too, may set the pace once kernels are quicker, but how long they take cannot be told where the GPU is
     behind: a full queue holds the host back within its calls, also in steps of thousands of launches that end with a
-    wait. So a step that is launched in hardly less than it is computed is priced too high (up to 3.7 times in simulated streams).
+    wait. So a step that is launched in hardly less than it is computed is priced too high: up to 3.7 times in simulated
+    streams.
     """
     step_s = vitals.step_wall_s
     if not vitals.on_gpu or not vitals.workers or not step_s:
