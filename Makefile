@@ -5,7 +5,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help lab quick test test-all gpu gpu-wheels shots clinic lint frontend links docs docs-links release-check browser compiler clean
+.PHONY: help lab quick test test-all gpu gpu-wheels shots clinic lint frontend links course docs docs-links release-check browser compiler clean
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
@@ -22,6 +22,7 @@ PYTEST_ARGS ?=
 PART ?= all
 CLINIC_ARGS ?=
 DOCS_ARGS ?=
+NOTEBOOKS ?=
 
 # What belongs to another Python or another Jupyter stays out.
 unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX JUPYTER_PATH
@@ -41,6 +42,8 @@ help:
 	@echo "make clinic    how right the diagnosis is on more than a hundred sick and healthy loops (CLINIC_ARGS=...)"
 	@echo "make frontend  builds the panel's script out of gpu_doctor/notebook/frontend into gpu_doctor/notebook/static"
 	@echo "make links     writes badges, install cells and links to the documentation, from [project.urls] of pyproject.toml"
+	@echo "make course    runs the notebooks and keeps their results in them, on a machine that does nothing else"
+	@echo "               (NOTEBOOKS='02 05' for some)"
 	@echo "make docs      builds the documentation into docs/_build/html (DOCS_ARGS=...); make docs-links asks the network"
 	@echo "               whether its links to other sites still lead somewhere"
 	@echo "make release-check  build the package, install it elsewhere and run the quickstart with it"
@@ -85,6 +88,9 @@ frontend: $(NODE_READY)
 
 links: $(VENV)/.dev-ready
 	$(PY) -m tests.support.links
+
+course: $(VENV)/.dev-ready
+	$(PY) -m tests.support.course $(NOTEBOOKS)
 
 # A warning fails it: a link to nowhere inside of the site, and a name of ours that no page documents.
 SPHINX = $(DOCS)/bin/python -m sphinx -c docs -W --keep-going -n -E -q

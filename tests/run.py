@@ -51,6 +51,10 @@ def pytest_of(*words: str) -> tuple[tuple[str, ...], ...]:
 
 OLD_PAGE: Final = "tests/browser/test_old_notebook.py"
 """It needs the environment with Colab's versions."""
+OLD_KERNEL: Final = ("tests/kernel/test_old_kernel.py", "tests/kernel/test_colab_install.py")
+"""So do they."""
+ELSEWHERE: Final = ("old_kernel", "colab_install", "binder", "notebooks")
+"""Of `tests/kernel`, in parts of their own."""
 PAGES: Final = tuple(
     f"tests/browser/test_{one}.py"
     for one in ("accessible", "front_ends", "still", "still_asks", "still_kept", "still_story")
@@ -72,13 +76,16 @@ PARTS: Final = {
         Part(
             "kernel",
             "the magics in a real IPython shell, scripts, nbconvert, papermill",
-            pytest_of("tests/kernel", *(f"--ignore=tests/kernel/test_{one}.py" for one in ("old_kernel", "notebooks"))),
+            pytest_of("tests/kernel", *(f"--ignore=tests/kernel/test_{one}.py" for one in ELSEWHERE)),
         ),
         Part("core", "real_clock: what is marked core", pytest_of("tests/real_clock", "-m", "core")),
         Part("scene", "browser: the main job in JupyterLab", pytest_of("tests/browser", "-m", "core")),
         Part("quickstart", "the quickstart notebook", pytest_of("tests/kernel/test_notebooks.py", "-k", "quickstart")),
         Part("notebooks", "every notebook, from first to last cell", pytest_of("tests/kernel/test_notebooks.py")),
-        Part("old-kernel", "a kernel as old as Colab's", pytest_of("tests/kernel/test_old_kernel.py", OLD_PAGE)),
+        Part("old-kernel", "a kernel as old as Colab's, and an upload there", pytest_of(*OLD_KERNEL, OLD_PAGE)),
+        Part(
+            "binder", "Binder acted out: its builder, its image, its limits", pytest_of("tests/kernel/test_binder.py")
+        ),
         Part("pages", "the panel in pages of ours, which act out front ends", pytest_of(*PAGES)),
         Part(
             "browser",

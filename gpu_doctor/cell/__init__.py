@@ -5,6 +5,7 @@ syntax tree.
 """
 
 from gpu_doctor.cell.batch_source import batch_lines, elsewhere_lines, target_lines
+from gpu_doctor.cell.constant_work import constant_rows
 from gpu_doctor.cell.device_side import has_copy, moved_lines
 from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
@@ -37,6 +38,7 @@ __all__ = [
     "batch_lines",
     "beside_lines",
     "called_names",
+    "constant_rows",
     "elsewhere_lines",
     "has_copy",
     "hushed",

@@ -9,7 +9,7 @@ from gpu_doctor.diagnosis.forecast.stages import crowding_share
 from gpu_doctor.diagnosis.rules import every_rule
 from gpu_doctor.diagnosis.rules.distributed.communication_bound import exchanging_share
 from gpu_doctor.diagnosis.rules.evidence import joined, phases
-from gpu_doctor.diagnosis.rules.gpu_idle import forward_aside
+from gpu_doctor.diagnosis.rules.gpu_idle import computed_aside, forward_aside
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_share
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
@@ -73,8 +73,8 @@ def classified(vitals: Vitals) -> str:
         # Where its forward cannot be told from its Python, it takes about what its backward takes, or what looks found.
         computed = max(parts["host"] * _part_in_torch(vitals), min(parts["host"], vitals.backward_share or 0.0))
         parts["host"], parts["compute"] = parts["host"] - computed, parts["compute"] + computed
-    if not vitals.on_gpu:  # a forward that keeps statistics in Python computes nothing meanwhile
-        aside = min(forward_aside(vitals), parts["compute"])
+    if not vitals.on_gpu:  # a forward that keeps statistics or makes constants in Python computes nothing meanwhile
+        aside = min(forward_aside(vitals) - computed_aside(vitals), parts["compute"])
         parts["host"], parts["compute"] = parts["host"] + aside, parts["compute"] - aside
     making = min(making_share(vitals), parts["host"])
     parts["input"], parts["host"] = parts["input"] + making, parts["host"] - making

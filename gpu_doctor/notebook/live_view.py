@@ -7,6 +7,7 @@ runs, asks for the state, and the next message holds all of it: nothing that is 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -113,7 +114,12 @@ class Dashboard:
             return
         self.begin()
         self._stopping.clear()
-        self._thread = threading.Thread(target=self._refresh, name="gpu_doctor-refresher", daemon=True)
+        # A message names the cell that it belongs to. ipykernel 7.0 looks for that in the thread's context, which a new
+        # thread has not, and sends nothing from there.
+        inside = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=inside.run, args=(self._refresh,), name="gpu_doctor-refresher", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:

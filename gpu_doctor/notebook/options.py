@@ -24,7 +24,7 @@ CELL_FORM = (
 LINE_FORM = "%gpudoctor check | explain RULE | knobs | report [PATH] [PICTURE.png] | history | compare A B"
 WORDS: Final = ("check", "explain", "knobs", "report", "history", "compare")
 HELP = """\
-GPU Doctor tells why a training loop is slow, shows it live, and tries what makes it faster.
+gpu_doctor tells why a training loop is slow, shows it live, and tries what makes it faster.
   %%gpudoctor               first line of a training cell, two percent signs: runs the cell and diagnoses its loop
   %%gpudoctor?              its options and three examples; the Tab key completes options, knobs and rules
   %gpudoctor check          judges this machine before any run

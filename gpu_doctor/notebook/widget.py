@@ -91,7 +91,7 @@ class DoctorView(anywidget.AnyWidget):
 
     def __repr__(self) -> str:
         """What stands in the panel's place where no widget can be drawn; ipywidgets cuts it at 110 letters."""
-        return "GPU Doctor: no live panel here, as it needs a running kernel and Jupyter widgets. The result is below."
+        return "gpu_doctor: no live panel here, as it needs a running kernel and Jupyter widgets. The result is below."
 
     def __init__(self, asked: Callable[[Any], None], figure: dict[str, Any]) -> None:
         """Nothing is displayed yet.

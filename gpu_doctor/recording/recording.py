@@ -174,7 +174,8 @@ class LineCost:
     """Seen in a forward in training mode that recorded no gradients."""
     beside: str = ""
     """`step`: it ran in a statement of the training step that trains nothing; `model`: in one of a forward that the
-    output does not depend on; as the texts of their files tell (see `cell.unused_work`)."""
+    output does not depend on (see `cell.unused_work`); `constant`: in one of a forward that makes the same in every
+    step (see `cell.constant_work`); as the texts of their files tell."""
     saves: bool = False
     """Seen in `other`, in a statement that writes data to a file, as its file's text tells (see `cell.saved_files`);
     `torch.save` and its like are chores instead, timed by the clock."""
@@ -182,8 +183,9 @@ class LineCost:
     """Reached, in a forward or in `other`, through a call that is made for one thing after the other though none needs
     what another gave, as its file's text tells (see `cell.one_by_one`): that call's file and line."""
     computes: bool = False
-    """Seen in `other`, on a line of the training step that only makes a few operations on whole tensors, with no loop
-    in between, as its file's text tells (see `cell.operators`): torch's compiled code, not Python of the line."""
+    """Seen in `other`, or where a forward makes the same in every step, on a line that only makes a few operations on
+    whole tensors, with no loop of the step in between, as its file's text tells (see `cell.operators`): torch's
+    compiled code, not Python of the line."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Final
 class Labels:
     """Headings and labels, as they stand within a line but where they never do."""
 
-    product: str = "GPU Doctor"
+    product: str = "gpu_doctor"
     as_written: str = "as written"
     baseline: str = "baseline"
     candidate: str = "candidate"

@@ -25,7 +25,7 @@ from tests.support.still import resize, serve, start
 pytestmark = pytest.mark.timeout(300)
 
 GONE = "The kernel that ran this cell is gone: run the cell again."
-NOT_SHOWN = "GPU Doctor: no live panel here, as the page blocks its script or it was closed. The result follows below."
+NOT_SHOWN = "gpu_doctor: no live panel here, as the page blocks its script or it was closed. The result follows below."
 IN_AN_OUTPUT = """(() => { const area = document.createElement("div"); area.className = "output";
   area.append(document.querySelector("main"), document.querySelector(".gpu-doctor-static")); document.body.append(area);
 })()"""
@@ -129,7 +129,7 @@ def test_a_page_without_widgets(lab: Lab, page: Page) -> None:
     )
     notebook.run_cell(1, wait_s=90)
     wait_until(lambda: static(page).count() and static(page).is_visible(), 20, "No static result")
-    assert notebook.output(1).inner_text().count("GPU Doctor: no live panel here") == 1
+    assert notebook.output(1).inner_text().count("gpu_doctor: no live panel here") == 1
     notebook.screenshot("no-widgets", notebook.output(1))
 
 

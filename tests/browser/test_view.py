@@ -106,6 +106,7 @@ def test_the_panel_fits_every_width_in_both_themes(lab: Lab, page: Page) -> None
     notebook = started(lab, page, "view_fits.ipynb")
     page.locator("[data-gpu-doctor] [data-ask=stop]").click()
     wait_until(lambda: ran(notebook), 25, "The cell did not end")
+    notebook.command("application:toggle-left-area")  # the list of files leaves nothing of 600 px
     change = "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
     for theme in ("light", "dark"):
         page.evaluate(change, THEMES[theme])

@@ -100,7 +100,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def test_a_kernel_without_a_package(shell: InteractiveShell, without: Callable[[str], None], package: str) -> None:
     without(package)
     assert said_of_the_view(shell).startswith(
-        f"GPU Doctor: No live panel: this kernel has no {package} (%pip install {package}, then restart the kernel). "
+        f"gpu_doctor: No live panel: this kernel has no {package} (%pip install {package}, then restart the kernel). "
         "The result follows below."
     )
 

@@ -126,7 +126,7 @@ def test_what_fails_of_ours_hides_nothing_of_the_users(
     result, out, err, outputs = ran(shell, "%%gpudoctor --no-view\n" + LOOP + theirs)
     assert len(shell.user_ns["losses"]) == 20
     assert isinstance(result.error_in_exec, KeyError) if theirs else result.success
-    said = [one.data["text/plain"] for one in outputs] + [line for line in err.splitlines() if "GPU Doctor" in line]
+    said = [one.data["text/plain"] for one in outputs] + [line for line in err.splitlines() if "gpu_doctor" in line]
     assert len(said) == 1, said
     assert "by our own fault" in said[0] and "\n" not in said[0]
     assert (out + err).count("by our own fault") <= 1

@@ -1,9 +1,9 @@
-"""Further environments, each in a `.venv-NAME` of its own: the lowest versions, the newest, and what Colab ships.
+"""Further environments, each in a `.venv-NAME` of its own: the lowest versions, the newest, what Colab ships, and what
+Binder builds.
 
 `python -m tests.support.environments lowest` builds one unless it is there and current, and prints its Python and what
-stays untested; with `--test` it runs tests there, too. The versions stand in `versions/lowest.txt` and
-`versions/colab.txt`; a comment behind a version says why it is not the one that was asked for, and a line
-`# without NAME: ...` why a package is left out.
+stays untested; with `--test` it runs tests there, too. The versions stand in `versions/NAME.txt`; a comment behind a
+version says why it is not the one that was asked for, and a line `# without NAME: ...` why a package is left out.
 
 uv makes them. It is asked for torch's CPU build first; where that cannot be had it takes PyPI's, which brings up to
 5 GB of CUDA and runs without a GPU all the same. A Python that is not on the machine is downloaded into
@@ -20,7 +20,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -30,6 +30,7 @@ from tests.support.outcomes import REPORT
 from tests.support.repository import ROOT
 
 COLAB: Final = "colab"
+BINDER: Final = "binder"
 _VERSIONS: Final = Path(__file__).with_name("versions")
 _DOWNLOADED: Final = ROOT / ".venv-pythons"
 _PIN: Final = re.compile(r"^([\w.-]+)==(\S+)(?:[ \t]+#[ \t]*(.+))?$", re.M)
@@ -52,6 +53,8 @@ class Environment:
     """Installed without what they ask for: fastai's Learner needs no torchvision."""
     without: tuple[str, ...] = ()
     """Files of tests that do not run in it."""
+    steps: tuple[tuple[str, ...], ...] = ()
+    """Commands that install the checkout, run in it; without any, its Python finds the checkout by a path."""
 
     @property
     def folder(self) -> Path:
@@ -81,6 +84,13 @@ ENVIRONMENTS: Final = {
         Environment(
             "newest", ("3.13", "3.12", "3.11"), ("-r", "pyproject.toml", "--extra", "dev"), apart=("fastai", *_WRITERS)
         ),
+        # What an image for Binder is made by: see `jupyter-repo2docker --no-build --debug .`
+        Environment(
+            BINDER,
+            ("3.11",),
+            ("-r", _LIST.format(BINDER)),
+            steps=(("pip", "install", "--no-cache-dir", "-r", "binder/requirements.txt"), ("bash", "binder/postBuild")),
+        ),
     )
 }
 
@@ -101,7 +111,7 @@ def build(name: str = COLAB) -> Path:
     base = python_for(*one.pythons)
     if base is None:
         raise RuntimeError(f"No Python {' or '.join(one.pythons)} was found, and none could be downloaded.")
-    make(one.folder, base)
+    make(one.folder, base, found=not one.steps)
     _install(one)
     stamp.write_text(wanted)
     return python_of(name)
@@ -117,19 +127,28 @@ def python_in(folder: Path) -> Path:
     return folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
 
 
-def write_kernelspec(data_folder: Path, name: str = COLAB) -> str:
-    """Registers an environment's kernel below a Jupyter data folder and returns its name."""
+def write_kernelspec(
+    data_folder: Path, name: str = COLAB, through: Sequence[str] = (), python: Path | None = None
+) -> str:
+    """Registers an environment's kernel below a Jupyter data folder and returns its name.
+
+    Args:
+        through: a command that becomes the kernel, whose own command follows it. python: another one than the
+            environment's own.
+    """
     folder = data_folder / "kernels" / name
     folder.mkdir(parents=True, exist_ok=True)
-    argv = [str(python_of(name)), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    argv = [*through, str(python or python_of(name)), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     (folder / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": name.title(), "language": "python"}))
     return name
 
 
-def make(folder: Path, base: Path) -> None:
-    """Makes an empty environment whose Python finds this checkout; one that is there goes."""
+def make(folder: Path, base: Path, found: bool = True) -> None:
+    """Makes an empty environment whose Python finds this checkout, or does not; one that is there goes."""
     shutil.rmtree(folder, ignore_errors=True)
     uv("venv", "--quiet", "--no-project", "--python", str(base), str(folder))
+    if not found:
+        return
     site = run(str(python_in(folder)), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     Path(site, "zz_checkout.pth").write_text(f"{ROOT}\n")
 
@@ -196,8 +215,12 @@ def run(*command: str) -> str:
     Raises:
         RuntimeError: if it fails; the message holds what it said.
     """
-    surroundings = {name: value for name, value in _surroundings().items() if name != REPORT}  # no part of its own
-    done = subprocess.run(command, cwd=ROOT, env=surroundings, capture_output=True, text=True, check=False)
+    return _printed(command, _surroundings())
+
+
+def _printed(command: Sequence[str], surroundings: Mapping[str, str]) -> str:
+    plain = {name: value for name, value in surroundings.items() if name != REPORT}  # no part of its own
+    done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}")
     return done.stdout
@@ -231,6 +254,10 @@ def _install(one: Environment) -> None:
         uv(*into, *one.requirements)
     if one.apart:
         uv(*into, "--no-deps", *one.apart)
+    folder = python_of(one.name).parent
+    inside = _surroundings() | {"PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', '')}"}
+    for step in one.steps:
+        _printed((shutil.which(step[0], path=inside["PATH"]) or step[0], *step[1:]), inside)
 
 
 def _candidates(version: str) -> Iterator[Path]:
@@ -265,7 +292,9 @@ def _download(version: str) -> Path | None:
 
 def _fingerprint(one: Environment) -> str:
     """Changes when the versions asked for, this file, or the checkout's place changes; the newest are of one day."""
-    parts = (one.listed(), repr(floors()), repr(one), Path(__file__).read_text(), str(ROOT))
+    files = [ROOT / word for step in one.steps for word in step if (ROOT / word).is_file()]
+    installed = [path.read_text(encoding="utf-8") for path in files]
+    parts = (one.listed(), repr(floors()), repr(one), Path(__file__).read_text(), str(ROOT), *installed)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

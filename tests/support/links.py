@@ -112,16 +112,16 @@ def notebook(text: str, at: Home, path: str) -> str:
 
 
 def _put(cells: list[dict[str, Any]], identity: str, kind: str, text: str, place: int) -> None:
-    """Gives the cell of an id its text, and the results of a changed one up; a new one goes to its place."""
+    """Gives the cell of an id its text; a new one goes to its place.
+
+    Results stay: where the package is installed, the install cell says the same with every home.
+    """
     cell = next((one for one in cells if one.get("id") == identity), None)
     if cell is None:
-        cell = {"cell_type": kind, "id": identity, "metadata": {}, "source": []}
+        results = {"outputs": [], "execution_count": None} if kind == "code" else {}
+        cell = {"cell_type": kind, "id": identity, "metadata": {}, "source": [], **results}
         cells.insert(place, cell)
-    if "".join(cell["source"]) == text:
-        return
     cell["source"] = _lines(text)
-    if kind == "code":
-        cell.update(outputs=[], execution_count=None)
 
 
 def _lines(text: str) -> list[str]:

@@ -1,44 +1,126 @@
-"""Renews notebooks/images/panel.png: `python -m tests.support.panel_picture`, on a machine that does nothing else.
+"""Renews the pictures of notebooks/images: `python -m tests.support.panel_picture`, on a machine without other work.
 
-The quickstart in a real JupyterLab: a run, a trial of two workers, its row and the change of the cell unfolded.
+The quickstart in a real JupyterLab: a run, `num_workers` turned, a trial, its row and the change of the cell unfolded.
+`panel.gif` is all of it as it went by, `panel.png` the panel at its end.
 """
 
 from __future__ import annotations
 
+import io
 import sys
 import tempfile
+from base64 import b64decode
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, Final
 
-from playwright.sync_api import sync_playwright
+from PIL import Image, ImageChops
+from playwright.sync_api import Page, sync_playwright
 
-from tests.browser.test_scene import QUICKSTART, finished, quickstart_cells, tried
+from tests.browser.test_scene import QUICKSTART, finished, pick, quickstart_cells, tried
 from tests.support.lab import Lab, launch_chromium, new_page
-from tests.support.open_notebook import wait_until
+from tests.support.open_notebook import Notebook, wait_until
 
-PICTURE = QUICKSTART.parent / "images" / "panel.png"
+IMAGES: Final = QUICKSTART.parent / "images"
+WIDTH, HEIGHT = 1000, 920
+SCALE: Final = 0.8
+"""Of the moving picture: it stands in a column that is about as wide."""
+LEAST_S, MOST_S, LAST_S = 0.4, 1.5, 5.0
+"""How long a frame stands: at least, at most where nothing moves, and the last one."""
+COLOURS: Final = 64
+MOST_BYTES: Final = 2_000_000
 
 
-def main(picture: Path = PICTURE) -> None:
-    """Runs the scene and writes the picture."""
+class Filmed:
+    """The page as Chromium paints it, frame by frame, from `start` until `stop`."""
+
+    def __init__(self, page: Page) -> None:
+        """Films nothing yet."""
+        self.frames: list[tuple[float, Image.Image]] = []
+        """The second of each frame, and the picture."""
+        self._session = page.context.new_cdp_session(page)
+        self._session.on("Page.screencastFrame", self._painted)
+
+    def start(self) -> None:
+        """From now on."""
+        self._session.send("Page.startScreencast", {"format": "png"})
+
+    def stop(self) -> None:
+        """Until now."""
+        self._session.send("Page.stopScreencast")
+
+    def _painted(self, frame: dict[str, Any]) -> None:
+        self._session.send("Page.screencastFrameAck", {"sessionId": frame["sessionId"]})
+        picture = Image.open(io.BytesIO(b64decode(frame["data"]))).convert("RGB")
+        self.frames.append((float(frame["metadata"]["timestamp"]), picture))
+
+
+def moving(frames: list[tuple[float, Image.Image]], path: Path) -> None:
+    """Writes the frames that differ as one picture that moves for ever.
+
+    Raises:
+        ValueError: if it is larger than a README should carry.
+    """
+    shown = [frames[0]]
+    for second, picture in frames[1:]:
+        if second - shown[-1][0] >= LEAST_S and ImageChops.difference(picture, shown[-1][1]).getbbox():
+            shown.append((second, picture))
+    if shown[-1][1] is not frames[-1][1]:
+        shown.append(frames[-1])
+    size = (round(WIDTH * SCALE), round(HEIGHT * SCALE))
+    small = [picture.resize(size, Image.Resampling.LANCZOS) for _, picture in shown]
+    # One palette for all, so that what stands still is the same in each and costs nothing.
+    palette = small[-1].quantize(COLOURS)
+    flat = [one.quantize(palette=palette, dither=Image.Dither.NONE) for one in small]
+    stand = [min(MOST_S, later - earlier) for (earlier, _), (later, _) in pairwise(shown)]
+    milliseconds = [round(1000 * seconds) for seconds in (*stand, LAST_S)]
+    flat[0].save(path, save_all=True, append_images=flat[1:], duration=milliseconds, loop=0, optimize=False)
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"{path} has {path.stat().st_size} bytes, more than {MOST_BYTES}: {len(flat)} frames.")
+
+
+def played(notebook: Notebook) -> None:
+    """The scene: run, turn, try, read."""
+    page = notebook.page
+    page.wait_for_timeout(2000)  # the cell, to be read
+    notebook.run_cell(3)
+    page.locator("[data-gpu-doctor]").first.wait_for(timeout=30_000)
+    page.locator("[data-gpu-doctor]").first.evaluate("(panel) => panel.scrollIntoView()")
+    wait_until(lambda: finished(page), 200, "The run did not end")
+    page.wait_for_timeout(1500)
+    pick(page, "num_workers", "2")
+    page.wait_for_timeout(1500)
+    tried(page, "num_workers", "2")
+    page.wait_for_timeout(2000)
+    page.locator(".gd-result [data-fold=code]").click()
+    page.locator(".gd-result pre.gd-diff .gd-added").first.wait_for(timeout=20_000)
+    page.wait_for_timeout(1000)
+
+
+def main(images: Path = IMAGES) -> None:
+    """Plays the scene and writes both pictures."""
     cells = quickstart_cells()
     with tempfile.TemporaryDirectory() as home, Lab(Path(home) / "home") as lab, sync_playwright() as playwright:
         browser = launch_chromium(playwright)
-        _, page = new_page(browser, 1180, 1900)
+        _, page = new_page(browser, WIDTH, HEIGHT)
         lab.write("quickstart.ipynb", cells)
         notebook = lab.open(page, "quickstart.ipynb")
         page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
-        for number in range(4):
+        for number in range(3):
             notebook.run_cell(number, wait_s=200)
-        wait_until(lambda: finished(page), 30, "The panel did not settle")
-        tried(page, "num_workers", "2")
-        page.locator(".gd-verdict [data-fold=code]").click()
-        page.locator(".gd-verdict pre.gd-diff .gd-added").first.wait_for(timeout=20_000)
+        notebook.select(3)
+        filmed = Filmed(page)
+        filmed.start()
+        played(notebook)
+        filmed.stop()
+        page.set_viewport_size({"width": 1180, "height": 1900})
         page.locator("[data-fold=row]").first.click()
         page.mouse.move(5, 5)
         page.evaluate("document.activeElement.blur()")
         page.wait_for_timeout(800)
-        page.locator("[data-gpu-doctor]").first.screenshot(path=picture)
+        page.locator("[data-gpu-doctor]").first.screenshot(path=images / "panel.png")
         browser.close()
+    moving(filmed.frames, images / "panel.gif")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ class Kernel:
         """By request: what it printed."""
         self.weights: list[tuple[str, int]] = []
         """Of each message of a widget since this was last cleared: its kind and its bytes."""
+        self.plotted: float | None = None
+        """When the first points for the panel's plots were heard (monotonic seconds)."""
         self.done: set[str] = set()
         """Requests that the kernel has come to the end of."""
 
@@ -109,6 +111,8 @@ class Kernel:
             told = content["data"]["content"]
             self.statuses += [one for one in [told["state"].get("status")] if one]
             self.numbers.append(told["seq"])
+            if self.plotted is None and any(map(len, message["buffers"])):
+                self.plotted = time.monotonic()
             self.shown |= told["state"]
         if kind == "comm_msg" and content["comm_id"] == self.panel and content["data"]["method"] == "update":
             self.shown["traits"] |= content["data"]["state"]

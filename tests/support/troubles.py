@@ -34,6 +34,7 @@ CONVOLUTIONS: dict[str, Any] = {
 }
 FORWARD = line("out = model(x)", 0.22, phase="forward")
 ASIDE = replace(line("self.seen.append(h.tolist())", 0.44, phase="forward"), beside="model")
+CONSTANT = replace(line("boxes.append([x - w, x + w])", 0.44, phase="forward"), beside="constant")
 SECOND = (
     replace(line("right += (model(x).argmax(1) == y).sum()", 0.28, phase="forward"), beside="step"),
     replace(FORWARD, share=0.28),
@@ -335,6 +336,7 @@ ON_CPU = (
     ),
     Trouble("Python", "slow-python", {"other": 8.0}, {"lines": (line("plot(history)", 0.4),)}, gpu=False),
     Trouble("statistics in the forward", "python-in-forward", {"forward": 8.0}, {"lines": (ASIDE, FORWARD)}, gpu=False),
+    Trouble("anchors in the forward", "python-in-forward", {"forward": 8.0}, {"lines": (CONSTANT, FORWARD)}, gpu=False),
     Trouble(
         "a second forward",
         "redundant-forward",

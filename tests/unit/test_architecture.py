@@ -375,7 +375,7 @@ def test_the_diagnosis_half_runs_without_torch_and_jupyter(tmp_path: Path) -> No
         print(diagnosis._repr_html_())
     """
     printed = run_python(script, str(path), " ".join(ROOMS), DIAGNOSIS_HALF)
-    assert printed.startswith("GPU Doctor · "), "a replay prints the diagnosis where there is no notebook"
+    assert printed.startswith("gpu_doctor · "), "a replay prints the diagnosis where there is no notebook"
     rest = printed.splitlines()
     assert "input 0.75" in rest
     assert "num_workers" in "\n".join(rest)

@@ -6,7 +6,8 @@ time since the look before, so that the poller may slow down without bending the
 
 The whole way from the cell down to the line is kept: a metric between the forward and the backward is told from the
 loss, and a second forward from the one that is trained on, by the statement of the training step that called it (see
-`gpu_doctor.cell.unused_work`).
+`gpu_doctor.cell.unused_work`). What a forward makes anew though it is the same in every step is told by the texts and
+by what the names hold that they read (see `gpu_doctor.cell.constant_work`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,22 @@ import linecache
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
+from torch import nn
+
+from gpu_doctor.capture.describe.plain_values import plain_names
 from gpu_doctor.capture.lines.places import MOST_THROUGH, Place, Places
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.step_clock import Look
-from gpu_doctor.cell import barred_rows, loop_rows, one_by_one_rows, operator_rows, saving_rows, trains_nothing
+from gpu_doctor.cell import (
+    barred_rows,
+    constant_rows,
+    loop_rows,
+    one_by_one_rows,
+    operator_rows,
+    saving_rows,
+    trains_nothing,
+)
 from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.steps import FORWARD, LOSS, NO_GRAD, OTHER, PHASE_NAMES
 
@@ -53,6 +65,22 @@ class _Told(NamedTuple):
     """and through this call, made for one thing after the other without need."""
     operates: bool = False
     """Its innermost line, in a step and in no loop inside of it, only makes operations on whole tensors."""
+    constant: bool = False
+    """It leads through a statement that makes the same in every step."""
+
+
+class _Texts(NamedTuple):
+    """The texts of all files passed through, and what they have told so far."""
+
+    by_file: dict[str, str]
+    plain: frozenset[str]
+    """Names in them that hold plain values."""
+    told: dict[Way, _Told]
+
+    def constant(self, way: Way) -> bool:
+        """Whether a way leads through a statement that makes the same in every step."""
+        rows = dict(zip(self.by_file, constant_rows(tuple(self.by_file.values()), self.plain), strict=True))
+        return any(line in rows[file] for file, line in way)
 
 
 class LineSampler:
@@ -67,7 +95,7 @@ class LineSampler:
         """How often the running loop was looked at."""
         self._before: int | None = None
         self._places = Places()
-        self._texts: tuple[dict[str, str], dict[Way, _Told]] = {}, {}
+        self._texts = _Texts({}, frozenset(), {})
         recorder.looked = self.placed
 
     def look(self) -> None:
@@ -101,12 +129,13 @@ class LineSampler:
         seen, total = self._all()
         if total <= 0:
             return ()
-        texts, told_of = self._known({file for _, through, _ in seen for file, _ in through})
+        texts = self._known({file for _, through, _ in seen for file, _ in through})
         found: dict[LineCost, float] = {}
         for (place, through, phase), seconds in seen.items():
-            told = told_of.get(through)
+            told = texts.told.get(through)
             if told is None:
-                told = told_of[through] = _asked(through, texts)
+                told = texts.told[through] = _asked(through, texts)
+            constant = phase == FORWARD and told.constant and not told.beside
             cost = LineCost(
                 *(place.file, place.line, place.function, linecache.getline(place.file, place.line).strip()),
                 phase=PHASE_NAMES[phase],
@@ -114,20 +143,28 @@ class LineSampler:
                 in_torch=place.in_torch,
                 before_backward=phase == LOSS,
                 no_grad=phase == NO_GRAD,
-                beside=told.beside,
+                beside="constant" if constant else told.beside,
                 looped=phase in (LOSS, OTHER) and told.looped,
                 saves=phase == OTHER and told.saves,
                 one_by_one=told.one_by_one,
-                computes=phase in (LOSS, OTHER) and told.operates and (place.innermost or place.in_torch),
+                computes=(phase in (LOSS, OTHER) or constant) and told.operates and (place.innermost or place.in_torch),
             )
             found[cost] = found.get(cost, 0.0) + seconds / total
         dearest = sorted(found.items(), key=lambda item: -item[1])[:SHOWN_LINES]
         return tuple(replace(cost, share=share) for cost, share in dearest)
 
-    def _known(self, files: set[str]) -> tuple[dict[str, str], dict[Way, _Told]]:
-        """The texts of all files passed through, and what they have told so far: anew where there are more of them."""
-        if not files <= self._texts[0].keys():
-            self._texts = {file: "".join(linecache.getlines(file)) for file in sorted(files)}, {}
+    def _known(self, files: set[str]) -> _Texts:
+        """What the texts have told so far: anew where there are more of them, or of what their names hold."""
+        before = self._texts
+        plain = before.plain
+        models = [one for ref in tuple(self._recorder.met) if isinstance(one := ref(), nn.Module)]
+        if models and any("def forward" in one for one in before.by_file.values()):
+            plain = plain_names(models)
+        if not files <= before.by_file.keys():
+            self._texts = _Texts({file: "".join(linecache.getlines(file)) for file in sorted(files)}, plain, {})
+            return self._known(files)
+        if plain != before.plain:
+            self._texts = before._replace(plain=plain, told={})
         return self._texts
 
     def _all(self) -> tuple[dict[tuple[Place, Way, int], float], float]:
@@ -136,12 +173,13 @@ class LineSampler:
         return {(place, through, phase): seconds for ((place, through), phase), seconds in heard.items()}, total
 
 
-def _asked(through: Way, texts: dict[str, str]) -> _Told:
+def _asked(through: Way, known: _Texts) -> _Told:
     """What the texts tell of a way; nothing of a text that no parser gets through."""
+    texts = known.by_file
     try:
         told = _told(through, texts)
         saves = any(line in saving_rows(texts[file]) for file, line in through)
-        told = told._replace(saves=saves, one_by_one=_in_turn(through, texts))
+        told = told._replace(saves=saves, one_by_one=_in_turn(through, texts), constant=known.constant(through))
         return told._replace(operates=told.operates and through[0][1] in operator_rows(texts[through[0][0]]))
     except (RecursionError, MemoryError, ValueError):
         return _Told()

@@ -14,9 +14,3 @@ RULES: tuple[Rule, ...] = tuple(rule_of(module) for family in FAMILIES for modul
 def every_rule() -> tuple[Rule, ...]:
     """Ours, and those of other packages."""
     return (*RULES, *plugins().rules)
-
-
-def table_markdown() -> str:
-    """The rules as a Markdown table, as README shows it."""
-    rows = [f"| `{rule.name}` | {rule.family} | {rule.summary} |" for rule in RULES]
-    return "\n".join(["| rule | family | what it finds |", "|---|---|---|", *rows])

@@ -12,7 +12,8 @@ from gpu_doctor.recording import LineCost
 
 
 def forward_aside(vitals: Vitals) -> float:
-    """Share of the wall-clock in statements of forwards that no output depends on, 0..1; 0 where few looks saw it."""
+    """Share of the wall-clock in statements of forwards that no output depends on, or that make the same in every step,
+    0..1; 0 where few looks saw it."""
     share = sum(one.share for one in vitals.lines if aside(one))
     if vitals.looks is not None and share * vitals.looks < FEW_LOOKS:
         return 0.0
@@ -21,7 +22,13 @@ def forward_aside(vitals: Vitals) -> float:
 
 def aside(line: LineCost) -> bool:
     """Whether a line cost is of such a statement."""
-    return line.phase == "forward" and line.beside == "model" and not line.in_worker
+    return line.phase == "forward" and line.beside in ("model", "constant") and not line.in_worker
+
+
+def computed_aside(vitals: Vitals) -> float:
+    """Of `forward_aside`, what torch computes on a CPU: constants that are made of whole tensors."""
+    lines = [one for one in vitals.lines if aside(one) and one.beside == "constant" and (one.in_torch or one.computes)]
+    return 0.0 if vitals.on_gpu else min(sum(one.share for one in lines), forward_aside(vitals))
 
 
 def emptied(vitals: Vitals) -> str:

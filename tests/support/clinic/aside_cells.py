@@ -1,4 +1,5 @@
-"""Patients whose model runs, or works, for nothing that trains; and some whose second forward is needed."""
+"""Patients whose model runs, or works, for nothing that trains, or makes the same anew; and some whose second forward,
+or whose new masks, are needed."""
 
 from tests.support.clinic.cell import Cell
 from tests.support.clinic.host_cells import digits
@@ -296,6 +297,99 @@ BALANCED = Cell(
     """,
 )
 
+CONSTANT_IN_FORWARD = Cell(
+    name="a-constant-made-in-every-forward",
+    klass="host",
+    top=("python-in-forward",),
+    before=digits(200)
+    + """
+        import math
+
+        class Windowed(nn.Module):
+            side, widths = 28, tuple(range(4, 32, 2))
+            def __init__(self):
+                super().__init__()
+                self.net = model
+            def window(self):
+                heights = []
+                for y in range(self.side):
+                    for x in range(self.side):
+                        far = (x - self.side / 2) ** 2 + (y - self.side / 2) ** 2
+                        heights.append(sum(math.exp(-far / width ** 2) for width in self.widths))
+                return torch.tensor(heights) / len(self.widths)
+            def forward(self, x):
+                return self.net(x * self.window())
+
+        class Kept(Windowed):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("heights", self.window(), persistent=False)
+            def forward(self, x):
+                return self.net(x * self.heights)
+    """,
+    sick="""
+        net = Windowed()
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = criterion(net(x), y)
+            loss.backward()
+            optimizer.step()
+    """,
+    cured="""
+        net = Kept()
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = criterion(net(x), y)
+            loss.backward()
+            optimizer.step()
+    """,
+)
+
+NEW_EACH_TIME = Cell(
+    name="masks-and-tables-that-are-new-in-every-forward",
+    klass="compute",
+    healthy=True,
+    never=("python-in-forward",),
+    before="""
+        import torch
+        from torch import nn
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+
+        class Reader(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.levels = 10
+                self.embed = nn.Embedding(500, 128)
+                self.frequencies = nn.Parameter(torch.randn(64))
+                self.body = nn.Sequential(nn.Linear(128, 1024), nn.ReLU(), nn.Linear(1024, 128))
+                self.head = nn.Linear(128, self.levels)
+            def positions(self, n):
+                angles = torch.arange(n)[:, None] * self.frequencies.exp()
+                return torch.cat((angles.sin(), angles.cos()), 1)
+            def mask(self, lengths, n):
+                return torch.tensor([[i < length for i in range(n)] for length in lengths.tolist()])
+            def forward(self, tokens, lengths):
+                n = tokens.size(1)
+                h = self.embed(tokens) + self.positions(n)
+                h = h * (self.mask(lengths, n) & (torch.rand(n) < 0.9))[..., None]
+                return self.head(self.body(h).mean(1)) + 0.1 * torch.arange(self.levels)
+
+        model = Reader()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        ends = [40 + step % 24 for step in range(160)]
+        batches = [(torch.randint(0, 500, (16, n)), torch.randint(n - 2, n + 1, (16,))) for n in ends]
+        Y = torch.randint(0, 10, (160, 16))
+    """,
+    sick="""
+        for (tokens, lengths), y in zip(batches, Y):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(tokens, lengths), y)
+            loss.backward()
+            optimizer.step()
+    """,
+)
+
 CELLS = (
     ACCURACY_BY_A_SECOND_FORWARD,
     CURVE_OVER_ALL_DATA,
@@ -308,4 +402,6 @@ CELLS = (
     REPLAY,
     UNROLLED,
     BALANCED,
+    CONSTANT_IN_FORWARD,
+    NEW_EACH_TIME,
 )

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from gpu_doctor.diagnosis.rules import RULES, table_markdown
+from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.page import explain
 from gpu_doctor.diagnosis.rules.rule import Rule
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -97,14 +97,3 @@ def test_no_figure_is_a_rule_of_the_vitals_by_default(rule: Rule) -> None:
 @each_rule
 def test_every_page_is_explained(rule: Rule) -> None:
     assert rule.summary in str(explain(rule.name))
-
-
-def test_the_table_has_every_rule() -> None:
-    rows = table_markdown().splitlines()[2:]
-    assert [row.split("`")[1] for row in rows] == [rule.name for rule in RULES]
-    assert all(row.count("|") == 4 for row in rows)
-
-
-def test_readme_shows_the_table_of_today() -> None:
-    shown = table_markdown().strip() in (ROOT / "README.md").read_text()
-    assert shown, "README.md has another table of rules: python -m tests.support.readme_rules writes it anew"

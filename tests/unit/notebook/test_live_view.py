@@ -6,6 +6,7 @@ import gc
 import re
 import threading
 import weakref
+from contextvars import ContextVar
 
 import bokeh
 
@@ -47,6 +48,17 @@ def test_the_runs_own_thread_refreshes_only_what_the_panel_shows(bench: Bench) -
     bench.dashboard.beat()
     assert len(bench.messages) == 1
     bench.dashboard._thread = None
+
+
+def test_the_refresher_sends_in_the_context_of_the_cell(bench: Bench) -> None:
+    """ipykernel 7.0 finds there which cell a message belongs to, and raises without it."""
+    cell: ContextVar[str] = ContextVar("cell")
+    cell.set("of the cell")
+    seen: list[str] = []
+    bench.dashboard._refresh = lambda: seen.append(cell.get("of no cell"))  # type: ignore[method-assign]
+    bench.dashboard.start()
+    bench.dashboard.stop()
+    assert seen == ["of the cell"]
 
 
 def test_a_candidate_is_laid_over_its_baseline_and_a_run_clears_both(bench: Bench) -> None:

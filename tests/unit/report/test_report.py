@@ -79,7 +79,7 @@ def test_without_a_gpu_none_is_invented() -> None:
     assert re.findall(r"<th.*?>([^<>]+)<", head)[6] == "CPU"
     assert re.findall(r"<td.*?>([^<>]+)<", row)[6] == "62 %"
     said = as_text.text(diagnose(one), one, (Effect({"num_workers": 2}, outcome="refused", reason="No."),))
-    assert "GPU" not in said.replace("GPU Doctor", "").replace("no GPU", "")
+    assert "GPU" not in said.replace("gpu_doctor", "").replace("no GPU", "")
 
 
 def test_a_gpu_that_is_not_used_is_named() -> None:

@@ -1,4 +1,4 @@
-"""python-in-forward: statements of a forward on which its output does not depend."""
+"""python-in-forward: statements of a forward on which its output does not depend, or that make the same each time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ NEEDED = line("h = self.body(x)", 0.2, phase="forward")
 KEPT = replace(line("self.seen.append(h.tolist())", 0.4, phase="forward"), beside="model")
 KEEPING = Loop(forward=12.0, lines=(NEEDED, KEPT))
 """12 of 18 ms are forwards, two thirds of them statistics."""
+ANCHORS = replace(line("boxes.append([x - w, x + w])", 0.4, phase="forward"), beside="constant")
+MASKED = replace(line("mask = torch.ones(n, n).tril()", 0.4, phase="forward"), beside="constant", computes=True)
 
 
 def test_sick() -> None:
@@ -52,3 +54,32 @@ def test_behind_a_busy_gpu_it_is_free() -> None:
     assert found is not None and stalled.gpu_forward_share is not None
     assert found.cost_share == pytest.approx(stalled.gpu_forward_share)
     assert asked(RULE, loop.but(queue_empty=0.0)) is None
+
+
+def test_constants_made_anew() -> None:
+    loop = KEEPING.but(lines=(NEEDED, ANCHORS))
+    found = sick(RULE, loop)
+    assert found.cost_share == pytest.approx(8 / 18)
+    assert found.headline.startswith("The model's forward makes the same constants anew in every step: ")
+    (cure,) = found.prescriptions
+    assert "buffer" in cure.text and "register_buffer" in cure.code
+    compile(cure.code, RULE, "exec")
+    assert diagnose(loop.recording()).bottleneck == "host"
+
+
+def test_both_are_named_the_dearer_first() -> None:
+    found = sick(RULE, KEEPING.but(lines=(NEEDED, replace(ANCHORS, share=0.25), replace(KEPT, share=0.15))))
+    assert "makes the same constants anew in every step and does work that its output does not need" in found.headline
+    first, second = found.prescriptions
+    assert first.predicted_speedup and "buffer" in first.text
+    assert second.predicted_speedup is None and second.text.endswith("(where this applies)")
+    found = sick(RULE, KEEPING.but(lines=(NEEDED, replace(ANCHORS, share=0.35), replace(KEPT, share=0.05))))
+    assert len(found.prescriptions) == 1
+
+
+def test_what_torch_computes_on_a_cpu_is_computing() -> None:
+    """It is priced all the same: to compute it once is enough."""
+    for masked in (MASKED, replace(MASKED, computes=False, in_torch=True)):
+        loop = KEEPING.but(lines=(NEEDED, masked))
+        assert sick(RULE, loop).cost_share == pytest.approx(8 / 18)
+        assert diagnose(loop.recording()).bottleneck == "compute"
