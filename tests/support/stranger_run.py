@@ -137,6 +137,7 @@ def main(device: str, how: str, *files: str) -> None:
     for file in files:
         text = Path(file).read_text(encoding="utf-8")
         sys.path.insert(0, str(Path(file).parent.resolve()))
+        sys.argv = [file]  # the options of the program, which has none
         if how in ("bare", "watched"):
             found = (bare if how == "bare" else watched)(text, file, gpu)
         else:
