@@ -81,7 +81,8 @@ def tap(scope: TapScope) -> Iterator[None]:
     def mark_trained() -> None:
         ids = stepped.ids()
         for listener in listeners.values():
-            listener.trained = listener.trained or not listener.parameters.isdisjoint(ids)
+            owned = listener.trained or not listener.parameters.isdisjoint(ids)
+            listener.trained = owned and not listener.teaches()
 
     def boxes() -> None:
         """A trained module that steps do not call is but a box of modules that they do call."""

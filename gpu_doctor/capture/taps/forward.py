@@ -96,6 +96,11 @@ class Listener:
             else:
                 setattr(module, SEAM, own)
 
+    def teaches(self) -> bool:
+        """It is in evaluation mode and no weight of it asks for gradients: if it was trained, that is over."""
+        module = self.ref()
+        return module is not None and not module.training and not any(one.requires_grad for one in module.parameters())
+
     def end(self) -> None:
         """Off for good; nothing of ours goes on holding the module."""
         self.remove()

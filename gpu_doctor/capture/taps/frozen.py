@@ -1,8 +1,8 @@
 """Looks whether a model that nobody trains is handed the same samples again, and gives the same for them.
 
 A frozen teacher, or a backbone under a trained head: what it computes for a sample that is not augmented is the same
-in every epoch. Its calls are looked at from the first optimizer step on until that is known, and one in eight from
-then on: samples may come for a while only. On a CPU a look costs some 20 us; on a GPU the looks stay there, and are
+in every epoch. Its calls are looked at from the first step of an optimizer on (of each: a teacher may have been trained
+before) until that is known, and one in eight from then on: samples may come for a while only. On a CPU a look costs some 20 us; on a GPU the looks stay there, and are
 read when the loop has ended, so that nothing waits for it.
 """
 
@@ -26,7 +26,7 @@ from gpu_doctor.recording.setup import FrozenForward
 MOST_MODELS: Final = 4
 MOST_INPUTS: Final = 4
 LATE: Final = 16
-"""Steps after which no further model is looked for."""
+"""Steps after the first one of an optimizer after which no further model is looked for."""
 MOST_CALLS: Final = 20_000
 """Nobody looks longer: an epoch has more steps than that."""
 ROOM: Final = 16 << 20
@@ -46,6 +46,8 @@ class Followed:
         """Looked at from `now` on, by the host's clock."""
         self.ref, self.name, self.listener = weakref.ref(module), type(module).__name__, listener
         self.began, self.calls = now, 0
+        self._before = listener.calls - 1, listener.wall_ns
+        """Of the listener until then: while it was trained, perhaps."""
         self.returning = Returning()
         self.kept: list[tuple[int, Rows, torch.Tensor]] = []
         """Looks that lie on a device, and"""
@@ -83,9 +85,13 @@ class Followed:
 
     def heard(self) -> FrozenForward:
         """What is known of it by now."""
-        listener = self.listener
-        passes = listener.calls / max(self.returning.period, 1.0)
-        return FrozenForward(self.name, listener.calls, listener.wall_ns * 1e-9, passes, self.output_bytes)
+        calls, wall_ns = self.listener.calls - self._before[0], self.wall_ns
+        return FrozenForward(self.name, calls, wall_ns * 1e-9, calls / max(self.returning.period, 1.0), self.output_bytes)
+
+    @property
+    def wall_ns(self) -> int:
+        """What its forwards took since it is followed."""
+        return self.listener.wall_ns - self._before[1]
 
 
 class Frozen:
@@ -95,15 +101,21 @@ class Frozen:
         """They are heard with all others, once an optimizer has stepped."""
         self._scope, self._recorder = scope, scope.recorder
         self._models: dict[int, Followed] = {}
-        self._steps = 0
+        self._steps, self._late = 0, LATE
 
     def stepped(self) -> None:
         """An optimizer has stepped, on the training thread."""
         self._steps += 1
-        if self._steps == 1:
+        if self.called not in self._scope.heard:
             self._scope.heard.append(self.called)
-        elif self._steps > LATE and all(one.over for one in self._models.values()):
+        elif self._steps > self._late and all(one.over for one in self._models.values()):
             self._unhear()
+
+    def optimized(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer is about to step for the first time, on the training thread."""
+        self._late = self._steps + LATE
+        if self.stepped not in self._scope.stepped:
+            self._scope.stepped.append(self.stepped)
 
     def called(self, module: nn.Module, trained: bool, args: Any, kwargs: Any, output: Any) -> None:
         """The forward of an outermost module has returned, on the training thread."""
@@ -116,7 +128,7 @@ class Frozen:
         begin = log.clock()
         if one is None:
             listener = self._scope.listeners.get(id(module))
-            if listener is None or len(self._models) >= MOST_MODELS or self._steps > LATE or not listener.parameters:
+            if listener is None or len(self._models) >= MOST_MODELS or self._steps > self._late or not listener.parameters:
                 return
             one = self._models[id(module)] = Followed(module, listener, begin)
         try:
@@ -148,7 +160,7 @@ class Frozen:
         one.over = one.kept_bytes >= ROOM
 
     def _worth(self, one: Followed) -> bool:
-        return one.listener.wall_ns >= WORTH * (self._recorder.clock() - one.began)
+        return one.wall_ns >= WORTH * (self._recorder.clock() - one.began)
 
     def facts(self) -> tuple[FrozenForward, ...] | None:
         """Those whose samples came again, with the same results; None where that of one could not be seen."""
@@ -194,7 +206,7 @@ def _read(inputs: list[torch.Tensor], result: torch.Tensor) -> tuple[Rows, torch
 def tap(scope: TapScope) -> Iterator[None]:
     """Fact `frozen` of the setup."""
     frozen, facts = Frozen(scope), scope.recorder.facts
-    scope.stepped.append(frozen.stepped)
+    scope.optimized.append(frozen.optimized)
     facts["frozen"] = frozen.facts
     try:
         yield

@@ -65,6 +65,41 @@ def test_a_teacher_of_the_same_samples() -> None:
     assert 62 <= one.calls <= 64 and one.passes == pytest.approx(8.0, rel=0.25)
 
 
+def test_a_teacher_that_was_trained_before_in_the_same_run() -> None:
+    recorder, net, student = Recorder(), teacher().train().requires_grad_(True), nn.Linear(12, 3)
+    with listening(recorder, {"net": net, "student": student}, accelerated=False):
+        before = torch.optim.SGD(net.parameters(), lr=0.01)
+        for x in shuffled(frozen.LATE // 8 + 1):
+            before.zero_grad()
+            net(x).square().sum().backward()
+            before.step()
+        net.eval().requires_grad_(False)
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+        for x in shuffled(8):
+            with torch.no_grad():
+                target = net(x)
+            optimizer.zero_grad()
+            (student(x) - target).square().sum().backward()
+            optimizer.step()
+    (one,) = recorder.facts["frozen"]
+    assert 62 <= one.calls <= 64 and one.passes == pytest.approx(8.0, rel=0.25), "of its calls as a teacher alone"
+
+
+def test_the_other_network_of_a_gan_is_no_teacher_though_its_weights_are_switched_off() -> None:
+    recorder, one, other = Recorder(), nn.Linear(12, 12), nn.Linear(12, 12)
+    with listening(recorder, {"one": one, "other": other}, accelerated=False):
+        optimizers = [torch.optim.SGD(net.parameters(), lr=0.01) for net in (one, other)]
+        for x in shuffled(8):
+            for turn, net in enumerate((one, other)):
+                (one, other)[1 - turn].requires_grad_(False)
+                optimizers[turn].zero_grad()
+                other(one(x)).square().sum().backward()
+                optimizers[turn].step()
+                (one, other)[1 - turn].requires_grad_(True)
+                assert net.training
+    assert not recorder.facts["frozen"]
+
+
 def test_the_same_order_each_epoch() -> None:
     found = train(teacher(), (X[at] for _ in range(4) for at in torch.arange(32).split(4)))
     assert found is not None and found[0].passes == pytest.approx(4.0, rel=0.05)
