@@ -20,7 +20,7 @@ SAID: Final = {
     "03_mixed_precision_and_batch_size": "compute",
     "04_waiting_for_your_own_code": "slow-python",
 }
-"""By notebook, what its first doctored cell has for the dearest finding, or for the bottleneck where none is to be cured.
+"""By notebook, the dearest finding of its first doctored cell, or the bottleneck where there is none to be cured.
 
 On a CPU of several cores: its text says what differs elsewhere. The last doctored cell is cured of that finding.
 """
