@@ -9,20 +9,28 @@ from typing import Any, Final
 import nbformat
 import pytest
 
+from gpu_doctor.formatting import BOTTLENECK_LABELS
 from tests.support import course, stored_notebooks
 
 pytestmark = pytest.mark.timeout(900)
 
 SAID: Final = {
     "01_quickstart": "loader-without-workers",
+    "02_feeding_the_device": "loader-without-workers",
+    "03_mixed_precision_and_batch_size": "compute",
+    "04_waiting_for_your_own_code": "slow-python",
     "05_memory": "memory-growth",
     "06_lightning_accelerate_transformers": "loader-without-workers",
     "07_treat_and_sweep": "loader-without-workers",
 }
-"""By notebook, the rule that its first doctored cell names first. Its last one is cured of it."""
+"""By notebook, the dearest finding of its first doctored cell, or the bottleneck where there is none to be cured.
+
+On a CPU of several cores: its text says what differs elsewhere. The last doctored cell is cured of that finding.
+"""
 PROBE: Final = """
 import gpu_doctor as _doctor, json as _json
-print(_json.dumps([_one.rule for _one in _doctor.last_case().diagnosis.findings]))
+_found = _doctor.last_case().diagnosis
+print(_json.dumps([_one.rule for _one in _found.findings] or [_found.bottleneck]))
 """
 
 
@@ -33,7 +41,7 @@ def executed(request: pytest.FixtureRequest) -> Any:
 
 
 def found(executed: Any) -> list[list[str]]:
-    """The rules that each doctored cell named, the dearest first."""
+    """What each doctored cell found, the dearest first; the bottleneck where it found nothing."""
     return [json.loads(cell.outputs[0].text) for cell in executed.cells if cell.source == PROBE]
 
 
@@ -44,8 +52,8 @@ def test_it_runs_and_its_panels_say_what_its_text_speaks_of(executed: Any, reque
     assert doctored, "a notebook of ours shows the doctor at work"
     name = Path(request.node.callspec.params["executed"]).stem
     if name in SAID:
-        assert rules[0][:1] == [SAID[name]]
-        assert len(rules) == 1 or SAID[name] not in rules[-1]
+        assert rules[0][0] == SAID[name]
+        assert len(rules) == 1 or SAID[name] in BOTTLENECK_LABELS or SAID[name] not in rules[-1]
     executed.cells = [cell for cell in executed.cells if cell.source != PROBE]
     assert stored_notebooks.complaints(course.stored(executed)) == []
     nbformat.validate(executed)

@@ -42,7 +42,8 @@ def run(path: Path, probe: str = "") -> Any:
         notebook.cells = [one for cell in notebook.cells for one in (cell, *_probes(cell, probe))]
     with tempfile.TemporaryDirectory() as home:
         # What stands beside the notebooks may be read; what their cells write goes with the copy.
-        place = Path(home) / FOLDER.name
+        place, jupyter = Path(home) / FOLDER.name, Path(home) / "jupyter"
+        jupyter.mkdir()
         shutil.copytree(FOLDER, place, ignore=shutil.ignore_patterns("*.ipynb", "images", ".*"))
         NotebookClient(
             notebook,
@@ -52,7 +53,7 @@ def run(path: Path, probe: str = "") -> Any:
             record_timing=False,
             coalesce_streams=True,
             resources={"metadata": {"path": str(place)}},
-        ).execute(env=jupyter_environment(Path(home) / "jupyter"))
+        ).execute(env=jupyter_environment(jupyter))
     return notebook
 
 
