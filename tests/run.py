@@ -53,14 +53,14 @@ OLD_PAGE: Final = "tests/browser/test_old_notebook.py"
 """It needs the environment with Colab's versions."""
 OLD_KERNEL: Final = ("tests/kernel/test_old_kernel.py", "tests/kernel/test_colab_install.py")
 """So do they."""
-ELSEWHERE: Final = ("old_kernel", "colab_install", "binder", "notebooks")
+ELSEWHERE: Final = ("old_kernel", "colab_install", "notebooks")
 """Of `tests/kernel`, in parts of their own."""
 PAGES: Final = tuple(
     f"tests/browser/test_{one}.py"
     for one in ("accessible", "front_ends", "still", "still_asks", "still_kept", "still_story")
 )
 """They need no Jupyter."""
-APART: Final = ("taps", "restore", "faults", "test_clinic.py")
+APART: Final = ("taps", "restore", "faults", "test_binder.py", "test_clinic.py")
 """Of `real_clock`, parts of their own."""
 PARTS: Final = {
     one.name: one
@@ -84,7 +84,9 @@ PARTS: Final = {
         Part("notebooks", "every notebook, from first to last cell", pytest_of("tests/kernel/test_notebooks.py")),
         Part("old-kernel", "a kernel as old as Colab's, and an upload there", pytest_of(*OLD_KERNEL, OLD_PAGE)),
         Part(
-            "binder", "Binder acted out: its builder, its image, its limits", pytest_of("tests/kernel/test_binder.py")
+            "binder",
+            "Binder acted out: its builder, its image, its limits",
+            pytest_of("tests/real_clock/test_binder.py"),
         ),
         Part("pages", "the panel in pages of ours, which act out front ends", pytest_of(*PAGES)),
         Part(

@@ -23,7 +23,7 @@ SAID: Final = {
     "06_lightning_accelerate_transformers": "loader-without-workers",
     "07_treat_and_sweep": "loader-without-workers",
 }
-"""By notebook, what its first doctored cell has as the dearest finding, or as bottleneck if none is to be cured.
+"""By notebook, the dearest finding of its first doctored cell, or the bottleneck where there is none to be cured.
 
 On a CPU of several cores: its text says what differs elsewhere. The last doctored cell is cured of that finding.
 """

@@ -43,4 +43,4 @@ def become(command: Sequence[str]) -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     except (NotHere, AttributeError) as reason:
         os.environ[NOT_HERE] = str(reason)
-    os.execv(command[0], command)
+    os.execv(command[0], list(command))

@@ -118,7 +118,7 @@ def _put(cells: list[dict[str, Any]], identity: str, kind: str, text: str, place
     """
     cell = next((one for one in cells if one.get("id") == identity), None)
     if cell is None:
-        results = {"outputs": [], "execution_count": None} if kind == "code" else {}
+        results: dict[str, Any] = {"outputs": [], "execution_count": None} if kind == "code" else {}
         cell = {"cell_type": kind, "id": identity, "metadata": {}, "source": [], **results}
         cells.insert(place, cell)
     cell["source"] = _lines(text)

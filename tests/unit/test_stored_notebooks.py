@@ -63,8 +63,9 @@ def test_a_large_one_and_the_state_of_widgets_are_refused() -> None:
 
 
 def test_what_is_stored_has_no_widget_and_no_version_of_the_python_that_ran_it() -> None:
-    ran = {"cells": [cell("%%gpudoctor", LIVE, STATIC)], "metadata": {"widgets": {"state": {}}}}
-    ran["metadata"]["language_info"] = {"name": "python", "version": "3.11.9"}
+    language = {"name": "python", "version": "3.11.9"}
+    metadata = {"widgets": {"state": {}}, "language_info": language}
+    ran = {"cells": [cell("%%gpudoctor", LIVE, STATIC)], "metadata": metadata}
     text = course.stored(nbformat.from_dict({**ran, "nbformat": 4, "nbformat_minor": 5}))
     assert complaints(text) == [] and "3.11.9" not in text
     assert text.endswith("}\n") and not text.endswith("\n\n")
