@@ -2,8 +2,8 @@
 
 A frozen teacher, or a backbone under a trained head: what it computes for a sample that is not augmented is the same
 in every epoch. Its calls are looked at from the first step of an optimizer on (of each: a teacher may have been trained
-before) until that is known, and one in eight from then on: samples may come for a while only. On a CPU a look costs some 20 us; on a GPU the looks stay there, and are
-read when the loop has ended, so that nothing waits for it.
+before) until that is known, and one in eight from then on: samples may come for a while only. On a CPU a look costs
+some 20 us; on a GPU the looks stay there, and are read when the loop has ended, so that nothing waits for it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class Followed:
     def heard(self) -> FrozenForward:
         """What is known of it by now."""
         calls, wall_ns = self.listener.calls - self._before[0], self.wall_ns
-        return FrozenForward(self.name, calls, wall_ns * 1e-9, calls / max(self.returning.period, 1.0), self.output_bytes)
+        passes = calls / max(self.returning.period, 1.0)
+        return FrozenForward(self.name, calls, wall_ns * 1e-9, passes, self.output_bytes)
 
     @property
     def wall_ns(self) -> int:
@@ -128,7 +129,8 @@ class Frozen:
         begin = log.clock()
         if one is None:
             listener = self._scope.listeners.get(id(module))
-            if listener is None or len(self._models) >= MOST_MODELS or self._steps > self._late or not listener.parameters:
+            full = len(self._models) >= MOST_MODELS or self._steps > self._late
+            if listener is None or full or not listener.parameters:
                 return
             one = self._models[id(module)] = Followed(module, listener, begin)
         try:
