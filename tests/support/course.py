@@ -68,7 +68,7 @@ def stored(notebook: Any) -> str:
         if cell.cell_type == "code":
             cell.outputs = [one for one in cell.outputs if VIEW not in one.get("data", {})]
     notebook.metadata.pop("widgets", None)
-    notebook.metadata.language_info = {"name": "python"}
+    notebook.metadata.language_info = {"name": "python", "pygments_lexer": "ipython3"}  # for its magics
     return f"{str(nbformat.writes(notebook)).rstrip()}\n"
 
 
