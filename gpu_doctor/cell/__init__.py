@@ -11,7 +11,7 @@ from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
 from gpu_doctor.cell.literals import Place
 from gpu_doctor.cell.loop import Edits, LoopLines, NothingToPaste, NotPlaced
-from gpu_doctor.cell.one_by_one import barred_rows, one_by_one_rows
+from gpu_doctor.cell.one_by_one import barred_rows, gradient_rows, one_by_one_rows
 from gpu_doctor.cell.operators import operator_rows
 from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, reaches
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
@@ -40,6 +40,7 @@ __all__ = [
     "called_names",
     "constant_rows",
     "elsewhere_lines",
+    "gradient_rows",
     "has_copy",
     "hushed",
     "kept_graphs",

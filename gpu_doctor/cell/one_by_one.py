@@ -2,7 +2,8 @@
 
 `for env in envs: action = act(env.state)` can be one call for all; `for t in range(n): h = cell(x[t], h)` cannot, as
 each call needs the one before. What the text does not tell is taken for needed: functions from elsewhere, models that
-keep a state, what a call may change.
+keep a state, what a call may change. Gradients that are asked for one sample at a time are such calls, too, where the
+text tells that one call on the sum gives the same.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gpu_doctor.cell.statements import (
     MODULES,
     definitions,
     differentiates,
+    is_known,
     key,
     lines_of,
     name_of,
@@ -38,6 +40,10 @@ _KEPT: Final = re.compile(r"cache|past|hidden|memory|history|^h$|^hx$|^kv")
 _COLLECTS: Final = {"append", "extend", "add", "insert", "update"}
 """Methods that put what a call gave aside."""
 _FORWARDS: Final = {"forward", "__call__"}
+_TO_GRADIENTS: Final = re.compile(r"^zero_grad|^clip_grad")
+"""Names of calls that need or change the gradients that are there."""
+_OVER_A_DIMENSION: Final = {"mean", "sum", "norm", "amax", "amin", "logsumexp"}
+"""Methods that, told along which dimension, leave a number for each sample."""
 Items: TypeAlias = "ast.For | ast.AsyncFor | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp"
 Places: TypeAlias = "ast.stmt | ast.expr"
 
@@ -61,6 +67,34 @@ def one_by_one_rows(text: str) -> dict[int, int]:
             for place in loop.places():
                 calls = [call for call in _calls(place) if name_of(call) not in _COLLECTS]
                 if not any(map(loop.refused, calls)) and any(loop.independent(call, place) for call in calls):
+                    found |= dict.fromkeys(lines_of(place), place.lineno)
+    return found
+
+
+@lru_cache(maxsize=32)
+def gradient_rows(text: str) -> dict[int, int]:
+    """Rows of calls that ask for the gradients of one sample after the other, where one call on the sum gives the same.
+
+    `grad(scores[i], x)`, of which only the sample's own place `[i]` is read; `losses[i].backward(retain_graph=True)`,
+    where the losses are one for each sample and nothing looks at the gradients before the last. Rows of a Jacobian,
+    and losses of several heads, are none.
+
+    Args:
+        text: all of a file.
+
+    Returns:
+        Each row of the statement with the first row of it.
+    """
+    tree = parsed(text) if len(text) <= _LONGEST else None
+    if tree is None or not ("grad(" in text or "retain_graph" in text):
+        return {}
+    told = _Told(tree)
+    found: dict[int, int] = {}
+    for one in ast.walk(tree):
+        if isinstance(one, (ast.For, ast.AsyncFor, *_COMPREHENSIONS)) and not _steps(one):
+            loop = _Asking(one, told)
+            for place in loop.places():
+                if any(loop.own_gradient(call, place) or loop.added_up(call, tree) for call in _calls(place)):
                     found |= dict.fromkeys(lines_of(place), place.lineno)
     return found
 
@@ -150,6 +184,137 @@ class _Loop:
             if line < place.lineno and left & needed:
                 needed = (needed - left if always else needed) | read
         return bool(needed & self._own) and not needed & self._left
+
+
+class _Asking(_Loop):
+    """A loop that may ask for the gradients of one sample in each turn."""
+
+    def __init__(self, node: Items, told: _Told) -> None:
+        super().__init__(node, told)
+        self._left = {name for _, _, left, _ in self._before for name in left} - self._own
+        """A method of the outputs (`scores[i].sum()`) changes none of them."""
+
+    def own_gradient(self, call: ast.Call, place: Places) -> bool:
+        """Whether it is `grad(scores[i], x)`, and of what it gives, only the sample's own place is read."""
+        given = {word.arg: word.value for word in call.keywords}
+        output = call.args[0] if call.args else given.get("outputs")
+        if name_of(call) != "grad" or output is None or len(call.args) + len(call.keywords) < 2:
+            return False
+        output = self._part(output)
+        at = {self._index(output)} if isinstance(output, ast.Subscript) else self._own
+        if self._of_one(output) is None or not self.independent(call, place):
+            return False
+        return self._reads_own(call, place, [one for one in self._subscripts() if self._index(one) in at])
+
+    def added_up(self, call: ast.Call, tree: ast.Module) -> bool:
+        """Whether it is `losses[i].backward(retain_graph=True)`, and nothing looks at the gradients in between."""
+        kept = [one.value for one in call.keywords if one.arg == "retain_graph"]
+        if name_of(call) != "backward" or not kept or not isinstance(call.func, ast.Attribute):
+            return False
+        if isinstance(kept[0], ast.Constant) and not kept[0].value:
+            return False
+        every = list(ast.walk(self._node))
+        calls = [one for one in every if isinstance(one, ast.Call)]
+        looks = any(isinstance(one, ast.Attribute) and one.attr == "grad" for one in every)
+        if looks or not all(is_known(one) and not _TO_GRADIENTS.search(name_of(one)) for one in calls):
+            return False
+        whole = self._of_one(self._part(call.func.value))
+        return whole is not None and whole not in self._left and _one_for_each(whole, tree)
+
+    def _of_one(self, output: ast.expr) -> str | None:
+        """What an output is one sample's part of, by its name: `scores` of `scores[i]`; "" where that has no name, None
+        where it is no such part."""
+        if isinstance(output, ast.Subscript):
+            first = self._index(output) in self._own and not reads(output.value) & self._own
+            return key(output.value) if first else None
+        return self._iterated(output.id) if isinstance(output, ast.Name) and output.id in self._own else None
+
+    def _part(self, output: ast.expr) -> ast.expr:
+        """`scores[i]` of `scores[i].sum()`, of `scores[i] / n`, and of `s` if the turn begins with `s = scores[i]`."""
+        output = self._bare(output)
+        if not isinstance(output, ast.Name) or output.id in self._own:
+            return output
+        assigned = [one for one in ast.walk(self._node) if isinstance(one, ast.Assign)]
+        made = [one.value for one in assigned if [key(part) for part in one.targets] == [output.id]]
+        return self._bare(made[0]) if len(made) == 1 else output
+
+    def _bare(self, output: ast.expr) -> ast.expr:
+        """Without `.sum()`, and what it is divided by or multiplied with."""
+        while True:
+            if isinstance(output, ast.Call) and isinstance(output.func, ast.Attribute) and not output.args:
+                output = output.func.value
+            elif isinstance(output, ast.BinOp) and isinstance(output.op, (ast.Div, ast.Mult)):
+                if reads(output.right) & self._own:
+                    return output
+                output = output.left
+            else:
+                return output
+
+    def _iterated(self, name: str) -> str:
+        """What the loop takes its own thing from: `losses` for `loss in losses`, `i, loss in enumerate(losses)`."""
+        heads = self._node.generators if isinstance(self._node, _COMPREHENSIONS) else [self._node]
+        for head in heads:
+            call = head.iter if isinstance(head.iter, ast.Call) else None
+            given = [head.iter] if call is None else call.args if name_of(call) in ("zip", "enumerate") else []
+            targets = _parts(head.target)
+            at = next((place for place, one in enumerate(targets) if key(one) == name), -1)
+            at -= call is not None and name_of(call) == "enumerate"
+            if 0 <= at < len(given):
+                return key(given[at]) if isinstance(given[at], (ast.Name, ast.Attribute)) else ""
+        return ""
+
+    def _subscripts(self) -> list[ast.Subscript]:
+        return [one for one in ast.walk(self._node) if isinstance(one, ast.Subscript)]
+
+    def _index(self, one: ast.Subscript) -> str:
+        """The name at which the first dimension is read; "" where it is none."""
+        place = one.slice.elts[0] if isinstance(one.slice, ast.Tuple) and one.slice.elts else one.slice
+        return place.id if isinstance(place, ast.Name) else ""
+
+    def _reads_own(self, call: ast.Call, place: Places, own: Sequence[ast.Subscript]) -> bool:
+        """Whether of the gradients that a call gives only the sample's own place is read, as `own` does."""
+        read = [one.value for one in own]
+        first = [one for one in self._subscripts() if isinstance(one.slice, ast.Constant)]
+        opened = next((one for one in first if one.value is call), None)
+        if opened is not None and opened in read:
+            return True
+        if not isinstance(place, ast.Assign) or len(place.targets) != 1 or place.value not in (call, opened):
+            return False
+        target, whole = place.targets[0], place.value is call
+        if isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == 1 and whole:
+            target, whole = target.elts[0], False
+        names = [one for one in ast.walk(self._node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)]
+        loaded = [one for one in names if isinstance(target, ast.Name) and one.id == target.id]
+        if whole:  # a tuple: its first is read
+            read = [one.value for one in first if one in read]
+        return bool(loaded) and all(one in read for one in loaded)
+
+
+def _one_for_each(name: str, tree: ast.Module) -> bool:
+    """Whether a text tells that a name holds a number for each sample: `reduction="none"`, `.mean(dim=1)`."""
+    made = [one for one in ast.walk(tree) if isinstance(one, ast.Assign)]
+    unreduced = {
+        part.attr if isinstance(part, ast.Attribute) else key(part)
+        for one in made
+        if _unreduced(one.value)
+        for part in one.targets
+    }
+    values = [one.value for one in made if name and name in {key(part) for part in one.targets}]
+    return bool(values) and all(
+        _unreduced(one) or (isinstance(one, ast.Call) and (_over_a_dimension(one) or name_of(one) in unreduced))
+        for one in values
+    )
+
+
+def _unreduced(value: ast.expr) -> bool:
+    words = value.keywords if isinstance(value, ast.Call) else []
+    return any(w.arg == "reduction" and isinstance(w.value, ast.Constant) and w.value.value == "none" for w in words)
+
+
+def _over_a_dimension(call: ast.Call) -> bool:
+    return (
+        name_of(call) in _OVER_A_DIMENSION and isinstance(call.func, ast.Attribute) and bool(call.args or call.keywords)
+    )
 
 
 def _simple(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

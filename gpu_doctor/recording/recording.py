@@ -181,7 +181,8 @@ class LineCost:
     `torch.save` and its like are chores instead, timed by the clock."""
     one_by_one: str = ""
     """Reached, in a forward or in `other`, through a call that is made for one thing after the other though none needs
-    what another gave, as its file's text tells (see `cell.one_by_one`): that call's file and line."""
+    what another gave, as its file's text tells (see `cell.one_by_one`): that call's file and line. In a backward: a
+    call that asks for the gradients of one sample after the other, where one call on the sum gives the same."""
     computes: bool = False
     """Seen in `other`, or where a forward makes the same in every step, on a line that only makes a few operations on
     whole tensors, with no loop of the step in between, as its file's text tells (see `cell.operators`): torch's

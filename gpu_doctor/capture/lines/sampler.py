@@ -13,6 +13,7 @@ by what the names hold that they read (see `gpu_doctor.cell.constant_work`).
 from __future__ import annotations
 
 import linecache
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
@@ -26,6 +27,7 @@ from gpu_doctor.capture.step_clock import Look
 from gpu_doctor.cell import (
     barred_rows,
     constant_rows,
+    gradient_rows,
     loop_rows,
     one_by_one_rows,
     operator_rows,
@@ -33,15 +35,15 @@ from gpu_doctor.cell import (
     trains_nothing,
 )
 from gpu_doctor.recording import LineCost
-from gpu_doctor.recording.steps import FORWARD, LOSS, NO_GRAD, OTHER, PHASE_NAMES
+from gpu_doctor.recording.steps import BACKWARD, FORWARD, LOSS, NO_GRAD, OTHER, PHASE_NAMES
 
 MOST_LINES: Final = 4096
 SHOWN_LINES: Final = 120
 
 Way: TypeAlias = "tuple[tuple[str, int], ...]"
 """File and line of every frame of the user's, innermost first."""
-_OF_STEPS: Final = (FORWARD, NO_GRAD, LOSS, OTHER)
-"""Phases in which it is asked whether a line trains anything."""
+_OF_STEPS: Final = (FORWARD, NO_GRAD, LOSS, OTHER, BACKWARD)
+"""Phases in which the texts are asked about the way to a line; in a backward, only whose gradients are asked for."""
 
 
 class _Seen(NamedTuple):
@@ -62,7 +64,9 @@ class _Told(NamedTuple):
     saves: bool = False
     """through a statement that writes data to a file,"""
     one_by_one: str = ""
-    """and through this call, made for one thing after the other without need."""
+    """and through this call, made for one thing after the other without need,"""
+    gradients: str = ""
+    """or through this one, which asks for the gradients of one sample after the other without need."""
     operates: bool = False
     """Its innermost line, in a step and in no loop inside of it, only makes operations on whole tensors."""
     constant: bool = False
@@ -143,10 +147,10 @@ class LineSampler:
                 in_torch=place.in_torch,
                 before_backward=phase == LOSS,
                 no_grad=phase == NO_GRAD,
-                beside="constant" if constant else told.beside,
+                beside="constant" if constant else told.beside if phase != BACKWARD else "",
                 looped=phase in (LOSS, OTHER) and told.looped,
                 saves=phase == OTHER and told.saves,
-                one_by_one=told.one_by_one,
+                one_by_one=told.gradients if phase == BACKWARD else told.one_by_one,
                 computes=(phase in (LOSS, OTHER) or constant) and told.operates and (place.innermost or place.in_torch),
             )
             found[cost] = found.get(cost, 0.0) + seconds / total
@@ -179,17 +183,19 @@ def _asked(through: Way, known: _Texts) -> _Told:
     try:
         told = _told(through, texts)
         saves = any(line in saving_rows(texts[file]) for file, line in through)
-        told = told._replace(saves=saves, one_by_one=_in_turn(through, texts), constant=known.constant(through))
+        told = told._replace(saves=saves, constant=known.constant(through))
+        told = told._replace(one_by_one=_in_turn(through, texts, one_by_one_rows))
+        told = told._replace(gradients=_in_turn(through, texts, gradient_rows))
         return told._replace(operates=told.operates and through[0][1] in operator_rows(texts[through[0][0]]))
     except (RecursionError, MemoryError, ValueError):
         return _Told()
 
 
-def _in_turn(through: Way, texts: dict[str, str]) -> str:
-    """File and row of the call made for one thing after the other that the way leads through, if it is the innermost
-    loop around it, and nothing between trains."""
+def _in_turn(through: Way, texts: dict[str, str], rows: Callable[[str], dict[int, int]]) -> str:
+    """File and row of the call made for one thing after the other, as `rows` tells of a text, that the way leads
+    through, if it is the innermost loop around it, and nothing between trains."""
     for file, line in through:
-        row = one_by_one_rows(texts[file]).get(line)
+        row = rows(texts[file]).get(line)
         if row is not None:
             return f"{file}:{row}"
         if line in barred_rows(texts[file]):

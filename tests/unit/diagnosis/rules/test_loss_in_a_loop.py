@@ -50,3 +50,47 @@ def test_behind_a_busy_gpu_it_is_free() -> None:
     loop = on_gpu(loss=5.0, lines=(PAIR, PLAIN), setup=GRAPH)
     assert asked(RULE, loop) is None
     assert asked(RULE, loop.but(queue_empty=1.0)) is not None
+
+
+ASKED = replace(
+    line("(grad,) = torch.autograd.grad(scores[i], mixed, create_graph=True)", 0.4),
+    phase="backward",
+    in_torch=True,
+    one_by_one="<cell>:5",
+)
+LAST = replace(line("loss.backward()", 0.3), phase="backward", in_torch=True)
+PENALTY = Loop(forward=1.0, backward=14.0, optimizer=5.0, lines=(ASKED, LAST))
+"""14 of 20 ms are the backward's, 8 of them the calls for one sample's gradient."""
+
+
+def test_gradients_of_one_sample_at_a_time() -> None:
+    found = sick(RULE, PENALTY)
+    assert found.cost_share == pytest.approx(0.4 * 7 / 8)
+    assert "gradients of one sample at a time" in found.headline
+    assert any("8.00 ms" in one and "32 samples" in one for one in found.evidence)
+    assert any("autograd.grad(scores[i]" in one for one in found.evidence)
+    cure = found.prescriptions[0]
+    assert "influence one another" in cure.text and "scores.sum()" in cure.code
+    compile(cure.code, RULE, "exec")
+    assert named(PENALTY) == [RULE]
+    again = sick(RULE, PENALTY.but(setup=GRAPH))
+    assert again.cost_share == pytest.approx(0.4 * 7 / 8 + 0.3 * (1 - 40 / 500)), (
+        "the backward goes through all of them"
+    )
+
+
+def test_one_backward_for_each_sample() -> None:
+    backed = replace(ASKED, text="losses[i].backward(retain_graph=True)")
+    cure = sick(RULE, PENALTY.but(lines=(backed, LAST))).prescriptions[0]
+    assert cure.code.startswith("losses.sum().backward()") and "influence" not in cure.text, "sums add up in any case"
+
+
+def test_well_gradients() -> None:
+    assert asked(RULE, PENALTY.but(lines=(replace(ASKED, one_by_one=""), LAST))) is None, "the text tells of no loop"
+    assert asked(RULE, PENALTY.but(lines=(replace(ASKED, phase="other"), LAST))) is None
+    assert asked(RULE, PENALTY.but(lines=(replace(ASKED, share=0.05), LAST))) is None
+    assert asked(RULE, PENALTY.but(batch=4)) is None
+    few = replace(PENALTY.recording(), looks=5)
+    assert rule(RULE).check(measure(few)) is None
+    loop = on_gpu(lines=(ASKED, LAST))
+    assert asked(RULE, loop) is None and asked(RULE, loop.but(queue_empty=1.0)) is not None
