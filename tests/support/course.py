@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import nbformat
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 from tests.support.jupyter_home import jupyter_environment
 from tests.support.repository import ROOT
@@ -80,7 +80,7 @@ def renewed(path: Path) -> list[str]:
     """
     try:
         text = stored(run(path))
-    except CellExecutionError as failed:
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as failed:
         return [str(failed)]
     found = complaints(text)
     if not found:
