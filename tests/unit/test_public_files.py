@@ -155,8 +155,8 @@ def test_large_files_and_notebooks_that_were_not_run_are_refused(tmp_path: Path)
     ran.write_text(json.dumps({"cells": [{**cell, "execution_count": 1}], "metadata": {"padding": 700_000 * "."}}))
     unrun.write_text(json.dumps({"cells": [cell], "metadata": {}}))
     small, large = tmp_path / "small.bin", tmp_path / "large.bin"
-    small.write_bytes(bytes(600_000))
-    large.write_bytes(bytes(600_001))
+    small.write_bytes(bytes(2_000_000))
+    large.write_bytes(bytes(2_000_001))
 
     def refused(*paths: Path) -> list[str]:
         command = [sys.executable, str(ROOT / ".ci" / "check_files.py"), *map(str, paths)]
