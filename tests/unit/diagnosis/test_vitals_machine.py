@@ -125,3 +125,16 @@ def test_bits_that_were_averaged_in_a_very_long_run_are_none() -> None:
     bits = np.where(np.arange(READINGS) % 2 == 0, 0.0, 32.5)
     vitals = measure(read(on_gpu().recording(), 0, clock_limit_bits=bits, sm_clock_mhz=1980, gpu_util_pct=90))
     assert vitals.throttled_share == 0.0
+
+
+def test_a_straight_line_is_growth_however_its_readings_lie() -> None:
+    """Readings come when there is time for them: two seconds apart at first, one later on."""
+    done = np.array([0.0, 20, 60, 100, 120, 140, 160, 180, 199])
+    assert isinstance(rising(done, 2e8 + 4e6 * done), Growth)
+
+
+@pytest.mark.parametrize("readings", [9, 12, 40])
+def test_one_allocation_that_stays_is_no_growth(readings: int) -> None:
+    done = np.linspace(0.0, 200.0, readings)
+    once = 2e8 + 5e8 * (done > 110) + 1e4 * done
+    assert rising(done, once) is False

@@ -91,8 +91,13 @@ def in_one_indexing(vitals: Vitals, workers: Forecast) -> bool:
 
 
 def _whole_batches(vitals: Vitals) -> bool:
-    """The dataset is asked for whole batches already (`batch_size=None`), not by a batch sampler of the user's own."""
+    """The dataset is asked for whole batches already: by `batch_size=None`, or it was seen in its `__getitems__`.
+
+    A batch sampler of the user's own says nothing of that.
+    """
     loader = vitals.loader
+    if any(one.function.rpartition(".")[2] == "__getitems__" for one in vitals.lines if one.phase == "data_wait"):
+        return True
     told = loader is not None and (loader.collate == "default_convert" or loader.sampler == "BatchSampler")
     return loader is not None and loader.batch_size is None and told
 

@@ -102,6 +102,8 @@ def test_a_stream_is_not_told_to_index(loop: Loop) -> None:
 def test_data_that_is_indexed_by_whole_batches_is_not_told_to_be() -> None:
     whole = {"batch_size": None, "sampler": "BatchSampler", "collate": "default_convert"}
     assert asked(RULE, IN_MEMORY.but(loader=whole)) is None
+    seen = replace(line("return self.x[indices]", 0.4, "data_wait"), function="Rows.__getitems__")
+    assert asked(RULE, IN_MEMORY.but(lines=(seen,))) is None
     own = {"batch_size": None, "sampler": "SequentialSampler"}  # a batch sampler of the user's: still one by one
     assert asked(RULE, IN_MEMORY.but(loader=own)) is not None
     dear = sick(RULE, Loop(wait=40.0, cores=1.0, loader=whole))
