@@ -17,7 +17,9 @@ def register(kind: type, text: Callable[[Any], str], html: Callable[[Any], str])
     """Takes the words for results of a class.
 
     Args:
-        kind: the class. text: a result as plain text. html: a result as self-contained HTML.
+        kind: the class.
+        text: a result as plain text.
+        html: a result as self-contained HTML.
     """
     _WORDS[kind] = text, html
 

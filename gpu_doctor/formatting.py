@@ -67,7 +67,8 @@ def clean(text: object, most: int = 400) -> str:
     """Text of unknown origin made fit for a terminal, HTML and SVG (it still has to be escaped for the last two).
 
     Args:
-        text: anything; its `str`. most: characters at most; what is longer ends in an ellipsis.
+        text: anything; its `str`.
+        most: characters at most; what is longer ends in an ellipsis.
     """
     try:
         raw = str(text)
@@ -319,6 +320,10 @@ def losses(
     """What became of the loss in a trial, by the verdict of its comparison; empty where there is nothing to compare.
 
     Args:
+        verdict: of `Effect.loss_verdict`.
+        drift: the largest relative difference; None = not known.
+        first_step: at which the losses part; None = they do not.
+        dtype: the coarsest format that either side computed in.
         alone: by how much the losses of runs without the change differ.
     """
     if verdict == "equal":

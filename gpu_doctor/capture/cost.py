@@ -42,7 +42,8 @@ class Governor:
         """Nothing is measured before the first question.
 
         Args:
-            tapped_s: what the taps have cost so far, in host seconds. elapsed_s: of the run so far.
+            tapped_s: what the taps have cost so far, in host seconds.
+            elapsed_s: of the run so far.
         """
         self._tapped_s, self._elapsed_s = tapped_s, elapsed_s
         self._seen = 0.0, 0.0
@@ -65,7 +66,8 @@ class Governor:
         """The part of one core that a thread may take.
 
         Args:
-            who: asks. wanted: what it would take at its usual pace.
+            who: asks.
+            wanted: what it would take at its usual pace.
 
         Returns:
             At least `wanted` where all that is wanted fits, else less.
@@ -82,7 +84,9 @@ def too_dear(tapped_s: float, loop_s: float, steps: int, searched_s: float = 0.0
     """A sentence where the taps alone cost more than the budget, which nothing can be done about; else empty.
 
     Args:
-        tapped_s: what they cost. loop_s: wall-clock of all steps. steps: how many there were.
+        tapped_s: what they cost.
+        loop_s: wall-clock of all steps.
+        steps: how many there were.
         searched_s: what looking for the models of new optimizers took, of the same wall-clock.
     """
     if loop_s >= WORTH_SAYING_S and searched_s > SEARCHED_SHARE * loop_s:

@@ -93,8 +93,9 @@ def call_code(training: bool, grad: bool, trained: bool) -> int:
     """The code of a forward.
 
     Args:
-        training: the module's mode. grad: whether gradients are recorded. trained: an optimizer of this run owns its
-            parameters.
+        training: the module's mode.
+        grad: whether gradients are recorded.
+        trained: an optimizer of this run owns its parameters.
     """
     return CALL + training + 2 * grad + 4 * trained
 

@@ -63,9 +63,12 @@ class Poller:
 
         Args:
             probes: name and `opened` of each, as in `PROBES`.
-            add: takes a metric, the host clock's seconds and the value. note: takes a sentence for the footer.
-            clock: host clock, in seconds. period_s: seconds between two readings of a probe, at least.
-            sampler: looks at the training thread's stack once. sampler_period_s: mean seconds between looks, at least.
+            add: takes a metric, the host clock's seconds and the value.
+            note: takes a sentence for the footer.
+            clock: host clock, in seconds.
+            period_s: seconds between two readings of a probe, at least.
+            sampler: looks at the training thread's stack once.
+            sampler_period_s: mean seconds between looks, at least.
             cpu_clock: CPU seconds of the calling thread.
             allowed: told what share of a core the thread would take at its usual pace, says what it may take.
         """

@@ -78,8 +78,11 @@ class Recorder:
         """Opens the book.
 
         Args:
-            settings: what the knobs are turned to. name, source: of the run, for people.
-            max_steps, max_s: budget; when it is spent, `ending` is set and the taps leave the loop at its next step.
+            settings: what the knobs are turned to.
+            name: of the run, for people.
+            source: text of the code that runs.
+            max_steps: budget in steps; when it is spent, `ending` is set and the taps leave the loop at its next step.
+            max_s: the same in seconds.
             sync_measured: whether waits for a device are tapped.
             clock: host clock in nanoseconds.
         """
@@ -422,7 +425,8 @@ class Recorder:
         """Ends the last step and freezes everything.
 
         Args:
-            outcome: one of `recording.OUTCOMES`. reason: one sentence where it is not `completed`.
+            outcome: one of `recording.OUTCOMES`.
+            reason: one sentence where it is not `completed`.
         """
         self.over.set()
         self._finish()

@@ -26,8 +26,12 @@ class Source:
     __slots__ = ("__weakref__", "delivered", "evaluation", "learned", "loader")
 
     def __init__(self, loader: list[int] | None = None, learned: bool = False) -> None:
-        """Args: loader: one cell that all iterators over it share: the batches that it has delivered to training.
-        learned: the loop trains from it."""
+        """See the class.
+
+        Args:
+            loader: one cell that all iterators over it share: the batches that it has delivered to training.
+            learned: the loop trains from it.
+        """
         self.delivered = 0
         self.evaluation = False
         self.loader = [0] if loader is None else loader
@@ -71,10 +75,13 @@ def row(
     """The values of a step that consists of these spans, in the order of `steps.STEP_COLUMNS`.
 
     Args:
-        spans: in their order. begin: ns since the run began. end: as `begin`.
-        kind: TRAINING or INFERENCE. asked: a training loader was asked for a batch: no batch then means none, and not
-            "no loader".
-        cpu_ns: of the process, NaN if unknown. epoch: its number.
+        spans: in their order.
+        begin: ns since the run began.
+        end: as `begin`.
+        kind: TRAINING or INFERENCE.
+        asked: a training loader was asked for a batch: no batch then means none, and not "no loader".
+        cpu_ns: of the process, NaN if unknown.
+        epoch: its number.
         sync: whether waits for a device were measured (NaN if not).
     """
     samples = edge = 0.0

@@ -41,7 +41,8 @@ def batch_lines(source: str, lines: Sequence[LineCost], models: Iterable[str] = 
     """Those of the line costs that lie in the making of training batches; empty where the text does not tell.
 
     Args:
-        source: the cell's text. lines: what its lines cost, with the phase in which they did.
+        source: the cell's text.
+        lines: what its lines cost, with the phase in which they did.
         models: names under which the cell finds models that were made elsewhere.
     """
     rows = _rows(source, lines)

@@ -67,6 +67,7 @@ class Made:
 
     @property
     def outermost(self) -> Site:
+        """The call of the outermost function that makes it; its own where it stands in none."""
         return self.callers[-1] if self.callers else self.site
 
     @property
@@ -125,7 +126,8 @@ class Cells:
         """Every call that makes an object of a kind, oldest cell first, once for each way in which it is reached.
 
         Args:
-            is_kind: whether an object (or qualified name) is the class. parameters: its positional ones.
+            is_kind: whether an object (or qualified name) is the class.
+            parameters: its positional ones.
         """
         own = {name for name, (_, node) in self.classes.items() if self._derives(node, is_kind) and _init(node)}
         for cell in self.cells:

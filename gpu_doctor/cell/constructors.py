@@ -206,8 +206,11 @@ def _names_in(node: ast.AST) -> set[str]:
 
 
 def _named(made: Made, looped: tuple[set[str], set[str]]) -> int:
-    """3 if a training loop names it, or it is made in the head of one; 2 if only the last part of an attribute fits;
-    1 if the newest cell names it."""
+    """How much speaks for it.
+
+    3 if a training loop names it, or it is made in the head of one; 2 if only the last part of an attribute fits; 1 if
+    the newest cell names it.
+    """
     outer, (heads, mentioned) = made.outermost, looped
     loops = [one for one in outer.cell.ancestors(outer.call) if isinstance(one, (ast.For, ast.AsyncFor))]
     if any(node is outer.call for one in loops for node in ast.walk(one.iter)):

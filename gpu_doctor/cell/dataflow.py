@@ -26,7 +26,10 @@ def names_holding(loop: Loop, until: int, begins: Callable[[ast.expr], bool], se
     """Names that hold, before a line, what some expressions give or what was computed of it.
 
     Args:
-        loop: where they are bound. until: the line. begins: whether an expression gives it. seeds: that hold it anyway.
+        loop: where they are bound.
+        until: the line.
+        begins: whether an expression gives it.
+        seeds: that hold it anyway.
     """
     found = set(seeds)
     statements = [one for one in ast.walk(loop) if isinstance(one, (ast.Assign, ast.AnnAssign, ast.AugAssign))]
@@ -85,6 +88,7 @@ def trained(models: Mapping[int, Any], namespace: Mapping[str, Any]) -> set[int]
 
     Args:
         models: by their id. A part of another one of them is left out.
+        namespace: in which the code runs.
     """
     parameters = {key: {id(one): one for one in _parameters(model)} for key, model in models.items()}
     wanted = {key for key, of in parameters.items() if any(one.requires_grad for one in of.values())}

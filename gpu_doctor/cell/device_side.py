@@ -20,7 +20,8 @@ def moved_lines(source: str, lines: Sequence[LineCost]) -> tuple[LineCost, ...]:
     """Those of the line costs that the text puts after the copy of the batch: in the loop, or called there alone.
 
     Args:
-        source: the cell's text. lines: what lines cost, in the cell or in functions that it calls.
+        source: the cell's text.
+        lines: what lines cost, in the cell or in functions that it calls.
     """
     rows, functions = _after_the_copy(source)
     text = source.splitlines()

@@ -22,7 +22,8 @@ def hushed(source: str, rules: Collection[str]) -> tuple[set[str], tuple[str, ..
     A comment begins with names of rules, divided by commas or spaces; free words may follow, such as the reason.
 
     Args:
-        source: of the cell. rules: the names that there are.
+        source: of the cell.
+        rules: the names that there are.
 
     Returns:
         The rules named, and a sentence for each name that no rule has.

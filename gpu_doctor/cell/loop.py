@@ -191,6 +191,7 @@ def calls_of(node: ast.AST, name: str) -> Iterator[ast.Call]:
 
 
 def names_in(cell: CellSource) -> set[str]:
+    """Every name that a cell reads or binds."""
     return {one.id for one in cell.walk(ast.Name)}
 
 

@@ -101,8 +101,9 @@ def gradient_rows(text: str) -> dict[int, int]:
 
 @lru_cache(maxsize=32)
 def barred_rows(text: str) -> frozenset[int]:
-    """Rows of loops, but those of a model's forward, and of functions that train: who came through one of them was
-    called as often as that says, and may have needed what came before.
+    """Rows of loops, but those of a model's forward, and of functions that train.
+
+    Who came through one of them was called as often as that says, and may have needed what came before.
 
     Args:
         text: all of a file.
@@ -222,8 +223,10 @@ class _Asking(_Loop):
         return whole is not None and whole not in self._left and _one_for_each(whole, tree)
 
     def _of_one(self, output: ast.expr) -> str | None:
-        """What an output is one sample's part of, by its name: `scores` of `scores[i]`; "" where that has no name, None
-        where it is no such part."""
+        """What an output is one sample's part of, by its name: `scores` of `scores[i]`.
+
+        "" where that has no name, None where it is no such part.
+        """
         if isinstance(output, ast.Subscript):
             first = self._index(output) in self._own and not reads(output.value) & self._own
             return key(output.value) if first else None
@@ -351,8 +354,11 @@ def _read(one: ast.stmt) -> Iterable[ast.AST]:
 
 
 def _left(one: ast.stmt, own: set[str], elsewhere: Mapping[str, set[str]]) -> set[str]:
-    """Names that hold something else after a statement; not those in which it fills the place of the loop's own thing,
-    `actions[i] = ...`, if no other place of them is read."""
+    """Names that hold something else after a statement.
+
+    Not those in which it fills the place of the loop's own thing, `actions[i] = ...`, if no other place of them is
+    read.
+    """
     if isinstance(one, (ast.For, ast.AsyncFor)):
         return set(stored(one.target))
     if isinstance(one, (ast.With, ast.AsyncWith)):

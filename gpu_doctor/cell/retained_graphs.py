@@ -27,6 +27,7 @@ _MAGIC: Final = re.compile(r"^\s*[%!]")
 
 
 def within(inner: ast.AST, outer: ast.AST) -> bool:
+    """Whether a node is a part of another, or is that one itself."""
     return any(node is inner for node in ast.walk(outer))
 
 
@@ -129,7 +130,8 @@ def kept_graphs(source: str, models: tuple[str, ...] = ()) -> tuple[Kept, ...]:
     """The lines in a cell's loops that keep graphs across steps, top to bottom; empty where the source is no Python.
 
     Args:
-        source: the cell's text. models: names under which it finds models that were made elsewhere.
+        source: the cell's text.
+        models: names under which it finds models that were made elsewhere.
     """
     text = "\n".join("" if _MAGIC.match(row) else row for row in source.splitlines())
     try:

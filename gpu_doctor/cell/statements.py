@@ -104,7 +104,8 @@ def bound(block: ast.stmt, harmless: Iterable[str] = ()) -> set[str]:
     """Names that a block makes or may change, also inside of itself.
 
     Args:
-        block: a statement. harmless: names of functions that are known to change nothing.
+        block: a statement.
+        harmless: names of functions that are known to change nothing.
     """
     return {
         name
@@ -197,7 +198,8 @@ def unneeded(parts: Sequence[ast.stmt], sinks: Sequence[ast.stmt], harmless: Ite
     """Those of a body's statements on which none of the sinks depends.
 
     Args:
-        parts: the statements, as `parts_of` gives them. sinks: those of them that are needed for what they do.
+        parts: the statements, as `parts_of` gives them.
+        sinks: those of them that are needed for what they do.
         harmless: names of functions that are known to change nothing.
     """
     found = list(sinks)
@@ -280,6 +282,7 @@ def reads(statement: ast.AST) -> set[str]:
 
 
 def stored(target: ast.AST) -> set[str]:
+    """Names that a target binds."""
     parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
     if len(parts) == 1 and parts[0] is target:
         return {key(target)} - {""}
@@ -327,7 +330,9 @@ def definitions(
     """The functions and classes that some nodes call or hand on, and those that these do.
 
     Args:
-        nodes: of a text. defined: its functions and classes. others: names that are left out.
+        nodes: of a text.
+        defined: its functions and classes.
+        others: names that are left out.
     """
     found: list[ast.AST] = []
     waiting, seen = list(mentioned(nodes)), set(others)
@@ -342,5 +347,6 @@ def definitions(
 
 
 def lines_of(node: ast.AST) -> range:
+    """The lines (from 1) that a piece of a text takes."""
     begin = getattr(node, "lineno", 0)
     return range(begin, (getattr(node, "end_lineno", None) or begin) + 1)

@@ -30,7 +30,9 @@ def computed_targets(
 
     Args:
         makers: statements that a loss depends on and that do not depend on the model's output.
-        inputs: what the model is called with. loops: around them. defined: functions and classes of the text.
+        inputs: what the model is called with.
+        loops: around them.
+        defined: functions and classes of the text.
     """
     needed = {name for one in inputs for name in reads(one)}
     feeding: list[ast.stmt] = []

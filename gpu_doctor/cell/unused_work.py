@@ -57,7 +57,8 @@ def beside_lines(source: str, lines: Sequence[LineCost]) -> tuple[LineCost, ...]
     """Those of the line costs that lie in statements of the training loop that train nothing.
 
     Args:
-        source: the cell's text. lines: what its lines cost.
+        source: the cell's text.
+        lines: what its lines cost.
     """
     return _on_rows(source, lines, _rows(source)[0])
 
@@ -66,7 +67,8 @@ def needed_lines(source: str, lines: Sequence[LineCost]) -> tuple[LineCost, ...]
     """Those of the line costs that lie in the other statements of the training loop: the loss or the update needs them.
 
     Args:
-        source: the cell's text. lines: what its lines cost.
+        source: the cell's text.
+        lines: what its lines cost.
     """
     return _on_rows(source, lines, _rows(source)[1])
 
@@ -75,7 +77,8 @@ def trains_nothing(text: str, line: int, others: tuple[str, ...] = ()) -> str | 
     """Whether a line of a file lies in a statement that trains nothing.
 
     Args:
-        text: all of the file. line: its number, from 1.
+        text: all of the file.
+        line: its number, from 1.
         others: the texts of all other files of the user's that are known: what a step returns, or a forward keeps, may
             be used there.
 
@@ -197,7 +200,8 @@ def idle_rows(text: str, others: tuple[str, ...] = ()) -> frozenset[int]:
     """Rows of the statements in forwards that no returned value depends on, and that keep nothing that is read.
 
     Args:
-        text: of the file in which the model is defined. others: all other texts that are known.
+        text: of the file in which the model is defined.
+        others: all other texts that are known.
     """
     tree = parsed(text) if "def forward" in text or "_hook(" in text else None
     if tree is None:

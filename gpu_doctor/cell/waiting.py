@@ -35,7 +35,8 @@ def waiting_lines(source: str, lines: Sequence[LineCost]) -> dict[LineCost, str]
     """Those of the line costs whose text may wait for the GPU, each with the expression that does.
 
     Args:
-        source: the cell's text. lines: what lines cost; of other cells and files only the line itself is known.
+        source: the cell's text.
+        lines: what lines cost; of other cells and files only the line itself is known.
     """
     rows, text = _rows(source), source.splitlines()
     found = {}

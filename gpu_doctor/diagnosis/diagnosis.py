@@ -80,6 +80,13 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
 
     Raises:
         TypeError: if it is neither.
+
+    Example:
+        >>> import gpu_doctor
+        >>> recording = gpu_doctor.load("notebooks/recordings/images-on-a-cpu.npz")
+        >>> diagnosis = gpu_doctor.diagnose(recording)
+        >>> diagnosis.bottleneck, diagnosis.findings[0].rule
+        ('input', 'loader-without-workers')
     """
     if not isinstance(subject, (Recording, Vitals)):
         raise TypeError(f"diagnose() takes a recording, such as gpu_doctor.load(path) gives, not {subject!r:.60}.")

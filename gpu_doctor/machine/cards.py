@@ -69,7 +69,8 @@ def architecture_support(capability: tuple[int, int], arches: Sequence[str]) -> 
     runs on 9.0 alone (CUDA programming guide, "application compatibility").
 
     Args:
-        capability: of the card, such as (9, 0). arches: torch.cuda.get_arch_list(), such as `sm_90`, `compute_90`.
+        capability: of the card, such as (9, 0).
+        arches: torch.cuda.get_arch_list(), such as `sm_90`, `compute_90`.
     """
     major, minor = capability
     native = {_arch(one) for one in arches if one.startswith("sm_")} - {None}

@@ -27,7 +27,8 @@ def pids(of: int, proc: Path = Path("/proc")) -> list[int] | None:
     """Process ids of all descendants, those that have ended and were not waited for among them.
 
     Args:
-        of: the process whose they are. proc: a test gives a folder of its own.
+        of: the process whose they are.
+        proc: a test gives a folder of its own.
 
     Returns:
         None where the kernel keeps no such lists (not Linux, gVisor, CONFIG_PROC_CHILDREN left out).
@@ -63,7 +64,8 @@ def cpu_s(process: Any, proc: Path = Path("/proc")) -> float:
     15 % of two cores too cheap for half a second. The scheduler knows the nanoseconds, thread by thread.
 
     Args:
-        process: psutil's. proc: a test gives a folder of its own.
+        process: psutil's.
+        proc: a test gives a folder of its own.
 
     Raises:
         psutil.Error: if it is gone.

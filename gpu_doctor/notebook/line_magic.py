@@ -178,6 +178,8 @@ def knob_list(
     """The table of knobs for the loop of `setup` (an empty one: no loop was seen yet).
 
     Args:
+        knobs: to list.
+        setup: as it was found.
         variables: names and literals of the cell that can be varied.
         turned: knobs that were turned when the setup was found: of these it does not tell how they are written.
     """

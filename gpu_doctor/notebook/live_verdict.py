@@ -83,7 +83,8 @@ class Steady:
         """The diagnosis to show: this one, as far as the reader would not wonder, with what they have got used to.
 
         Args:
-            diagnosis: the newest. now_s: the time of it, on any clock.
+            diagnosis: the newest.
+            now_s: the time of it, on any clock.
         """
         before, self._now_s = self._rule, now_s
         findings = self._in_order(self._with_held(diagnosis))

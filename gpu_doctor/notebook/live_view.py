@@ -55,7 +55,8 @@ class Dashboard:
         Args:
             look: gives the case as it stands; called on the refresher's thread.
             request: takes a checked request of the page; may be called on any thread, must only post.
-            knobs: what the panel lets a person turn. period_s: between two refreshes.
+            knobs: what the panel lets a person turn.
+            period_s: between two refreshes.
             gpus: indices of the GPUs to draw lines for at once; None = those that NVML sees.
             note: told in one sentence if the view fails; None = the notes of the run that is followed.
         """
@@ -91,6 +92,7 @@ class Dashboard:
         """Follows another run.
 
         Args:
+            feed: of the run that begins.
             role: `run` and `baseline` clear all lines; a `candidate` is laid over the baseline's.
         """
         name = describe(getattr(feed, "settings", {}))

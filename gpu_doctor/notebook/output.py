@@ -89,7 +89,8 @@ def kept(text: str, displayed: Sequence[Any]) -> RealOutput:
     """The end of what was printed, and what was displayed: pictures as such, the rest as plain text.
 
     Args:
-        text: stdout, stderr and a traceback. displayed: IPython's captured outputs.
+        text: stdout, stderr and a traceback.
+        displayed: IPython's captured outputs.
     """
     images: list[str] = []
     for one in displayed:

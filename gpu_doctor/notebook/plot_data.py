@@ -105,7 +105,9 @@ def thinned(x: Column, y: Column, most: int = MOST_POINTS) -> tuple[Column, Colu
     """At most about `most` points with the same outline (min-max thinning); a NaN of `y` is a gap and stays one.
 
     Args:
-        x, y: shape (n,), x ascending. most: at least 4.
+        x: shape (n,), ascending.
+        y: shape (n,).
+        most: at least 4.
 
     Returns:
         x and y of the kept points, in their order.
@@ -250,8 +252,10 @@ class Layer:
             self.marks = Marks(_few(self.marks.epochs, begun), _few(self.marks.evaluations, started))
 
     def top(self, plot: str) -> float | None:
-        """The end of a plot's y axis: above all points of memory, above nearly all of latency (a first step that
-        loads a library lasts a hundred times a normal one)."""
+        """The end of a plot's y axis: above all points of memory, above nearly all of latency.
+
+        A first step that loads a library lasts a hundred times a normal one.
+        """
         parts = [self.tails[key].y for key, line in self.lines.items() if line.plot == plot and key in self.tails]
         known = np.concatenate(parts) if parts else _EMPTY
         known = known[np.isfinite(known)]

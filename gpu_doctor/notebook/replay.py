@@ -33,7 +33,11 @@ def replay(recording: Recording | str | Path, speed: float = SPEED) -> None:
         ValueError: if the speed is not above 0.
 
     Example:
-        gpu_doctor.replay("run.npz", speed=20)
+        >>> import gpu_doctor
+        >>> gpu_doctor.replay("notebooks/recordings/images-on-a-cpu.npz", speed=20)  # in a notebook: the panel
+        gpu_doctor · ...
+        The loop waits for data 85 % of the time: ...
+        ...
     """
     pace, played = _pace(speed), _loaded(recording)
     shell = _notebook()

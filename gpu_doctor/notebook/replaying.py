@@ -51,8 +51,11 @@ class Replaying:
         """Nothing is shown yet.
 
         Args:
-            shell: of the notebook. recording: what is played. speed: recorded seconds in one second, above 0.
-            clock: seconds. wait: waits for so many of them; None = as long, or until Stop.
+            shell: of the notebook.
+            recording: what is played.
+            speed: recorded seconds in one second, above 0.
+            clock: seconds.
+            wait: waits for so many of them; None = as long, or until Stop.
         """
         self._shell, self._recording, self._speed, self._clock = shell, recording, speed, clock
         self._stopped = threading.Event()

@@ -34,7 +34,16 @@ _BROKEN: Final = (
 
 
 class RecordingError(ValueError):
-    """A file is not a readable recording; the message says in one sentence what to do."""
+    """A file is not a readable recording; the message says in one sentence what to do.
+
+    Example:
+        >>> import gpu_doctor
+        >>> try:
+        ...     gpu_doctor.load("nowhere.npz")
+        ... except gpu_doctor.RecordingError as error:
+        ...     print(error)
+        There is no recording at nowhere.npz: give the path of a file written by recording.save().
+    """
 
 
 def write(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, Any]) -> Path:
@@ -144,7 +153,8 @@ def read(path: str | Path, unpacked: Callable[[Mapping[str, Any], dict[str, Any]
     """Reads what `write` wrote.
 
     Args:
-        path: of the file. unpacked: makes the result from arrays and header, while the file is open.
+        path: of the file.
+        unpacked: makes the result from arrays and header, while the file is open.
 
     Raises:
         RecordingError: if the file is missing, truncated, not a recording, or from a newer schema.

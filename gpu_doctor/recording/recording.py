@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from gpu_doctor import formatting
 from gpu_doctor.recording import form, npz
 from gpu_doctor.recording.place import UNKNOWN
 from gpu_doctor.recording.setup import (
@@ -215,9 +216,15 @@ class Timed:
         return inside
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recording:
-    """All that one run left behind. Build one in a test with only `steps`; every other field has an honest default."""
+    """All that one run left behind. Build one in a test with only `steps`; every other field has an honest default.
+
+    Example:
+        >>> import gpu_doctor
+        >>> gpu_doctor.load("notebooks/recordings/images-on-a-cpu.npz")
+        <Recording of 'images on a CPU': completed, 300 steps in 27.9 s>
+    """
 
     steps: Steps
     settings: Settings = field(default_factory=dict)
@@ -256,6 +263,12 @@ class Recording:
     peak_bytes: float = float("nan")
     """Peak memory of the run where the loop trains: the allocator's peak on a GPU, the process' RSS on a CPU."""
 
+    def __repr__(self) -> str:
+        """One line: its columns would be some thousand."""
+        of = f" of {self.name!r}" if self.name else ""
+        told = formatting.count(len(self.steps), "step"), formatting.seconds(self.duration_s)
+        return f"<Recording{of}: {self.outcome}, {' in '.join(told)}>"
+
     @property
     def overhead_share(self) -> float | None:
         """Own cost over the run's wall-clock (0..1), None for an empty run."""
@@ -286,6 +299,12 @@ def load(path: str | Path) -> Recording:
     Raises:
         RecordingError: if the file is missing, truncated, not a recording, or from a newer schema.
         TypeError: if it is no path.
+
+    Example:
+        >>> import gpu_doctor
+        >>> recording = gpu_doctor.load("notebooks/recordings/images-on-a-cpu.npz")
+        >>> round(recording.duration_s, 1)
+        27.9
     """
     return npz.read(path, lambda archive, header: _checked(_unpacked(archive, header)))
 

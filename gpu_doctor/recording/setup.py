@@ -162,8 +162,10 @@ class LossByHand:
 
 @dataclass(frozen=True)
 class UnusedLogits:
-    """A layer that gives a number for each class at positions which the loss leaves out, in those backwards that were
-    looked at."""
+    """A layer that gives a number for each class at positions which the loss leaves out.
+
+    In those backwards that were looked at.
+    """
 
     told_by: str = ""
     """What leaves them out: `ignore_index`, `mask` (zeros that the losses are multiplied by), `index` (some losses are
@@ -198,8 +200,10 @@ class UnusedLogits:
 
 @dataclass(frozen=True)
 class PairsByBroadcast:
-    """Rows compared pair by pair in a tensor of rows x columns x size, which is summed over the size: in the first
-    backward of the run, those of the largest such tensor."""
+    """Rows compared pair by pair in a tensor of rows x columns x size, which is summed over the size.
+
+    In the first backward of the run, those of the largest such tensor.
+    """
 
     kind: str = ""
     """`product`, `cosine` (each row divided by its length), `squares` (of differences), or `norm` (of differences)."""
@@ -547,7 +551,7 @@ class Setup:
 
     @property
     def gpu_index(self) -> int | None:
-        """torch's number of the GPU that the loop trains on; None where it trains on none."""
+        """Torch's number of the GPU that the loop trains on; None where it trains on none."""
         if not self.on_gpu:
             return None
         _, _, number = self.device.partition(":")

@@ -46,10 +46,14 @@ def text(
     """The report for a terminal, lines of about 100 characters.
 
     Args:
-        diagnosis: what to report. recording: the run that it judges, for outcome and duration.
-        effects: of trials, oldest first. notes: sentences beside those of the run and of the diagnosis.
-        trials: the recordings that the effects left (`Case.trials`). plan: of a treatment.
-        sweep, largest: what a sweep and a search for the largest batch found.
+        diagnosis: what to report.
+        recording: the run that it judges, for outcome and duration.
+        effects: of trials, oldest first.
+        notes: sentences beside those of the run and of the diagnosis.
+        trials: the recordings that the effects left (`Case.trials`).
+        plan: of a treatment.
+        sweep: what a sweep found.
+        largest: what a search for the largest batch found.
     """
     runs = () if recording is None else (recording,)
     sides = sides_of(effects, trials)
@@ -76,9 +80,12 @@ def html(
         recordings: the runs of the case, oldest first. Drawn is the one that was diagnosed (told by its setup and
             settings), else the newest.
         effects: of trials, oldest first.
-        title: of the case. notes: sentences for the footer, beside those of the drawn recording and the diagnosis.
-        trials: the recordings that the effects left (`Case.trials`). plan: of a treatment.
-        sweep, largest: what a sweep and a search for the largest batch found.
+        title: of the case.
+        notes: sentences for the footer, beside those of the drawn recording and the diagnosis.
+        trials: the recordings that the effects left (`Case.trials`).
+        plan: of a treatment.
+        sweep: what a sweep found.
+        largest: what a search for the largest batch found.
     """
     run, sides = _run(diagnosis, recordings), sides_of(effects, trials)
     shown = Reported(diagnosis, run, recordings, effects, sides, title, notes, plan, sweep, largest)
@@ -102,7 +109,11 @@ def png(
     """The summary as a picture: header, verdict, anatomy and trials in the words of the other two.
 
     Args:
-        As `html`.
+        diagnosis: as of `html`, and so are the others.
+        recordings: the runs of the case, oldest first.
+        effects: of trials, oldest first.
+        trials: the recordings that the effects left (`Case.trials`).
+        plan: of a treatment.
 
     Raises:
         ImportError: where there is no Pillow.

@@ -71,7 +71,8 @@ def newest(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> BeforeAf
     """The newest trial that measured both sides; None before any.
 
     Args:
-        effects: of a case, oldest first. sides: the recordings of each.
+        effects: of a case, oldest first.
+        sides: the recordings of each.
     """
     for number, (effect, both) in reversed(list(enumerate(zip(effects, sides, strict=True), 1))):
         if both is None or effect.speedup is None or effect.outcome not in CLEAN:

@@ -34,7 +34,8 @@ def proved(effects: Sequence[Effect], plan: Plan | None = None, picking: bool = 
     """The result of a case's trials; None where none was clearly faster than the code as written.
 
     Args:
-        effects: of the case, oldest first. plan: what its last treatment arrived at; it knows why losses may differ.
+        effects: of the case, oldest first.
+        plan: what its last treatment arrived at; it knows why losses may differ.
         picking: a treatment or a sweep goes on, which will pick from its trials.
     """
     against = [one for one in effects if not one.baseline_settings and one.speedup is not None and one.outcome in CLEAN]

@@ -73,6 +73,7 @@ def columns(on_gpu: bool, effects: Sequence[Effect] = ()) -> tuple[str, ...]:
     """Head of the table; the cells of a row stand under it.
 
     Args:
+        on_gpu: the device column is the GPU's.
         effects: of the trials in the table: a loop whose samples are not known is measured in steps/s.
     """
     unit = next((one.unit for one in effects if one.unit != "samples/s"), "samples/s")
@@ -89,7 +90,9 @@ def rows(
     """The newest run as written, the other runs, then the trials, oldest first; all against the code as written.
 
     Args:
-        recordings, effects: of a case. sides: the recordings of each effect (see `trials.sides_of`).
+        recordings: of a case.
+        effects: of the case.
+        sides: the recordings of each effect (see `trials.sides_of`).
         on_gpu: the device column is the GPU's.
     """
     base = next((one for one in reversed(recordings) if not one.settings), None)

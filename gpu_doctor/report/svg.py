@@ -78,6 +78,9 @@ def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34, le
     """The bar of a step: one piece per phase, as wide as its share (0..1), labelled where the label fits.
 
     Args:
+        shares: of the whole, 0..1, by phase.
+        width: in CSS pixels.
+        height: in CSS pixels.
         length: of the bar, as a part of `width`, where it stands beside a longer one.
     """
     total = sum(max(one, 0.0) for one in shares.values()) or 1.0
@@ -101,8 +104,10 @@ def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34, le
 
 
 def spread(quantiles: Sequence[float], end: float, width: int = 1000, height: int = 14) -> str:
-    """How values spread: a line from the first quantile to the fifth, a box from the second to the fourth, a mark at
-    the third; `end` is the end of the scale, which begins at 0."""
+    """How values spread, on a scale from 0 to `end`.
+
+    A line from the first quantile to the fifth, a box from the second to the fourth, a mark at the third.
+    """
     first, low, middle, high, last = (width * min(one / end, 1.0) for one in quantiles)
     box = f"x='{low:.1f}' y='2' width='{max(high - low, 2.0):.1f}' height='{height - 4}'"
     return (
@@ -152,8 +157,9 @@ def chart(
     Args:
         lines: what to draw; each is thinned to MOST_POINTS, lowest and highest value of every stretch kept.
         marks: x positions of thin upright lines, such as epochs' begins.
-        width, height: in CSS pixels. top: what the y axis, which begins at 0, must reach; higher values are cut
-            off there (None = all of the data).
+        width: in CSS pixels.
+        height: in CSS pixels.
+        top: what the y axis, which begins at 0, must reach; higher values are cut off there (None = all of the data).
         x_name: what stands at the end of the x axis.
     """
     thinned = [thin(line.x, line.y) for line in lines]
@@ -201,7 +207,9 @@ def thin(x: Column, y: Column, most: int = MOST_POINTS) -> tuple[Column, Column]
     """At most about `most` points of a line that look the same: lowest and highest of every stretch, in their order.
 
     Args:
-        x, y: same length; NaN in y is a gap and kept as one.
+        x: ascending, shape (n,).
+        y: shape (n,); NaN is a gap and kept as one.
+        most: points to keep.
 
     Returns:
         x and y, shapes (k,), k <= most + 2; in a few milliseconds for a million points.

@@ -29,6 +29,7 @@ _BAR: Final = 40
 
 
 def wrapped(line: str, indent: str = "") -> str:
+    """A line broken at the width of the report."""
     return textwrap.fill(
         line, WIDTH, initial_indent=indent, subsequent_indent=" " * (len(indent) + 2), break_on_hyphens=False
     )
@@ -48,6 +49,7 @@ def _prescription(one: Prescription, mark: str, indent: str) -> list[str]:
 
 
 def finding(number: int, finding: Finding, diagnosis: Diagnosis) -> str:
+    """A finding with its evidence and what to try."""
     said, first = price(finding, diagnosis.vitals), first_step(diagnosis)
     again = "" if finding.headline == diagnosis.verdict else f": {clean(finding.headline)}"
     lines = [wrapped(f"{number}. {clean(finding.rule)}, {said}{again}")]
@@ -62,6 +64,7 @@ def finding(number: int, finding: Finding, diagnosis: Diagnosis) -> str:
 
 
 def anatomy(diagnosis: Diagnosis, compared: BeforeAfter | None = None) -> str:
+    """Where the time of a step goes, as a row a phase."""
     phases = anatomy_rows(diagnosis.vitals)
     lines = [f"{heading(LABELS.anatomy)}, {formatting.seconds(diagnosis.vitals.host_step_s)}"] if phases else []
     for phase, share, seconds in phases:
@@ -81,6 +84,7 @@ def _before_after(found: BeforeAfter) -> list[str]:
 
 
 def runs(table: Sequence[Row], on_gpu: bool, effects: Sequence[Effect]) -> str:
+    """The table of runs and trials."""
     head = columns(on_gpu, effects)
     cells = [head, *(tuple(_cell(cell) for cell in row.cells) for row in table)]
     # A long reason must not push all columns apart: it ends its line.
@@ -93,6 +97,7 @@ def _cell(cell: Cell) -> str:
 
 
 def silent(diagnosis: Diagnosis) -> str:
+    """The rules that could not judge this run, and why."""
     grouped = silences(diagnosis)
     if not grouped:
         return ""

@@ -65,6 +65,7 @@ def device_words(setup: Setup, judged: bool = True) -> str:
     """The device that the loop trains on; never a GPU that was not found.
 
     Args:
+        setup: of the run.
         judged: a step was seen; before the first, nobody knows what a loop does with the card.
     """
     if setup.on_gpu:
@@ -194,8 +195,10 @@ def overhead(vitals: Vitals) -> str:
 
 
 def _of_peak(vitals: Vitals) -> str:
-    """How much of the card's peak that is; what activation checkpointing computes again is no use of it, and is said
-    apart."""
+    """How much of the card's peak that is.
+
+    What activation checkpointing computes again is no use of it, and is said apart.
+    """
     written = arithmetic_kind(vitals.setup)
     kind, mfu, hfu = _KINDS.get(written, written), vitals.mfu_share, vitals.hfu_share
     if hfu is None:
@@ -209,8 +212,10 @@ def _of_peak(vitals: Vitals) -> str:
 
 
 def efficiency(vitals: Vitals) -> list[str]:
-    """`412 TFLOP/s, MFU 42 % of the card's dense bfloat16 peak`, `0.31 J/sample` and where the card's time goes by its
-    own clock; empty where nothing was measured."""
+    """`412 TFLOP/s, MFU 42 % of the card's dense bfloat16 peak`, `0.31 J/sample`, and where the card's time goes.
+
+    The last by the card's own clock; empty where nothing was measured.
+    """
     said = []
     if vitals.flops_per_s is not None:
         said.append(formatting.flops(vitals.flops_per_s) + _of_peak(vitals))

@@ -78,7 +78,9 @@ def moves(diagnosis: Diagnosis, allowed: Set[Safety], kept: Settings, tried: Seq
 
     Args:
         diagnosis: of a run under the settings that are kept.
-        allowed: kinds of settings that may be tried. kept: those found so far. tried: candidates so far.
+        allowed: kinds of settings that may be tried.
+        kept: those found so far.
+        tried: candidates so far.
     """
     for move in (*_asked(diagnosis, allowed, kept, tried), *_unasked(diagnosis.vitals, kept, tried)):
         candidate = joined(kept, move.settings)

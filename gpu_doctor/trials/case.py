@@ -33,7 +33,25 @@ _last: list[Case] = []
 
 
 class Case(Runner):
-    """The history of one cell (or function): run it, try settings on it, let it be treated."""
+    """The history of one cell (or function): run it, try settings on it, let it be treated.
+
+    Example:
+        >>> import gpu_doctor
+        >>> cell = '''
+        ... import torch
+        ... model = torch.nn.Linear(8, 1)
+        ... optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ... for inputs in torch.utils.data.DataLoader(torch.rand(640, 8), batch_size=16):
+        ...     optimizer.zero_grad()
+        ...     model(inputs).mean().backward()
+        ...     optimizer.step()
+        ... '''
+        >>> case = gpu_doctor.case(cell)
+        >>> case.run().outcome
+        'completed'
+        >>> case.trial({"batch_size": 32}, steps=8, pairs=2).settings
+        {'batch_size': 32}
+    """
 
     def __init__(
         self,
@@ -60,7 +78,8 @@ class Case(Runner):
 
         Args:
             settings: knob values to run it under; None or empty = as written.
-            steps, seconds: leave the loop after so many steps or seconds (what follows the loop is then not run).
+            steps: leave the loop after so many steps (what follows the loop is then not run).
+            seconds: leave it after so many seconds.
 
         Returns:
             The recording, also the newest of `recordings`.
@@ -98,10 +117,13 @@ class Case(Runner):
         """Tries settings against the code as written, from the same state, and puts everything back.
 
         Args:
-            settings: knob values to try. steps: steps of one side of one round; more in the next where they last too
-            short a time to be judged. seconds: to measure in the whole trial, from the end of each side's warm-up on;
+            settings: knob values to try.
+            steps: steps of one side of one round; more in the next where they last too
+            short a time to be judged.
+            seconds: to measure in the whole trial, from the end of each side's warm-up on
             set-up, compile and downloads have their own (`side_budget.SETUP_S` a side). None = `trial_steps` and
-            `trial_seconds` of the case. pairs: of runs, at most; fewer where it is clear.
+            `trial_seconds` of the case.
+            pairs: of runs, at most; fewer where it is clear.
             against: knob values of the baseline side; None = as written.
             pasted: run the cell's own text with the settings written in, where the whole change lies in the cell, and
                 turn no knob; `verified` of the effect says whether that was done.
@@ -122,7 +144,8 @@ class Case(Runner):
         """A recording of the code as written, made like a trial's side: everything is put back afterwards.
 
         Args:
-            steps, seconds: its budget, as of `trial`.
+            steps: its budget, as of `trial`.
+            seconds: the same.
 
         Raises:
             KeyboardInterrupt: if it is interrupted.
@@ -230,13 +253,19 @@ def case(
         code: the text of a cell, or a callable without arguments.
         namespace: where the text runs, such as `globals()`; None = a new one (for a callable: its own globals).
         name: for people.
-        trial_steps, trial_seconds: budget of its trials, treatments and sweeps that are given none of their own: steps
-            of a side, seconds to measure in one trial.
+        trial_steps: budget of its trials, treatments and sweeps that are given none of their own: steps of a side.
+        trial_seconds: the same in seconds to measure in one trial.
 
     Raises:
         SyntaxError: if the text does not compile.
         TypeError: if `code` is neither text nor a callable that needs no argument, `namespace` no dict, `name` no text.
         ValueError: if the text is empty, or a budget is not positive.
+
+    Example:
+        >>> import gpu_doctor
+        >>> case = gpu_doctor.case("import torch; loss = torch.ones(1, requires_grad=True).sum()", name="one sum")
+        >>> case.run().name
+        'one sum'
     """
     arguments.code(code)
     arguments.names(namespace, name)
@@ -246,5 +275,12 @@ def case(
 
 
 def last_case() -> Case | None:
-    """The newest case of this process, such as that of the last `%%gpudoctor` cell; None before any."""
+    """The newest case of this process, such as that of the last `%%gpudoctor` cell; None before any.
+
+    Example:
+        >>> import gpu_doctor
+        >>> made = gpu_doctor.case("total = sum(range(10))")
+        >>> gpu_doctor.last_case() is made
+        True
+    """
     return _last[-1] if _last else None

@@ -64,7 +64,10 @@ def fix_of(
     """The change of a person's own cells that gives them some settings; nothing is executed, no text is changed.
 
     Args:
-        code: what is run. source: its text, empty for a callable. namespace: where it runs. setup: what its loop had.
+        code: what is run.
+        source: its text, empty for a callable.
+        namespace: where it runs.
+        setup: what its loop had.
         settings: knob values, such as a plan's.
         history: texts of the cells that ran before, oldest first; None = those that IPython remembers.
 

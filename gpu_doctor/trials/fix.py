@@ -32,9 +32,11 @@ def fix(
 
     Args:
         sources: texts of the cells that were run, oldest first; the last one is the cell that trains.
-        settings: knob values. setup: what a run as written found.
+        settings: knob values.
+        setup: what a run as written found.
         code: the lines to paste for one setting, where its place is not found.
-        namespace: where the cells ran: what their names mean. labels: of the sources, for people.
+        namespace: where the cells ran: what their names mean.
+        labels: of the sources, for people.
     """
     names = [*labels, *[""] * len(sources)]
     last = len(sources) - 1

@@ -148,7 +148,9 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
     """Runs a few steps of the code as written under torch's counter, and puts everything back.
 
     Args:
-        case: whose code. steps, seconds: budget of the trial.
+        case: whose code.
+        steps: budget of the trial.
+        seconds: the same.
 
     Returns:
         What a step computes, and sentences on what the trial left behind. Matrix products, convolutions and attention

@@ -165,7 +165,8 @@ def noted(ours: Callable[[], bool], tell: Callable[[], None]) -> Iterator[list[i
     """Knows of the user's interrupts, whatever the code inside makes of them; they are handed on as before.
 
     Args:
-        ours: whether gpu_doctor has asked for the end itself, by an interrupt or not. tell: is called when one comes.
+        ours: whether gpu_doctor has asked for the end itself, by an interrupt or not.
+        tell: is called when one comes.
 
     Yields:
         The signals that came; on another thread than the main one, or where interrupts are ignored, there are none.

@@ -51,7 +51,8 @@ def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float 
     """Looks for the largest batch that fits, in at most three trials of a few steps; everything is put back.
 
     Args:
-        case: has run once, on a GPU. memory: of the device; None = through torch.
+        case: has run once, on a GPU.
+        memory: of the device; None = through torch.
         seconds: to measure in all trials together; what is around that has its own (see `side_budget`).
 
     Raises:

@@ -49,7 +49,8 @@ def reason(effect: Effect, setup: Setup) -> str:
     """Why losses that differ are no sign of a fault, without a capital or a full stop; '' where no reason is known.
 
     Args:
-        effect: of a trial. setup: of a run of the same loop.
+        effect: of a trial.
+        setup: of a run of the same loop.
     """
     turned = _turned(effect)
     changing = [one for one in turned if one not in ROUNDS and knobs.known(one).safety is not Safety.SAFE]

@@ -37,7 +37,8 @@ def origin(name: str, cells: Sequence[str]) -> Origin | None:
     """The line that made a variable; None where there is none that may be run again.
 
     Args:
-        name: of the variable. cells: texts as typed, oldest first, those that ran.
+        name: of the variable.
+        cells: texts as typed, oldest first, those that ran.
     """
     later: list[ast.stmt] = []
     for text in reversed(cells):

@@ -20,7 +20,8 @@ def pasted(fix: Fix, source: str, runs_texts: bool) -> Pasted:
     """What of a fix a trial of the cell can run.
 
     Args:
-        fix: of the cells. source: the cell's own text, empty for a function.
+        fix: of the cells.
+        source: the cell's own text, empty for a function.
         runs_texts: whether whoever runs the cell can run another text in its place.
     """
     if not source or not runs_texts:

@@ -41,7 +41,9 @@ def makes(value: ast.expr, made: object, space: Mapping[str, Any]) -> bool:
     """Whether an expression is a pure one, and as far as can be told the one that made `made`.
 
     Args:
-        value: the expression. made: an iterator. space: the names of the notebook.
+        value: the expression.
+        made: an iterator.
+        space: the names of the notebook.
     """
     if isinstance(value, ast.GeneratorExp):
         return _is_generator_of(made, _code_of(value)) and _is_pure(value.generators[0].iter, space)

@@ -90,8 +90,11 @@ def tried(
 
     Args:
         case: whose code, in its own namespace.
-        candidates: knob values to try. against: those of the baseline side; None = as written.
-        steps: of one side of one round. seconds: of one candidate's trial. pairs: of it, at most.
+        candidates: knob values to try.
+        against: those of the baseline side; None = as written.
+        steps: of one side of one round.
+        seconds: of one candidate's trial.
+        pairs: of it, at most.
         pasted: candidates run the cell's own text with the settings written in, where it can be run.
 
     Returns:
@@ -155,6 +158,8 @@ def entered(case: Runner, settings: Settings, found: Setup | None = None, refuse
     """A candidate at the start; it is refused at once if the loop that was found (by the case's runs) cannot honour it.
 
     Args:
+        case: whose code runs.
+        settings: of each trial.
         refused: why no trial of the case may begin.
         found: instead, what is known of the loop where it will run; an empty setup = nothing yet.
     """

@@ -57,8 +57,10 @@ COPIED: Final = (
 
 @dataclass
 class Rounds:
-    """The sides of a trial so far: `bases[i]` and `candidates[i]` ran next to each other, the baseline first in every
-    other pair."""
+    """The sides of a trial so far: `bases[i]` and `candidates[i]` ran next to each other.
+
+    The baseline was first in every other pair.
+    """
 
     once: Callable[[Settings, str, int, float], Result]
     """Runs the code once: settings, role, steps at most, seconds at most."""
@@ -86,7 +88,9 @@ class Rounds:
         The very first side is a baseline: where that fails, it is not for the settings under trial.
 
         Args:
-            what: says which round this is, for people. against, settings: of the two sides.
+            what: says which round this is, for people.
+            against: knob values of the baseline side.
+            settings: knob values of the candidate side.
             steps: of one side; more of them where those of the pairs before lasted too short a time to be judged.
             seconds: to measure in the whole trial, this pair being one of several; what is around that has its own
             (see `side_budget`).
@@ -189,7 +193,8 @@ def not_restored(lost: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
     """Clauses on what a trial could not put back.
 
     Args:
-        lost: `Snapshot.unrestorable`. notes: what `Snapshot.restore` returned.
+        lost: `Snapshot.unrestorable`.
+        notes: what `Snapshot.restore` returned.
     """
     return tuple(dict.fromkeys((*([formatting.unrestorable(lost)] if lost else []), *notes)))
 
@@ -222,7 +227,8 @@ def goes_on(effect: Effect, made: int) -> bool:
     interval holds however often it is looked at (`compare.ratio`), so that nothing else is asked of it.
 
     Args:
-        effect: of the pairs so far. made: how many these are, those that were not judged among them.
+        effect: of the pairs so far.
+        made: how many these are, those that were not judged among them.
     """
     if effect.outcome in BROKEN or made >= MOST_PAIRS:
         return False

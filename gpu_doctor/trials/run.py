@@ -60,8 +60,10 @@ def run(
     """Executes the code once under settings and records it.
 
     Args:
-        execute: runs the code. recorder: a fresh one, with its budget in steps.
-        namespace: where the code runs. settings: knob values; empty = as written.
+        execute: runs the code.
+        recorder: a fresh one, with its budget in steps.
+        namespace: where the code runs.
+        settings: knob values; empty = as written.
         found: the setup that an earlier run found, for knobs that must know what to turn.
         borrowed: a trial's side, whose files are kept here, and listed: workers of an earlier run are left alone and
             what it reports to experiment trackers is held back. Who calls puts its files back.

@@ -53,10 +53,14 @@ class Runner:
         """Nothing is run yet.
 
         Args:
-            code: the text of a cell, or a callable without arguments. namespace: where it runs. name: for people.
-            execute, quietly: let a notebook run the code and swallow a trial's output in its own way.
+            code: the text of a cell, or a callable without arguments.
+            namespace: where it runs.
+            name: for people.
+            execute: lets a notebook run the code in its own way.
+            quietly: lets it swallow a trial's output in its own way.
             changed: makes what runs another text of the cell; None = plain Python, where `execute` is not given.
-            trial_steps, trial_seconds: budget of a trial that is given none of its own.
+            trial_steps: budget of a trial that is given none of its own, in steps of a side.
+            trial_seconds: the same in seconds to measure.
         """
         self.name = name or f"run {next(_numbers)}"
         self.source = code if isinstance(code, str) else ""
@@ -106,8 +110,10 @@ class Runner:
         """One run, recorded; what the code raises is part of the result.
 
         Args:
-            settings: knob values. role: `run` for the user's own, else that of a trial's side.
-            max_steps, max_s: the budget; the seconds of a trial's side begin when it is warm (see `SideBudget`).
+            settings: knob values.
+            role: `run` for the user's own, else that of a trial's side.
+            max_steps: the budget in steps.
+            max_s: the budget in seconds, which of a trial's side begin when it is warm (see `SideBudget`).
         """
         return self._once("", settings, role, max_steps, max_s)
 

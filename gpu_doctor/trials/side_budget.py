@@ -32,7 +32,8 @@ class SideBudget:
         """Nothing of the budget is spent yet.
 
         Args:
-            recorder: of the side; it gets its deadline once the side is warm. seconds: to measure.
+            recorder: of the side; it gets its deadline once the side is warm.
+            seconds: to measure.
             steps: of the side, of which a part may be warm-up; None = any number.
         """
         self.recorder = recorder

@@ -31,7 +31,8 @@ def sweep(
     Args:
         case: whose code; its namespace is afterwards as it was.
         grid: knob -> the values to try, such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}`.
-        steps: of one side of one round. seconds: of one combination's trial, at most.
+        steps: of one side of one round.
+        seconds: of one combination's trial, at most.
         executor: where the trials run; None = in this kernel.
         max_trials: refuses a grid of more combinations.
 

@@ -57,7 +57,8 @@ def treat(
         case: a case; if it was never run, its code is first measured as written, in a trial that leaves no trace.
         max_trials: trials at most, the last one included, for which one is always put by. It comes on top of a single
             one, and so does one by settings where the changed text fails.
-        steps, seconds: of each trial; more steps where many workers need them to come into their stride.
+        steps: of each trial; more where many workers need them to come into their stride.
+        seconds: to measure in each trial.
         changes_training: also try what changes the training (batch size, AMP).
         executor: where the trials run; None = in this kernel, one after another. A wider one tries several moves at
             once, of which the best is kept and the clearly worse are given up early.

@@ -51,6 +51,19 @@ def watch(name: str = "") -> Watch:
 
     Raises (on entering):
         Busy: if a run is already being recorded in this process.
+
+    Example:
+        >>> import gpu_doctor
+        >>> import torch
+        >>> model = torch.nn.Linear(8, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> with gpu_doctor.watch() as run:
+        ...     for inputs in torch.utils.data.DataLoader(torch.rand(640, 8), batch_size=16):
+        ...         optimizer.zero_grad()
+        ...         model(inputs).mean().backward()
+        ...         optimizer.step()
+        >>> run.recording.outcome, len(run.recording.steps.wall_s)
+        ('completed', 40)
     """
     return Watch(name, _names(sys._getframe(1)))
 

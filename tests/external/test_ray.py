@@ -15,6 +15,7 @@ import torch
 
 import gpu_doctor
 from gpu_doctor.trials import executors
+from tests.support.examples import failures
 from tests.support.ray_parts import BUDGET, CELL, namespace, same, state
 from tests.support.ray_parts import cluster as cluster
 
@@ -88,6 +89,10 @@ def test_a_round_without_an_answer_is_a_failure_and_no_hang(
     case = gpu_doctor.case("import time\nfor _ in range(1000): time.sleep(0.1)", namespace())
     (effect,) = impatient.trials(case, [{"num_workers": 0}], against={}, steps=5, seconds=1.0)
     assert effect.outcome == "failed" and "no answer within" in effect.reason
+
+
+def test_the_example_of_the_documentation_runs(cluster: executors.RayExecutor) -> None:
+    assert failures("RayExecutor") == ""
 
 
 def test_more_than_any_machine_has_is_refused(cluster: executors.RayExecutor) -> None:

@@ -39,7 +39,8 @@ def backward_products(results: Any, bit_of: Callable[[Tensor], int]) -> Products
     """Counts them; some 5 us an operation. Nothing of a graph of more than MOST_OPERATIONS.
 
     Args:
-        results: the loss, or several. bit_of: the bit of a leaf, a power of two.
+        results: the loss, or several.
+        bit_of: the bit of a leaf, a power of two.
     """
     given = results if isinstance(results, (tuple, list)) else (results,)
     ways = [one.grad_fn for one in given if isinstance(one, Tensor) and one.grad_fn is not None]

@@ -106,7 +106,9 @@ def _alike_along(side: Any, shape: tuple[int, ...], deep: int = _DEEP) -> set[in
     """Dimensions, of more than one number, of a large tensor along which one side is the same; None = not to be seen.
 
     Args:
-        side: an operation or a tensor. shape: of the large tensor. deep: how many operations are looked through.
+        side: an operation or a tensor.
+        shape: of the large tensor.
+        deep: how many operations are looked through.
     """
     if side is None:
         return None

@@ -36,7 +36,8 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
     """What outermost modules are made of, all together.
 
     Args:
-        modules: outermost modules. namespace: where the code runs, for compiled functions that call them.
+        modules: outermost modules.
+        namespace: where the code runs, for compiled functions that call them.
     """
     outer = list(modules)
     places = {id(part): (name, part) for module in outer for name, part in module.named_modules()}

@@ -14,7 +14,8 @@ def behind(results: Any, most: int) -> tuple[list[Any], bool]:
     """The operations behind a loss or a sequence of results, and whether these are all; some 1 us each.
 
     Args:
-        results: what a backward begins at. most: it ends there.
+        results: what a backward begins at.
+        most: it ends there.
     """
     given = results if isinstance(results, (tuple, list)) else (results,)
     ways = list(dict.fromkeys(one.grad_fn for one in given if isinstance(one, Tensor) and one.grad_fn is not None))

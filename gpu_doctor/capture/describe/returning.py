@@ -68,7 +68,9 @@ class Returning:
         """A call, in the CPU's memory.
 
         Args:
-            step: of the optimizer, in which it was. inputs: as `rows_of` gives them. output: the same of the result.
+            step: of the optimizer, in which it was.
+            inputs: as `rows_of` gives them.
+            output: the same of the result.
             call: which one it is; None = the next.
         """
         names = _names(inputs)

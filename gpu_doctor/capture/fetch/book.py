@@ -185,7 +185,8 @@ class FetchBook:
         """What was metered so far, one Fetch a loader.
 
         Args:
-            workers: how many each loader has. handed: batches that one has handed to the loop, and evaluation passes.
+            workers: how many each loader has.
+            handed: batches that one has handed to the loop, and evaluation passes.
         """
         found = []
         for key in {*self._own.copy(), *self._slots.copy()}:

@@ -35,8 +35,9 @@ class Stock:
         """The loop is about to ask.
 
         Args:
-            iterator: torch's. asks: for how many this look stands; 0 = it is not counted, as an iterator's first ask,
-                at which nothing can lie ready.
+            iterator: torch's.
+            asks: for how many this look stands; 0 = it is not counted, as an iterator's first ask, at which nothing can
+                lie ready.
         """
         self._taken += asks
         if not asks or self._blind:

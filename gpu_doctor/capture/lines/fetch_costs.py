@@ -66,8 +66,10 @@ def with_fetches(
     """Line costs of the training thread in which the wait for data is told apart by looks at the fetches.
 
     Args:
-        lines: of all phases, shares of the wall-clock. fetches: of this process' own fetches, shares of their time.
-        wait_s: seconds waited for data, by the steps' clock. wall_s: seconds of all steps.
+        lines: of all phases, shares of the wall-clock.
+        fetches: of this process' own fetches, shares of their time.
+        wait_s: seconds waited for data, by the steps' clock.
+        wall_s: seconds of all steps.
     """
     wait = PHASE_NAMES[DATA_WAIT]
     known = sum(one.share for one in lines if one.phase == wait)

@@ -55,7 +55,9 @@ class FetchLines:
         """Looks at the calling thread and writes to `page`, going on from what is there.
 
         Args:
-            page: see `page.py`. floor: code of the fetch. threads: Python threads of this process besides ours.
+            page: see `page.py`.
+            floor: code of the fetch.
+            threads: Python threads of this process besides ours.
             period_s: mean seconds between looks, at least.
         """
         self.fetching = False

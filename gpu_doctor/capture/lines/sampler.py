@@ -192,8 +192,10 @@ def _asked(through: Way, known: _Texts) -> _Told:
 
 
 def _in_turn(through: Way, texts: dict[str, str], rows: Callable[[str], dict[int, int]]) -> str:
-    """File and row of the call made for one thing after the other, as `rows` tells of a text, that the way leads
-    through, if it is the innermost loop around it, and nothing between trains."""
+    """File and row of the call made for one thing after the other that the way leads through.
+
+    As `rows` tells of a text; only if it is the innermost loop around it, and nothing between trains.
+    """
     for file, line in through:
         row = rows(texts[file]).get(line)
         if row is not None:
@@ -204,8 +206,10 @@ def _in_turn(through: Way, texts: dict[str, str], rows: Callable[[str], dict[int
 
 
 def _told(through: Way, texts: dict[str, str]) -> _Told:
-    """Whether the innermost statement of a step, or one of a forward in it, trains nothing, as `LineCost.beside`
-    says; and whether the way to it leads through a loop inside of the step: then it may be of any number of calls."""
+    """Whether the innermost statement of a step, or one of a forward in it, trains nothing, as `LineCost.beside` says.
+
+    And whether the way to it leads through a loop inside of the step: then it may be of any number of calls.
+    """
     looped, others = False, tuple(texts.values())
     for file, line in through:
         looped = looped or line in loop_rows(texts[file])

@@ -65,7 +65,8 @@ def listening(
     """All taps on, for the duration of the context; a tap that fails stays off and leaves a note.
 
     Args:
-        recorder: what they write to. namespace: where the code runs.
+        recorder: what they write to.
+        namespace: where the code runs.
         accelerated: whether there is a device to copy to; None = ask torch.
     """
     if accelerated is None:

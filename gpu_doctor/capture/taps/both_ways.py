@@ -38,7 +38,9 @@ def longer_s(slow: Callable[[], float], fast: Callable[[], float], clocks: Clock
     as all of it together took longer by the wall: where others use the cores, the run's own steps were stretched too.
 
     Args:
-        slow, fast: compute once and return the CPU seconds that it took. clocks: see `Clocks`.
+        slow: computes once the slow way and returns the CPU seconds that it took.
+        fast: the same the fast way.
+        clocks: see `Clocks`.
     """
     wall, cpu = clocks
     slow(), fast()  # pays for what is met once
@@ -55,7 +57,9 @@ def passes(forward: Callable[[], Tensor], learned: Sequence[Tensor], clocks: Clo
     """A way that is a forward and its backward.
 
     Args:
-        forward: computes a result. learned: what gets gradients of it. clocks: see `Clocks`.
+        forward: computes a result.
+        learned: what gets gradients of it.
+        clocks: see `Clocks`.
     """
 
     def once() -> float:

@@ -49,7 +49,9 @@ def leave_us_out(fence: Fence, patches: Patches, there: Callable[[], None] = lam
     """Tells the compiler at once where it is there, else as soon as the code first uses it: importing it takes 1 s.
 
     Args:
-        fence, patches: of the run. there: called when it is there, and whenever the code uses it.
+        fence: of the run.
+        patches: of the run.
+        there: called when it is there, and whenever the code uses it.
     """
     if _told():
         there()

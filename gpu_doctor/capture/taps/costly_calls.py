@@ -135,6 +135,7 @@ class Stand:
         update_wrapper(self, original)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls what it stands for, and notes what that cost."""
         __tracebackhide__ = True
         return self._call(*args, **kwargs)
 

@@ -44,7 +44,7 @@ def _cudnn_tf32() -> bool:
 
 
 def switches() -> dict[str, object]:
-    """torch's process-wide switches that cost or save time, as plain values."""
+    """Torch's process-wide switches that cost or save time, as plain values."""
     flags: dict[str, object] = {
         "matmul_precision": _matmul_precision(),
         "cudnn_tf32": _cudnn_tf32(),
@@ -91,8 +91,10 @@ def _names_of(parameters: list[torch.Tensor], namespace: Mapping[str, object]) -
 
 @contextmanager
 def tap(scope: TapScope) -> Iterator[None]:
-    """Notes the surroundings at once, the trained model when an optimizer first steps, torch's switches then and at the
-    end too: cells turn them on before their loop."""
+    """Notes the surroundings at once, and the trained model when an optimizer first steps.
+
+    torch's switches are noted then and at the end, too: cells turn them on before their loop.
+    """
     facts, flags = scope.recorder.facts, switches()
     facts.update(
         torch_version=torch.__version__,

@@ -34,7 +34,8 @@ def hear(scope: TapScope, hooks: Hooks) -> None:
     """Has them heard as torch's are, those whose library is imported by now or when a loader is first pulled from.
 
     Args:
-        scope: of the run. hooks: of torch's optimizers.
+        scope: of the run.
+        hooks: of torch's optimizers.
     """
     heard: set[type] = set()
 

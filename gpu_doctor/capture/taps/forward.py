@@ -116,7 +116,8 @@ def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable
     """Hears a module whose `forward` is called past torch's own call: by its name, or by a `__call__` of its class.
 
     Args:
-        scope: the tap's; the class gets its `forward` back with it. listener: of the module.
+        scope: the tap's; the class gets its `forward` back with it.
+        listener: of the module.
         heard: the modules of this kind by id, to which it is added.
     """
     module = listener.ref()
@@ -155,8 +156,10 @@ def _listening(
     must call nothing of ours.
 
     Args:
-        listener: of the module. ref: says the module, which whoever calls it holds. own: what stood there as its
-            compiled call, if anything did. heard: who wants to look.
+        listener: of the module.
+        ref: says the module, which whoever calls it holds.
+        own: what stood there as its compiled call, if anything did.
+        heard: who wants to look.
     """
     recorder = listener.recorder
     log, broke, grad_enabled, inside = recorder.log, recorder.fence.broke, torch.is_grad_enabled, 0

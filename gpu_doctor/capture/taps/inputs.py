@@ -59,6 +59,7 @@ class Watch:
         self.used, self.open = False, True
 
     def __call__(self, gradients: Any) -> None:
+        """Notes that gradients came back to what it was put on."""
         self.used = True
 
 

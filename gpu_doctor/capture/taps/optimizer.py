@@ -78,7 +78,9 @@ def _again(optimizer: torch.optim.Optimizer, owned: Parameters, alike: Counter[t
     """Whether optimizers of this make were met often enough with these parameters: inner loops make one a task.
 
     Args:
-        owned: the parameters of all that were met. alike: how often which make had none but these.
+        optimizer: that was met.
+        owned: the parameters of all that were met.
+        alike: how often which make had none but these.
     """
     if not all(p in owned for group in optimizer.param_groups for p in group["params"]):
         return False

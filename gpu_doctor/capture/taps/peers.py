@@ -34,7 +34,8 @@ def own_step_s(steps: Steps, communication_s: float) -> float | None:
     reducing kernels wait there) and in the collectives that it calls: all of these are left out.
 
     Args:
-        steps: all rows so far. communication_s: host seconds of all collectives that were heard after the first step.
+        steps: all rows so far.
+        communication_s: host seconds of all collectives that were heard after the first step.
 
     Returns:
         None where too few steps were seen. The first one is left out: workers start there, buckets are laid out.
@@ -50,7 +51,9 @@ def exchanged(run: int, own_s: float, patience_s: float = PATIENCE_S) -> tuple[f
     """Every rank's seconds in the order of ranks, or nothing where one of them has not told within `patience_s`.
 
     Args:
-        run: from `run_number`. own_s: of this rank.
+        run: from `run_number`.
+        own_s: of this rank.
+        patience_s: how long the others are waited for.
     """
     store: Any = dist.distributed_c10d._get_default_store()
     size, rank = dist.get_world_size(), dist.get_rank()

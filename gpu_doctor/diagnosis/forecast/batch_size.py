@@ -59,7 +59,10 @@ def growth(v: Vitals, now: Stages, size: int, others: Sequence[Vitals] = ()) -> 
     """What another batch size does to each stage; None where `batch_forecast` is.
 
     Args:
-        v: of the loop as it is. now: its stages. size: of a batch. others: as for `batch_forecast`.
+        v: of the loop as it is.
+        now: its stages.
+        size: of a batch.
+        others: as for `batch_forecast`.
     """
     written = v.loader.batch_size if v.loader else None
     if not written or batch_forecast(v, size, others) is None:
@@ -127,7 +130,7 @@ def _apart(samples: float | None, target: float) -> float:
 
 
 def _between_two(v: Vitals, other: Vitals, target: float) -> Forecast | None:
-    """step = fixed + slope * samples through the two sizes seen; so does peak memory."""
+    """Step = fixed + slope * samples through the two sizes seen; so does peak memory."""
     b0, b1, s0, s1 = v.samples_per_step, other.samples_per_step, v.step_wall_s, other.step_wall_s
     if b0 is None or b1 is None or s0 is None or s1 is None:
         return None

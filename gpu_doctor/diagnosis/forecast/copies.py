@@ -70,7 +70,9 @@ def copies_with(v: Vitals, pins: bool, others: Sequence[Vitals] = ()) -> Copies 
     """A step with copies from pinned memory (`pins`: that are pageable now), or with ones that are not waited for.
 
     Args:
-        v: of the loop as it is. pins: the loader is to pin its batches. others: of other runs of the same loop.
+        v: of the loop as it is.
+        pins: the loader is to pin its batches.
+        others: of other runs of the same loop.
 
     Returns:
         None on a CPU device, and where neither copies nor link were measured well enough to tell.

@@ -79,7 +79,8 @@ def enough(known: Mapping[int, Forecast], margin: float = GOOD_ENOUGH) -> tuple[
     """The smallest number of workers within `margin` of the best, also if handing over is cheap on this machine.
 
     Args:
-        known: forecasts by number of workers, rising. margin: as a factor.
+        known: forecasts by number of workers, rising.
+        margin: as a factor.
     """
     best = max((one.speedup for one in known.values()), default=0.0)
     hoped = max((one.hoped or one.speedup for one in known.values()), default=0.0)

@@ -50,7 +50,8 @@ def without(
 
     Args:
         vitals: of the loop as it is.
-        share: of the wall-clock, 0..1. most: the same at most, where lines could not be told apart; None = as `share`.
+        share: of the wall-clock, 0..1.
+        most: the same at most, where lines could not be told apart; None = as `share`.
         calls_per_step: how often the work interrupts training; work of one call is as long as its share.
         cooling: how much of the coldness such work leaves behind, 0..1.
 

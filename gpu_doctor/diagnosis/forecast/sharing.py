@@ -70,7 +70,10 @@ def loop_bound_s(work: Work, cores: float, sharing: Sharing, others: float = 0.0
     """Seconds of a step if workers keep up: of them, as many could run as it takes to fetch a step's batches in one.
 
     Args:
-        cores: of computing, and threads of other programs that could run: `others`.
+        work: of a step and of its fetches.
+        cores: of computing that the machine has for this process.
+        sharing: what threads get of them.
+        others: threads of other programs that could run.
     """
 
     def step(part: float) -> float:
@@ -106,6 +109,7 @@ def _part(threads: Callable[[float], float], cores: float) -> float:
 
     Args:
         threads: that could run, by that part.
+        cores: that they share.
     """
     least, most = 1e-6, 1.0
     if threads(most) <= cores:

@@ -47,7 +47,9 @@ def together(v: Vitals, changed: Settings, others: Sequence[Vitals] = ()) -> For
     """What several settings give at once; None where one of them has no forecast.
 
     Args:
-        v: of the loop as it is. changed: settings that it has not. others: vitals of other runs of the same loop.
+        v: of the loop as it is.
+        changed: settings that it has not.
+        others: vitals of other runs of the same loop.
     """
     found = stages_of(v)
     changes = None if found is None else _changes(v, found, changed, others)
@@ -87,7 +89,10 @@ def _as_left(left: Stages, v: Vitals, off: float, workers: int) -> Forecast:
     """Of a loop as the other settings leave it, with so many workers: the step's seconds, and how sure they are.
 
     Args:
+        left: stages as the other settings leave them.
+        v: vitals of the run.
         off: times as long as the model says.
+        workers: of the loader by now.
     """
     step, why = step_with(left, left.workers, v)
     now = replace(left, step=max(off * step, 1e-9))

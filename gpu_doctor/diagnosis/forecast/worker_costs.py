@@ -96,7 +96,9 @@ def handing(batches: float, nbytes: float, tensors: float | None = None, doubt: 
     """What handing over costs a step.
 
     Args:
-        batches: of a step. nbytes: of all their tensors. tensors: of one batch, None = not counted.
+        batches: of a step.
+        nbytes: of all their tensors.
+        tensors: of one batch, None = not counted.
         doubt: scales all of it, see `DOUBT`.
     """
     pieces = USUAL_TENSORS if tensors is None else tensors
@@ -116,7 +118,9 @@ def starting_s(vitals: Vitals, workers: float, method: str = "") -> float:
     """Seconds that an epoch takes longer because so many workers start at its begin and end with it.
 
     Args:
-        vitals: of the loop. workers: how many. method: of starting; empty = the loader's own, fork where unknown.
+        vitals: of the loop.
+        workers: how many.
+        method: of starting; empty = the loader's own, fork where unknown.
     """
     own = vitals.loader.start_method if vitals.loader is not None else ""
     method = next((one for one in (method, own) if one in START_S), "fork")

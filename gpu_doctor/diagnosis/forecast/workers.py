@@ -30,8 +30,11 @@ def step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: flo
     """Seconds of a step with so many workers, and the stage that binds.
 
     Args:
-        s: the stages. workers: of each loader. v: what the stages were read off.
-        doubt: scales the cost of handing over. cores: that our work gets; None = its fair part.
+        s: the stages.
+        workers: of each loader.
+        v: what the stages were read off.
+        doubt: scales the cost of handing over.
+        cores: that our work gets; None = its fair part.
     """
     # What several threads of the loop's process computed with, a worker computes with one.
     fetch = max(s.fetch, s.fetch_cpu) if workers else s.fetch + s.fetch_cpu * (1.0 / s.speed - 1.0)

@@ -1,5 +1,7 @@
-"""The shelf of rules: every known reason for a loop that keeps its device waiting. One file each,
-listed in MODULES of its family."""
+"""The shelf of rules: every known reason for a loop that keeps its device waiting.
+
+One file each, listed in MODULES of its family.
+"""
 
 from __future__ import annotations
 

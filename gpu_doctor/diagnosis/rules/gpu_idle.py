@@ -12,8 +12,10 @@ from gpu_doctor.recording import LineCost
 
 
 def forward_aside(vitals: Vitals) -> float:
-    """Share of the wall-clock in statements of forwards that no output depends on, or that make the same in every step,
-    0..1; 0 where few looks saw it."""
+    """Share of the wall-clock (0..1) in statements of forwards that need not be in every step.
+
+    No output depends on them, or they make the same each time; 0 where few looks saw it.
+    """
     share = sum(one.share for one in vitals.lines if aside(one))
     if vitals.looks is not None and share * vitals.looks < FEW_LOOKS:
         return 0.0

@@ -60,6 +60,12 @@ def explain(rule: str) -> Page:
     Raises:
         ValueError: if there is no such rule; the message names the nearest ones.
         TypeError: if it is no name.
+
+    Example:
+        >>> import gpu_doctor
+        >>> print(gpu_doctor.explain("loader-without-workers"))
+        loader-without-workers (input)
+        ...
     """
     if not isinstance(rule, str):
         raise TypeError(f"explain() takes the name of a rule, such as 'slow-getitem', not {rule!r:.60}.")

@@ -49,7 +49,9 @@ def arithmetic(recording: Recording, steps: Steps, begin_s: float) -> dict[str, 
     """What is read off a recording for the fields above; a name that is left out is None = not measured.
 
     Args:
-        recording: of a run or a trial. steps: the rows judged, warm-up included. begin_s: end of the warm-up.
+        recording: of a run or a trial.
+        steps: the rows judged, warm-up included.
+        begin_s: end of the warm-up.
     """
     counted, peak = recording.flops, _peak(recording.setup)
     found: dict[str, Any] = {"peak_flops_per_s": peak}
@@ -105,8 +107,10 @@ def matrices_in_tf32(setup: Setup) -> bool:
 
 
 def convolutions_in_tf32(setup: Setup) -> bool:
-    """Whether cuDNN's convolutions and recurrent layers may; by torch's default they do, which stands where nobody
-    asked (torch's notes on numerical accuracy)."""
+    """Whether cuDNN's convolutions and recurrent layers may.
+
+    By torch's default they do, which stands where nobody asked (torch's notes on numerical accuracy).
+    """
     return bool(setup.flags.get("cudnn_tf32", True))
 
 
@@ -129,7 +133,8 @@ def positions(shape: tuple[int, ...], dtype: str) -> float:
     """How often each weight is used in a forward, at most: samples, times tokens, steps or pixels.
 
     Args:
-        shape: of the batch, samples first. dtype: such as `int64` for tokens.
+        shape: of the batch, samples first.
+        dtype: such as `int64` for tokens.
     """
     if "int" in dtype or len(shape) < 3:
         return float(math.prod(shape) if "int" in dtype else shape[0])

@@ -19,7 +19,7 @@ class Recompiled:
 
     @property
     def given_up(self) -> bool:
-        """torch has stopped compiling it: it runs as it is written."""
+        """Torch has stopped compiling it: it runs as it is written."""
         return any(one.given_up for one in self.versions)
 
 
@@ -27,7 +27,8 @@ def compiling(setup: Setup, rest: Steps) -> dict[str, tuple[Recompiled, ...] | N
     """What is read off a recording for the field `recompiled` of Vitals, dearest first; None = nobody listened.
 
     Args:
-        setup: of a run or a trial. rest: its training steps after the warm-up, at least one.
+        setup: of a run or a trial.
+        rest: its training steps after the warm-up, at least one.
     """
     if setup.compilations is None:
         return {"recompiled": None}

@@ -93,7 +93,8 @@ def tripped(found: Mapping[str, Any], traffic: Traffic | None) -> dict[str, Any]
     """What is left for the loop's own copies where tensors go to the host and back: those copies are the trips'.
 
     Args:
-        found: the vitals so far. traffic: the copies of the run; older files do not tell which of them come back.
+        found: the vitals so far.
+        traffic: the copies of the run; older files do not tell which of them come back.
     """
     exposed, run_s = found.get("exposed_transfer_share"), found.get("run_s")
     if traffic is None or not traffic.round_trip_bytes or not traffic.to_device or not run_s:

@@ -44,7 +44,9 @@ def world(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
     """What is read off a recording for the fields above; a name that is left out is None = not measured.
 
     Args:
-        recording: of a run or a trial. steps: the rows judged, warm-up included. begin_s: end of the warm-up.
+        recording: of a run or a trial.
+        steps: the rows judged, warm-up included.
+        begin_s: end of the warm-up.
     """
     found: dict[str, Any] = {"epoch_samples": _epoch_samples(steps)}
     seen = recording.setup.world
@@ -71,7 +73,9 @@ def workers_in_shm(free_bytes: float | None, batch_bytes: float | None, ahead: i
     """So many workers find room for the batches that they fetch ahead; without limit where it is not known.
 
     Args:
-        free_bytes: of /dev/shm. batch_bytes: of one batch's tensors. ahead: prefetch_factor, None = torch's own.
+        free_bytes: of /dev/shm.
+        batch_bytes: of one batch's tensors.
+        ahead: prefetch_factor, None = torch's own.
     """
     if not batch_bytes or free_bytes is None:
         return math.inf

@@ -30,7 +30,9 @@ def evaluation(recording: Recording, steps: Steps, begin_s: float) -> dict[str, 
     """What is read off a recording for the fields above; a name that is left out is None = not measured.
 
     Args:
-        recording: of a run or a trial. steps: the rows judged, warm-up included. begin_s: end of the warm-up.
+        recording: of a run or a trial.
+        steps: the rows judged, warm-up included.
+        begin_s: end of the warm-up.
     """
     found: dict[str, Any] = {}
     if len(steps) and (steps.count == 1).all():

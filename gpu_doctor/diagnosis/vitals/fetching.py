@@ -70,7 +70,10 @@ def fetching(rest: Steps, fetch: Fetch | None, batches_per_step: float | None, s
     """What fetching a batch takes, and what the loop computes without it.
 
     Args:
-        rest: training steps after the warm-up. fetch: of the loader that the run trained from, see `side_by_side`.
+        rest: training steps after the warm-up.
+        fetch: of the loader that the run trained from, see `side_by_side`.
+        batches_per_step: that a training step takes.
+        setup: of the run.
     """
     cpu_s = ratio(rest.cpu_s, rest.count)
     if fetch is None or not fetch.batches:
@@ -106,15 +109,20 @@ def fetching(rest: Steps, fetch: Fetch | None, batches_per_step: float | None, s
 
 
 def _beside(cpu_s: float, loop_s: float, fetch_s: float, own_s: float, setup: Setup) -> float:
-    """CPU seconds of a step's fetches that other threads of this process computed with: the clock of a fetch is that
-    of its thread, and a tokenizer, or torch itself, computes on several. In a worker all of it is done by one.
+    """CPU seconds of a step's fetches that other threads of this process computed with.
+
+    The clock of a fetch is that of its thread, and a tokenizer, or torch itself, computes on several. In a worker all
+    of it is done by one.
 
     It is what the process used beyond all that the loop's own work can have used with all of torch's threads, and
     beyond what these spin while they have nothing to do.
 
     Args:
-        cpu_s: of a step, without the fetching thread's own_s. loop_s: wall-clock of a step without its wait for data.
+        cpu_s: of a step, without the fetching thread's own_s.
+        loop_s: wall-clock of a step without its wait for data.
         fetch_s: wall-clock of the fetches.
+        own_s: CPU seconds of the fetching thread.
+        setup: of the run.
     """
     threads = 1 if setup.on_gpu else setup.torch_threads
     if threads is None:

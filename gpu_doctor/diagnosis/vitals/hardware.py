@@ -94,7 +94,9 @@ def hardware(recording: Recording, steps: Steps, begin_s: float) -> dict[str, An
     """What is read off a recording for the fields above; a name that is left out is None = not measured.
 
     Args:
-        recording: of a run or a trial. steps: the rows judged, warm-up included. begin_s: end of the warm-up.
+        recording: of a run or a trial.
+        steps: the rows judged, warm-up included.
+        begin_s: end of the warm-up.
     """
     asked = (s.metric.device for s in recording.series if s.metric.name == "gpu_memory_total_bytes")
     seen = {device for device in asked if device is not None}

@@ -28,7 +28,8 @@ def fitted(
     """The line costs as the clock has them, and the share of the losses without what trains nothing beside them.
 
     Args:
-        lines: of a recording. looks: how often its loop was looked at; None = not known, and taken for often.
+        lines: of a recording.
+        looks: how often its loop was looked at; None = not known, and taken for often.
         found: `forward_share` and its like, `other_share`, `loss_share` and `other_once_share`, of the clock.
         targets: those of the lines in which what the loss is computed from is made of data that was there before the
             forward: after it, too, that is no loss, as far as it is Python.

@@ -13,7 +13,8 @@ def machine(recording: Recording, rest: Steps) -> dict[str, float | None]:
     """Means of the readings of the steps judged; the peak over the whole run.
 
     Args:
-        recording: of a run or a trial. rest: its training steps after the warm-up.
+        recording: of a run or a trial.
+        rest: its training steps after the warm-up.
 
     Returns:
         Values of fields of `Vitals`; None where nothing was read.

@@ -45,7 +45,8 @@ def warmup_rows(steps: Steps, workers: int = 0) -> int:
     a fifth of the rows and at most 50.
 
     Args:
-        steps: the rows judged, all of one kind. workers: num_workers of the training loader.
+        steps: the rows judged, all of one kind.
+        workers: num_workers of the training loader.
     """
     if (n := len(steps)) < FEWEST_STEPS:
         return _first_of_few(steps)
@@ -71,7 +72,8 @@ def warmup_so_far(steps: Steps, workers: int = 0, planned: int | None = None) ->
     As there, but what a step takes later is not known yet: the fastest so far stands for it.
 
     Args:
-        steps: the rows so far, all of one kind, at least one. workers: num_workers of the training loader.
+        steps: the rows so far, all of one kind, at least one.
+        workers: num_workers of the training loader.
         planned: rows that there will be at most; None = any number.
 
     Returns:
@@ -104,6 +106,13 @@ def measure(recording: Recording) -> Vitals:
 
     Raises:
         TypeError: if it is anything else, such as the path of a recording.
+
+    Example:
+        >>> import gpu_doctor
+        >>> recording = gpu_doctor.load("notebooks/recordings/images-on-a-cpu.npz")
+        >>> vitals = gpu_doctor.measure(recording)
+        >>> round(vitals.data_wait_share, 2), vitals.gpu_busy_share is None
+        (0.86, True)
     """
     if not isinstance(recording, Recording):
         raise TypeError(f"measure() takes a recording, such as gpu_doctor.load(path) gives, not {recording!r:.60}.")

@@ -65,7 +65,9 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
     """What is read off a recording for the fields above; a name that is left out is None = not measured.
 
     Args:
-        recording: of a run or a trial. steps: the rows judged, warm-up included. begin_s: end of the warm-up.
+        recording: of a run or a trial.
+        steps: the rows judged, warm-up included.
+        begin_s: end of the warm-up.
     """
     swap = recording.one_series("swap_in_bytes_per_s")
     swapped_in = swap.values[swap.times_s >= begin_s] if swap is not None else np.empty(0)

@@ -32,7 +32,8 @@ def paced_s(recording: Recording, rows: Steps) -> Column:
     """Seconds that each row took.
 
     Args:
-        recording: of a run or a trial. rows: some of its rows, one after the other.
+        recording: of a run or a trial.
+        rows: some of its rows, one after the other.
 
     Returns:
         One for each row; `rows.wall_s` itself where the host's clock tells.

@@ -49,7 +49,8 @@ def rising(done: Column, values: Column) -> Growth | bool | None:
     """Judges readings of memory that may swing within a step.
 
     Args:
-        done: steps that had ended at each reading, ascending. values: bytes.
+        done: steps that had ended at each reading, ascending.
+        values: bytes.
 
     Returns:
         The growth; False where the readings do not rise steadily; None where they are too few to tell.

@@ -23,7 +23,9 @@ def others(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> dict[int, tuple[in
     """GPU index -> processes that are not of our tree, and their bytes (None where the driver does not tell).
 
     Args:
-        vendor: pynvml, initialised. gpus: to look at. in_use: this process uses CUDA, so it must appear itself.
+        vendor: pynvml, initialised.
+        gpus: to look at.
+        in_use: this process uses CUDA, so it must appear itself.
 
     Returns:
         Only what can be told: a list without ourselves, although we use CUDA, has the process ids of another namespace

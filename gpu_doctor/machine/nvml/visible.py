@@ -58,7 +58,8 @@ def look(vendor: Any, uuids: Sequence[str] = (), environ: Mapping[str, str] | No
     """Finds this process' GPUs; NVML must be initialised.
 
     Args:
-        vendor: the module pynvml. uuids: of torch's devices, in torch's order, with or without `GPU-`; empty = unknown.
+        vendor: the module pynvml.
+        uuids: of torch's devices, in torch's order, with or without `GPU-`; empty = unknown.
         environ: of this process; None = os.environ.
     """
     environ = os.environ if environ is None else environ

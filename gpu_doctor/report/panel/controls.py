@@ -32,6 +32,8 @@ def controls(knobs: KnobTable, setup: Setup, known: bool, turned: Collection[str
     """One control per knob, in the table's order.
 
     Args:
+        knobs: to show.
+        setup: as it was found.
         known: the loop was seen; before, every control is disabled and says so.
         turned: knobs that were turned when the setup was found: of these it does not tell how they are written.
     """

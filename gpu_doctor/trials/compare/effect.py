@@ -192,7 +192,8 @@ def compare(
     """Compares two sides whose runs took turns (A B B A).
 
     Args:
-        baseline, candidate: a recording each, or several; `baseline[i]` and `candidate[i]` ran next to each other.
+        baseline: a recording, or several.
+        candidate: the same of the other side; `baseline[i]` and `candidate[i]` ran next to each other.
         predicted: the speed-up that was forecast, to be shown beside the measured one.
         alone: more runs without the change, for their losses alone, such as one that was nudged (`trials.nudged`).
 
@@ -205,6 +206,12 @@ def compare(
     Raises:
         TypeError: if a side is anything else, such as the path of a recording.
         ValueError: if a side has no recording.
+
+    Example:
+        >>> import gpu_doctor
+        >>> recording = gpu_doctor.load("notebooks/recordings/images-on-a-cpu.npz")
+        >>> gpu_doctor.compare(recording, recording).verdict
+        'no-difference'
     """
     bases, candidates = side_of(baseline), side_of(candidate)
     if not bases or not candidates:

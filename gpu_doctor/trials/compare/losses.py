@@ -58,7 +58,9 @@ def parity(baseline: Losses, candidate: Losses, dtype: str = "float32", operatio
     """Compares the losses where both sides have seen the same number of samples (steps, where samples are unknown).
 
     Args:
-        baseline, candidate: losses by step. dtype: the coarsest format that either side computed in.
+        baseline: losses by step.
+        candidate: losses by step.
+        dtype: the coarsest format that either side computed in.
         operations: of a step's forward.
     """
     if not len(baseline.value) or not len(candidate.value):
@@ -116,7 +118,8 @@ def varies(bases: Sequence[Losses], candidate: Losses, dtype: str, operations: i
     Args:
         bases: losses of the baseline's runs, oldest first, those that were nudged among them (`trials.nudged`).
         candidate: of the other side's first run.
-        dtype: the coarsest format that any of them computed in. operations: of a step's forward.
+        dtype: the coarsest format that any of them computed in.
+        operations: of a step's forward.
     """
     first, known = bases[0], _from_first([bases[0], *(o for o in bases[1:] if not _breaks(bases[0], o))])
     steps, apart = _differences(first, candidate)
@@ -140,8 +143,10 @@ def _breaks(first: Losses, again: Losses) -> bool:
 
 
 def _differences(baseline: Losses, other: Losses) -> tuple[Column, Column]:
-    """Steps (from 1) of the baseline that both sides have seen, and the other's relative difference there, with its
-    sign; empty where there is nothing to compare."""
+    """Steps (from 1) of the baseline that both sides have seen, and the other's relative difference there.
+
+    The difference has its sign; both are empty where there is nothing to compare.
+    """
     at, there = _places(baseline, other)
     if not len(at) or not len(there):
         return _NONE, _NONE
@@ -168,8 +173,10 @@ def coarsest(*recordings: Recording) -> str:
 
 
 def operations_of(*recordings: Recording) -> int:
-    """Operations of one forward: as many as the backward's graph has nodes, of the run with most (a compiled forward is
-    one); by the number of layers where that was not heard."""
+    """Operations of one forward: as many as the backward's graph has nodes, of the run with most.
+
+    A compiled forward is one. By the number of layers where the nodes were not counted.
+    """
     setups = [one.setup for one in recordings]
     counted = [one.graph_operations or OPERATIONS_A_LAYER * sum(one.layers.values()) for one in setups]
     return max([OPERATIONS, *counted])

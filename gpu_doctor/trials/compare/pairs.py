@@ -60,8 +60,10 @@ class Measured:
 
 
 def _judged(recording: Recording) -> tuple[Steps, Column, int, int]:
-    """The rows that count (as `vitals.measure` takes them), batches taken before each, which is the first that is no
-    warm-up, and before which they end. Of a trial on a device they lie between its two waits (`Recording.timed`)."""
+    """The rows that count, batches taken before each, which is the first after the warm-up, and before which they end.
+
+    Rows as `vitals.measure` takes them; of a trial on a device they lie between its two waits (`Recording.timed`).
+    """
     training = recording.steps.kind == TRAINING
     mask = training if training.any() and not training.all() else np.ones(len(training), dtype=bool)
     steps, batches = recording.steps.where(mask), np.nan_to_num(recording.steps.batches)

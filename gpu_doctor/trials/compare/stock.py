@@ -23,7 +23,9 @@ def made_share(recording: Recording, taken: float, until: float) -> float:
     """The part of the batches of a stretch that was made during it, at most 1; 1 where nobody counted.
 
     Args:
-        recording: of the run. taken: batches that its loop had got before the stretch. until: and at its end.
+        recording: of the run.
+        taken: batches that its loop had got before the stretch.
+        until: and at its end.
     """
     loader = recording.setup.training_loader
     fetch = next((one for one in recording.fetches if loader is not None and one.loader == loader.key), None)

@@ -40,8 +40,11 @@ class Executor(Protocol):
         """Tries each candidate against `against`; the kernel's namespace is afterwards as it was.
 
         Args:
-            case: a `Case`, whose code. candidates: knob values to try. against: those of the baseline side.
-            steps: of one side of one round. seconds: of one candidate's trial.
+            case: a `Case`, whose code.
+            candidates: knob values to try.
+            against: those of the baseline side.
+            steps: of one side of one round.
+            seconds: of one candidate's trial.
             racing: give up what is clearly worse than the best of them (one of them is wanted).
             pairs: of runs, at most, of one candidate.
             An executor of your own may leave the last two out: it is asked without them then. One that takes `pasted`

@@ -91,7 +91,8 @@ def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) ->
     """Everything that a trial of the case needs elsewhere; the case and its namespace are only read.
 
     Args:
-        case: whose code. pickler: cloudpickle's class, Ray's own copy of it for Ray.
+        case: whose code.
+        pickler: cloudpickle's class, Ray's own copy of it for Ray.
         most_threads: that torch may compute with there; None = as many as here.
 
     Raises:

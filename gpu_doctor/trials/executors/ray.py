@@ -154,6 +154,7 @@ def _cause(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
+    """What an error says, without its traceback."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
@@ -163,6 +164,23 @@ class RayExecutor:
 
     Ray is used as it was initialised; where it was not, it is on the first trial (by `address`; None = as Ray itself
     decides: RAY_ADDRESS, or a cluster on this machine) and `close()`, or the end of a `with`, shuts that down again.
+
+    Example:
+        >>> import gpu_doctor
+        >>> cell = '''
+        ... import torch
+        ... model = torch.nn.Linear(8, 1)
+        ... optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ... for inputs in torch.utils.data.DataLoader(torch.rand(640, 8), batch_size=16):
+        ...     optimizer.zero_grad()
+        ...     model(inputs).mean().backward()
+        ...     optimizer.step()
+        ... '''
+        >>> case = gpu_doctor.case(cell)
+        >>> executor = gpu_doctor.RayExecutor(num_cpus=1, patience_s=120)
+        >>> sweep = case.sweep({"batch_size": [16, 32]}, steps=8, executor=executor)
+        >>> [effect.outcome for effect in sweep.effects]
+        ['completed', 'completed']
     """
 
     def __init__(

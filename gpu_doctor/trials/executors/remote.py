@@ -51,10 +51,14 @@ def one_round(
     """Runs a pair of sides on this machine.
 
     Args:
-        luggage: what `pack` made, from the user's own kernel. key: names it, so that a process warms up for it once.
-        against, settings: knob values of the two sides.
-        steps: of one side. seconds: of the whole trial that this round belongs to.
-        nudges: where the losses differ, what they do by themselves is not known yet. made: pairs before this one.
+        luggage: what `pack` made, from the user's own kernel.
+        key: names it, so that a process warms up for it once.
+        against: knob values of the baseline side.
+        settings: knob values of the candidate side.
+        steps: of one side.
+        seconds: of the whole trial that this round belongs to.
+        nudges: where the losses differ, what they do by themselves is not known yet.
+        made: pairs before this one.
 
     Returns:
         The fields of a `Returned`.

@@ -49,7 +49,8 @@ def cores(found: Setup | None, sides: Iterable[Settings], threads: int) -> int:
     """The cores that a trial keeps busy: the loop's, and one for each worker of its loader.
 
     Args:
-        found: what a run found of the loop, None before any. sides: the settings of baseline and candidate, which run
+        found: what a run found of the loop, None before any.
+        sides: the settings of baseline and candidate, which run
         one after the other.
         threads: that the loop computes with: one where a GPU computes.
     """

@@ -207,7 +207,8 @@ def knobs_of(source: str, offered: Mapping[str, Iterable[str]]) -> dict[str, Kno
     """One knob for each variable that a person wants to vary, by its key in settings, then the cell's other numbers.
 
     Args:
-        source: the cell's text. offered: variable -> values to offer, as they were typed.
+        source: the cell's text.
+        offered: variable -> values to offer, as they were typed.
 
     Raises:
         ValueError: one sentence, if a variable cannot be varied or a value is of another kind.

@@ -16,7 +16,8 @@ class Draft:
         """Nothing is changed: edits are gathered.
 
         Args:
-            cells: those that were run. setup: what a run as written found.
+            cells: those that were run.
+            setup: what a run as written found.
         """
         self.cells, self.setup = cells, setup
         self.loop = LoopLines(cells)
@@ -30,7 +31,7 @@ class Draft:
         return self.setup.device.partition(":")[0]
 
     def torch(self) -> tuple[str, Edits]:
-        """torch's name in the cells, and the edits that import it where it has none."""
+        """Torch's name in the cells, and the edits that import it where it has none."""
         name = torch_name(self.cells)
         return (name, []) if name else ("torch", with_import(self.cells))
 

@@ -21,7 +21,8 @@ def held(knob: str, scope: TrialScope, setters: Mapping[str, Any], *, properties
     """While the context lasts, the code's own settings of a switch leave it, and a note says so.
 
     Args:
-        knob: whose setting is kept. scope: gets the notes.
+        knob: whose setting is kept.
+        scope: gets the notes.
         setters: functions of `torch._C`, with the value that the knob gave; those that this torch lacks are left out.
         properties: attributes of `torch.backends.cudnn` that set the same.
     """

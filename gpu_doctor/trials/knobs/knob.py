@@ -50,7 +50,8 @@ class Knob(Protocol):
         ...
 
     @property
-    def safety(self) -> Safety: ...
+    def safety(self) -> Safety:
+        """How a trial of it can change what is learned."""
 
     @property
     def changes(self) -> str:
@@ -103,7 +104,8 @@ class Knob(Protocol):
         """The change of the user's cells that gives them this setting.
 
         Args:
-            settings: this knob's, and those of its group. draft: the cells, and what to tell of the change.
+            settings: this knob's, and those of its group.
+            draft: the cells, and what to tell of the change.
 
         Raises:
             NotPlaced: if they have no place for it; the message says why.

@@ -34,8 +34,11 @@ def meet_optimizers(
     """Tells of the optimizers in the namespace at once, of others as they are made, and of every step before it.
 
     Args:
-        scope: where to look. patches: what takes the listeners off again. label: names them, such as `amp`.
-        met: told of an optimizer, maybe more than once. stepping: told before each step.
+        scope: where to look.
+        patches: what takes the listeners off again.
+        label: names them, such as `amp`.
+        met: told of an optimizer, maybe more than once.
+        stepping: told before each step.
     """
     trains_on = scope.setup.device.partition(":")[0] if scope.setup.optimizers else ""
     for optimizer in [one for one in scope.namespace.values() if issubclass(type(one), Optimizer)]:

@@ -24,7 +24,8 @@ def caches(temporary: str, folder: Path | None) -> tuple[str, ...]:
     """Their absolute paths, with a separator behind.
 
     Args:
-        temporary: the folder of temporary files. folder: in which the cell runs: what it is in is no cache to it.
+        temporary: the folder of temporary files.
+        folder: in which the cell runs: what it is in is no cache to it.
     """
     found = [Path(temporary, _INDUCTOR[1] + _user())]
     with suppress(RuntimeError):  # nobody's home is known

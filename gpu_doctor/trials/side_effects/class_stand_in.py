@@ -15,7 +15,8 @@ def class_stand_in(original: Any, around: Around) -> Any:
     """A stand-in under which instances, `isinstance` and subclasses are the original's.
 
     Args:
-        original: a class. around: what makes an instance goes through it, with the arguments of the class.
+        original: a class.
+        around: what makes an instance goes through it, with the arguments of the class.
     """
 
     class _Meta(ABCMeta):

@@ -55,6 +55,7 @@ class Nothing:
         object.__getattribute__(self, "__dict__").pop(name, None)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
+        """Does nothing."""
         return NOTHING
 
     def __getitem__(self, key: Any) -> Any:
@@ -190,8 +191,10 @@ def made_inert(value: Any, hides: type, shown: tuple[str, ...] = (), passes: Map
     """Lets an object, whose own making was left out, report nothing for good.
 
     Args:
-        value: of a tracker's class or of one of the user's that derives from it. hides: the tracker's class.
-        shown: methods that are left as they are. passes: methods that hand their first argument back -> its name.
+        value: of a tracker's class or of one of the user's that derives from it.
+        hides: the tracker's class.
+        shown: methods that are left as they are.
+        passes: methods that hand their first argument back -> its name.
     """
     cls = type(value)
     if not hasattr(cls, "__shows__"):

@@ -129,7 +129,8 @@ class KeptFiles:
         """Keeps what stands at an absolute path; to be called before the cell's own call.
 
         Args:
-            path: as the cell wrote it. how: CONTENT, APPEND, NAME, MARKS or NEW.
+            path: as the cell wrote it.
+            how: CONTENT, APPEND, NAME, MARKS or NEW.
 
         Raises:
             RunEnded: if it cannot be kept: the side ends before it is touched.

@@ -74,7 +74,8 @@ class OpenThing:
         """Keeps where it stands; what it has buffered is written out.
 
         Args:
-            value: of which `why_not` says nothing. name: for people.
+            value: of which `why_not` says nothing.
+            name: for people.
         """
         self.name = name
         self.paths: tuple[str, ...] = ()

@@ -24,7 +24,8 @@ class PutBack:
         """Nothing is changed yet.
 
         Args:
-            aside: where links and copies lie. held: what is kept of a file, by its inode.
+            aside: where links and copies lie.
+            held: what is kept of a file, by its inode.
             folders: path -> when it was read and changed, in ns, of folders in which something was touched.
             replaced: folders that were gone from their path for a while: all that was in them was touched.
         """

@@ -61,7 +61,8 @@ class WrittenFiles:
         """Nothing is watched yet.
 
         Args:
-            kept: keeps what is touched. namespace: of the code, where it may have such functions by name.
+            kept: keeps what is touched.
+            namespace: of the code, where it may have such functions by name.
         """
         self.paths: tuple[str, ...] = ()
         """Each once, in the order of the first write; relative where they are under the working folder."""

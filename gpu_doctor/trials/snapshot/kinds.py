@@ -254,7 +254,8 @@ def _works_with_torch(package: str, loaded: int) -> bool:
     """Whether an imported package is made for torch: one of its modules has torch under its name.
 
     Args:
-        package: its first name. loaded: how many modules there are: with further ones the answer may be another.
+        package: its first name.
+        loaded: how many modules there are: with further ones the answer may be another.
     """
     spaces = [
         dict_of(one) for name, one in sys.modules.copy().items() if name == package or name.startswith(f"{package}.")

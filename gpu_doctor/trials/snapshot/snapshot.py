@@ -96,7 +96,8 @@ class Snapshot:
                 user's, the globals of its module count as a namespace too.
             limit_bytes: what the copies may take of the CPU's memory; None = `room_bytes()`.
             to_host: nothing is kept on a device, whose memory is to be measured.
-            iterators: see `Walk`. files: keeps the files that the cell touches, which are put back with the rest.
+            iterators: see `Walk`.
+            files: keeps the files that the cell touches, which are put back with the rest.
 
         Raises:
             SnapshotTooLarge: if it does not fit, mostly before anything was copied; the message has the figures.
@@ -237,7 +238,8 @@ def unrestorable(
     Large data of a dataset is named too, with `if it is changed`: it is not copied, as training reads it.
 
     Args:
-        namespace: the names that the cell runs with. extra: further roots, as for `Snapshot.take`.
+        namespace: the names that the cell runs with.
+        extra: further roots, as for `Snapshot.take`.
         iterators: see `Walk`.
     """
     roots = list(extra)

@@ -185,7 +185,9 @@ def on_host(
     """The devices whose tensors are kept on the CPU: their own memory is short, or is to be left alone.
 
     Args:
-        by_device: bytes to be copied. free_bytes: of a device. to_host: of all devices.
+        by_device: bytes to be copied.
+        free_bytes: of a device.
+        to_host: of all devices.
     """
     short = (device for device, needed in by_device.items() if free_bytes(device) < _ROOM * needed)
     return set(by_device) if to_host else {torch.device("cpu"), *short} & set(by_device)

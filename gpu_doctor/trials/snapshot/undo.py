@@ -25,6 +25,7 @@ def _same(now: Iterable[Any], saved: Iterable[Any]) -> bool:
 
 
 def list_undo(value: list[Any]) -> tuple[Undo, int]:
+    """The items of a list, put back in place; and how many bytes they take."""
     saved = list(list.__iter__(value))
 
     def undo() -> None:
@@ -49,6 +50,7 @@ def _write_dict(value: dict[Any, Any], saved: dict[Any, Any]) -> None:
 
 
 def dict_undo(value: dict[Any, Any]) -> tuple[Undo, int]:
+    """The items of a dict, put back in place; and how many bytes they take."""
     # OrderedDict keeps an order of its own (move_to_end), which dict.items() does not show.
     order: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else None
     saved = dict((order or dict).items(value))
@@ -66,6 +68,7 @@ def dict_undo(value: dict[Any, Any]) -> tuple[Undo, int]:
 
 
 def set_undo(value: set[Any]) -> tuple[Undo, int]:
+    """The members of a set, put back in place; and how many bytes they take."""
     saved = list(set.__iter__(value))
 
     def undo() -> None:
@@ -78,6 +81,7 @@ def set_undo(value: set[Any]) -> tuple[Undo, int]:
 
 
 def deque_undo(value: collections.deque[Any]) -> tuple[Undo, int]:
+    """The items of a deque, put back in place; and how many bytes they take."""
     saved = list(collections.deque.__iter__(value))
 
     def undo() -> None:
@@ -89,6 +93,7 @@ def deque_undo(value: collections.deque[Any]) -> tuple[Undo, int]:
 
 
 def buffer_undo(value: Any) -> tuple[Undo, int]:
+    """The bytes of a writable buffer, put back in place; and how many bytes they take."""
     saved = value[:]
 
     def undo() -> None:
@@ -161,6 +166,7 @@ def module_undo(space: dict[str, Any]) -> Undo:
 
 
 def instance_undo(value: Any) -> Undo:
+    """An object's attributes, put back in place."""
     kind, attributes, slots = type(value), dict(dict_of(value)), slots_of(value)
 
     def undo() -> None:
@@ -178,6 +184,7 @@ def instance_undo(value: Any) -> Undo:
 
 
 def class_undo(cls: type) -> Undo:
+    """A class's attributes, put back in place."""
     saved = class_state(cls)
 
     def undo() -> None:
@@ -192,6 +199,7 @@ def class_undo(cls: type) -> Undo:
 
 
 def cell_undo(cell: Any) -> Undo:
+    """A closure's variable, put back in place."""
     saved = contents_of(cell)
 
     def undo() -> None:
@@ -204,6 +212,7 @@ def cell_undo(cell: Any) -> Undo:
 
 
 def namespace_undo(namespace: dict[str, Any]) -> Undo:
+    """The names of a namespace, put back in place."""
     saved = {name: value for name, value in namespace.items() if not internal(name, namespace)}
 
     def undo() -> None:

@@ -49,8 +49,10 @@ FEWEST = 8
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where a loop inside of the step makes the loss, out of hundreds of operations, or asks for its gradients of
-    one sample at a time."""
+    """Fires where a loop inside of the step makes the loss out of hundreds of operations.
+
+    Or where it asks for its gradients of one sample at a time.
+    """
     if vitals.on_gpu and not vitals.gpu_outruns_host:
         return None
     return _of_gradients(vitals) or _of_the_loss(vitals)

@@ -128,8 +128,9 @@ def check(vitals: Vitals) -> Finding | None:
 
 
 def _part_in_python(vitals: Vitals, own: list[LineCost], updates: list[LineCost]) -> float:
-    """Of what lies outside of every phase, the part that is no computing inside torch, or trains nothing, and
-    writes no file.
+    """Of what lies outside of every phase, the part that is no computing inside torch, or trains nothing.
+
+    What writes a file is left out.
 
     The step clock says how long it is, the looks only how it is divided: a call that keeps Python's lock for long
     (`.tolist()` of a large tensor) is seen by few of them, or by none.

@@ -79,6 +79,7 @@ def in_one_indexing(vitals: Vitals, workers: Forecast) -> bool:
     """Whether a loop without workers that takes its samples from memory one by one gains more by whole batches.
 
     Args:
+        vitals: of the run.
         workers: what the best number of workers is forecast to give.
     """
     loader, alone_s, step_s = vitals.loader, unqueued_fetch_s(vitals), vitals.step_wall_s
@@ -133,8 +134,10 @@ def _one_by_one(vitals: Vitals, loader: LoaderSetup, wait: float, fetch_s: float
 
 
 def _too_much(vitals: Vitals, loader: LoaderSetup, wait: float, best: tuple[int, Forecast] | None) -> Finding | None:
-    """What is left of the step beyond the training once workers are as many as help, never more than the wait; and what
-    the training takes longer because they are on its cores."""
+    """What is left of the step beyond the training once workers are as many as help, never more than the wait.
+
+    And what the training takes longer because they are on its cores.
+    """
     cpu, consumer, step_s = vitals.fetch_cpu_s or 0.0, vitals.consumer_s or 0.0, vitals.step_wall_s or 0.0
     wait = max(wait - (vitals.edge_share or 0.0), 0.0)  # what epochs begin late is another rule's
     cpu_s = cpu * (vitals.batches_per_step or 1.0)

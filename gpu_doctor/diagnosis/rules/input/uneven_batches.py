@@ -152,8 +152,10 @@ def _saved(cost: float) -> dict[str, Any]:
 
 
 def _waited_for_a_core(vitals: Vitals) -> float:
-    """Seconds by which slow fetches, on average, exceed the usual one while they queue; without the kernel's count, the
-    rest of a fetch that computes, beside its CPU seconds, while all cores are taken."""
+    """Seconds by which slow fetches, on average, exceed the usual one while they queue.
+
+    Without the kernel's count, the rest of a fetch that computes, beside its CPU seconds, while all cores are taken.
+    """
     wall_s, cpu_s, median_s = vitals.fetch_wall_s or 0.0, vitals.fetch_cpu_s, vitals.fetch_median_s or 0.0
     if vitals.fetch_queued_s is not None:
         return wall_s - median_s - slow_part_s(vitals)

@@ -59,7 +59,7 @@ def _entered_disabled(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _scaler_classes() -> list[type]:
-    """torch's own class, under which all others stand; before torch 2.3 that of CUDA alone."""
+    """Torch's own class, under which all others stand; before torch 2.3 that of CUDA alone."""
     named = (getattr(torch.amp, "GradScaler", None), torch.cuda.amp.GradScaler)
     found = [one for one in named if one is not None]
     return [one for one in found if not any(one is not other and issubclass(one, other) for other in found)]
