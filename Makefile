@@ -5,7 +5,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help lab quick test test-all gpu gpu-wheels shots clinic lint frontend links course docs docs-links release-check browser compiler clean
+.PHONY: help lab quick test test-all gpu gpu-wheels shots clinic mutants lint frontend links course docs docs-links release-check browser compiler clean
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
@@ -21,6 +21,7 @@ LAB_ARGS ?=
 PYTEST_ARGS ?=
 PART ?= all
 CLINIC_ARGS ?=
+MUTANTS_ARGS ?=
 DOCS_ARGS ?=
 NOTEBOOKS ?=
 
@@ -40,6 +41,7 @@ help:
 	@echo "make gpu-wheels  for a GPU machine without a registry: what make gpu may lack, into benchmarks/gpu/wheels/"
 	@echo "make shots     only the browser tests; their screenshots lie in tests/artifacts/"
 	@echo "make clinic    how right the diagnosis is on more than a hundred sick and healthy loops (CLINIC_ARGS=...)"
+	@echo "make mutants   what the unit tests would catch: 300 mutants drawn by seed (MUTANTS_ARGS='--seed 7 --number 60')"
 	@echo "make frontend  builds the panel's script out of gpu_doctor/notebook/frontend into gpu_doctor/notebook/static"
 	@echo "make links     writes badges, install cells and links to the documentation, from [project.urls] of pyproject.toml"
 	@echo "make course    runs the notebooks and keeps their results in them, on a machine that does nothing else"
@@ -79,6 +81,9 @@ shots: $(VENV)/.dev-ready browser
 
 clinic: $(VENV)/.dev-ready
 	$(PY) -m tests.support.clinic $(CLINIC_ARGS)
+
+mutants: $(VENV)/.mutants-ready
+	$(PY) -m tests.support.mutants $(MUTANTS_ARGS)
 
 lint: $(NODE_READY)
 	$(PY) -m tests.run lint types frontend
@@ -153,6 +158,10 @@ $(VENV)/.dev-ready: pyproject.toml constraints.txt $(VENV)/.torch-ready
 	$(PIP) install -c constraints.txt --no-deps fastai
 	$(PIP) install -c constraints.txt --no-deps tensorboard tensorboardX absl-py
 	@touch $@ $(VENV)/.lab-ready
+
+$(VENV)/.mutants-ready: $(VENV)/.dev-ready
+	$(PIP) install -c constraints.txt -e '.[mutants]'
+	@touch $@
 
 # What builds and checks the panel's script: Node is a wheel, so nothing but .venv is needed.
 $(NODE_READY): $(FRONTEND)/package-lock.json $(VENV)/.dev-ready
