@@ -28,18 +28,19 @@ class _Arrivals:
         self._tell, self._is_awaited = tell, is_awaited
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        """What the other finders find; an awaited module's loader tells when it has run the module's code."""
-        if not self._is_awaited(name):
+        """What the finders behind it find; an awaited module's loader tells when it has run the module's code."""
+        if not self._is_awaited(name) or self not in sys.meta_path:
             return None
-        others = [one for one in sys.meta_path if one is not self and hasattr(one, "find_spec")]
-        spec = next((found for one in others if (found := one.find_spec(name, path, target)) is not None), None)
+        behind = [one for one in sys.meta_path[sys.meta_path.index(self) + 1 :] if hasattr(one, "find_spec")]
+        spec = next((found for one in behind if (found := one.find_spec(name, path, target)) is not None), None)
         if spec is not None:
             self._listen(spec)
         return spec
 
     def _listen(self, spec: ModuleSpec) -> None:
         loader: Any = spec.loader
-        if not hasattr(loader, "exec_module") or not hasattr(loader, "__dict__"):
+        # One of Python's built-in modules is a class, which loads others too.
+        if not hasattr(loader, "exec_module") or not hasattr(loader, "__dict__") or isinstance(loader, type):
             return
         original = loader.exec_module
 

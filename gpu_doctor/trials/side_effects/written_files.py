@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from gpu_doctor.capture import Patches
+from gpu_doctor.trials.side_effects.arrivals import told_of_arrivals
 from gpu_doctor.trials.side_effects.caches import caches
 from gpu_doctor.trials.side_effects.class_stand_in import class_stand_in
 from gpu_doctor.trials.side_effects.file_functions import (
@@ -37,7 +38,6 @@ from gpu_doctor.trials.side_effects.file_functions import (
 )
 from gpu_doctor.trials.side_effects.file_states import MARKS, path_of
 from gpu_doctor.trials.side_effects.kept_files import KeptFiles
-from gpu_doctor.trials.side_effects.late_imports import LateImports
 
 _ELSEWHERE: Final = ("/dev/", "/proc/", "/sys/")
 """What looks like a file and is none."""
@@ -101,9 +101,8 @@ class WrittenFiles:
                 self._accessor(accessor, name)
         self._libraries()
         self._supported()
-        finder = LateImports({module for module, *_ in LIBRARIES}, self._libraries)
-        self._patches.hook("sys.meta_path", lambda: sys.meta_path.remove(finder))
-        sys.meta_path.insert(0, finder)
+        awaited = frozenset(module for module, *_ in LIBRARIES)
+        told_of_arrivals(lambda module: self._libraries(), awaited.__contains__, self._patches)
 
     def _wrap(self, owner: Any, name: str, reads: Reads) -> None:
         original = getattr(owner, name)
