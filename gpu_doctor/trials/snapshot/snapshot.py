@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -27,24 +27,7 @@ from gpu_doctor.trials.side_effects.open_things import LogFile, MappedArray, Ope
 from gpu_doctor.trials.snapshot.parts import is_users
 from gpu_doctor.trials.snapshot.process import process_undos
 from gpu_doctor.trials.snapshot.tensors import ArrayStore, SnapshotTooLarge, TensorStore
-from gpu_doctor.trials.snapshot.undo import (
-    Undo,
-    buffer_undo,
-    cached_undo,
-    cell_undo,
-    class_undo,
-    deque_undo,
-    dict_undo,
-    dispatch_undo,
-    frame_undo,
-    instance_undo,
-    list_undo,
-    module_undo,
-    namespace_undo,
-    numbers_undo,
-    rng_undo,
-    set_undo,
-)
+from gpu_doctor.trials.snapshot.undo import UNDOS, Undo, namespace_undo
 from gpu_doctor.trials.snapshot.walk import Walk, uncollected
 
 __all__ = ["Snapshot", "SnapshotTooLarge", "unrestorable"]
@@ -72,7 +55,7 @@ class Snapshot:
         self._files: KeptFiles | None = None
         self._grad = torch.is_grad_enabled()
         self.bytes = 0
-        """What the snapshot holds: tensor and array bytes, and the size of the containers' copies."""
+        """What the snapshot holds of tensors, arrays, and what is open in memory."""
         self.unrestorable: tuple[str, ...] = ()
         """What would not be put back, by variable name, such as `it (generator)`; to be said before a trial."""
         self.large: tuple[str, ...] = ()
@@ -142,13 +125,10 @@ class Snapshot:
         self.bytes = tensors.bytes + arrays.bytes
         self.unrestorable = (*walk.lost, *tensors.lost)
         self.large = (*tensors.large, *arrays.large)
-        self._keep_containers(walk)
-        self._keep_instances(walk)
-        for cell in walk.cells:
-            self._undos.append(("a closure", cell_undo(cell)))
-        for rng in walk.kept["rng"]:
-            self._undos.append((type(rng).__name__, rng_undo(rng)))
-        self._undos.extend(("a module", module_undo(space)) for space in walk.modules)
+        for kind, make in UNDOS.items():
+            self._undos += [(_called(one, kind), make(one)) for one in walk.kept[kind]]
+        loaders = (one for one in walk.kept["instance"] if issubclass(type(one), DataLoader))
+        self._loaders = [(one, vars(one).get("_iterator")) for one in loaders]
         self._undos.extend(("the namespace", namespace_undo(space)) for space in spaces.values())
         self._undos.extend(process_undos())
         self._kept_alive = list(walk.seen.values())
@@ -201,34 +181,6 @@ class Snapshot:
         except CannotKeep as too_large:
             raise SnapshotTooLarge(str(too_large)) from too_large
 
-    def _keep_containers(self, walk: Walk) -> None:
-        makers: dict[str, Callable[[Any], tuple[Undo, int]]] = {
-            "list": list_undo,
-            "dict": dict_undo,
-            "set": set_undo,
-            "deque": deque_undo,
-            "buffer": buffer_undo,
-            "frame": frame_undo,
-            "numbers": numbers_undo,
-        }
-        for kind, make in makers.items():
-            for one in walk.kept[kind]:
-                undo, size = make(one)
-                self.bytes += size
-                self._undos.append((f"a {type(one).__name__}", undo))
-
-    def _keep_instances(self, walk: Walk) -> None:
-        for one in walk.kept["class"]:
-            self._undos.append((one.__name__, class_undo(one)))
-        for one in walk.kept["cached"]:
-            self._undos.append((f"{one.__name__}'s cache", cached_undo(one)))
-        for one in walk.kept["dispatched"]:
-            self._undos.append((one.__name__, dispatch_undo(one)))
-        for one in walk.kept["instance"]:
-            if issubclass(type(one), DataLoader):
-                self._loaders.append((one, vars(one).get("_iterator")))
-            self._undos.append((f"a {type(one).__name__}", instance_undo(one)))
-
 
 def unrestorable(
     namespace: dict[str, Any], extra: Iterable[object] = (), iterators: Container[int] | None = None
@@ -260,6 +212,13 @@ def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:
         if isinstance(function, types.FunctionType) and is_users(function.__globals__.get("__name__", "__main__")):
             found.append(function.__globals__)
     return found
+
+
+def _called(one: Any, kind: str) -> str:
+    """What a person calls it, where it cannot be put back."""
+    if kind in ("class", "cached", "dispatched"):
+        return str(one.__name__)
+    return {"cell": "a closure", "module": "a module"}.get(kind, f"a {type(one).__name__}")
 
 
 def _try(notes: list[str], label: str, undo: Undo) -> None:

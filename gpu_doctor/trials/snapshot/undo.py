@@ -5,11 +5,11 @@ from __future__ import annotations
 import collections
 import copy
 import ctypes
+import functools
 import random
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
@@ -24,15 +24,19 @@ def _same(now: Iterable[Any], saved: Iterable[Any]) -> bool:
     return all(a is b for a, b in zip(now, saved, strict=True))
 
 
-def list_undo(value: list[Any]) -> tuple[Undo, int]:
-    """The items of a list, put back in place; and how many bytes they take."""
-    saved = list(list.__iter__(value))
+def _items_undo(kind: Any, fill: Callable[[Any, Any], None], value: Any) -> Undo:
+    """A list, a set or a deque, past overrides of its class; untouched where nothing changed.
+
+    A set that is filled anew may go through its items in another order.
+    """
+    saved = list(kind.__iter__(value))
 
     def undo() -> None:
-        if list.__len__(value) != len(saved) or not _same(list.__iter__(value), saved):
-            list.__setitem__(value, slice(None), saved)
+        if kind.__len__(value) != len(saved) or not _same(kind.__iter__(value), saved):
+            kind.clear(value)
+            fill(value, saved)
 
-    return undo, sys.getsizeof(saved)
+    return undo
 
 
 def _write_dict(value: dict[Any, Any], saved: dict[Any, Any]) -> None:
@@ -49,8 +53,7 @@ def _write_dict(value: dict[Any, Any], saved: dict[Any, Any]) -> None:
         kind.__setitem__(value, key, item)
 
 
-def dict_undo(value: dict[Any, Any]) -> tuple[Undo, int]:
-    """The items of a dict, put back in place; and how many bytes they take."""
+def _dict_undo(value: dict[Any, Any]) -> Undo:
     # OrderedDict keeps an order of its own (move_to_end), which dict.items() does not show.
     order: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else None
     saved = dict((order or dict).items(value))
@@ -64,45 +67,19 @@ def dict_undo(value: dict[Any, Any]) -> tuple[Undo, int]:
             for key in saved:
                 order.move_to_end(value, key)
 
-    return undo, sys.getsizeof(saved)
+    return undo
 
 
-def set_undo(value: set[Any]) -> tuple[Undo, int]:
-    """The members of a set, put back in place; and how many bytes they take."""
-    saved = list(set.__iter__(value))
-
-    def undo() -> None:
-        # A set that is filled anew may go through its items in another order: only where something changed.
-        if set.__len__(value) != len(saved) or not _same(set.__iter__(value), saved):
-            set.clear(value)
-            set.update(value, saved)
-
-    return undo, sys.getsizeof(saved)
-
-
-def deque_undo(value: collections.deque[Any]) -> tuple[Undo, int]:
-    """The items of a deque, put back in place; and how many bytes they take."""
-    saved = list(collections.deque.__iter__(value))
-
-    def undo() -> None:
-        if collections.deque.__len__(value) != len(saved) or not _same(collections.deque.__iter__(value), saved):
-            collections.deque.clear(value)
-            collections.deque.extend(value, saved)
-
-    return undo, sys.getsizeof(saved)
-
-
-def buffer_undo(value: Any) -> tuple[Undo, int]:
-    """The bytes of a writable buffer, put back in place; and how many bytes they take."""
+def _buffer_undo(value: Any) -> Undo:
     saved = value[:]
 
     def undo() -> None:
         value[:] = saved
 
-    return undo, sys.getsizeof(saved)
+    return undo
 
 
-def numbers_undo(value: Any) -> tuple[Undo, int]:
+def _numbers_undo(value: Any) -> Undo:
     """Numbers of C; those that processes share keep their place."""
     view = (ctypes.c_char * ctypes.sizeof(value)).from_buffer(value)
     saved = view.raw
@@ -111,10 +88,10 @@ def numbers_undo(value: Any) -> tuple[Undo, int]:
         if view.raw != saved:
             view.raw = saved
 
-    return undo, len(saved)
+    return undo
 
 
-def cached_undo(function: Any) -> Undo:
+def _cached_undo(function: Any) -> Undo:
     """The cache of a function: emptied where it was empty. That another one cannot be put back is said by the walk."""
     before = function.cache_info()
 
@@ -125,7 +102,7 @@ def cached_undo(function: Any) -> Undo:
     return undo
 
 
-def dispatch_undo(function: Any) -> Undo:
+def _dispatched_undo(function: Any) -> Undo:
     """What a function of `functools.singledispatch` calls for which type; what it remembers of that is forgotten."""
     registry = registry_of(function) or {}
     saved = dict(registry)
@@ -138,35 +115,19 @@ def dispatch_undo(function: Any) -> Undo:
     return undo
 
 
-def frame_undo(value: Any) -> tuple[Undo, int]:
+def _frame_undo(value: Any) -> Undo:
     """A table or column of pandas, whose own way of an in-place change takes the contents of another one."""
     saved = value.copy(deep=True)
-    size = value.memory_usage()
 
     def undo() -> None:
         same = value.shape == saved.shape and value.equals(saved) and value.axes[0].equals(saved.axes[0])
         if not same or not value.axes[-1].equals(saved.axes[-1]):
             value._update_inplace(saved.copy(deep=True))
 
-    return undo, size if isinstance(size, int) else int(size.sum())
-
-
-def module_undo(space: dict[str, Any]) -> Undo:
-    """The names of a module of the user's; what the import system put there stays."""
-    saved = dict(space)
-
-    def undo() -> None:
-        for name in [name for name, value in space.items() if name not in saved and not isinstance(value, ModuleType)]:
-            del space[name]
-        for name, value in saved.items():
-            if name not in space or space[name] is not value:
-                space[name] = value
-
     return undo
 
 
-def instance_undo(value: Any) -> Undo:
-    """An object's attributes, put back in place."""
+def _instance_undo(value: Any) -> Undo:
     kind, attributes, slots = type(value), dict(dict_of(value)), slots_of(value)
 
     def undo() -> None:
@@ -183,8 +144,7 @@ def instance_undo(value: Any) -> Undo:
     return undo
 
 
-def class_undo(cls: type) -> Undo:
-    """A class's attributes, put back in place."""
+def _class_undo(cls: type) -> Undo:
     saved = class_state(cls)
 
     def undo() -> None:
@@ -198,8 +158,7 @@ def class_undo(cls: type) -> Undo:
     return undo
 
 
-def cell_undo(cell: Any) -> Undo:
-    """A closure's variable, put back in place."""
+def _cell_undo(cell: Any) -> Undo:
     saved = contents_of(cell)
 
     def undo() -> None:
@@ -211,21 +170,29 @@ def cell_undo(cell: Any) -> Undo:
     return undo
 
 
-def namespace_undo(namespace: dict[str, Any]) -> Undo:
-    """The names of a namespace, put back in place."""
-    saved = {name: value for name, value in namespace.items() if not internal(name, namespace)}
+def _module_undo(space: dict[str, Any]) -> Undo:
+    """The names of a module of the user's; what the import system put there stays."""
+    return _names_undo(space, dict(space), lambda name, value: isinstance(value, ModuleType))
 
+
+def namespace_undo(space: dict[str, Any]) -> Undo:
+    """The names of the notebook, without those of IPython."""
+    saved = {name: value for name, value in space.items() if not internal(name, space)}
+    return _names_undo(space, saved, lambda name, value: internal(name, space))
+
+
+def _names_undo(space: dict[str, Any], saved: dict[str, Any], stays: Callable[[str, Any], bool]) -> Undo:
     def undo() -> None:
-        for name in [name for name in namespace if name not in saved and not internal(name, namespace)]:
-            del namespace[name]
+        for name in [name for name, value in space.items() if name not in saved and not stays(name, value)]:
+            del space[name]
         for name, value in saved.items():
-            if name not in namespace or namespace[name] is not value:
-                namespace[name] = value
+            if name not in space or space[name] is not value:
+                space[name] = value
 
     return undo
 
 
-def rng_undo(rng: Any) -> Undo:
+def _rng_undo(rng: Any) -> Undo:
     """What puts a generator of torch, numpy or Python back to its state of now."""
     if isinstance(rng, torch.Generator):
         state = rng.get_state()
@@ -243,3 +210,22 @@ def rng_undo(rng: Any) -> Undo:
         bits.state = words
 
     return undo
+
+
+UNDOS: Final[Mapping[str, Callable[[Any], Undo]]] = {
+    "list": functools.partial(_items_undo, list, list.extend),
+    "dict": _dict_undo,
+    "set": functools.partial(_items_undo, set, set.update),
+    "deque": functools.partial(_items_undo, collections.deque, collections.deque.extend),
+    "buffer": _buffer_undo,
+    "frame": _frame_undo,
+    "numbers": _numbers_undo,
+    "class": _class_undo,
+    "cached": _cached_undo,
+    "dispatched": _dispatched_undo,
+    "instance": _instance_undo,
+    "cell": _cell_undo,
+    "rng": _rng_undo,
+    "module": _module_undo,
+}
+"""Kind of what a walk keeps, in the order in which it is put back -> what keeps one and puts it back."""

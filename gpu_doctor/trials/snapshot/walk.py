@@ -35,11 +35,10 @@ from gpu_doctor.trials.snapshot.parts import (
     slots_of,
 )
 from gpu_doctor.trials.snapshot.tensors import BIG_DATA_BYTES, ArrayStore, TensorStore
+from gpu_doctor.trials.snapshot.undo import UNDOS
 
-_KEPT: Final = (
-    *("list", "dict", "set", "deque", "buffer", "tensor", "array", "frame", "rng", "class", "instance", "cached"),
-    *("numbers", "dispatched"),
-)
+_WHOLE: Final = frozenset(("list", "dict", "set", "deque", "buffer", "tensor", "array", "rng"))
+"""Kinds of which all that is reached is kept."""
 MOST_OF_A_CLASS: Final = 64
 """So many instances of a class that is not entered are asked what they have open: each takes up to a millisecond."""
 _BARE: Final = (collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter)
@@ -69,18 +68,15 @@ class Walk:
         """
         self._iterators = iterators
         self.seen: dict[int, Any] = {}
-        self.kept: dict[str, list[Any]] = {kind: [] for kind in _KEPT}
+        self.kept: dict[str, list[Any]] = {kind: [] for kind in (*UNDOS, "tensor", "array")}
         self._kinds: dict[type, str] = {}
         self._looked: collections.Counter[type] = collections.Counter()
         """How many of a class were asked what they have open."""
         self._guests: dict[frozenset[type], bool] = {}
-        self.cells: list[types.CellType] = []
         self.data: dict[int, str] = {}
         """ids of tensors and arrays that a Dataset holds, with the variable that led there."""
         self.buffers: set[int] = set()
         """ids of modules' buffers."""
-        self.modules: list[dict[str, Any]] = []
-        """Names of the user's own modules that were reached."""
         self.lost: dict[str, None] = {}
         self.opened: dict[int, tuple[Any, str]] = {}
         """Open files, maps and databases that can be kept, by id, with the variable that led there."""
@@ -126,34 +122,34 @@ class Walk:
                 self._datasets.append((value, name))
                 continue
             seen[id(value)] = value
+            if kind in _WHOLE:
+                self.kept[kind].append(value)
             getattr(self, f"_{kind}")(value, name)
 
     def _push(self, values: Iterable[Any], name: str) -> None:
         self._stack.extend([(value, name) for value in values if type(value) not in ATOMS])
 
     def _list(self, value: Any, name: str) -> None:
-        self.kept["list"].append(value)
         self._push(list.__iter__(value), name)
         self._own(value, name)
 
     def _dict(self, value: Any, name: str) -> None:
-        self.kept["dict"].append(value)
         self._push(dict.keys(value), name)
         self._push(dict.values(value), name)
         self._own(value, name)
 
     def _set(self, value: Any, name: str) -> None:
-        self.kept["set"].append(value)
         self._push(set.__iter__(value), name)
         self._own(value, name)
 
     def _deque(self, value: Any, name: str) -> None:
-        self.kept["deque"].append(value)
         self._push(collections.deque.__iter__(value), name)
         self._own(value, name)
 
-    def _buffer(self, value: Any, name: str) -> None:
-        self.kept["buffer"].append(value)
+    def _rng(self, value: Any, name: str) -> None:
+        """Holds nothing that is not kept with it, as does a buffer."""
+
+    _buffer = _rng
 
     def _tuple(self, value: Any, name: str) -> None:
         if gc.is_tracked(value):  # an untracked tuple holds atoms only
@@ -161,7 +157,6 @@ class Walk:
         self._own(value, name)
 
     def _tensor(self, value: torch.Tensor, name: str) -> None:
-        self.kept["tensor"].append(value)
         if self._in_data:
             self.data[id(value)] = name
         with torch._C.DisableTorchFunctionSubclass():
@@ -174,14 +169,10 @@ class Walk:
             self._stack.append((own, name))
 
     def _array(self, value: Any, name: str) -> None:
-        self.kept["array"].append(value)
         if self._in_data:
             self.data[id(value)] = name
         if value.dtype == object:
             self._push(value.ravel().tolist(), name)
-
-    def _rng(self, value: Any, name: str) -> None:
-        self.kept["rng"].append(value)
 
     def _class(self, value: type, name: str) -> None:
         if is_users(value.__module__ or ""):
@@ -207,7 +198,7 @@ class Walk:
         for cell in value.__closure__ or ():
             if id(cell) not in self.seen:
                 self.seen[id(cell)] = cell
-                self.cells.append(cell)
+                self.kept["cell"].append(cell)
                 self._push(contents_of(cell), name)
 
     def _module(self, value: types.ModuleType, name: str) -> None:
@@ -218,7 +209,7 @@ class Walk:
         """The names of a module of the user's, as the names of the notebook."""
         if id(space) not in self.seen:
             self.seen[id(space)] = space
-            self.modules.append(space)
+            self.kept["module"].append(space)
             parts = [part for key, part in space.items() if not (key.startswith("__") and key.endswith("__"))]
             self._push(parts, name)
 
