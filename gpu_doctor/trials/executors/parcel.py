@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import io
 import platform
-import random
 import tempfile
 import types
 from collections.abc import Callable
@@ -21,20 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
 from gpu_doctor.machine import usable_cores
 from gpu_doctor.recording import Recording, load
 from gpu_doctor.trials.cell_reads import Reach, reached
-from gpu_doctor.trials.matmul_precision import precisions, put_back
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.snapshot.kinds import internal
+from gpu_doctor.trials.snapshot.process import number_formats, random_states
+from gpu_doctor.trials.used_names import names_in
 
 PROTOCOL: Final = 5
 _MARK: Final = "_gpu_doctor_mark"
-_CUDNN: Final = ("benchmark", "deterministic")
 NOT_PYTHON: Final = (
     "A cluster runs plain Python only, and the cell has a %magic, a !command or a top-level await: move such lines to "
     "another cell."
@@ -67,16 +65,11 @@ class Parcel:
 
     def enter(self) -> None:
         """Gives this process the random numbers and switches of the one that packed."""
-        random.setstate(self.process["python"])
-        np.random.set_state(self.process["numpy"])
-        torch.set_rng_state(self.process["torch"])
-        torch.set_default_dtype(self.process["dtype"])
-        put_back(self.process["precision"])
+        for one in (*random_states(), *number_formats()):
+            one.write(self.process["switches"][one.label])
         # As many threads as there: Ray gives each process as many as the first task that it ran asked for cores.
         torch.set_num_threads(max(min(self.process["threads"], int(usable_cores())), 1))
         torch.set_grad_enabled(self.process["grad"])
-        for name, value in self.process["cudnn"].items():
-            setattr(torch.backends.cudnn, name, value)
         states = self.process["cuda"][: torch.cuda.device_count()]
         for device, state in enumerate(states):
             torch.cuda.set_rng_state(state, device)
@@ -159,15 +152,10 @@ def _process(most_threads: float | None) -> dict[str, Any]:
     threads = threads_here()
     cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
     return {
-        "python": random.getstate(),
-        "numpy": np.random.get_state(),
-        "torch": torch.get_rng_state(),
+        "switches": {one.label: one.read() for one in (*random_states(), *number_formats())},
         "cuda": torch.cuda.get_rng_state_all() if cuda else [],
-        "dtype": torch.get_default_dtype(),
-        "precision": precisions(),
         "threads": threads if most_threads is None else min(threads, max(int(most_threads), 1)),
         "grad": torch.is_grad_enabled(),
-        "cudnn": {name: getattr(torch.backends.cudnn, name) for name in _CUDNN},
     }
 
 
@@ -224,12 +212,12 @@ def _why(names: dict[str, Any], space: dict[str, Any], reach: Reach, pickler: ty
     data = {name: said for name, said in stuck.items() if not isinstance(tried[name], (types.FunctionType, type))}
     found = data or stuck
     if not found:
-        return f"The cell's names cannot be sent to another machine ({_line(error)})."
+        return f"The cell's names cannot be sent to another machine ({first_line(error)})."
     parts = []
     for name, said in found.items():
         kind = _kind(tried[name])
-        inner = "" if kind in str(said) else f": {_line(said)}"
-        parts.append(f"`{name}` ({kind}{inner})" if name in space else f"{name} ({_line(said)})")
+        inner = "" if kind in str(said) else f": {first_line(said)}"
+        parts.append(f"`{name}` ({kind}{inner})" if name in space else f"{name} ({first_line(said)})")
     it = "it" if len(parts) == 1 else "them"
     return f"{' and '.join(parts)} cannot be sent to another machine: make {it} inside the cell."
 
@@ -246,13 +234,8 @@ def _globals_read(value: Any, space: dict[str, Any], seen: set[int]) -> set[str]
         return _globals_read(type(value), space, seen) if type(value) in space.values() else set()
     if value.__globals__ is not space:
         return set()
-    found = {name for name in _names_of(value.__code__) if name in space}
+    found = names_in(value.__code__)[0] & space.keys()
     return found.union(*(_globals_read(space[name], space, seen) for name in found))
-
-
-def _names_of(code: types.CodeType) -> set[str]:
-    inner = (one for one in code.co_consts if isinstance(one, types.CodeType))
-    return set(code.co_names).union(*(_names_of(one) for one in inner))
 
 
 def _kind(value: Any) -> str:
@@ -261,7 +244,8 @@ def _kind(value: Any) -> str:
     return f"{module}{cls.__qualname__}"
 
 
-def _line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says; its kind where it says nothing."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 

@@ -21,7 +21,7 @@ from gpu_doctor.recording import Settings, Setup
 from gpu_doctor.trials import race
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.executors.parcel import Unpackable, of_bytes, pack, threads_here
+from gpu_doctor.trials.executors.parcel import Unpackable, first_line, of_bytes, pack, threads_here
 from gpu_doctor.trials.executors.remote import Returned
 from gpu_doctor.trials.executors.resources import Request, cores
 from gpu_doctor.trials.interrupts import uninterrupted
@@ -151,12 +151,6 @@ def _cause(error: BaseException) -> str:
     cause = getattr(error, "cause", None)
     shown = cause if isinstance(cause, BaseException) else error
     return f"{type(shown).__name__}: {first_line(shown)}"
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, without its traceback."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 class RayExecutor:

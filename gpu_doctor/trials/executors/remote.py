@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpu_doctor.recording import Recording, Settings
-from gpu_doctor.trials.executors.parcel import Parcel, as_bytes, unpack
+from gpu_doctor.trials.executors.parcel import Parcel, as_bytes, first_line, unpack
 from gpu_doctor.trials.printed_aside import unwritten
 from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
 from gpu_doctor.trials.runner import Runner
@@ -130,8 +130,7 @@ def _unpackable(error: Exception) -> str:
             f"the cluster's machines have no module {error.name!r}: install it there, or send your own files along "
             "with ray.init(runtime_env={'working_dir': '.'})"
         )
-    lines = str(error).strip().splitlines()
-    return f"the variables of the cell could not be rebuilt there ({type(error).__name__}: {lines[0] if lines else ''})"
+    return f"the variables of the cell could not be rebuilt there ({type(error).__name__}: {first_line(error)})"
 
 
 @contextmanager

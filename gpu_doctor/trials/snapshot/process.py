@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,10 +22,30 @@ import torch
 
 from gpu_doctor.trials.matmul_precision import precisions, put_back
 from gpu_doctor.trials.snapshot.reporting import reporting_undos
+from gpu_doctor.trials.snapshot.switches import Switch, attribute
 from gpu_doctor.trials.snapshot.undo import Undo
 
 _ATTENTIONS: Final = ("flash", "mem_efficient", "math", "cudnn")
 """Kernels of torch's scaled_dot_product_attention, each with a switch."""
+
+
+def random_states() -> tuple[Switch, ...]:
+    """The generators of the process; they are written unasked, as their states cannot be compared."""
+    return (
+        Switch("numpy's random numbers", np.random.get_state, np.random.set_state),
+        Switch("Python's random numbers", random.getstate, random.setstate),
+        Switch("torch's random numbers", torch.get_rng_state, torch.set_rng_state),
+    )
+
+
+def number_formats() -> tuple[Switch, ...]:
+    """What a loop computes its numbers with: it is the same on whatever machine a trial runs."""
+    cudnn = torch.backends.cudnn
+    return (
+        Switch("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype),
+        Switch("torch's matmul precision", precisions, put_back),
+        *(attribute(f"cuDNN's {name}", cudnn, name) for name in ("benchmark", "deterministic", "enabled")),
+    )
 
 
 def process_undos(reporting: bool = True) -> list[tuple[str, Undo]]:
@@ -33,25 +54,14 @@ def process_undos(reporting: bool = True) -> list[tuple[str, Undo]]:
     Args:
         reporting: what the process reports through as well, such as its loggers.
     """
-    numpy_rng, python_rng, cpu = np.random.get_state(), random.getstate(), torch.get_rng_state()
-    dtype, precision = torch.get_default_dtype(), precisions()
-    undos: list[tuple[str, Undo]] = [
-        ("numpy's random numbers", lambda: np.random.set_state(numpy_rng)),
-        ("Python's random numbers", lambda: random.setstate(python_rng)),
-        ("torch's random numbers", lambda: torch.set_rng_state(cpu)),
-        ("torch's default dtype", lambda: torch.set_default_dtype(dtype)),
-        ("torch's matmul precision", lambda: put_back(precision)),
-        ("torch's switches", _switches_undo()),
-        ("environment variables and working directory", _surroundings_undo()),
+    return [
+        *((one.label, functools.partial(one.write, one.read())) for one in random_states()),
+        *((one.label, one.undo()) for one in (*number_formats(), *_switches_of_torch(), *_switches_of_python())),
+        ("environment variables", _environment_undo()),
         ("Python's built-in functions", _builtins_undo()),
-        ("the multiprocessing start method", _starting_undo()),
         *(reporting_undos() if reporting else ()),
+        ("the GPU's random numbers", _gpu_undo()),
     ]
-    undos.append(("the GPU's random numbers", _gpu_undo()))
-    cudnn: Any = torch.backends.cudnn
-    for name in ("benchmark", "deterministic", "enabled"):
-        undos.append((f"cuDNN's {name}", functools.partial(setattr, cudnn, name, getattr(cudnn, name))))
-    return undos
 
 
 def _gpu_undo() -> Undo:
@@ -72,43 +82,52 @@ def _gpu_undo() -> Undo:
     return undo
 
 
-def _switches_undo() -> Undo:
+def _switches_of_torch() -> Iterator[Switch]:
     """Deterministic algorithms, anomaly mode, threads, the default device and attention, as seed helpers set them."""
-    sure, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    anomaly, checks_nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-    threads, device = torch.get_num_threads(), _default_device()
-    attentions = [(name, _attends(name)) for name in _ATTENTIONS if hasattr(torch.backends.cuda, f"enable_{name}_sdp")]
-
-    def undo() -> None:
-        if (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()) != (
-            sure,
-            warns,
-        ):
-            torch.use_deterministic_algorithms(sure, warn_only=warns)
-        torch.autograd.set_detect_anomaly(anomaly, checks_nan)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        if _default_device() != device:
-            torch.set_default_device(device)
-        for name, on in attentions:
-            if _attends(name) != on:
-                getattr(torch.backends.cuda, f"enable_{name}_sdp")(on)
-
-    return undo
+    yield Switch(
+        "torch's deterministic algorithms",
+        lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+        lambda both: torch.use_deterministic_algorithms(both[0], warn_only=both[1]),
+    )
+    yield Switch(
+        "torch's anomaly detection",
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda both: torch.autograd.set_detect_anomaly(*both),
+    )
+    yield Switch("torch's threads", torch.get_num_threads, torch.set_num_threads)
+    if hasattr(torch, "get_default_device"):  # before torch 2.3 there is no name for it
+        yield Switch("torch's default device", torch.get_default_device, torch.set_default_device)
+    attends: Any = torch.backends.cuda
+    for name in _ATTENTIONS:
+        if hasattr(attends, f"enable_{name}_sdp"):
+            read, write = getattr(attends, f"{name}_sdp_enabled"), getattr(attends, f"enable_{name}_sdp")
+            yield Switch(f"torch's {name} attention", read, write)
 
 
-def _attends(kernel: str) -> bool:
-    return bool(getattr(torch.backends.cuda, f"{kernel}_sdp_enabled")())
+def _switches_of_python() -> Iterator[Switch]:
+    """Where the process is, how it starts others and shares tensors, when garbage is collected, how deep calls may go.
+
+    A start method that was set cannot be set again without force: the cell's own next run would fail at it.
+    """
+    shares: Any = torch.multiprocessing
+    yield Switch("the working directory", _folder, lambda folder: None if folder is None else os.chdir(folder))
+    yield Switch("where modules are looked for", lambda: list(sys.path), lambda places: _fill(sys.path, places))
+    yield Switch(
+        "the multiprocessing start method",
+        lambda: multiprocessing.get_start_method(allow_none=True),
+        lambda method: multiprocessing.set_start_method(method, force=True),
+    )
+    yield Switch("how processes share tensors", shares.get_sharing_strategy, shares.set_sharing_strategy)
+    yield Switch("the garbage collector's pace", gc.get_threshold, lambda pace: gc.set_threshold(*pace))
+    yield Switch("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit)
 
 
-def _default_device() -> Any:
-    """None before torch 2.3, which has no name for it."""
-    return torch.get_default_device() if hasattr(torch, "get_default_device") else None
+def _fill(row: list[str], parts: list[str]) -> None:
+    row[:] = parts
 
 
-def _surroundings_undo() -> Undo:
-    """Environment variables, the working folder and where modules are looked for."""
-    variables, folder, places = dict(os.environ), _folder(), list(sys.path)
+def _environment_undo() -> Undo:
+    variables = dict(os.environ)
 
     def undo() -> None:
         for name in os.environ.keys() - variables.keys():
@@ -116,32 +135,6 @@ def _surroundings_undo() -> Undo:
         for name, value in variables.items():
             if os.environ.get(name) != value:
                 os.environ[name] = value
-        if folder is not None and _folder() != folder:
-            os.chdir(folder)
-        if sys.path != places:
-            sys.path[:] = places
-
-    return undo
-
-
-def _starting_undo() -> Undo:
-    """How processes are started and share tensors, how often garbage is collected, how deep calls may go.
-
-    A start method that was set cannot be set again without force: the cell's own next run would fail at it.
-    """
-    shares: Any = torch.multiprocessing
-    method, sharing = multiprocessing.get_start_method(allow_none=True), shares.get_sharing_strategy()
-    thresholds, depth = gc.get_threshold(), sys.getrecursionlimit()
-
-    def undo() -> None:
-        if multiprocessing.get_start_method(allow_none=True) != method:
-            multiprocessing.set_start_method(method, force=True)
-        if shares.get_sharing_strategy() != sharing:
-            shares.set_sharing_strategy(sharing)
-        if gc.get_threshold() != thresholds:
-            gc.set_threshold(*thresholds)
-        if sys.getrecursionlimit() != depth:
-            sys.setrecursionlimit(depth)
 
     return undo
 

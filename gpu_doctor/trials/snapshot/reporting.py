@@ -9,13 +9,14 @@ import logging
 import logging.handlers
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 import torch
 
 from gpu_doctor.trials.snapshot.parts import is_users
+from gpu_doctor.trials.snapshot.switches import Switch, attribute
 from gpu_doctor.trials.snapshot.undo import Undo
 
 _CAPTURING: Final = getattr(logging, "_showwarning", None)
@@ -27,8 +28,8 @@ def reporting_undos() -> list[tuple[str, Undo]]:
     return [
         ("loggers", _loggers_undo()),
         ("warning filters", _warnings_undo()),
-        ("print options", _printing_undo()),
         ("figures", _figures_undo()),
+        *((one.label, one.undo()) for one in _switches()),
     ]
 
 
@@ -37,7 +38,6 @@ def _loggers_undo() -> Undo:
 
     What a library's own loggers get when it is imported stays: it is not imported a second time.
     """
-    disabled = logging.root.manager.disable
     kept = [(logger, _settings_of(logger), list(logger.handlers), list(logger.filters)) for logger in _loggers()]
     known = {id(logger) for logger, *_ in kept}
     alive = _handlers()
@@ -59,8 +59,6 @@ def _loggers_undo() -> Undo:
         for one, buffer, records in waiting:
             one.buffer = buffer
             buffer[:] = records
-        if logging.root.manager.disable != disabled:
-            logging.disable(disabled)
 
     return undo
 
@@ -124,25 +122,18 @@ def _warnings_undo() -> Undo:
     return undo
 
 
-def _printing_undo() -> Undo:
-    """How numpy and torch print numbers, and what numpy does about overflows."""
-    printed, errors = np.get_printoptions(), np.geterr()
+def _switches() -> tuple[Switch, ...]:
+    """Which lines of log are dropped; how numpy and torch print numbers, and what numpy does about overflows."""
     options: Any = getattr(getattr(torch, "_tensor_str", None), "PRINT_OPTS", None)
-    saved = dict(_fields(options))
-
-    def undo() -> None:
-        if np.geterr() != errors:
-            np.seterr(**errors)
-        if np.get_printoptions() != printed:
-            np.set_printoptions(**printed)
-        for name, value in saved.items():
-            setattr(options, name, value)
-
-    return undo
-
-
-def _fields(options: Any) -> Iterable[tuple[str, Any]]:
-    return ((name, getattr(options, name)) for name in getattr(type(options), "__dataclass_fields__", ()))
+    return (
+        Switch("logging's switch", lambda: logging.root.manager.disable, logging.disable),
+        Switch("numpy's print options", np.get_printoptions, lambda printed: np.set_printoptions(**printed)),
+        Switch("numpy's errors", np.geterr, lambda errors: np.seterr(**errors)),
+        *(
+            attribute("torch's print options", options, name)
+            for name in getattr(type(options), "__dataclass_fields__", ())
+        ),
+    )
 
 
 def _figures_undo() -> Undo:

@@ -66,7 +66,7 @@ def test_after_a_restore_the_users_own_switch_for_all_still_holds() -> None:
 @newer
 def test_it_travels_where_torch_refuses_to_tell() -> None:
     matmul("tf32")()
-    packed: dict[str, Any] = _process(None)["precision"]
+    packed: dict[str, Any] = _process(None)["switches"]["torch's matmul precision"]
     assert packed["matmul"] is None and packed["newer"]["cuda.matmul"] == "tf32"
     matmul("none")()
     put_back(packed)
