@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.said_before import Beforehand
 from gpu_doctor.trials.snapshot.snapshot import room_bytes
-from gpu_doctor.trials.snapshot.walk import Walk
+from gpu_doctor.trials.snapshot.walk import Walk, uncollected
 
 KEPT: Final = "restores model, optimizer, loaders, random generators and your variables"
 NOT_UNDONE: Final = (
@@ -23,15 +22,10 @@ def kept_state(case: Runner) -> Beforehand:
 
     It walks through all that the code can reach: some tenths of a second in a large notebook.
     """
-    collecting = gc.isenabled()
-    gc.disable()  # the collector would look through all that is seen again and again
-    try:
+    with uncollected():
         walk = Walk(iterators=())  # one that would be used up is a refusal, the others are not touched
         walk.over([case.namespace], case.roots())
         tensors, arrays = walk.stores()
-    finally:
-        if collecting:
-            gc.enable()
     needed, whole = tensors.host_bytes + arrays.bytes, tensors.bytes + arrays.bytes
     limit = room_bytes()
     if needed > limit:

@@ -62,49 +62,41 @@ class TensorStore:
             data: ids of tensors that datasets hold and that are not state of a module, with a name for people.
             to_host: all copies are kept on the CPU: what a device holds is to be measured.
         """
-        self.bytes = 0
-        """What the copies take,"""
-        self.host_bytes = 0
-        """and how much of it of the CPU's memory."""
         self.large: list[str] = []
         """What is not copied, such as `train (a tensor of 120 MiB)`."""
         self.lost: list[str] = []
         self._entries: list[_Tensor] = []
-        self._storages: dict[tuple[str, int], tuple[Any, int]] = {}
-        self._single: list[torch.Tensor] = []
+        self._planned: list[Any] = []
+        """Storages, and tensors that are kept one by one."""
         self._watched: list[tuple[torch.Tensor, int]] = []
         self._data = data
         self._saved: list[tuple[Any, Any]] = []
-        self._singles: list[tuple[torch.Tensor, torch.Tensor]] = []
-        users: dict[tuple[str, int], list[torch.Tensor]] = {}
+        """Each of them with its copy."""
+        users: dict[tuple[str, int], tuple[Any, list[torch.Tensor]]] = {}
         for tensor in tensors:
             with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
                 try:
                     self._plan(tensor, users)
                 except Exception as error:
                     self.lost.append(f"a {type(tensor).__name__} ({error})")
-        for key, (storage, _) in self._storages.items():
-            used = sum(alias.numel() * alias.element_size() for alias in users[key])
-            if used * _SPARSE_USE < storage.nbytes():
-                self._single += users[key]
-                self.bytes += used
-            else:
-                self._saved.append((storage, None))
-                self.bytes += storage.nbytes()
+        for storage, aliases in users.values():
+            sparse = sum(map(_size, aliases)) * _SPARSE_USE < storage.nbytes()
+            self._planned += aliases if sparse else [storage]
         by_device = self._by_device()
+        self.bytes = sum(by_device.values())
+        """What the copies take,"""
         self._host = on_host(by_device, _free_bytes, to_host)
         self.host_bytes = sum(needed for device, needed in by_device.items() if device in self._host)
+        """and how much of it of the CPU's memory."""
 
     def _by_device(self) -> dict[torch.device, int]:
         """Bytes to be copied."""
         found: dict[torch.device, int] = {}
-        for storage, _ in self._saved:
-            found[storage.device] = found.get(storage.device, 0) + storage.nbytes()
-        for alias in self._single:
-            found[alias.device] = found.get(alias.device, 0) + alias.numel() * alias.element_size()
+        for one in self._planned:
+            found[one.device] = found.get(one.device, 0) + _size(one)
         return found
 
-    def _plan(self, tensor: torch.Tensor, users: dict[tuple[str, int], list[torch.Tensor]]) -> None:
+    def _plan(self, tensor: torch.Tensor, users: dict[tuple[str, int], tuple[Any, list[torch.Tensor]]]) -> None:
         leaf = tensor.is_leaf
         alias = tensor.detach()
         self._entries.append(
@@ -121,10 +113,9 @@ class TensorStore:
         if alias.is_meta or alias.numel() == 0:
             return
         if alias.layout is not torch.strided or alias.is_quantized:
-            self._single.append(alias)
-            self.bytes += alias.numel() * alias.element_size()
+            self._planned.append(alias)
             return
-        size = alias.numel() * alias.element_size()
+        size = _size(alias)
         parameter = issubclass(type(tensor), torch.nn.Parameter) or tensor.requires_grad
         if id(tensor) in self._data and size > BIG_DATA_BYTES and not parameter and not alias.is_inference():
             self._watched.append((tensor, tensor._version))
@@ -132,16 +123,14 @@ class TensorStore:
             return
         storage = alias.untyped_storage()
         key = (str(alias.device), storage.data_ptr())
-        self._storages.setdefault(key, (storage, storage.nbytes()))
-        users.setdefault(key, []).append(alias)
+        users.setdefault(key, (storage, []))[1].append(alias)
 
     def copy(self) -> None:
         """Copies what was planned to where it was planned."""
         there = {device: taken for device, taken in self._by_device().items() if device not in self._host}
         torch_memory.hold(self, {device.index or 0: taken for device, taken in there.items()})
-        self._saved = [(storage, self._copied(storage)) for storage, _ in self._saved]
         with torch.no_grad():
-            self._singles = [(alias, self._copied(alias)) for alias in self._single]
+            self._saved = [(one, self._copied(one)) for one in self._planned]
 
     def _copied(self, one: Any) -> Any:
         """A copy of a storage or a tensor."""
@@ -151,12 +140,10 @@ class TensorStore:
         """Writes the bytes back, then geometry, gradients and flags; returns a sentence for each thing that failed."""
         notes: list[str] = []
         with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
-            for storage, saved in self._saved:
-                if storage.nbytes() != saved.nbytes():
-                    storage.resize_(saved.nbytes())
-                storage.copy_(saved)
-            for alias, clone in self._singles:
-                alias.copy_(clone)
+            for one, saved in self._saved:
+                if not isinstance(one, torch.Tensor) and one.nbytes() != saved.nbytes():
+                    one.resize_(saved.nbytes())
+                one.copy_(saved)
             # Places first, of all: a gradient can be assigned only to a tensor that has its dtype and shape again.
             for step, entry in [(_place, entry) for entry in self._entries] + [(_flag, e) for e in self._entries]:
                 try:
@@ -166,10 +153,15 @@ class TensorStore:
         for tensor, version in self._watched:
             if tensor._version != version:
                 notes.append(
-                    f"A dataset's tensor of {formatting.size(tensor.numel() * tensor.element_size())} was changed in "
+                    f"A dataset's tensor of {formatting.size(_size(tensor))} was changed in "
                     "place and was too large to copy: load it again."
                 )
         return notes
+
+
+def _size(one: Any) -> int:
+    """Bytes of a storage, or of a tensor."""
+    return int(one.numel() * one.element_size() if isinstance(one, torch.Tensor) else one.nbytes())
 
 
 def _shape(tensor: torch.Tensor) -> str:

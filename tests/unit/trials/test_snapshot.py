@@ -627,7 +627,7 @@ class OnCard:
 def test_what_lies_on_a_gpu_is_kept_there_or_on_the_host(kept: bool, held: int) -> None:
     """Stands in for CUDA; tests/gpu/test_snapshot_gpu.py runs on one."""
     store = TensorStore([torch.zeros(4)], {})
-    store._saved = [(OnCard(1000), None)]
+    store._planned = [OnCard(1000)]
     store._host = {torch.device("cuda:1")} if kept else set()
     store.copy()
     assert store._saved[0][1].device == torch.device("cpu" if kept else "cuda:1")
