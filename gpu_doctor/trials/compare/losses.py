@@ -63,19 +63,15 @@ def parity(baseline: Losses, candidate: Losses, dtype: str = "float32", operatio
         dtype: the coarsest format that either side computed in.
         operations: of a step's forward.
     """
-    if not len(baseline.value) or not len(candidate.value):
+    steps, ours, theirs = _shared(baseline, candidate)
+    if not len(steps):
         return Parity(None, _last(baseline), _last(candidate), dtype=dtype)
-    known = all(np.isfinite(one.samples).all() for one in (baseline, candidate))
-    at, there = _places(baseline, candidate)
-    shared = (at >= there[0]) & (at <= there[-1])
-    if not shared.any():
-        return Parity(None, _last(baseline), _last(candidate), dtype=dtype)
-    ours, theirs = baseline.value[shared], np.interp(at[shared], there, candidate.value)
+    at, there = _places(baseline, candidate)  # by samples, where these are known
     first, last = float(ours[-1]), float(theirs[-1])
     broken = ~np.isfinite(candidate.value) & np.isfinite(np.interp(there, at, baseline.value)) & (there <= at[-1])
     if broken.any():
         return Parity(float("inf"), first, last, BREAKS, 1 + int(candidate.step[broken.argmax()]), dtype)
-    if known and _another_batch(baseline, candidate):
+    if at is baseline.samples and _another_batch(baseline, candidate):
         upper = min(at[-1], there[-1])
         ours, theirs = baseline.value[at <= upper], candidate.value[there <= upper]
         means = [np.array([side[np.isfinite(side)].mean()]) for side in (ours, theirs) if np.isfinite(side).any()]
@@ -83,8 +79,7 @@ def parity(baseline: Losses, candidate: Losses, dtype: str = "float32", operatio
     finite = np.isfinite(ours) & np.isfinite(theirs)
     if not finite.any():
         return Parity(None, first, last, dtype=dtype)
-    apart = _apart(ours[finite], theirs[finite])
-    steps = 1 + baseline.step[shared][finite]
+    apart, steps = _apart(ours[finite], theirs[finite]), steps[finite]
     beyond = apart > rounding(dtype, operations) * np.sqrt(steps)
     verdict = DIFFERENT if beyond.any() else ROUNDING if (apart > 0).any() else EQUAL
     return Parity(
@@ -147,16 +142,21 @@ def _differences(baseline: Losses, other: Losses) -> tuple[Column, Column]:
 
     The difference has its sign; both are empty where there is nothing to compare.
     """
-    at, there = _places(baseline, other)
-    if not len(at) or not len(there):
-        return _NONE, _NONE
-    shared = (at >= there[0]) & (at <= there[-1])
-    ours, theirs = baseline.value[shared], np.interp(at[shared], there, other.value)
+    steps, ours, theirs = _shared(baseline, other)
     finite = np.isfinite(ours) & np.isfinite(theirs)
     if not finite.any():
         return _NONE, _NONE
     ours, theirs = ours[finite], theirs[finite]
-    return 1.0 + baseline.step[shared][finite], np.sign(theirs - ours) * _apart(ours, theirs)
+    return steps[finite], np.sign(theirs - ours) * _apart(ours, theirs)
+
+
+def _shared(baseline: Losses, other: Losses) -> tuple[Column, Column, Column]:
+    """Steps (from 1) of the baseline that both sides have seen, its losses there, and the other's; empty for none."""
+    at, there = _places(baseline, other)
+    if not len(at) or not len(there):
+        return _NONE, _NONE, _NONE
+    shared = (at >= there[0]) & (at <= there[-1])
+    return 1.0 + baseline.step[shared], baseline.value[shared], np.interp(at[shared], there, other.value)
 
 
 def _places(baseline: Losses, candidate: Losses) -> tuple[Column, Column]:
