@@ -581,6 +581,12 @@ class Setup:
         roles = ("training",) if self.optimizers else ("training", "unknown")
         return next((one for role in roles for one in self.loaders if one.role == role), None)
 
+    @property
+    def training_workers(self) -> int:
+        """Workers of the loader that trains; 0 where there is none."""
+        loader = self.training_loader
+        return loader.num_workers if loader is not None else 0
+
 
 def of_plain(kind: type[Any], plain: Mapping[str, Any] | None) -> Any:
     """One of the types above from its `dataclasses.asdict`, after JSON made lists of its tuples; None stays None."""

@@ -68,17 +68,15 @@ class SideBudget:
         if self._heard_s - rows.start_s[0] >= SETUP_S:
             self._settled, recorder.deadline_ns = True, recorder.deadline_ns or now
         elif len(rows) >= FEWEST_STEPS:
-            loader = recorder.setup().training_loader
-            workers = loader.num_workers if loader is not None else 0
-            warm, self._settled = warmup_so_far(rows, workers, self._steps)
+            warm, self._settled = warmup_so_far(rows, recorder.setup().training_workers, self._steps)
             end_s = float(rows.start_s[warm - 1] + rows.wall_s[warm - 1])
             recorder.deadline_ns = recorder.clock() + round(1e9 * (end_s + self._seconds - self._heard_s))
 
 
 def before_s(recording: Recording) -> float:
     """Seconds of a side before its measured part: set-up and warm-up; all of them where no step ended."""
-    steps, loader = recording.steps, recording.setup.training_loader
+    steps = recording.steps
     if not len(steps):
         return recording.duration_s
-    last = max(warmup_rows(steps, loader.num_workers if loader is not None else 0), 1) - 1
+    last = max(warmup_rows(steps, recording.setup.training_workers), 1) - 1
     return float(steps.start_s[last] + steps.wall_s[last])

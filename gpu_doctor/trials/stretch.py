@@ -69,9 +69,8 @@ class Stretch:
             self._folded_each = recorder.fold_each_step()
             if recorder.marks is None:  # the step may have ended a while ago
                 return
-        rows, loader = recorder.table.steps(), recorder.setup().training_loader
-        workers = loader.num_workers if loader is not None else 0
-        warm, self._settled = warmup_so_far(rows, workers, recorder.max_steps)
+        rows = recorder.table.steps()
+        warm, self._settled = warmup_so_far(rows, recorder.setup().training_workers, recorder.max_steps)
         if self._first is None or warm >= len(rows):
             self._begin()
         if self._settled:

@@ -68,8 +68,7 @@ def _judged(recording: Recording) -> tuple[Steps, Column, int, int]:
     mask = training if training.any() and not training.all() else np.ones(len(training), dtype=bool)
     steps, batches = recording.steps.where(mask), np.nan_to_num(recording.steps.batches)
     before: Column = (np.cumsum(batches) - batches)[mask]
-    loader = recording.setup.training_loader
-    warm, stop = warmup_rows(steps, loader.num_workers if loader is not None else 0), len(steps)
+    warm, stop = warmup_rows(steps, recording.setup.training_workers), len(steps)
     if recording.timed is not None:
         inside = np.flatnonzero(recording.timed.rows(steps))
         if len(inside) and warm <= inside[-1]:
