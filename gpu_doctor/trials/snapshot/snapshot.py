@@ -104,23 +104,7 @@ class Snapshot:
         limit = room_bytes() if limit_bytes is None else limit_bytes
         self = cls()
         tensors, arrays = walk.stores(to_host)
-        needed = tensors.host_bytes + arrays.bytes
-        if needed > limit:
-            raise SnapshotTooLarge(
-                f"A trial needs a copy of the state, {formatting.size(needed)}, and only {formatting.size(limit)} may "
-                "be used for it: free memory, or delete large variables that the cell does not need."
-            )
-        try:
-            tensors.copy()
-            arrays.copy()
-        except (MemoryError, RuntimeError) as error:  # torch's of a device, and of the CPU's allocator, are the latter
-            if isinstance(error, RuntimeError) and "memory" not in str(error):
-                raise
-            raise SnapshotTooLarge(
-                f"A trial needs a copy of the state, {formatting.size(needed)}, and memory ran out while it was "
-                f"made ({formatting.clean(str(error), 80)}): free some, or delete large variables that the cell does "
-                "not need."
-            ) from error
+        _copy(tensors, arrays, limit)
         self._stores = [tensors, arrays]
         self.bytes = tensors.bytes + arrays.bytes
         self.unrestorable = (*walk.lost, *tensors.lost)
@@ -180,6 +164,27 @@ class Snapshot:
             files.keep_open([*logs, *things, *(MappedArray(one) for one in mapped if one.filename)])
         except CannotKeep as too_large:
             raise SnapshotTooLarge(str(too_large)) from too_large
+
+
+def _copy(tensors: TensorStore, arrays: ArrayStore, limit: int) -> None:
+    """Copies what was planned, within so many bytes of the CPU's memory; else says what is too large."""
+    needed = tensors.host_bytes + arrays.bytes
+    if needed > limit:
+        raise SnapshotTooLarge(
+            f"A trial needs a copy of the state, {formatting.size(needed)}, and only {formatting.size(limit)} may "
+            "be used for it: free memory, or delete large variables that the cell does not need."
+        )
+    try:
+        tensors.copy()
+        arrays.copy()
+    except (MemoryError, RuntimeError) as error:  # torch's of a device, and of the CPU's allocator, are the latter
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        raise SnapshotTooLarge(
+            f"A trial needs a copy of the state, {formatting.size(needed)}, and memory ran out while it was "
+            f"made ({formatting.clean(str(error), 80)}): free some, or delete large variables that the cell does "
+            "not need."
+        ) from error
 
 
 def unrestorable(
