@@ -23,7 +23,7 @@ def test_a_decorated_function_does_not_bring_the_names_of_a_library(wrapper: str
     space["f"] = space["made"]()
     walk = Walk()
     walk.over([space], ())
-    assert [one["__name__"] for one in walk.modules] == []
+    assert [one["__name__"] for one in walk.kept["module"]] == []
     Snapshot.take(space, extra=[space["f"]])
     assert any(type(one) is list and one is _seen_of(space["f"]) for one in walk.kept["list"])
 
