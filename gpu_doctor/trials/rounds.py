@@ -201,8 +201,9 @@ def not_restored(lost: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Swallows what a trial's code writes: the run has shown it already."""
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+    """Swallows what a trial's code writes, as text or through `sys.stdout.buffer`: the run has shown it already."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace") for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
         yield
 
 
