@@ -6,6 +6,7 @@ import ast
 
 import pytest
 
+from gpu_doctor.cell import Fix
 from tests.support.patched_cells import LOOP, WANTED, fixed, ran
 
 WAYS: dict[str, list[str]] = {
@@ -145,3 +146,22 @@ def test_everything_else_stays_as_it_was_written(way: str) -> None:
         assert all(comment in after for comment in comments)
     assert fix.diff.count("\n-") == sum(a != b for a, b in zip(WAYS[way], cells, strict=True)) or "," in fix.diff
     assert ast.parse(cells[-1])
+
+
+def test_a_cell_that_ran_after_the_case_is_not_read() -> None:
+    """The loop was run with the loader of the cell before it; what a later cell makes under its name is another."""
+    earlier, later = (
+        "loader = DataLoader(ds, batch_size=16)\n",
+        "loader = DataLoader(ds, batch_size=16, shuffle=True)\n",
+    )
+    case, _ = ran([earlier, LOOP], entered=True)
+    exec(later, case.namespace)
+    case.namespace["In"].append(later)
+    fix = case.fix({"num_workers": 1})
+    assert [one.after for one in fix.cells] == ["loader = DataLoader(ds, batch_size=16, num_workers=1)\n"]
+    case.run()
+    assert [one.before for one in case.fix({"num_workers": 1}).cells] == [later]
+
+
+def test_nothing_to_write_is_told_as_what_it_is() -> None:
+    assert "no setting" in str(Fix()) and "already" in str(Fix({"num_workers": 1}))
