@@ -11,7 +11,7 @@ import ast
 import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 
 from gpu_doctor.cell import CellSource, Edit, Edits, NotPlaced, Place, literals
@@ -42,11 +42,10 @@ _KINDS: Final[Mapping[type[Any], str]] = {
 }
 
 
-class CellVariable:
+class CellVariable(Knob):
     """See `Knob`; made for one name, with the values to offer where a person named some."""
 
     safety = Safety.CHANGES_TRAINING
-    written_with = ""
 
     def __init__(
         self,
@@ -86,11 +85,19 @@ class CellVariable:
             raise ValueError(said)
         return literals.fitted(self._written, value)
 
-    def refusal(self, value: SettingValue, setup: Setup) -> str:
+    def why_not(self, value: SettingValue, setup: Setup) -> str:
         return unfit(self.variable, self._written, value)
 
-    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        return _turned(self.variable, value, scope)
+    def no_value(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`: of what kind it has to be is in the cell, and is judged when it is turned."""
+        said = f"{self.name} takes a literal: a number, a text, True, False, None, or a tuple, list or dict of such."
+        return "" if isinstance(value, (str, int, float)) else said
+
+    @contextmanager
+    def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
+        """See `Knob`; what runs the cell replaces the literal (see `replaced`), here it is made sure that it can."""
+        check({self.name: value}, scope.source)
+        yield
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         return f"{' = '.join(self._targets)} = {literals.fitted(self._written, value)!r}"
@@ -103,13 +110,6 @@ class CellVariable:
         except literals.NoLiteral as reason:
             raise NotPlaced(str(reason)) from None
         return [(cell, edit) for edit in _rewritten(cell, place.node, other)]
-
-
-@contextmanager
-def _turned(variable: str, value: SettingValue, scope: TrialScope) -> Iterator[None]:
-    """What runs the cell replaces the literal (see `replaced`); here it is only made sure that it can."""
-    check({PREFIX + variable: value}, scope.source)
-    yield
 
 
 def varied(settings: Settings) -> dict[str, SettingValue]:

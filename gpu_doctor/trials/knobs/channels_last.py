@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Final
 
 from gpu_doctor.cell import Edits
-from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import TrialScope
@@ -29,7 +28,6 @@ class ChannelsLast(OnOffKnob):
 
     name = "channels_last"
     label = "channels last"
-    safety = Safety.SAFE
     changes = (
         "Sums are added up in another order, so the last digits of the losses differ; dropout may draw another mask."
     )
@@ -40,9 +38,7 @@ class ChannelsLast(OnOffKnob):
             return None
         return 0 < model.channels_last == model.convolutions
 
-    def refusal(self, value: SettingValue, setup: Setup) -> str:
-        if value == self.found(setup):
-            return ""
+    def why_not(self, value: SettingValue, setup: Setup) -> str:
         if not setup.optimizers:
             return "No torch optimizer stepped, so the trained model is not known."
         if not value:
@@ -54,9 +50,10 @@ class ChannelsLast(OnOffKnob):
         wrapper = setup.model.wrapper if setup.model is not None else ""
         return flat(wrapper)
 
+    def left(self, value: SettingValue, setup: Setup) -> bool:
+        return not value or super().left(value, setup)
+
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        if not value or value == self.found(scope.setup):
-            return nullcontext()
         from gpu_doctor.trials.knobs.layouts import channels_last
 
         return channels_last(scope, flat)
