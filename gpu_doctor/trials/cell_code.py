@@ -113,7 +113,8 @@ def cells_entered(namespace: Mapping[str, Any], until: int | None = None) -> lis
     """The cells that ran before, as typed, oldest first, each with what a person calls it; empty outside of IPython.
 
     Args:
-        namespace: of the notebook. until: only the first so many of `entered`.
+        namespace: of the notebook.
+        until: only the first so many of `entered`.
     """
     found = []
     for number, text in enumerate(entered(namespace)[1:until], 1):

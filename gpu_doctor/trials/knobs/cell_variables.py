@@ -67,15 +67,18 @@ class CellVariable(Knob):
         self.changes = f"The cell runs with another value of {every}: compare the loss over the same samples."
 
     def found(self, setup: Setup) -> SettingValue | None:
+        """See `Knob`."""
         return self._written
 
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        """See `Knob`."""
         if self._written is None:
             return (Choice("", "as written"),)
         values = dict.fromkeys((self._written, *self._offered))
         return tuple(Choice(value, str(value), self.refusal(value, setup)) for value in values)
 
     def parsed(self, text: str) -> SettingValue:
+        """See `Knob`."""
         if type(self._written) is str:
             return text
         found = literals.read(text)
@@ -86,6 +89,7 @@ class CellVariable(Knob):
         return literals.fitted(self._written, value)
 
     def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         return unfit(self.variable, self._written, value)
 
     def no_value(self, value: SettingValue, setup: Setup) -> str:
@@ -100,9 +104,11 @@ class CellVariable(Knob):
         yield
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         return f"{' = '.join(self._targets)} = {literals.fitted(self._written, value)!r}"
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         cell = draft.cells.cells[-1] if draft.cells.cells else CellSource("")
         try:
             place = literals.find(cell.tree or ast.Module([], []), self.name[len(PREFIX) :])

@@ -33,12 +33,14 @@ class ChannelsLast(OnOffKnob):
     )
 
     def found(self, setup: Setup) -> bool | None:
+        """See `Knob`."""
         model = setup.model
         if model is None or not model.convolutions:
             return None
         return 0 < model.channels_last == model.convolutions
 
     def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if not setup.optimizers:
             return "No torch optimizer stepped, so the trained model is not known."
         if not value:
@@ -51,14 +53,17 @@ class ChannelsLast(OnOffKnob):
         return flat(wrapper)
 
     def left(self, value: SettingValue, setup: Setup) -> bool:
+        """See `Knob`."""
         return not value or super().left(value, setup)
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
+        """See `Knob`."""
         from gpu_doctor.trials.knobs.layouts import channels_last
 
         return channels_last(scope, flat)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         layout = "channels_last" if value else "contiguous_format"
         return (
             f"model = model.to(memory_format=torch.{layout})  # before the optimizer is made\n"
@@ -66,6 +71,7 @@ class ChannelsLast(OnOffKnob):
         )
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         if not settings[self.name]:
             raise draft.no_line(self.name, settings[self.name])
         torch, edits = draft.torch()

@@ -42,9 +42,11 @@ class Compile(OnOffKnob):
     on_label = "on (first steps take seconds to minutes)"
 
     def found(self, setup: Setup) -> bool | None:
+        """See `Knob`."""
         return None if setup.model is None else setup.model.compiled
 
     def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if setup.model is not None and setup.model.compiled:
             return OWN
         if not value:
@@ -57,10 +59,12 @@ class Compile(OnOffKnob):
         return unsupported(setup.device.partition(":")[0]) if torch_of(setup) is not None else ""
 
     def left(self, value: SettingValue, setup: Setup) -> bool:
+        """See `Knob`."""
         return not value or super().left(value, setup)
 
     @contextmanager
     def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
+        """See `Knob`."""
         import torch
 
         from gpu_doctor.trials.knobs.trained_modules import TrainedModules
@@ -98,11 +102,13 @@ class Compile(OnOffKnob):
                 scope.notes.extend(patches.notes)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if not value:
             return "# without torch.compile(model) and model.compile()"
         return "model.compile()  # or model = torch.compile(model): once, before the loop; the first steps are slow"
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         if not settings[self.name]:
             raise draft.no_line(self.name, settings[self.name])
         return draft.loop.compiled()

@@ -25,10 +25,12 @@ class CudnnBenchmark(OnOffKnob):
     changes = "Sums are added up in another order, so the last digits of the losses differ, from run to run too."
 
     def found(self, setup: Setup) -> bool | None:
+        """See `Knob`."""
         written = setup.flags.get("cudnn_benchmark")
         return None if written is None else bool(written)
 
     def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if not setup.on_gpu:
             return "The loop does not train on a CUDA device: cuDNN computes convolutions there only."
         if setup.layers and not any("Conv" in kind for kind in setup.layers):
@@ -36,6 +38,7 @@ class CudnnBenchmark(OnOffKnob):
         return ""
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
+        """See `Knob`."""
         import torch
 
         from gpu_doctor.trials.knobs.held_switch import set_and_held
@@ -48,9 +51,11 @@ class CudnnBenchmark(OnOffKnob):
         return set_and_held(*how, properties=("benchmark",))
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         return f"torch.backends.cudnn.benchmark = {bool(value)}  # once, before training"
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         return switched(draft.cells, self.name, settings[self.name])
 
 

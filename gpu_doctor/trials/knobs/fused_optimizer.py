@@ -29,10 +29,12 @@ class FusedOptimizer(OnOffKnob):
     changes = "Updates are computed in another order, so the last digits of the losses differ."
 
     def found(self, setup: Setup) -> bool | None:
+        """See `Knob`."""
         facts = setup.optimizer_facts
         return all(one.fused is True for one in facts) if facts else None
 
     def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if not setup.optimizers:
             return "No torch optimizer stepped, so there is no update to fuse."
         if not value:
@@ -47,15 +49,18 @@ class FusedOptimizer(OnOffKnob):
         return f"torch has no fused update for {names} on {setup.device} in this version."
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
+        """See `Knob`."""
         from gpu_doctor.trials.knobs.fusing import fused
 
         return fused(bool(value), scope)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         name = next((one for one in setup.optimizers if one in FUSABLE), "AdamW")
         return f"optimizer = torch.optim.{name}(model.parameters(), ..., fused={bool(value)})"
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         return _written(draft, bool(settings[self.name]))
 
 

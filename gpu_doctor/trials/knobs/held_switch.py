@@ -30,8 +30,13 @@ def set_and_held(
     """A switch that one function sets is set, held while the context lasts, and put back.
 
     Args:
-        knob, scope, properties: as for `held`. value: what the switch is set to.
-        read, write: tell and set the switch. setter: the function of `torch._C` behind `write`.
+        knob: whose setting is kept.
+        scope: gets the notes.
+        value: what the switch is set to.
+        read: tells the switch.
+        write: sets it.
+        setter: the function of `torch._C` behind `write`.
+        properties: as for `held`.
     """
     before = read()
     try:

@@ -39,12 +39,15 @@ class NonBlocking(OnOffKnob):
     label = "non_blocking"
 
     def found(self, setup: Setup) -> bool | None:
+        """See `Knob`."""
         return None if setup == Setup() else False
 
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        """See `Knob`."""
         return (Choice(False, "as written"), Choice(True, "on", self.refusal(True, setup)))
 
     def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if not value:
             return ""
         if not setup.on_gpu:
@@ -56,10 +59,12 @@ class NonBlocking(OnOffKnob):
         return ""
 
     def left(self, value: SettingValue, setup: Setup) -> bool:
+        """See `Knob`."""
         return not value
 
     @contextmanager
     def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
+        """See `Knob`."""
         import torch
 
         if scope.setup == Setup() and not torch.cuda.is_available():
@@ -85,12 +90,14 @@ class NonBlocking(OnOffKnob):
                 scope.notes.append("non_blocking=True changed nothing: no copy of a batch in pinned memory was seen.")
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if not value:
             return "inputs = inputs.to(device)"
         device = setup.device if setup.on_gpu else "cuda"
         return f'inputs = inputs.to("{device}", non_blocking=True)  # from pinned memory: DataLoader(pin_memory=True)'
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         return non_blocking(draft.loop, bool(settings[self.name]))
 
 

@@ -36,10 +36,12 @@ class TF32(OnOffKnob):
     )
 
     def found(self, setup: Setup) -> bool | None:
+        """See `Knob`."""
         written = setup.flags.get("matmul_precision")
         return None if written is None else written != "highest"
 
     def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if not setup.on_gpu:
             return NO_CARD.format("the CPU" if setup.device == "cpu" else setup.device)
         torch = torch_of(setup)
@@ -55,6 +57,7 @@ class TF32(OnOffKnob):
 
     @contextmanager
     def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
+        """See `Knob`."""
         import torch
 
         from gpu_doctor.trials.knobs.held_switch import held
@@ -81,6 +84,7 @@ class TF32(OnOffKnob):
             put_back(kept)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         precision = "high" if value else "highest"
         return (
             f'torch.set_float32_matmul_precision("{precision}")  # once, before training\n'
@@ -88,6 +92,7 @@ class TF32(OnOffKnob):
         )
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         return switched(draft.cells, self.name, settings[self.name])
 
 

@@ -39,9 +39,11 @@ class Amp(Knob):
     front = True
 
     def found(self, setup: Setup) -> str | None:
+        """See `Knob`."""
         return _SHORT.get(setup.autocast, OFF)
 
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        """See `Knob`."""
         yours = self.found(setup) if setup.autocast else None
         labels = {yours: f"{yours} (yours)"} if yours else {}
         if setup.grad_scaler and not yours:
@@ -49,6 +51,7 @@ class Amp(Knob):
         return tuple(Choice(value, labels.get(value, value), self.refusal(value, setup)) for value in (OFF, *HALF))
 
     def parsed(self, text: str) -> str:
+        """See `Knob`."""
         word = text.strip().lower()
         word = {"false": OFF, "none": OFF, "bfloat16": "bf16", "float16": "fp16"}.get(word, word)
         if word not in (OFF, *HALF):
@@ -56,6 +59,7 @@ class Amp(Knob):
         return word
 
     def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if value not in (OFF, *HALF):
             return "amp takes off, bf16 or fp16."
         if setup.autocast:
@@ -73,12 +77,14 @@ class Amp(Knob):
         return _bf16_refusal(setup) if value == "bf16" else _fp16_refusal(kind, setup)
 
     def left(self, value: SettingValue, setup: Setup) -> bool:
+        """See `Knob`."""
         # With no setup yet, `off` may be asked of a loop that has an autocast of its own.
         # A GradScaler without an autocast is switched off by `off` too, which is what it is found to be.
         return setup != Setup() and super().left(value, setup) and not setup.grad_scaler
 
     @contextmanager
     def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
+        """See `Knob`."""
         import torch
 
         from gpu_doctor.trials.knobs.amp.mixed import DTYPES, mixed_precision
@@ -103,6 +109,7 @@ class Amp(Knob):
             yield
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         kind = setup.device.partition(":")[0]
         if value == OFF:
             return (
@@ -121,6 +128,7 @@ class Amp(Knob):
         return "\n".join(lines)
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         value = settings[self.name]
         if value not in HALF:
             return own_amp_off(draft.cells)
