@@ -38,7 +38,7 @@ def unsupported(device: str, thorough: bool = False) -> str:
 
     torch_version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     python = sys.version_info[:2]
-    needed = next((version for since, version in _PYTHONS if python >= since), (2, 0))
+    needed = next((version for since, version in _PYTHONS if python >= since), torch_version)
     if torch_version < needed:
         return (
             f"torch {torch.__version__} cannot compile on Python {python[0]}.{python[1]}: it needs torch "
