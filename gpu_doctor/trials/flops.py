@@ -150,7 +150,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
     Args:
         case: whose code.
         steps: budget of the trial.
-        seconds: likewise.
+        seconds: the same.
 
     Returns:
         What a step computes, and sentences on what the trial left behind. Matrix products, convolutions and attention

@@ -46,7 +46,7 @@ def nudged(scope: TrialScope, nudge: Nudge) -> Iterator[None]:
 
     Args:
         scope: where the code runs, and what is known of its loop.
-        nudge: what is done to them.
+        nudge: what is changed.
     """
     patches, done = Patches(), set[int]()
 

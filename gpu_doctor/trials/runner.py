@@ -57,10 +57,10 @@ class Runner:
             namespace: where it runs.
             name: for people.
             execute: lets a notebook run the code in its own way.
-            quietly: lets a notebook swallow a trial's output in its own way.
+            quietly: lets it swallow a trial's output in its own way.
             changed: makes what runs another text of the cell; None = plain Python, where `execute` is not given.
-            trial_steps: budget of a trial that is given none of its own.
-            trial_seconds: likewise.
+            trial_steps: budget of a trial that is given none of its own, in steps of a side.
+            trial_seconds: the same in seconds to measure.
         """
         self.name = name or f"run {next(_numbers)}"
         self.source = code if isinstance(code, str) else ""
@@ -114,8 +114,8 @@ class Runner:
         Args:
             settings: knob values.
             role: `run` for the user's own, else that of a trial's side.
-            max_steps: the budget.
-            max_s: likewise; the seconds of a trial's side begin when it is warm (see `SideBudget`).
+            max_steps: the budget in steps.
+            max_s: the budget in seconds, which of a trial's side begin when it is warm (see `SideBudget`).
         """
         return self._once("", settings, role, max_steps, max_s)
 
